@@ -1,0 +1,69 @@
+# Everything happens in .venv of this folder; on a fresh Debian machine `make demo` and `make test` set up what they need.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+
+.PHONY: help demo test check fmt bench soak stack-up stack-down proto docs java
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+demo: .venv/.runtime ## a live run in a scratch folder: write, read, kill, replay; no Java, no Kafka
+	@$(BIN)/tsdb warmup
+	@$(BIN)/python -m demo
+
+test: .venv/.dev java check ## all checks and tests, on real servers
+	@$(BIN)/tsdb warmup
+	@$(BIN)/python -m pytest
+
+check: .venv/.dev ## lint, format, types, imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+fmt: .venv/.dev ## format and fix what can be fixed
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: .venv/.dev java ## all benchmarks; docs/benchmarks.md has the last figures
+	@$(BIN)/python -m bench all
+
+soak: .venv/.dev java ## the long drills
+	@$(BIN)/python -m pytest -m soak tests/soak
+
+stack-up: .venv/.dev java ## start a Kafka broker to play with
+	@$(BIN)/python -m stack up
+
+stack-down: .venv/.dev ## stop it
+	@$(BIN)/python -m stack down
+
+proto: .venv/.dev ## generate tsdb/v1 from proto/
+	@$(BIN)/python scripts/generate_protos.py
+
+docs: .venv/.dev ## generate docs/cli.md, docs/config.md and docs/metrics.md
+	@$(BIN)/python -m tsdb.config.reference > docs/config.md.new
+	@$(BIN)/python scripts/generate_metrics_doc.py > docs/metrics.md.new
+	@$(BIN)/python -m tsdb.cli.reference > docs/cli.md.new
+	@for page in cli config metrics; do mv docs/$$page.md.new docs/$$page.md; done
+
+java:
+	@scripts/ensure-system.sh java
+
+# Two stamps: the demo needs no test tools. Each follows pyproject.toml.
+.venv/bin/python:
+	@scripts/ensure-system.sh python
+	@"$$(scripts/find-python.sh)" -m venv .venv
+
+.venv/.runtime: pyproject.toml | .venv/bin/python
+	@$(PIP) install --quiet -e .
+	@touch $@
+
+.venv/.dev: pyproject.toml | .venv/bin/python
+	@$(PIP) install --quiet -e '.[dev]'
+	@touch $@ .venv/.runtime

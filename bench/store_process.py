@@ -1,0 +1,131 @@
+"""A store in a process of its own, over any log: what `tsdb store` runs, without the refusal of CreateTime topics.
+
+The child prints one JSON line when it listens and one when every partition is ready; each line on its stdin asks for
+its state, the end of stdin ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+READY_WITHIN_S = 300.0
+
+
+class StoreProcess:
+    """The parent's end. A context manager; leaving it ends the child."""
+
+    def __init__(self, url: str, *options: str) -> None:
+        self.started = time.monotonic()
+        command = [sys.executable, "-m", "bench.store_process", "--log", url, *options]
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.address = str(self._read()["address"])
+
+    @property
+    def pid(self) -> int:
+        """Of the child."""
+        return self._child.pid
+
+    def wait_ready(self) -> dict[str, Any]:
+        """State at the moment when all partitions were ready; ready_s: since the child was started."""
+        return {"ready_s": 0.0, **self._read()} | {"ready_s": round(time.monotonic() - self.started, 2)}
+
+    def state(self) -> dict[str, Any]:
+        """samples, series, bytes, late and slices of all heads; cpu_s."""
+        assert self._child.stdin is not None
+        self._child.stdin.write("\n")
+        self._child.stdin.flush()
+        return self._read()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the store ended with code {self._child.wait()}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        try:
+            self._child.wait(20.0)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+
+def serve(argv: Sequence[str]) -> None:
+    """The child."""
+    # Imported here, so that the parent does not load them for the sake of the class above.
+    from tsdb.head.limits import HeadLimits
+    from tsdb.log.interface import METRICS
+    from tsdb.log.open import open_log
+    from tsdb.model.clock import SystemClock
+    from tsdb.model.time_set import PRODUCTION, slice_lengths
+    from tsdb.ops.grpc_health import Health
+    from tsdb.ops.grpc_server import GrpcService, build_server
+    from tsdb.store.limits import SelectLimits
+    from tsdb.store.service import ReaderService
+    from tsdb.store.store import Store, StoreOptions
+    from tsdb.v1 import reader_pb2_grpc
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--log", required=True)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    arguments = parser.parse_args(argv)
+    log = open_log(arguments.log)
+    options = StoreOptions(
+        time_set=PRODUCTION,
+        slices=slice_lengths(PRODUCTION.name),
+        hold_ms=PRODUCTION.least_hold_ms,
+        limits=HeadLimits(),
+        workers=arguments.workers,
+        lag_enter_s=5.0,
+        lag_leave_s=20.0,
+    )
+    store = Store(log, range(log.partitions(METRICS)), options, SystemClock())
+    servicer = ReaderService(store.topic_id, store.partitions, store.applied, SelectLimits())
+    service = GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server)
+    server = build_server([service], host="127.0.0.1", port=0, health=Health())
+    store.start()
+    server.start()
+    _tell({"address": f"127.0.0.1:{server.port}"})
+    while not all(status.verdict.ready for status in store.statuses()):
+        if (failure := store.failure()) is not None:
+            raise failure
+        time.sleep(0.02)
+    _tell(_state(store))
+    while sys.stdin.readline():
+        _tell(_state(store))
+    server.close()
+    store.close()
+    store.join(10.0)
+    server.abort()
+    log.close()
+
+
+def _state(store: Any) -> dict[str, object]:
+    states = [status.state for status in store.statuses()]
+    names = ("samples", "series", "bytes", "late", "slices")
+    return {name: sum(getattr(state, name) for state in states) for name in names} | {"cpu_s": time.process_time()}
+
+
+def _tell(message: dict[str, object]) -> None:
+    print(json.dumps(message), flush=True)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1:])

@@ -1,0 +1,114 @@
+"""The demo's processes: `tsdb standalone` and `tsdb agent`, reached through their ports only."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+TSDB = (sys.executable, "-m", "tsdb.cli.main")
+READY_WITHIN_S = 200.0  # The first start on a machine compiles the kernels.
+
+
+class DemoFailed(SystemExit):
+    """Something that the demo shows did not hold."""
+
+
+def run_tsdb(*arguments: str) -> bytes:
+    """stdout of a client command; fails the demo with its stderr."""
+    done = subprocess.run([*TSDB, *arguments], capture_output=True, check=False)
+    if done.returncode:
+        raise DemoFailed(f"tsdb {' '.join(arguments)} failed:\n{done.stderr.decode()}")
+    return done.stdout
+
+
+class Standalone:
+    """`tsdb standalone` over a folder; may be killed and started again."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.grpc, self.http = (f"127.0.0.1:{_free_port()}" for _ in range(2))
+        self._scratch = scratch
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Standalone:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.kill()
+
+    def start(self, on_wait: Callable[[str], None] = lambda reason: None) -> float:
+        """Start and wait until ready; seconds it took. `on_wait` hears why it is not ready yet, each reason once."""
+        command = [*TSDB, "standalone", "--time-set", "demo", "--data-dir", str(self._scratch / "data")]
+        with (self._scratch / "standalone.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "--grpc", self.grpc, "--http", self.http], stdout=log, stderr=log
+            )
+        return self._wait_ready(on_wait)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def metric(self, name: str) -> float:
+        """Sum of a metric over its labels."""
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((name + " ", name + "{")))
+
+    def _wait_ready(self, on_wait: Callable[[str], None]) -> float:
+        started = time.monotonic()
+        told = ""
+        while time.monotonic() - started < READY_WITHIN_S:
+            reason = self._not_ready()
+            if not reason:
+                return time.monotonic() - started
+            if reason != told:
+                on_wait(reason)
+                told = reason
+            if self._process is None or self._process.poll() is not None:
+                break
+            time.sleep(0.05)
+        raise DemoFailed(f"not ready: {told}\n{(self._scratch / 'standalone.log').read_text()[-4000:]}")
+
+    def _not_ready(self) -> str:
+        try:
+            with urllib.request.urlopen(f"http://{self.http}/-/ready", timeout=5):
+                return ""
+        except urllib.error.HTTPError as error:
+            with error:
+                answer = json.loads(error.read())
+            partitions = answer.get("partitions") or {}
+            return str(answer.get("reason") or ", ".join(sorted({p["reason"] for p in partitions.values()} - {""})))
+        except OSError:
+            return "the process is starting"
+
+
+class Agent:
+    """`tsdb agent` for as long as the context lasts."""
+
+    def __init__(self, address: str, scratch: Path) -> None:
+        self._command = [*TSDB, "agent", "--address", address, "--interval", "1s"]
+        self._log_file = scratch / "agent.log"
+
+    def __enter__(self) -> Agent:
+        with self._log_file.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,57 @@
+"""Acks: the log's answers to one batch of appends, waited for together.
+
+Callbacks may come from any thread, during the append or after the wait was given up; each append answers once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from tsdb.log.interface import Appended
+from tsdb.model.errors import TsdbError
+
+Answer = Appended | TsdbError
+
+
+class Acks:
+    """`answers[i]` belongs to the i-th `expect()`. `on_all(answers)` runs once, after `seal()` and the last answer."""
+
+    def __init__(self, on_all: Callable[[list[Answer | None]], None]) -> None:
+        self.answers: list[Answer | None] = []
+        self._on_all = on_all
+        self._all = threading.Event()
+        self._lock = threading.Lock()  # Guards _pending and the first write of each answer.
+        self._pending = 1  # The sender's own share, until seal(): inline answers must not end a batch half sent.
+
+    def expect(self) -> Callable[[Answer], None]:
+        """Callback for one append. Sender's thread only."""
+        index = len(self.answers)
+        self.answers.append(None)
+        with self._lock:
+            self._pending += 1
+        return partial(self._answer, index)
+
+    def seal(self) -> None:
+        """No append follows."""
+        self._count_down()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for all answers after seal(); False when some are still missing."""
+        return self._all.wait(max(0.0, timeout_s))
+
+    def _answer(self, index: int, answer: Answer) -> None:
+        assert self.answers[index] is None, f"append {index} was answered twice"
+        self.answers[index] = answer
+        self._count_down()
+
+    def _count_down(self) -> None:
+        with self._lock:
+            self._pending -= 1
+            if self._pending:
+                return
+        try:
+            self._on_all(self.answers)
+        finally:
+            self._all.set()

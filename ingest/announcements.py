@@ -1,0 +1,159 @@
+"""Announcements: a series is on the topic `series` before its first sample is on the log, and stays known there.
+
+A (series, index epoch) is known while its last acknowledged announcement is younger than a window, counted from
+before it was sent: stores keep labels for two. What is not known is announced and acknowledged before the write goes
+on. What is known is announced again without waiting, by the first write after a moment in the second half of the window
+that its hash picks, so that no instant brings a burst. A gateway that restarts knows nothing and announces all again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from ingest.acks import Acks, Answer
+from ingest.age_clock import AgeClock
+from ingest.announcement_kernels import due_kernel
+from ingest.batch import Batch
+from ingest.inflight import Reservation
+from ingest.log_errors import as_seen_by_sender, deadline_error
+from ingest.series_cache import SeriesCache
+from ingest.series_rows import SeriesRows
+from tsdb.codec.series_record import encode_announcement
+from tsdb.log.interface import SERIES, Log
+from tsdb.model.clock import Clock
+from tsdb.model.errors import ConfigMismatch, TsdbError
+from tsdb.model.time_set import TimeSet
+from tsdb.model.window import EPOCH_MS
+from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.metrics import counter
+
+# An announcement that fails is tried again by a write this share of a window later, several times before it lapses.
+RETRY_SHARE = 16
+
+_announcements = counter(
+    "tsdb_ingest_announcements_total",
+    "Announcements sent: of series not known, which a write waits for, and renewals, which none waits for.",
+    "kind",
+    ("new", "renewal"),
+)
+_failures = counter(
+    "tsdb_ingest_announcement_failures_total",
+    "Announcements that the log did not acknowledge.",
+    "kind",
+    ("new", "renewal"),
+)
+
+logger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """Announcements of one kind that one request owes: row and index epoch of each, int64."""
+
+    kind: str
+    rows: NDArray[np.int64]
+    epochs: NDArray[np.int64]
+
+
+class Announcements:
+    """Thread-safe; acknowledgements may come on any thread."""
+
+    def __init__(self, log: Log, cache: SeriesCache, time_set: TimeSet, clock: Clock) -> None:
+        # Two entries a series then suffice, and one record can hold any two samples that are accepted.
+        if time_set.accept_past_ms + time_set.gateway_ahead_ms >= EPOCH_MS:
+            raise ConfigMismatch(
+                f"time set {time_set.name}: accept_past_ms {time_set.accept_past_ms} + gateway_ahead_ms "
+                f"{time_set.gateway_ahead_ms} must stay below an index epoch, {EPOCH_MS} ms",
+                reason="time_set",
+            )
+        self._log = log
+        self._cache = cache
+        self._window_ms = time_set.window_ms
+        self._age = AgeClock(clock)
+
+    def ensure(
+        self, batch: Batch, rows: SeriesRows, good: NDArray[np.bool_], deadline: Deadline, reservation: Reservation
+    ) -> None:
+        """Return once every good row's (series, epoch) pairs are known; renewals that are due are sent on the way.
+
+        Raises Unavailable or Overloaded, as the log says, or Unavailable (deadline).
+        """
+        now_ms = self._age.now_ms()
+        for due in find_due(batch, rows, good, now_ms):
+            if due.kind == "new":
+                self._announce(batch, rows, due, now_ms, deadline, reservation)
+            else:
+                self._renew(batch, rows, due, now_ms, reservation)
+
+    def _announce(
+        self, batch: Batch, rows: SeriesRows, due: _Due, now_ms: int, deadline: Deadline, reservation: Reservation
+    ) -> None:
+        acks, error = self._send(batch, rows, due, now_ms, reservation)
+        if error is not None:
+            raise as_seen_by_sender(error)
+        if not acks.wait(deadline.remaining()):
+            raise deadline_error(f"{len(due.rows)} new series were not announced")
+        for answer in acks.answers:
+            if isinstance(answer, TsdbError):
+                raise as_seen_by_sender(answer)
+
+    def _renew(self, batch: Batch, rows: SeriesRows, due: _Due, now_ms: int, reservation: Reservation) -> None:
+        self._cache.postpone_renewal(rows, due.rows, due.epochs, now_ms + self._window_ms // RETRY_SHARE)
+        _, error = self._send(batch, rows, due, now_ms, reservation)
+        if error is not None:  # The series are still known: a later write tries again.
+            logger.warning("announcements not renewed", series=len(due.rows), reason=error.reason, error=str(error))
+
+    def _send(
+        self, batch: Batch, rows: SeriesRows, due: _Due, now_ms: int, reservation: Reservation
+    ) -> tuple[Acks, TsdbError | None]:
+        """Append until the log refuses one; whatever it acknowledges becomes known, by then or later."""
+
+        def on_all(answers: Sequence[Answer | None]) -> None:
+            try:
+                self._note(rows, due, now_ms, answers)
+            finally:
+                reservation.release()
+
+        reservation.hold()
+        acks = Acks(on_all)
+        refused: TsdbError | None = None
+        for row, epoch in zip(due.rows.tolist(), due.epochs.tolist(), strict=True):
+            series_id = int(rows.series_id[row])
+            canonical = self._cache.canonical(batch.labels[row])
+            key, value = encode_announcement(series_id, epoch, int(rows.pack_id[row]), canonical)
+            answer = acks.expect()
+            try:
+                self._log.append(SERIES, int(rows.partition[row]), value, key=key, on_done=answer)
+            except TsdbError as error:
+                answer(error)
+                refused = error
+                break
+        _announcements.labels(due.kind).inc(len(acks.answers))
+        acks.seal()
+        return acks, refused
+
+    def _note(self, rows: SeriesRows, due: _Due, sent_ms: int, answers: Sequence[Answer | None]) -> None:
+        acked = np.array([not isinstance(answer, TsdbError) for answer in answers], np.bool_)
+        _failures.labels(due.kind).inc(len(acked) - int(acked.sum()))
+        which, epochs = due.rows[: len(acked)][acked], due.epochs[: len(acked)][acked]
+        half = self._window_ms // 2
+        # The high bits: the low ones already choose the phase of the index epoch.
+        share = (rows.series_id[which] >> np.uint64(32)).astype(np.int64) * half >> 32
+        self._cache.set_known(rows, which, epochs, sent_ms + self._window_ms, sent_ms + half + share)
+
+
+def find_due(batch: Batch, rows: SeriesRows, good: NDArray[np.bool_], now_ms: int) -> list[_Due]:
+    """What must be announced, then what is to be renewed; empty lists left out."""
+    size = 2 * len(good)
+    row, epoch, blocking = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.bool_)
+    count = due_kernel(good, batch.starts, batch.ts_ms, rows.series_id, rows.known, now_ms, row, epoch, blocking)
+    if not count:
+        return []
+    row, epoch, blocking = row[:count], epoch[:count], blocking[:count]
+    found = [_Due("new", row[blocking], epoch[blocking]), _Due("renewal", row[~blocking], epoch[~blocking])]
+    return [due for due in found if len(due.rows)]

@@ -1,0 +1,132 @@
+"""Appender: grouped samples onto the log, record by record, until the log has all of them.
+
+Records of one request and partition are appended in their order. A record that the broker finds too large is halved,
+and with it everything behind it in its partition is appended again: a later record of the request must win over an
+earlier one, and what the log then holds twice changes no answer. The size learned is kept for the requests to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from ingest.acks import Acks
+from ingest.grouping import Grouped
+from ingest.inflight import Reservation
+from ingest.log_errors import as_seen_by_sender, clock_error, deadline_error
+from ingest.records import Record, RecordRange, encode_ranges, partition_ranges, split
+from tsdb.log.interface import METRICS, Appended, Log
+from tsdb.model.errors import InvalidRequest, TsdbError
+from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.metrics import counter
+
+# Learning stops here: below it one request with long packs would shrink the records of all others for nothing.
+RECORD_BYTES_LEAST = 16 * 1024
+TOO_LARGE = "record_too_large"
+
+_records = counter("tsdb_ingest_records_total", "Log records that the log acknowledged.")
+_record_bytes = counter("tsdb_ingest_record_bytes_total", "Bytes of log records that the log acknowledged.")
+_halved = counter("tsdb_ingest_records_halved_total", "Log records that the broker found too large.")
+
+logger = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Round:
+    """Records sent together, and the error that ended the sending."""
+
+    acks: Acks
+    records: list[Record] = field(default_factory=list)
+    error: TsdbError | None = None
+
+
+class Appender:
+    """Thread-safe: any number of requests at once."""
+
+    def __init__(self, log: Log, bytes_max: int, ahead_ms: int) -> None:
+        self._log = log
+        self._bytes_max = bytes_max  # Only ever lowered, so an unguarded race costs one more halving.
+        self._ahead_ms = ahead_ms
+
+    def append(
+        self, grouped: Grouped, deadline: Deadline, reservation: Reservation, name: Callable[[int], str]
+    ) -> list[Appended]:
+        """One Appended for each record, when all are acknowledged and readers will not ignore a sample of theirs.
+
+        Raises Unavailable or Overloaded, as the log says, Unavailable (deadline, clock) and InvalidRequest
+        (record_too_large), where `name(series_id)` names the series whose one sample does not fit.
+        """
+        done: list[Appended] = []
+        todo = split(grouped, partition_ranges(grouped), self._bytes_max)
+        while todo:
+            sent = self._send(grouped, todo, reservation)
+            if sent.error is not None and not _too_large(sent.error):
+                raise as_seen_by_sender(sent.error)
+            if not sent.acks.wait(deadline.remaining()):
+                raise deadline_error(f"{len(sent.records)} records are not acknowledged")
+            todo = self._collect(grouped, sent, todo, done, name)
+        return done
+
+    def _send(self, grouped: Grouped, todo: list[RecordRange], reservation: Reservation) -> _Round:
+        """Append in order until the log refuses one."""
+        reservation.hold()
+        sent = _Round(Acks(lambda _: reservation.release()))
+        for record in encode_ranges(grouped, todo):
+            answer = sent.acks.expect()
+            sent.records.append(record)
+            try:
+                self._log.append(METRICS, record.part.partition, record.data, on_done=answer)
+            except TsdbError as error:
+                answer(error)
+                sent.error = error
+                break
+        sent.acks.seal()
+        return sent
+
+    def _collect(
+        self, grouped: Grouped, sent: _Round, todo: list[RecordRange], done: list[Appended], name: Callable[[int], str]
+    ) -> list[RecordRange]:
+        """Take what was acknowledged; return what must be appended (again), in order."""
+        again: list[RecordRange] = []
+        halved: set[int] = set()  # Partitions with a record too large: what follows there goes again.
+        stored_bytes, before = 0, len(done)
+        for record, answer in zip(sent.records, sent.acks.answers, strict=True):
+            partition = record.part.partition
+            if isinstance(answer, TsdbError) and _too_large(answer):
+                again.extend(self._halve(grouped, record, name))
+                halved.add(partition)
+            elif isinstance(answer, TsdbError):
+                raise as_seen_by_sender(answer)
+            elif partition in halved:
+                again.append(record.part)
+            else:
+                assert isinstance(answer, Appended), "all answers are in"
+                if record.newest_ms > answer.broker_ms + self._ahead_ms:
+                    raise clock_error(answer, record.newest_ms, self._ahead_ms)
+                done.append(answer)
+                stored_bytes += len(record.data)
+        _records.inc(len(done) - before)
+        _record_bytes.inc(stored_bytes)
+        return again + todo[len(sent.records) :]
+
+    def _halve(self, grouped: Grouped, record: Record, name: Callable[[int], str]) -> list[RecordRange]:
+        part, size = record.part, len(record.data)
+        if part.samples == 1:
+            raise InvalidRequest(
+                f"one sample is a record of {size} bytes, which the broker finds too large; "
+                f"series {name(int(grouped.series_id[part.start]))}; other samples of the request may be stored",
+                reason=TOO_LARGE,
+                got=size,
+            )
+        _halved.inc()
+        learned = max(size // 2, RECORD_BYTES_LEAST)
+        if learned < self._bytes_max:
+            logger.warning("broker takes smaller records than ours", record_bytes=size, record_bytes_max=learned)
+            self._bytes_max = learned
+        return part.halves()
+
+
+def _too_large(error: TsdbError) -> bool:
+    return isinstance(error, InvalidRequest) and error.reason == TOO_LARGE

@@ -1,0 +1,71 @@
+"""Grouping: a request's good samples as the log wants them, partition by partition, pack by pack, series by series.
+
+Series of one pack are in the order of their ids, whatever order the sender chose, so one scraper's records repeat the
+same id vectors and readers know them by hash. Samples of one (series, timestamp) stay in the order of the request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.batch import Batch
+from ingest.grouping_kernels import fill_groups_kernel, order_rows_kernel
+from ingest.series_rows import SeriesRows
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """n samples, k packs, p partitions, all in log order. A pack of one id never spans two partitions.
+
+    series_id: uint64, ts_ms: int64, values: float64 (n,). pack_id: uint64 (k,); pack k holds samples pack_end[k - 1] ..
+    pack_end[k]: int64 (k,). partition and partition_end: int64 (p,), alike.
+    """
+
+    series_id: NDArray[np.uint64]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    pack_id: NDArray[np.uint64]
+    pack_end: NDArray[np.int64]
+    partition: NDArray[np.int64]
+    partition_end: NDArray[np.int64]
+
+
+def group(batch: Batch, rows: SeriesRows, good: NDArray[np.bool_]) -> Grouped:
+    """Sort and copy; pure."""
+    count = len(good)
+    order = np.empty(count, np.int64)
+    kept = order_rows_kernel(good, rows.partition, rows.pack_id, rows.series_id, order, np.empty(count, np.int64))
+    order = order[:kept]
+    samples = batch.samples if kept == count else int((batch.starts[order + 1] - batch.starts[order]).sum())
+    series_id, ts_ms = np.empty(samples, np.uint64), np.empty(samples, np.int64)
+    bits = np.empty(samples, np.uint64)  # Values move as integers: a float move may quiet a signalling NaN.
+    pack_id, pack_end = np.empty(kept, np.uint64), np.empty(kept, np.int64)
+    partition, partition_end = np.empty(kept, np.int64), np.empty(kept, np.int64)
+    packs, partitions = fill_groups_kernel(
+        order,
+        batch.starts,
+        rows.partition,
+        rows.pack_id,
+        rows.series_id,
+        batch.ts_ms,
+        batch.values.view(np.uint64),
+        series_id,
+        ts_ms,
+        bits,
+        pack_id,
+        pack_end,
+        partition,
+        partition_end,
+    )
+    return Grouped(
+        series_id,
+        ts_ms,
+        bits.view(np.float64),
+        pack_id[:packs],
+        pack_end[:packs],
+        partition[:partitions],
+        partition_end[:partitions],
+    )

@@ -1,0 +1,51 @@
+"""Limits of the gateway: what one request, one series and all requests together may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tsdb.codec.log_record import RECORD_BYTES_MAX
+from tsdb.model.errors import ConfigMismatch
+from tsdb.model.labels import LabelLimits
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class IngestLimits:
+    """Bounds of the write path; every end is allowed. Raises ConfigMismatch (ingest_limits) when they contradict.
+
+    request_bytes_max: labels and sample arrays of one request; above it INVALID_ARGUMENT.
+    series_max, samples_max: rows and samples of one request.
+    inflight_bytes_max: of all requests whose records the log has not answered; above it RESOURCE_EXHAUSTED.
+    series_cache_max, series_cache_bytes_max: series, and bytes of their labels, that the gateway remembers.
+    record_bytes_max: of one log record; larger requests are split.
+    produce_timeout_s: longest wait for the log, where the caller's deadline is not shorter.
+    """
+
+    labels: LabelLimits = field(default_factory=LabelLimits)
+    request_bytes_max: int = 16 * _MIB
+    series_max: int = 100_000
+    samples_max: int = 1_000_000
+    inflight_bytes_max: int = 256 * _MIB
+    series_cache_max: int = 500_000
+    series_cache_bytes_max: int = 256 * _MIB
+    record_bytes_max: int = RECORD_BYTES_MAX
+    produce_timeout_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, int | float) and value <= 0:
+                raise _contradiction(f"{name} is {value}; it must be above 0")
+        if self.inflight_bytes_max < self.request_bytes_max:
+            raise _contradiction(
+                f"inflight_bytes_max is {self.inflight_bytes_max}; it must hold one request of request_bytes_max "
+                f"{self.request_bytes_max}"
+            )
+        if self.record_bytes_max > RECORD_BYTES_MAX:
+            raise _contradiction(f"record_bytes_max is {self.record_bytes_max}; readers take up to {RECORD_BYTES_MAX}")
+
+
+def _contradiction(message: str) -> ConfigMismatch:
+    return ConfigMismatch(message, reason="ingest_limits")

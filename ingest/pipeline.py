@@ -1,0 +1,161 @@
+"""Pipeline: the one way from a protocol's arrays to the log, free of any protocol's types.
+
+Shape -> room in flight -> series -> validate -> announce -> group -> append -> acknowledged. A call that returns has
+every accepted sample on the log; a call that raises InvalidRequest has put none there. Thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.announcements import Announcements
+from ingest.appender import Appender
+from ingest.batch import Batch, make_batch
+from ingest.grouping import group
+from ingest.inflight import Inflight, Reservation
+from ingest.limits import IngestLimits
+from ingest.log_errors import deadline_error
+from ingest.refusals import Offender, Refusals, count_refused_request, count_refused_samples, shown_series
+from ingest.series_cache import SeriesCache
+from ingest.series_rows import SeriesRows
+from ingest.validate import validate
+from tsdb.log.interface import METRICS, Log
+from tsdb.model.clock import Clock
+from tsdb.model.errors import ConfigMismatch, TsdbError
+from tsdb.model.labels import series_id as hash_labels
+from tsdb.model.placement import PlacementRule
+from tsdb.model.time_set import TimeSet
+from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.metrics import counter, histogram
+
+_samples = counter("tsdb_ingest_samples_total", "Samples that the log has and readers will show.")
+_requests = counter("tsdb_ingest_requests_total", "Write requests that reached the pipeline.")
+_seconds = histogram("tsdb_ingest_write_duration_seconds", "From a request's arrays to its answer.")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordToken:
+    """Where the log keeps one record of an accepted request."""
+
+    topic_id: str
+    partition: int
+    record_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """`samples` were accepted and lie in the records of `tokens`; rows are refused only where partial was asked for."""
+
+    tokens: list[RecordToken]
+    samples: int
+    refused_samples: int
+    refused_series: int
+    offenders: list[Offender]
+
+
+class Pipeline:
+    """Raises ConfigMismatch where partitions, time set and timeout contradict each other or the log."""
+
+    def __init__(
+        self,
+        log: Log,
+        rule: PlacementRule,
+        partitions: int,
+        time_set: TimeSet,
+        limits: IngestLimits,
+        clock: Clock,
+        *,
+        series_id: Callable[[bytes], int] = hash_labels,
+    ) -> None:
+        _check(log, partitions, time_set, limits)
+        self._log = log
+        self._time_set = time_set
+        self._limits = limits
+        self._clock = clock
+        self._inflight = Inflight(limits.inflight_bytes_max)
+        self._cache = SeriesCache(rule, partitions, limits, series_id=series_id)
+        self._announcements = Announcements(log, self._cache, time_set, clock)
+        self._appender = Appender(log, limits.record_bytes_max, time_set.ahead_ms)
+
+    def write(
+        self,
+        labels: Sequence[bytes],
+        counts: NDArray[np.uint32] | None,
+        ts_ms: NDArray[np.int64],
+        values: NDArray[np.float64],
+        partial: bool,
+        deadline: Deadline,
+    ) -> WriteResult:
+        """Write series `labels[i]` with counts[i] samples each (None: one each), series after series.
+
+        labels: name 0xFF value 0xFF ..., any order of names. All or nothing, unless `partial`: then whole series are
+        refused and listed. Raises InvalidRequest (nothing was written), Unavailable, Overloaded (send again).
+        """
+        _requests.inc()
+        deadline = deadline.at_most(self._limits.produce_timeout_s)
+        try:
+            with _seconds.time():
+                batch = make_batch(labels, counts, ts_ms, values, self._limits)
+                with self._inflight.reserve(batch.size) as reservation:
+                    return self._write(batch, partial, deadline, reservation)
+        except TsdbError as error:
+            count_refused_request(error, len(ts_ms))
+            raise
+
+    def close(self) -> None:
+        """Refuse further requests as draining; those under way go on."""
+        self._inflight.close()
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until the log has answered everything; False when something is still under way."""
+        return self._inflight.wait_idle(timeout_s)
+
+    @property
+    def inflight_bytes(self) -> int:
+        """Bytes of requests that the log has not answered yet."""
+        return self._inflight.bytes
+
+    def _write(self, batch: Batch, partial: bool, deadline: Deadline, reservation: Reservation) -> WriteResult:
+        rows = self._cache.resolve(batch.labels)
+        verdict = validate(batch, rows, self._time_set, self._clock.now_ms(), self._cache.canonical)
+        refusals = verdict.refusals or Refusals()
+        if refusals.rows and not partial:
+            raise refusals.error(batch.samples)
+        tokens = self._append(batch, rows, verdict.good, deadline, reservation) if verdict.good.any() else []
+        count_refused_samples(refusals.samples)
+        samples = batch.samples - refusals.samples.total()
+        _samples.inc(samples)
+        return WriteResult(tokens, samples, refusals.samples.total(), len(refusals.rows), refusals.offenders)
+
+    def _append(
+        self, batch: Batch, rows: SeriesRows, good: NDArray[np.bool_], deadline: Deadline, reservation: Reservation
+    ) -> list[RecordToken]:
+        self._announcements.ensure(batch, rows, good, deadline, reservation)
+        if deadline.remaining() <= 0:
+            raise deadline_error("nothing was appended")
+
+        def name(series_id: int) -> str:
+            row = int(np.flatnonzero(good & (rows.series_id == np.uint64(series_id)))[0])
+            return shown_series(self._cache.canonical(batch.labels[row]))
+
+        # Asked first: a token may name a topic that is gone, which is an error, but never an offset of another one.
+        topic_id = self._log.topic_id(METRICS)
+        appended = self._appender.append(group(batch, rows, good), deadline, reservation, name)
+        return [RecordToken(topic_id, record.partition, record.offset) for record in appended]
+
+
+def _check(log: Log, partitions: int, time_set: TimeSet, limits: IngestLimits) -> None:
+    held = log.partitions(METRICS)
+    if held != partitions:
+        raise ConfigMismatch(f"the log has {held} partitions; this gateway is set to {partitions}", reason="partitions")
+    # Stores keep a label for two windows from its announcement: one while we trust it, and time to land the sample.
+    if 2 * 1000 * limits.produce_timeout_s > time_set.window_ms:
+        raise ConfigMismatch(
+            f"produce_timeout_s is {limits.produce_timeout_s}; with time set {time_set.name} it must be at most half a "
+            f"window, {time_set.window_ms / 2000} s",
+            reason="produce_timeout",
+        )

@@ -1,0 +1,121 @@
+"""Refusals: which rows of a request are not taken, why, and how that is told.
+
+Reasons are a bounded set: they label the counter, the offenders of a partial answer and the details of an error.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tsdb.model.errors import InvalidRequest, TsdbError
+from tsdb.model.labels import format_series
+from tsdb.ops.metrics import counter
+
+OFFENDERS_MAX = 16
+MESSAGE_BYTES_MAX = 224
+# An error travels in headers, where tsdb.ops.grpc_errors leaves room for 12 values; three of them are counts.
+LISTED_IN_ERROR_MAX = 9
+SERIES_CHARS_MAX = 100
+
+ROW_REASONS = (
+    "labels_empty", "labels_malformed", "labels_reserved", "labels_duplicate", "labels_too_many", "labels_too_long",
+    "id_conflict", "too_old", "too_far_ahead",
+)  # fmt: skip
+REQUEST_REASONS = (
+    "empty_request", "malformed_request", "request_too_large", "too_many_series", "too_many_samples",
+    "record_too_large", "inflight_bytes", "draining", "deadline", "clock", "queue_full", "disk_full", "unavailable",
+    "timeout", "topic_recreated", "unknown_topic",
+)  # fmt: skip
+# Good samples of a request that was refused for others' sake, and whatever the log may come to say.
+IN_REFUSED_REQUEST = "in_refused_request"
+OTHER = "other"
+_REASONS = (*ROW_REASONS, *REQUEST_REASONS, IN_REFUSED_REQUEST, OTHER)
+
+_refused_samples = counter("tsdb_ingest_refused_samples_total", "Samples that were not accepted.", "reason", _REASONS)
+_refused_requests = counter(
+    "tsdb_ingest_refused_requests_total", "Requests answered with an error.", "reason", _REASONS
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Offender:
+    """A refused row. The message names series, what was got and the limit; at most MESSAGE_BYTES_MAX bytes."""
+
+    series_index: int
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class Refusals:
+    """The refused rows of one request; the first OFFENDERS_MAX are kept with their text."""
+
+    offenders: list[Offender] = field(default_factory=list)
+    rows: set[int] = field(default_factory=set)
+    samples: Counter[str] = field(default_factory=Counter)
+
+    def wants_text(self) -> bool:
+        """Whether the next message will be kept: building one for each of many rows would cost more than the write."""
+        return len(self.offenders) < OFFENDERS_MAX
+
+    def add(self, row: int, samples: int, reason: str, message: str) -> None:
+        """Refuse one row with its samples. `message` may be empty when it is not wanted."""
+        if self.wants_text():
+            self.offenders.append(Offender(row, reason, cut(message)))
+        self.rows.add(row)
+        self.samples[reason] += samples
+
+    def error(self, samples: int) -> RefusedSeries:
+        """The refusal of a whole request of `samples`: first offender in the text, the next ones in the metadata."""
+        first = self.offenders[0]
+        more = f" (and {len(self.rows) - 1} more series)" if len(self.rows) > 1 else ""
+        listed = self.offenders[1 : 1 + LISTED_IN_ERROR_MAX]
+        return RefusedSeries(
+            f"series_index {first.series_index}: {first.message}{more}; nothing was written",
+            {**self.samples, IN_REFUSED_REQUEST: samples - self.samples.total()},
+            reason=first.reason,
+            refused_series=len(self.rows),
+            refused_samples=self.samples.total(),
+            series_index=first.series_index,
+            **{f"offender_{offender.series_index}": f"{offender.reason}: {offender.message}" for offender in listed},
+        )
+
+
+class RefusedSeries(InvalidRequest):
+    """A request refused for some of its rows. `samples`: all of its samples by the reason they count under."""
+
+    def __init__(self, message: str, samples: Mapping[str, int], *, reason: str, **metadata: object) -> None:
+        super().__init__(message, reason=reason, **metadata)
+        self.samples = samples
+
+
+def count_refused_samples(samples: Mapping[str, int]) -> None:
+    """Move tsdb_ingest_refused_samples_total; reasons outside the set count as `other`."""
+    for reason, count in samples.items():
+        _refused_samples.labels(_bounded(reason)).inc(count)
+
+
+def count_refused_request(error: TsdbError, samples: int) -> None:
+    """Count a request of so many samples that is answered with `error`."""
+    _refused_requests.labels(_bounded(error.reason)).inc()
+    count_refused_samples(error.samples if isinstance(error, RefusedSeries) else {error.reason: samples})
+
+
+def cut(message: str) -> str:
+    """Message of at most MESSAGE_BYTES_MAX bytes of UTF-8."""
+    encoded = message.encode(errors="replace")
+    if len(encoded) <= MESSAGE_BYTES_MAX:
+        return encoded.decode()
+    return encoded[: MESSAGE_BYTES_MAX - 3].decode(errors="ignore") + "..."
+
+
+def _bounded(reason: str) -> str:
+    return reason if reason in _REASONS else OTHER
+
+
+def shown_series(canonical: bytes) -> str:
+    """Labels for a message, short enough that the limit beside them survives the cut."""
+    text = format_series(canonical)
+    return text if len(text) <= SERIES_CHARS_MAX else text[: SERIES_CHARS_MAX - 3] + "..."

@@ -1,0 +1,54 @@
+"""Series rows: what one request needs to know of each of its rows, gathered from the series cache.
+
+A copy, so it stays true to these rows whatever the cache forgets meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.model.errors import InvalidRequest
+
+NO_SLOT = -1
+EPOCH, KNOWN_UNTIL, RENEW_AT = 0, 1, 2  # Columns of SeriesRows.known.
+
+
+@dataclass(slots=True)
+class SeriesRows:
+    """One request's n rows.
+
+    slot, partition: int64 (n,); series_id, pack_id: uint64 (n,). known: int64 (n, 2, 3), per parity of index epoch the
+    EPOCH last announced, KNOWN_UNTIL and RENEW_AT by the announcements' clock. errors: rows whose labels are refused;
+    their slot is NO_SLOT and the rest of their row means nothing.
+    """
+
+    slot: NDArray[np.int64]
+    series_id: NDArray[np.uint64]
+    pack_id: NDArray[np.uint64]
+    partition: NDArray[np.int64]
+    known: NDArray[np.int64]
+    errors: dict[int, InvalidRequest]
+
+
+def empty_rows(count: int) -> SeriesRows:
+    """Rows to be put."""
+    return SeriesRows(
+        np.full(count, NO_SLOT, np.int64),
+        np.zeros(count, np.uint64),
+        np.zeros(count, np.uint64),
+        np.zeros(count, np.int64),
+        np.zeros((count, 2, 3), np.int64),
+        {},
+    )
+
+
+def put(rows: SeriesRows, where: NDArray[np.int64], found: SeriesRows) -> None:
+    """Write the i-th of `found` to rows[where[i]]."""
+    rows.slot[where] = found.slot
+    rows.series_id[where] = found.series_id
+    rows.pack_id[where] = found.pack_id
+    rows.partition[where] = found.partition
+    rows.known[where] = found.known

@@ -1,0 +1,63 @@
+"""Validation of one request against the clock and the labels' limits: which rows are good, and what the others did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.batch import Batch
+from ingest.refusals import Refusals, shown_series
+from ingest.series_rows import SeriesRows
+from tsdb.model.time_set import TimeSet
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """good: bool (rows,). refusals is None when every row is."""
+
+    good: NDArray[np.bool_]
+    refusals: Refusals | None
+
+
+def validate(
+    batch: Batch, rows: SeriesRows, time_set: TimeSet, now_ms: int, canonical: Callable[[bytes], bytes]
+) -> Verdict:
+    """A row is refused whole, for its labels or for its first timestamp outside what is accepted at now_ms.
+
+    Accepted: now_ms - accept_past_ms <= timestamp <= now_ms + gateway_ahead_ms. Pure.
+    """
+    good = np.ones(len(batch.labels), np.bool_)
+    oldest_ms, newest_ms = now_ms - time_set.accept_past_ms, now_ms + time_set.gateway_ahead_ms
+    in_time = batch.ts_ms.min() >= oldest_ms and batch.ts_ms.max() <= newest_ms
+    if in_time and not rows.errors:
+        return Verdict(good, None)
+    refusals = Refusals()
+    bad_ts = {} if in_time else _first_bad_timestamps(batch, oldest_ms, newest_ms)
+    for row in sorted(rows.errors.keys() | bad_ts.keys()):
+        good[row] = False
+        if row in rows.errors:
+            error = rows.errors[row]
+            refusals.add(row, batch.samples_of(row), error.reason, error.message)
+            continue
+        reason, text = _time_refusal(bad_ts[row], now_ms, time_set)
+        if refusals.wants_text():
+            text = f"{text}; series {shown_series(canonical(batch.labels[row]))}"
+        refusals.add(row, batch.samples_of(row), reason, text)
+    return Verdict(good, refusals)
+
+
+def _first_bad_timestamps(batch: Batch, oldest_ms: int, newest_ms: int) -> dict[int, int]:
+    """Row -> its first timestamp outside [oldest_ms, newest_ms]."""
+    bad = np.flatnonzero((batch.ts_ms < oldest_ms) | (batch.ts_ms > newest_ms))
+    rows, first = np.unique(np.searchsorted(batch.starts, bad, side="right") - 1, return_index=True)
+    return dict(zip(rows.tolist(), batch.ts_ms[bad[first]].tolist(), strict=True))
+
+
+def _time_refusal(ts_ms: int, now_ms: int, time_set: TimeSet) -> tuple[str, str]:
+    if ts_ms > now_ms:
+        limit_ms = time_set.gateway_ahead_ms
+        return "too_far_ahead", f"timestamp {ts_ms} is {ts_ms - now_ms} ms ahead of now; limit is {limit_ms} ms"
+    return "too_old", f"timestamp {ts_ms} is {now_ms - ts_ms} ms old; limit is {time_set.accept_past_ms} ms"

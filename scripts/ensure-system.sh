@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Installs what Python packages cannot bring, where it is missing: "python" (3.11 or newer, with venv) and
+# "java" (a JDK 17 or newer and Maven, for the real servers that the tests start). Debian's package manager only;
+# elsewhere it says what is wanted. Usage: scripts/ensure-system.sh python|java
+set -euo pipefail
+
+say() { printf '%s\n' "$*" >&2; }
+
+install() {
+  say "installing: $*"
+  local as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || { say "missing: $*. Install them as root, or run this with sudo at hand."; exit 1; }
+    as_root=(sudo)
+  fi
+  command -v apt-get >/dev/null || { say "missing: $*. There is no apt-get here; install their like by hand."; exit 1; }
+  "${as_root[@]}" apt-get update -qq >&2
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+}
+
+java_major() {
+  java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'
+}
+
+case "${1:-}" in
+  python)
+    python=$("$(dirname "$0")/find-python.sh" || true)
+    # Debian's python3 has venv without ensurepip until python3-venv is there.
+    if [ -z "$python" ] || ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+      install python3 python3-venv
+      python=$("$(dirname "$0")/find-python.sh") || { say "python 3.11 or newer is needed; this system has older"; exit 1; }
+      "$python" -c 'import ensurepip, venv' || { say "$python cannot make virtual environments: install its venv package"; exit 1; }
+    fi
+    ;;
+  java)
+    missing=()
+    command -v javac >/dev/null && [ "$(java_major)" -ge 17 ] || missing+=(openjdk-17-jdk-headless)
+    command -v mvn >/dev/null || missing+=(maven)
+    if [ ${#missing[@]} -gt 0 ]; then install "${missing[@]}"; fi
+    ;;
+  *)
+    say "usage: $0 python|java"
+    exit 2
+    ;;
+esac

@@ -1,0 +1,159 @@
+"""One Cassandra node on loopback ports with scratch data."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import struct
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+from stack.maven import CASSANDRA, jars
+from stack.ports import Ports
+from stack.process import ServerProcess
+
+READY_WITHIN_S = 180.0
+HEAP = ("-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=256m")
+EXPORTS = (
+    "java.base/jdk.internal.misc java.base/jdk.internal.ref java.base/java.lang.ref java.base/sun.nio.ch "
+    "java.management.rmi/com.sun.jmx.remote.internal.rmi java.management/com.sun.jmx.remote.security "
+    "java.rmi/sun.rmi.registry java.rmi/sun.rmi.server java.sql/java.sql jdk.unsupported/sun.misc"
+)
+OPENS = (
+    "java.base/java.lang java.base/java.lang.module java.base/java.lang.reflect java.base/java.io java.base/java.nio "
+    "java.base/java.util java.base/sun.nio.ch java.base/jdk.internal.loader java.base/jdk.internal.ref "
+    "java.base/jdk.internal.reflect java.base/jdk.internal.math java.base/jdk.internal.module "
+    "java.base/jdk.internal.util.jar jdk.management/com.sun.management.internal"
+)
+CONFIG = """cluster_name: lab
+partitioner: org.apache.cassandra.dht.Murmur3Partitioner
+endpoint_snitch: SimpleSnitch
+num_tokens: 16
+listen_address: 127.0.0.1
+rpc_address: 127.0.0.1
+storage_port: {storage}
+native_transport_port: {port}
+seed_provider:
+  - class_name: org.apache.cassandra.locator.SimpleSeedProvider
+    parameters: [{{seeds: "127.0.0.1:{storage}"}}]
+commitlog_sync: periodic
+commitlog_sync_period: 10000ms
+commitlog_segment_size: 32MiB
+commitlog_total_space: 512MiB
+memtable_allocation_type: heap_buffers
+memtable_heap_space: 256MiB
+concurrent_compactors: 1
+auto_snapshot: false
+hinted_handoff_enabled: false
+disk_access_mode: standard
+"""
+LOGBACK = """<configuration>
+  <appender name="out" class="ch.qos.logback.core.ConsoleAppender"><encoder><pattern>%d %p %c: %m%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="out"/></root>
+</configuration>
+"""
+# A native-protocol v4 STARTUP request: version, flags, stream, opcode, then a string map of one entry.
+STARTUP_BODY = struct.pack(">H", 1) + b"".join(struct.pack(">H", len(t)) + t for t in (b"CQL_VERSION", b"3.0.0"))
+STARTUP = struct.pack(">BBHBI", 0x04, 0, 0, 0x01, len(STARTUP_BODY)) + STARTUP_BODY
+READY_OPCODE = 0x02
+
+
+class CassandraNode:
+    """A context manager. folder: where data goes; without one, a temporary folder that goes away with the node."""
+
+    def __init__(self, *, folder: Path | None = None, detached: bool = False) -> None:
+        self._temporary = folder is None
+        self._folder = folder or Path(tempfile.mkdtemp(prefix="cassandra-stack-"))
+        self._detached = detached
+        self._ports: Ports | None = None
+        self._process: ServerProcess | None = None
+        self.host = "127.0.0.1"
+        self.port = 0
+
+    def __enter__(self) -> CassandraNode:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def process(self) -> ServerProcess:
+        """The server: kill, signal, start again."""
+        assert self._process is not None, "not started"
+        return self._process
+
+    def start(self) -> None:
+        """Start and wait for an answer."""
+        self._ports = Ports(3)
+        storage, self.port, jmx = self._ports.numbers
+        shutil.rmtree(self._folder, ignore_errors=True)
+        (self._folder / "triggers").mkdir(parents=True)
+        (self._folder / "cassandra.yaml").write_text(CONFIG.format(storage=storage, port=self.port))
+        (self._folder / "logback.xml").write_text(LOGBACK)
+        self._process = ServerProcess(self._command(jmx), self._folder / "output.log", detached=self._detached)
+        self._process.start()
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.close()
+            raise
+
+    def wait_ready(self, within_s: float = READY_WITHIN_S) -> None:
+        """Wait until a native-protocol STARTUP gets READY. RuntimeError with the server's last words."""
+        give_up_at = time.monotonic() + within_s
+        while not self._answers():
+            if not self.process.running or time.monotonic() > give_up_at:
+                raise RuntimeError(f"Cassandra does not answer:\n{self.process.tail()}")
+            time.sleep(0.2)
+
+    def close(self) -> None:
+        """Kill it (the data is scratch) and remove it."""
+        if self._process is not None:
+            self._process.kill()
+        if self._ports is not None:
+            self._ports.close()
+        if self._temporary:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _command(self, jmx: int) -> list[str]:
+        folder = jars(CASSANDRA)
+        (agent,) = folder.glob("jamm-*.jar")
+        properties = {
+            "cassandra.config": (self._folder / "cassandra.yaml").as_uri(),
+            "cassandra.storagedir": str(self._folder / "data"),
+            "cassandra.triggers_dir": str(self._folder / "triggers"),
+            "cassandra.jmx.local.port": str(jmx),
+            "logback.configurationFile": str(self._folder / "logback.xml"),
+            "cassandra-foreground": "yes",
+            "cassandra.skip_wait_for_gossip_to_settle": "0",
+            "cassandra.ring_delay_ms": "0",
+            "jdk.attach.allowAttachSelf": "true",
+            "io.netty.tryReflectionSetAccessible": "true",
+        }
+        return [
+            "java",
+            *HEAP,
+            f"-javaagent:{agent}",
+            *(f"--add-exports={package}=ALL-UNNAMED" for package in EXPORTS.split()),
+            *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENS.split()),
+            *(f"-D{key}={value}" for key, value in properties.items()),
+            "-cp",
+            f"{folder}/*",
+            "org.apache.cassandra.service.CassandraDaemon",
+        ]
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection((self.host, self.port), timeout=1.0) as connection:
+                connection.settimeout(2.0)
+                connection.sendall(STARTUP)
+                header = connection.recv(9)
+        except OSError:
+            return False
+        return len(header) == 9 and header[4] == READY_OPCODE

@@ -1,0 +1,214 @@
+"""Kafka brokers in KRaft mode, each broker and controller at once, on loopback ports with scratch data."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from stack.maven import KAFKA, jars
+from stack.ports import Ports
+from stack.process import ServerProcess
+
+READY_WITHIN_S = 120.0
+START_TRIES = 3
+HEAP = "-Xms{0}m -Xmx{0}m -XX:+UseG1GC"
+HEAP_MB = {1: 512}  # A lone broker carries benches; three share the machine.
+HEAP_MB_SHARED = 320
+
+PROPERTIES = """process.roles=broker,controller
+node.id={node}
+controller.quorum.voters={voters}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+controller.listener.names=CONTROLLER
+log.dirs={folder}/data
+num.partitions=1
+default.replication.factor={replication}
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor={replication}
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor={replication}
+transaction.state.log.min.isr={in_sync}
+share.coordinator.state.topic.num.partitions=1
+share.coordinator.state.topic.replication.factor={replication}
+share.coordinator.state.topic.min.isr={in_sync}
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+log.retention.ms=-1
+log.retention.check.interval.ms=1000
+log.cleaner.backoff.ms=500
+log.segment.delete.delay.ms=1000
+"""
+LOG4J = """<Configuration status="WARN">
+  <Appenders><Console name="out"><PatternLayout pattern="%d %p %c: %m%n"/></Console></Appenders>
+  <Loggers><Root level="WARN"><AppenderRef ref="out"/></Root></Loggers>
+</Configuration>
+"""
+
+
+class KafkaCluster:
+    """One or three brokers. A context manager; brokers are numbered from 0 and keep ports and data over restarts.
+
+    folder: where data goes; without one, a temporary folder that goes away with the cluster. settings: further lines of
+    server.properties. detached: the brokers outlive this process.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        folder: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        detached: bool = False,
+    ) -> None:
+        self._count = brokers
+        self._settings = dict(settings or {})
+        self._detached = detached
+        self._temporary = folder is None
+        self._folder = folder or Path(tempfile.mkdtemp(prefix="kafka-stack-"))
+        self._ports: Ports | None = None
+        self._brokers: list[ServerProcess] = []
+        self.bootstrap = ""
+
+    def __enter__(self) -> KafkaCluster:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids, by broker."""
+        return [broker.pid for broker in self._brokers]
+
+    def start(self) -> None:
+        """Start all brokers and wait for an answer; other ports when one was taken in between."""
+        for attempt in range(1, START_TRIES + 1):
+            self._prepare()
+            for broker in self._brokers:
+                broker.start()
+            try:
+                self.wait_ready()
+                return
+            except RuntimeError as error:
+                self._release()
+                if attempt == START_TRIES or "Address already in use" not in str(error):
+                    raise
+
+    def close(self) -> None:
+        """Kill what runs (the data is scratch) and remove it."""
+        self._release()
+        if self._temporary:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def start_broker(self, number: int) -> None:
+        """Start a stopped or killed broker again; does not wait."""
+        self._brokers[number].start()
+
+    def stop_broker(self, number: int) -> None:
+        """SIGTERM: a controlled shutdown."""
+        self._brokers[number].stop()
+
+    def kill_broker(self, number: int) -> None:
+        """SIGKILL."""
+        self._brokers[number].kill()
+
+    def suspend_broker(self, number: int) -> None:
+        """SIGSTOP: connections stay, nothing answers."""
+        self._brokers[number].signal(signal.SIGSTOP)
+
+    def resume_broker(self, number: int) -> None:
+        """SIGCONT."""
+        self._brokers[number].signal(signal.SIGCONT)
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Number of the broker that leads a partition."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        return admin.list_topics(topic, timeout=READY_WITHIN_S).topics[topic].partitions[partition].leader - 1
+
+    def wait_ready(self, within_s: float = READY_WITHIN_S) -> None:
+        """Wait until every running broker is in an answered metadata request. RuntimeError with their last words."""
+        give_up_at = time.monotonic() + within_s
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        while True:
+            running = [broker for broker in self._brokers if broker.running]
+            try:
+                if running and len(admin.list_topics(timeout=1.0).brokers) >= len(running):
+                    return
+            except KafkaException:
+                pass  # Not yet; the loop's bound decides.
+            died = len(running) < len(self._brokers) and len(running) == 0
+            if died or time.monotonic() > give_up_at:
+                raise RuntimeError("Kafka does not answer:\n" + "\n".join(broker.tail() for broker in self._brokers))
+            time.sleep(0.1)
+
+    def _prepare(self) -> None:
+        self._ports = Ports(2 * self._count)
+        ports = self._ports.numbers[: self._count]
+        controllers = self._ports.numbers[self._count :]
+        self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports)
+        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(controllers, 1))
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self._brokers = [
+            self._broker(node, port, controller, voters, cluster_id)
+            for node, (port, controller) in enumerate(zip(ports, controllers, strict=True), 1)
+        ]
+
+    def _broker(self, node: int, port: int, controller: int, voters: str, cluster_id: str) -> ServerProcess:
+        folder = self._folder / f"broker-{node}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        properties = folder / "server.properties"
+        text = PROPERTIES.format(
+            node=node,
+            voters=voters,
+            port=port,
+            controller=controller,
+            folder=folder,
+            replication=min(3, self._count),
+            in_sync=2 if self._count >= 3 else 1,
+        )
+        properties.write_text(text + "".join(f"{key}={value}\n" for key, value in self._settings.items()))
+        (folder / "log4j2.xml").write_text(LOG4J)
+        class_path = f"{jars(KAFKA)}/*"
+        _format(class_path, cluster_id, properties, folder / "log4j2.xml")
+        java = [
+            "java",
+            *HEAP.format(HEAP_MB.get(self._count, HEAP_MB_SHARED)).split(),
+            f"-Dlog4j2.configurationFile={folder / 'log4j2.xml'}",
+            "-cp",
+            class_path,
+            "kafka.Kafka",
+            str(properties),
+        ]
+        return ServerProcess(java, folder / "output.log", detached=self._detached)
+
+    def _release(self) -> None:
+        for broker in self._brokers:
+            broker.kill()
+        if self._ports is not None:
+            self._ports.close()
+
+
+def _format(class_path: str, cluster_id: str, properties: Path, log4j: Path) -> None:
+    # One word with `=`: a cluster id may begin with a dash.
+    tool = ["java", "-Xshare:auto", f"-Dlog4j2.configurationFile={log4j}", "-cp", class_path]
+    command = [*tool, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(properties)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode:
+        raise RuntimeError(f"formatting {properties.parent} failed:\n{done.stdout}{done.stderr}")

@@ -1,0 +1,30 @@
+"""Shared fixtures: one real broker a session, and logs of both kinds."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stack.kafka import KafkaCluster
+from support.logs import LogFactory
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaCluster]:
+    """One real broker for all tests; whoever uses it takes a topic prefix of its own and leaves the broker running."""
+    with KafkaCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["sqlite", "kafka"])
+def log_factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogFactory]:
+    """Logs of one kind, each test with topics of its own."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/log.db"
+    else:
+        url = f"kafka://{request.getfixturevalue('kafka').bootstrap}"
+    with LogFactory(url, f"t{uuid.uuid4().hex[:12]}.") as factory:
+        yield factory

@@ -1,0 +1,197 @@
+"""The contract of Group, on the embedded log and on a real broker alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import pytest
+
+from support.logs import LogFactory, append_all, poll_until, read_values, records_of, wait_until
+from tsdb.log.interface import METADATA_UNITS_MAX, METRICS, Event, Group, Log, Position, TopicPartition
+from tsdb.model.errors import InvalidRequest, LostOffsets, Unavailable, WrongTopic
+
+PARTITIONS = 4
+ALL = frozenset((METRICS, partition) for partition in range(PARTITIONS))
+
+
+class Listener:
+    """Starts at the commit, else at 0; remembers what it was told. `on_going` runs while partitions are revoked."""
+
+    def __init__(self) -> None:
+        self.committed: dict[TopicPartition, Position | None] = {}
+        self.revoked: list[TopicPartition] = []
+        self.lost: list[TopicPartition] = []
+        self.on_going: Callable[[Iterable[TopicPartition]], None] = lambda partitions: None
+
+    def on_assigned(self, committed: Mapping[TopicPartition, Position | None]) -> Mapping[TopicPartition, int]:
+        self.committed.update(committed)
+        return {partition: at.next_offset if at else 0 for partition, at in committed.items()}
+
+    def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        self.on_going(partitions)
+        self.revoked.extend(partitions)
+
+    def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
+        self.lost.extend(partitions)
+
+
+@pytest.fixture
+def log(log_factory: LogFactory) -> Log:
+    log_factory.create(partitions=PARTITIONS)
+    return log_factory.open()
+
+
+def settle(*members: Group) -> list[list[Event]]:
+    """Poll all in turn until every partition is somebody's and shares are even; what each read meanwhile."""
+    events: list[list[Event]] = [[] for _ in members]
+
+    def settled() -> bool:
+        for member, read in zip(members, events, strict=True):
+            read += member.poll(0.02)
+        shares = [member.assigned() for member in members]
+        even = max(map(len, shares)) - min(map(len, shares)) <= 1
+        return even and sum(map(len, shares)) == PARTITIONS and frozenset().union(*shares) == ALL
+
+    wait_until(settled)
+    return events
+
+
+def test_a_lone_member_gets_all_partitions_without_commits(log: Log) -> None:
+    listener = Listener()
+    append_all(log, METRICS, 2, [b"a", b"b"])
+    with log.group("g") as member:
+        member.join([METRICS], listener)
+        (events,) = settle(member)
+        assert listener.committed == dict.fromkeys(ALL)
+        events += poll_until(member, lambda more: len(records_of(events + more)) >= 2)
+        assert [record.value for record in records_of(events)] == [b"a", b"b"]
+
+
+def test_commits_and_their_metadata_outlive_the_member(log: Log) -> None:
+    append_all(log, METRICS, 1, [b"%d" % i for i in range(5)])
+    position = Position(3, "seen \u00e9 \U0001f600")
+    with log.group("g") as member:
+        member.join([METRICS], Listener())
+        settle(member)
+        member.commit({(METRICS, 1): position})
+        assert member.committed([(METRICS, 0), (METRICS, 1)]) == {(METRICS, 0): None, (METRICS, 1): position}
+    listener = Listener()
+    with log.group("g") as successor:
+        assert successor.committed([(METRICS, 1)]) == {(METRICS, 1): position}
+        successor.join([METRICS], listener)
+        (events,) = settle(successor)
+        assert listener.committed[METRICS, 1] == position
+        events += poll_until(successor, lambda more: len(records_of(events + more)) >= 2)
+        assert [record.value for record in records_of(events)] == [b"3", b"4"]
+
+
+def test_groups_do_not_see_each_other(log: Log) -> None:
+    with log.group("one") as one, log.group("two") as two:
+        one.join([METRICS], Listener())
+        two.join([METRICS], Listener())
+        settle(one)
+        settle(two)
+        one.commit({(METRICS, 0): Position(0, "mine")})
+        assert two.committed([(METRICS, 0)]) == {(METRICS, 0): None}
+
+
+def test_members_share_and_each_partition_has_one_owner(log: Log) -> None:
+    with log.group("g") as first, log.group("g") as second:
+        first.join([METRICS], Listener())
+        settle(first)
+        second.join([METRICS], Listener())
+        settle(first, second)
+        assert first.assigned() & second.assigned() == frozenset()
+        for partition in range(PARTITIONS):
+            append_all(log, METRICS, partition, [b"%d" % partition])
+        for member in (first, second):
+            values = read_values(member, 2)
+            assert sorted(values, key=str) == sorted(b"%d" % partition for _, partition in member.assigned())
+
+
+def test_a_revoked_partition_can_be_committed_and_its_next_owner_sees_it(log: Log) -> None:
+    going, coming = Listener(), Listener()
+    with log.group("g") as first, log.group("g") as second:
+        first.join([METRICS], going)
+        settle(first)
+        going.on_going = lambda partitions: first.commit({p: Position(0, f"left {p[1]}") for p in partitions})
+        second.join([METRICS], coming)
+        settle(first, second)
+        assert len(going.revoked) == 2
+        assert frozenset(going.revoked) == second.assigned()
+        for partition in second.assigned():
+            assert coming.committed[partition] == Position(0, f"left {partition[1]}")
+        going.on_going = lambda partitions: None
+
+
+def test_a_partition_that_went_cannot_be_committed(log: Log) -> None:
+    with log.group("g") as first, log.group("g") as second:
+        first.join([METRICS], Listener())
+        settle(first)
+        second.join([METRICS], Listener())
+        settle(first, second)
+        gone = min(second.assigned())
+        second.commit({gone: Position(0, "the owner's")})
+        with pytest.raises(Unavailable) as stale:
+            first.commit({gone: Position(0, "too late")})
+        assert stale.value.reason == "stale_member"
+        assert second.committed([gone]) == {gone: Position(0, "the owner's")}
+
+
+def test_who_leaves_gives_everything_back(log: Log) -> None:
+    leaver = Listener()
+    with log.group("g") as stays:
+        stays.join([METRICS], Listener())
+        settle(stays)
+        with log.group("g") as leaves:
+            leaves.join([METRICS], leaver)
+            settle(stays, leaves)
+            held = leaves.assigned()
+            leaver.on_going = lambda partitions: leaves.commit({p: Position(0, "bye") for p in partitions})
+        assert frozenset(leaver.revoked) == held
+        settle(stays)
+        assert stays.committed(sorted(held)) == dict.fromkeys(held, Position(0, "bye"))
+
+
+def test_metadata_is_limited_in_utf16_units(log: Log) -> None:
+    with log.group("g") as member:
+        member.join([METRICS], Listener())
+        settle(member)
+        for metadata in ("x" * METADATA_UNITS_MAX, "x" + "\U0001f600" * (METADATA_UNITS_MAX // 2)):
+            member.commit({(METRICS, 0): Position(0, metadata)})
+            assert member.committed([(METRICS, 0)]) == {(METRICS, 0): Position(0, metadata)}
+        for metadata in ("x" * (METADATA_UNITS_MAX + 1), "\U0001f600" * (METADATA_UNITS_MAX // 2 + 1)):
+            with pytest.raises(InvalidRequest) as invalid:
+                member.commit({(METRICS, 0): Position(0, metadata)})
+            assert invalid.value.reason == "metadata_too_large"
+        with pytest.raises(InvalidRequest) as negative:
+            member.commit({(METRICS, 0): Position(-1)})
+        assert negative.value.reason == "offset_negative"
+
+
+def test_lost_offsets_rest_the_partition_until_a_seek(log_factory: LogFactory, log: Log) -> None:
+    append_all(log, METRICS, 0, [b"%d" % i for i in range(6)])
+    log_factory.topics().trim(METRICS, {0: 4})
+    with log.group("g") as member:
+        member.join([METRICS], Listener())  # Starts at 0, which is gone.
+        with pytest.raises(LostOffsets) as lost:
+            poll_until(member, lambda events: False)
+        assert lost.value.metadata["partition"] == "0"
+        assert (METRICS, 0) in member.assigned()
+        member.seek(METRICS, 0, 4)
+        assert read_values(member, 2) == [b"4", b"5"]
+        member.commit({(METRICS, 0): Position(6)})
+
+
+def test_joining_a_topic_that_is_not_there_is_refused(log: Log) -> None:
+    with log.group("g") as member, pytest.raises(WrongTopic):
+        member.join(["nothing"], Listener())
+
+
+def test_leaving_twice_is_leaving_once(log: Log) -> None:
+    member = log.group("g")
+    member.join([METRICS], Listener())
+    settle(member)
+    member.leave()
+    member.leave()
+    assert member.assigned() == frozenset()

@@ -1,0 +1,23 @@
+"""Attacks the promise that accepted means durable: the gateway dies by SIGKILL at random instants under load.
+
+Eight clients write without pause, and a request is in flight at each kill. What was told OK must be read back from a
+store. With the embedded log it is the whole process that dies, log writer and store included.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stack.kafka import KafkaCluster
+from support.deployments import embedded, on_kafka
+from support.drills import kill_gateway
+
+
+def test_every_ok_outlives_kills_of_the_embedded_process(tmp_path: Path) -> None:
+    with embedded(tmp_path) as deployment:
+        kill_gateway(deployment, kills=8, seed=3)
+
+
+def test_every_ok_outlives_kills_of_a_gateway_on_kafka(kafka: KafkaCluster, tmp_path: Path) -> None:
+    with on_kafka(tmp_path, kafka.bootstrap) as deployment:
+        kill_gateway(deployment, kills=5, seed=5)

@@ -1,0 +1,35 @@
+"""Attacks the promises that OK means durable and that a stall shows: the only broker is stopped, killed or frozen.
+
+Eight clients write without pause. While the broker is away every write is refused in time and with a hint when to come
+back, the store says that it is not ready and stays alive; after, all that was told OK is read back, retries succeed,
+and of two writes to one (series, time) the newer acknowledged one stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stack.kafka import KafkaCluster
+from support.deployments import Deployment, on_kafka
+from support.outages import GATEWAY_FLAGS, Strike, broker_away, freeze, kill, stop
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaCluster]:
+    with KafkaCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def deployment(broker: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    scratch: Path = tmp_path_factory.mktemp("outage")
+    with on_kafka(scratch, broker.bootstrap, gateway=GATEWAY_FLAGS) as running:
+        yield running
+
+
+@pytest.mark.parametrize("strike", [stop, kill, freeze])
+def test_an_outage_costs_no_ok_and_shows(broker: KafkaCluster, deployment: Deployment, strike: Strike) -> None:
+    broker_away(broker, deployment, strike, least_s=5.0)

@@ -1,0 +1,113 @@
+"""Attacks the promise that no component owns state: the store dies by SIGKILL while it replays, and under load.
+
+It must come back from the log alone and answer as before, byte for byte; writers and watchers go on meanwhile. (With
+the embedded log the store dies with its gateway: test_gateway_kill.py.)
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from stack.kafka import KafkaCluster
+from support.deployments import Deployment, on_kafka
+from support.drills import OKS_BETWEEN, kill_store
+from support.processes import Role
+from support.watcher import Watcher
+from support.writers import Writers
+from tsdb.client import ReadOptions, SelectResult, WriteBatch, WriteResult
+from tsdb.model.labels import canonical_labels
+
+SERIES = 2_000
+POINTS = 1_500  # With SERIES: a replay that takes long enough to be seen half done.
+KILLS_IN_REPLAY = 3
+TRIES = 20
+SPAN_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def deployment(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    with on_kafka(tmp_path_factory.mktemp("store"), kafka.bootstrap) as running:
+        yield running
+
+
+def test_a_store_killed_in_the_middle_of_its_replay_comes_back_with_the_same_answers(deployment: Deployment) -> None:
+    end_ms = time.time_ns() // 1_000_000
+    written = write_much(deployment, end_ms)
+    before = answer_of(deployment, written, end_ms)
+    assert before.samples == SERIES * POINTS
+    killed_at = [kill_in_replay(deployment.store, random.Random(11)) for _ in range(KILLS_IN_REPLAY)]
+    deployment.store.start()
+    assert_same(answer_of(deployment, written, end_ms), before)
+    print(f"killed in replay with {killed_at} of the records applied; {before.samples} samples are the same after")
+
+
+def test_a_store_killed_under_load_comes_back_with_all_that_was_told_ok(deployment: Deployment) -> None:
+    kill_store(deployment, kills=3, seed=7)
+
+
+def test_a_watch_goes_on_across_a_kill_with_every_sample_once(deployment: Deployment) -> None:
+    writers = Writers(deployment.gateway.grpc)
+    with Watcher(deployment.store, writers.selector) as watcher:
+        with writers:
+            writers.wait_for_oks(OKS_BETWEEN)
+            deployment.store.kill()
+            writers.wait_for_oks(OKS_BETWEEN)
+            deployment.store.start()
+            writers.wait_for_oks(OKS_BETWEEN)
+        watcher.wait_for(writers.acked)
+        assert watcher.repeated == []
+    print(f"{watcher.samples} samples watched across a kill, each record once")
+
+
+def write_much(deployment: Deployment, end_ms: int) -> WriteResult:
+    """SERIES x POINTS samples over the last hour."""
+    rng = np.random.default_rng(5)
+    ts_ms = end_ms - SPAN_MS + np.arange(POINTS, dtype=np.int64) * (SPAN_MS // POINTS)
+    with deployment.writer() as client:
+        batch = WriteBatch()
+        for number in range(SERIES):
+            labels = {"__name__": "much", "job": "replay", "instance": f"i{number % 50}", "n": str(number)}
+            batch.add(canonical_labels(labels), ts_ms, np.cumsum(rng.integers(0, 9, POINTS)).astype(np.float64))
+        return client.write(batch)
+
+
+def answer_of(deployment: Deployment, written: WriteResult, end_ms: int) -> SelectResult:
+    """Everything that write_much wrote, once it is visible."""
+    with deployment.reader() as client:
+        options = ReadOptions(after=written.tokens)
+        return client.select("much", end_ms - SPAN_MS, end_ms + 1, options=options)
+
+
+def kill_in_replay(store: Role, rng: random.Random) -> str:
+    """SIGKILL while some of the log is applied and some is not; returns how much was."""
+    for _ in range(TRIES):
+        store.kill()
+        store.start(ready=False)
+        share = rng.uniform(0.05, 0.6)
+        while (seen := replayed(store)) is None or (seen[0] < share * seen[1] and seen[1] > 0):
+            assert store.process.poll() is None, "the store ended by itself"
+        if 0 < seen[0] < seen[1]:
+            store.kill()
+            return f"{seen[0]}/{seen[1]}"
+    raise AssertionError(f"never seen half done in {TRIES} starts")
+
+
+def replayed(store: Role) -> tuple[int, int] | None:
+    """Records applied and records in the log, all partitions; None while it cannot tell."""
+    _, told = store.ready()
+    states = list(((told or {}).get("partitions") or {}).values())
+    if not states or any(state["high_watermark"] is None for state in states):
+        return None
+    return sum(state["next_offset"] for state in states), sum(state["high_watermark"] for state in states)
+
+
+def assert_same(got: SelectResult, want: SelectResult) -> None:
+    """Byte for byte."""
+    assert list(got.canonical) == list(want.canonical)
+    for name in ("series_ids", "starts", "ts_ms", "values"):
+        assert getattr(got, name).tobytes() == getattr(want, name).tobytes(), name

@@ -1,0 +1,57 @@
+"""Runs `tsdb` commands in this process, seen as a shell sees them."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tsdb.cli.main import app
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A finished command."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        """stdout as text."""
+        return self.out.decode()
+
+    @property
+    def json(self) -> Any:
+        """The JSON on the last line of stdout."""
+        return json.loads(self.text.splitlines()[-1])
+
+
+class Shell:
+    """`run` takes the arguments of `tsdb`; `ok` also wants exit code 0."""
+
+    def __init__(self, capture: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capture = capture
+        self._monkeypatch = monkeypatch
+
+    def run(self, *arguments: object, stdin: bytes = b"") -> Done:
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        self._capture.readouterr()
+        try:
+            app([str(argument) for argument in arguments], prog_name="tsdb")
+            code: object = 0
+        except SystemExit as end:
+            code = end.code
+        captured = self._capture.readouterr()
+        assert isinstance(code, int | None), code
+        return Done(code or 0, captured.out, captured.err.decode())
+
+    def ok(self, *arguments: object, stdin: bytes = b"") -> Done:
+        done = self.run(*arguments, stdin=stdin)
+        assert done.code == 0, (arguments, done)
+        return done

@@ -1,0 +1,57 @@
+"""A process with three components that say on stdout what happens to them. Argument: how one of them misbehaves."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from tsdb.ops.lifecycle import run_until_signal
+from tsdb.ops.logs import configure_logging
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+class Part:
+    """A component that does as it should, but for what `fault` names."""
+
+    def __init__(self, name: str, fault: str = "") -> None:
+        self._name = name
+        self._fault = fault
+        self._never = threading.Event()
+
+    def start(self) -> None:
+        say(f"start {self._name}")
+        if self._fault == "start":
+            raise RuntimeError(f"{self._name} cannot start")
+
+    def close(self) -> None:
+        say(f"close {self._name}")
+        if self._fault == "close":
+            raise RuntimeError(f"{self._name} cannot close")
+
+    def join(self, timeout_s: float) -> bool:
+        if self._fault == "hang":
+            say(f"waiting {self._name}")
+            return self._never.wait(timeout_s)
+        say(f"join {self._name}")
+        return True
+
+    def abort(self) -> None:
+        say(f"abort {self._name}")
+
+
+class Breaking(Part):
+    """Breaks by itself once it runs."""
+
+    def failure(self) -> BaseException | None:
+        return RuntimeError("the disk is gone")
+
+
+if __name__ == "__main__":
+    configure_logging(json=True)
+    fault, drain_s = sys.argv[1], float(sys.argv[2])
+    middle = Breaking("middle") if fault == "break" else Part("middle", fault)
+    parts = [Part("log"), middle, Part("server")]
+    sys.exit(run_until_signal(parts, drain_s, on_started=lambda: say("started")))

@@ -1,0 +1,140 @@
+"""Runs `tsdb` as its users do: as processes, seen through their ports only."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+READY_WITHIN_S = 240.0  # Covers a first compilation of all kernels on a busy machine.
+TSDB = (sys.executable, "-m", "tsdb.cli.main")
+
+
+def free_port() -> int:
+    """A port of the loopback that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run_tsdb(
+    *arguments: str, timeout_s: float = 300.0, stdin: bytes | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """One client command to its end; the caller judges the exit code."""
+    return subprocess.run([*TSDB, *arguments], input=stdin, capture_output=True, timeout=timeout_s, check=False)
+
+
+def tsdb_ok(*arguments: str, timeout_s: float = 300.0, stdin: bytes | None = None) -> bytes:
+    """One client command that must succeed; its stdout."""
+    done = run_tsdb(*arguments, timeout_s=timeout_s, stdin=stdin)
+    assert done.returncode == 0, f"tsdb {' '.join(arguments)} -> {done.returncode}\n{done.stderr.decode()[-4000:]}"
+    return done.stdout
+
+
+def tsdb_json(*arguments: str, timeout_s: float = 300.0) -> Any:
+    """The JSON that a client command prints last."""
+    return json.loads(tsdb_ok(*arguments, "--output", "json", timeout_s=timeout_s).splitlines()[-1])
+
+
+def wait_for_samples(address: str, samples: int, within_s: float = 60.0) -> None:
+    """Wait until a store has applied so many samples: what was just written is visible a moment later, not at once."""
+    give_up_at = time.monotonic() + within_s
+    while (
+        held := sum(int(row["samples"]) for row in tsdb_json("coverage", "--address", address)["partitions"])
+    ) < samples:
+        assert time.monotonic() < give_up_at, f"{held} of {samples} samples visible within {within_s:g} s"
+
+
+class Role:
+    """A long-running `tsdb` role with ports of its own; leaving the context kills it."""
+
+    def __init__(self, scratch: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+        self.grpc = f"127.0.0.1:{free_port()}"
+        self.http = f"127.0.0.1:{free_port()}"
+        self.arguments = [*arguments, "--grpc", self.grpc, "--http", self.http]
+        self.log_file = scratch / f"{arguments[0]}-{self.grpc.rpartition(':')[2]}.log"
+        self._env = {**os.environ, **(env or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Role:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.kill()
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The running process."""
+        assert self._process is not None, "not started"
+        return self._process
+
+    def start(self, *, ready: bool = True) -> None:
+        """Start, and wait for readiness unless told not to."""
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen([*TSDB, *self.arguments], stdout=log, stderr=log, env=self._env)
+        if ready:
+            self.wait_ready()
+
+    def kill(self) -> None:
+        """SIGKILL: no drain, no flush."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def suspend(self) -> None:
+        """SIGSTOP."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def terminate(self, timeout_s: float = 60.0) -> int:
+        """SIGTERM and the exit code of the drain."""
+        self.process.terminate()
+        return self.process.wait(timeout_s)
+
+    def ready(self) -> tuple[int, Any]:
+        """Status and JSON of /-/ready; status 0 while nothing listens."""
+        try:
+            with urllib.request.urlopen(f"http://{self.http}/-/ready", timeout=5) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+        except OSError:
+            return 0, None
+
+    def wait_ready(self, within_s: float = READY_WITHIN_S) -> None:
+        """Wait until /-/ready answers 200; fails with the process's own log."""
+        give_up_at = time.monotonic() + within_s
+        status, why = 0, None
+        while time.monotonic() < give_up_at:
+            status, why = self.ready()
+            if status == 200:
+                return
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.05)  # Between looks at another process; the claim is the loop's condition.
+        tail = self.log_file.read_text(errors="replace")[-4000:]
+        raise AssertionError(f"not ready within {within_s:g} s: {status} {why}; exit {self.process.poll()}\n{tail}")
+
+    def metrics(self) -> dict[str, float]:
+        """/metrics as {name{labels}: value}."""
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return {
+            line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+            for line in lines
+            if line and not line.startswith("#")
+        }

@@ -1,0 +1,131 @@
+"""Grouping and record ranges against their plain Python twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ingest.batch import Batch, make_batch
+from ingest.grouping import Grouped, group
+from ingest.limits import IngestLimits
+from ingest.records import RecordRange, encode_ranges, partition_ranges, split
+from ingest.series_rows import SeriesRows, empty_rows
+from tsdb.codec.log_record import decode_records, encode_record, encoded_size
+
+
+def random_request(seed: int, count: int) -> tuple[Batch, SeriesRows, np.ndarray]:
+    """Rows with few partitions and packs, repeated series, refused rows."""
+    rng = np.random.default_rng(seed)
+    rows = empty_rows(count)
+    rows.partition[:] = rng.integers(0, 3, count)
+    rows.pack_id[:] = rng.integers(0, 4, count).astype(np.uint64) * np.uint64(2**62) + rows.partition.astype(np.uint64)
+    rows.series_id[:] = rng.integers(0, 2**64, count, dtype=np.uint64) if seed % 2 else rng.integers(0, 5, count)
+    counts = rng.integers(1, 4, count).astype(np.uint32)
+    samples = int(counts.sum())
+    batch = make_batch(
+        [b"x"] * count,
+        counts,
+        rng.integers(0, 9, samples),
+        rng.integers(0, 2**64, samples, dtype=np.uint64).view(float),
+        IngestLimits(),
+    )
+    return batch, rows, rng.random(count) < 0.8
+
+
+def group_twin(batch: Batch, rows: SeriesRows, good: np.ndarray) -> list[tuple[int, int, int, int, int]]:
+    """(partition, pack, series, ts, bits) in log order."""
+    kept = [row for row in range(len(good)) if good[row]]
+    kept.sort(key=lambda row: (rows.partition[row], rows.pack_id[row], rows.series_id[row]))
+    return [
+        (
+            int(rows.partition[row]),
+            int(rows.pack_id[row]),
+            int(rows.series_id[row]),
+            int(batch.ts_ms[i]),
+            int(batch.values.view(np.int64)[i]),
+        )
+        for row in kept
+        for i in range(batch.starts[row], batch.starts[row + 1])
+    ]
+
+
+def flat(grouped: Grouped) -> list[tuple[int, int, int, int, int]]:
+    pack = np.repeat(grouped.pack_id, np.diff(grouped.pack_end, prepend=0))
+    partition = np.repeat(grouped.partition, np.diff(grouped.partition_end, prepend=0))
+    columns = (partition, pack, grouped.series_id, grouped.ts_ms, grouped.values.view(np.int64))
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 16, 17, 100, 1000])
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_are_what_a_stable_sort_says(seed: int, count: int) -> None:
+    batch, rows, good = random_request(seed, count)
+    grouped = group(batch, rows, good)
+    assert flat(grouped) == group_twin(batch, rows, good)
+    assert len(set(grouped.partition.tolist())) == len(grouped.partition), "one range a partition"
+
+
+def test_rows_in_order_already_stay() -> None:
+    batch, rows, good = random_request(1, 500)
+    order = np.lexsort((rows.series_id, rows.pack_id, rows.partition))
+    for name in ("partition", "pack_id", "series_id"):
+        setattr(rows, name, getattr(rows, name)[order])
+    assert flat(group(batch, rows, good)) == group_twin(batch, rows, good)
+
+
+@pytest.mark.parametrize("bytes_max", [1, 120, 500, 4000, 1 << 20])
+def test_ranges_cover_each_partition_in_order_and_keep_the_size(bytes_max: int) -> None:
+    batch, rows, good = random_request(3, 400)
+    grouped = group(batch, rows, good)
+    parts = split(grouped, partition_ranges(grouped), bytes_max)
+    assert [part.start for part in parts] == [0, *(part.end for part in parts[:-1])]
+    assert parts[-1].end == len(grouped.ts_ms)
+    for whole in partition_ranges(grouped):
+        of_whole = [part for part in parts if whole.start <= part.start < whole.end]
+        assert of_whole[-1].end == whole.end
+        assert {part.partition for part in of_whole} == {whole.partition}
+    assert all(len(r.data) <= bytes_max or r.part.samples == 1 for r in encode_ranges(grouped, parts))
+
+
+@pytest.mark.parametrize("bytes_max", [1, 900, 1 << 20])
+def test_records_decode_to_the_samples_of_their_partition(bytes_max: int) -> None:
+    batch, rows, good = random_request(5, 300)
+    grouped = group(batch, rows, good)
+    got = []
+    for record in encode_ranges(grouped, split(grouped, partition_ranges(grouped), bytes_max)):
+        decoded = decode_records(record.data, np.array([0, len(record.data)]))
+        assert decoded.status.tolist() == [0]
+        assert record.newest_ms == decoded.ts_ms.max()
+        packs = np.repeat(decoded.pack_id, decoded.pack_length).tolist()
+        columns = (packs, decoded.series_id.tolist(), decoded.ts_ms.tolist(), decoded.value.view(np.int64).tolist())
+        got += [(record.part.partition, *fields) for fields in zip(*columns, strict=True)]
+    assert got == group_twin(batch, rows, good)
+
+
+def test_a_record_is_what_the_codec_makes_of_its_range() -> None:
+    batch, rows, good = random_request(7, 60)
+    grouped = group(batch, rows, good)
+    for record in encode_ranges(grouped, split(grouped, partition_ranges(grouped), 700)):
+        part = record.part
+        touched = (grouped.pack_end > part.start) & (np.r_[0, grouped.pack_end[:-1]] < part.end)
+        lengths = np.diff(np.minimum(grouped.pack_end[touched], part.end), prepend=part.start).astype(np.uint32)
+        taken = slice(part.start, part.end)
+        assert record.data == encode_record(
+            grouped.pack_id[touched], lengths, grouped.series_id[taken], grouped.ts_ms[taken], grouped.values[taken]
+        )
+
+
+def test_one_sample_is_not_halved_further() -> None:
+    one = RecordRange(2, 5, 6)
+    assert one.halves() == [one]
+    assert RecordRange(2, 5, 8).halves() == [RecordRange(2, 5, 6), RecordRange(2, 6, 8)]
+
+
+def test_a_partition_that_fits_is_one_record() -> None:
+    batch, rows, good = random_request(1, 100)
+    rows.partition[:] = 0
+    grouped = group(batch, rows, good)
+    whole = partition_ranges(grouped)
+    exact = encoded_size(len(grouped.pack_id), len(grouped.ts_ms), shared_ts=False)
+    assert split(grouped, whole, exact) == whole
+    assert len(split(grouped, whole, exact - 1)) == 2

@@ -1,0 +1,159 @@
+"""The Ingest service over a real gRPC server: tokens for what is stored, typed errors for whatever else comes in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from ingest.limits import IngestLimits
+from support.counters import sample
+from support.fake_log import Fault
+from support.fuzz import payloads, send
+from support.gateway_server import WRITE, call, gateway_server, ingest_stub, write_request
+from support.gateways import NOW_MS, Bench, label_set
+from support.grpc_echo import call_raw
+from tsdb.log.interface import METRICS
+from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError, Unavailable
+from tsdb.model.labels import series_id
+from tsdb.ops.grpc_errors import from_rpc_error
+
+FUZZ_SEED = 11
+
+
+@dataclass
+class Served:
+    """A bench, its server's port and a stub."""
+
+    bench: Bench
+    port: int
+    stub: Any
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    bench = Bench(limits=IngestLimits(series_max=1000))
+    with gateway_server(bench.pipeline) as server, ingest_stub(server.port) as stub:
+        yield Served(bench, server.port, stub)
+
+
+def test_an_ok_names_the_records_that_hold_the_samples(served: Served) -> None:
+    labels = [label_set(number, instance=number) for number in range(10)]
+    answer = call(served.stub, write_request(labels, [NOW_MS] * 10))
+    assert (answer.samples, answer.refused_samples, answer.refused_series, len(answer.offenders)) == (10, 0, 0, 0)
+    assert [(token.topic_id, token.partition, token.record_offset) for token in answer.tokens] == [
+        ("id-of-metrics", record.partition, record.offset) for record in served.bench.log.of(METRICS)
+    ]
+
+
+def test_counts_say_which_samples_are_whose(served: Served) -> None:
+    counts = np.array([3, 1], "<u4").tobytes()
+    call(served.stub, write_request([label_set(0), label_set(1)], [NOW_MS - i for i in range(4)], sample_counts=counts))
+    ids = served.bench.log.decoded().series_id.tolist()
+    assert (ids.count(series_id(label_set(0))), ids.count(series_id(label_set(1)))) == (3, 1)
+
+
+def test_a_call_without_a_deadline_is_answered(served: Served) -> None:
+    assert call(served.stub, write_request([label_set(0)], [NOW_MS]), timeout_s=None).samples == 1
+
+
+def test_partial_lists_the_refused(served: Served) -> None:
+    answer = call(served.stub, write_request([label_set(0), b"bad"], [NOW_MS, NOW_MS], partial=True))
+    assert (answer.samples, answer.refused_samples, answer.refused_series) == (1, 1, 1)
+    assert [(o.series_index, o.reason) for o in answer.offenders] == [(1, "labels_malformed")]
+    assert "no __name__" in answer.offenders[0].message or "without a value" in answer.offenders[0].message
+
+
+def test_many_long_offenders_still_arrive_as_details(served: Served) -> None:
+    labels = [label_set(number, name="\N{GRINNING FACE}" * 400) for number in range(200)]
+    with pytest.raises(InvalidRequest) as caught:
+        call(served.stub, write_request(labels, [0] * 200))
+    assert caught.value.reason == "too_old"
+    assert caught.value.metadata["refused_series"] == "200"
+    assert sum(key.startswith("offender_") for key in caught.value.metadata) == 9
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "text"),
+    [
+        ({"labels": []}, "empty_request", "no series"),
+        ({"ts_ms": b"1234567"}, "malformed_request", "ts_ms has 7 bytes, which is no whole number of 8-byte values"),
+        ({"values": b"123456789"}, "malformed_request", "values has 9 bytes"),
+        ({"sample_counts": b"12345"}, "malformed_request", "sample_counts has 5 bytes"),
+        ({"ts_ms": b""}, "malformed_request", "0 timestamps"),
+        ({"labels": [b"x"] * 1001}, "too_many_series", "1001 series; limit is 1000"),
+    ],
+)
+def test_misshapen_requests_are_the_senders_fault_and_counted(
+    served: Served, change: dict[str, Any], reason: str, text: str
+) -> None:
+    request = write_request([label_set(0)], [NOW_MS])
+    for name, value in change.items():
+        request.ClearField(name)  # type: ignore[arg-type]  # one of its fields
+        getattr(request, name).extend(value) if name == "labels" else setattr(request, name, value)
+    before = sample("tsdb_ingest_refused_requests_total", reason=reason)
+    with pytest.raises(InvalidRequest, match=text) as caught:
+        call(served.stub, request)
+    assert caught.value.reason == reason
+    assert sample("tsdb_ingest_refused_requests_total", reason=reason) == before + 1
+    assert served.bench.log.records == []
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (Unavailable("away", retry_after_s=1.5), Unavailable),
+        (Overloaded("full", reason="queue_full", retry_after_s=1.5), Overloaded),
+    ],
+)
+def test_a_log_that_cannot_take_it_is_retryable_with_a_hint(
+    served: Served, error: TsdbError, kind: type[Unavailable | Overloaded]
+) -> None:
+    served.bench.log.plan = lambda topic, partition, value: Fault(error)
+    with pytest.raises(kind) as caught:
+        call(served.stub, write_request([label_set(0)], [NOW_MS]))
+    assert caught.value.retry_after_s == 1.5
+
+
+def test_the_callers_deadline_ends_the_wait_early_enough_for_a_hint(served: Served) -> None:
+    call(served.stub, write_request([label_set(0)], [NOW_MS]))
+    served.bench.log.hold(METRICS)
+    with pytest.raises(Unavailable) as caught:
+        call(served.stub, write_request([label_set(0)], [NOW_MS]), timeout_s=2.0)
+    assert caught.value.reason == "deadline"
+    assert caught.value.retry_after_s is not None
+    served.bench.log.release()
+    assert served.bench.pipeline.wait_idle(10)
+
+
+def test_fuzzed_messages_are_answered_and_store_nothing_wrong(served: Served) -> None:
+    rng = random.Random(FUZZ_SEED)
+    good = write_request([label_set(n) for n in range(3)], [NOW_MS] * 3).SerializeToString()
+    refused: list[TsdbError] = []
+    with grpc.insecure_channel(f"127.0.0.1:{served.port}") as channel:
+        for _ in range(300):
+            data = bytearray(good)
+            for _ in range(rng.randrange(1, 6)):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+            fuzzed = bytes(data[: rng.randrange(1, len(data) + 1)]) if rng.random() < 0.5 else bytes(data)
+            try:
+                call_raw(channel, WRITE, fuzzed)
+            except grpc.RpcError as error:
+                refused.append(from_rpc_error(error))
+    assert refused
+    assert [error for error in refused if not isinstance(error, InvalidRequest)] == [], f"seed {FUZZ_SEED}"
+    served.bench.log.decoded()
+    announced = {announcement.series_id for announcement in served.bench.log.announcements()}
+    assert set(served.bench.log.decoded().series_id.tolist()) <= announced
+    assert call(served.stub, write_request([label_set(0)], [NOW_MS])).samples == 1
+
+
+def test_bytes_that_are_no_grpc_leave_the_port_serving(served: Served) -> None:
+    for payload in payloads(FUZZ_SEED, 3):
+        send(served.port, payload)
+    assert call(served.stub, write_request([label_set(0)], [NOW_MS])).samples == 1

@@ -1,0 +1,47 @@
+"""`tsdb agent` writes what it measures until it is told to stop, and says what became of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.cli import Shell
+from support.fake_reader import FakeServer
+from tsdb.model.labels import metric_name, parse_labels
+
+
+def test_the_host_is_measured_every_interval(shell: Shell, server: FakeServer) -> None:
+    run = ("agent", "--address", server.address, "--interval", "100ms", "--duration", "250ms", "--output", "json")
+    summary = shell.ok(*run, "--job", "j", "--instance", "i").json
+    assert summary["samples"] == sum(len(rows) for rows in server.samples.values()) > 0
+    assert (summary["refused"], summary["dropped"], summary["requests"]) == (0, 0, 3)
+    assert {b"node_load1", b"node_cpu_seconds_total"} <= {metric_name(labels) for labels in server.samples}
+    assert all({"job": "j", "instance": "i"}.items() <= dict(parse_labels(s)).items() for s in server.samples)
+    assert all(len(rows) == 3 for labels, rows in server.samples.items() if metric_name(labels) == b"node_load1")
+
+
+def test_a_target_that_is_down_is_told_by_up(shell: Shell, server: FakeServer) -> None:
+    target = ("--no-host", "--scrape", "web=http://127.0.0.1:1/metrics")
+    shell.ok("agent", "--address", server.address, *target, "--duration", "1ms")
+    up = [rows for labels, rows in server.samples.items() if metric_name(labels) == b"up"]
+    assert [[value for _, value in rows] for rows in up] == [[0.0]]
+
+
+def test_samples_that_were_lost_are_a_failure(shell: Shell, server: FakeServer) -> None:
+    server.refuse = lambda labels: "too old"
+    done = shell.run("agent", "--address", server.address, "--duration", "1ms", "--output", "json")
+    assert done.code == 1
+    assert done.json["refused"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("--no-host",), "nothing to measure"),
+        (("--scrape", "h:9100"), "not [JOB=]URL"),
+        (("--interval", "0"), "from 1 ms"),
+    ],
+)
+def test_a_misuse_is_exit_code_2(shell: Shell, server: FakeServer, arguments: tuple[str, ...], what: str) -> None:
+    done = shell.run("agent", "--address", server.address, *arguments)
+    assert done.code == 2
+    assert what in " ".join(done.err.split())

@@ -1,0 +1,144 @@
+"""A scrape is whole or not at all, bounded in time and size, and `up` says which."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tsdb.cli.agent import scrape
+from tsdb.cli.agent.sample import Measured
+from tsdb.cli.agent.scrape import ScrapeSource, Target, parse_target
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.labels import metric_name, parse_labels
+
+Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
+Endpoint = tuple[str, list[Answer]]
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    """(URL, answers): the first answer is given, for ever."""
+    answers: list[Answer] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answers[0](self)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/metrics", answers
+        server.shutdown()
+        thread.join()
+
+
+def body(text: bytes, code: int = 200) -> Answer:
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.send_response(code)
+        handler.end_headers()
+        handler.wfile.write(text)
+
+    return answer
+
+
+def told(samples: list[Measured]) -> dict[str, float]:
+    return {metric_name(sample.canonical).decode(): sample.value for sample in samples}
+
+
+def test_samples_carry_job_and_instance_and_keep_their_own_time(endpoint: Endpoint) -> None:
+    url, answers = endpoint
+    answers.append(body(b'# TYPE hits counter\nhits 3\nold{a="b"} 4 123\n'))
+    found = ScrapeSource(Target("web", url), 5.0).measure(1_000)
+    labels = {"job": "web", "instance": url.split("/")[2]}
+    assert [(dict(parse_labels(s.canonical)), s.ts_ms, s.value) for s in found[:2]] == [
+        ({"__name__": "hits", **labels}, 1_000, 3.0),
+        ({"__name__": "old", "a": "b", **labels}, 123, 4.0),
+    ]
+    assert told(found)["up"] == 1.0
+    assert told(found)["scrape_samples_scraped"] == 2.0
+    assert told(found)["scrape_duration_seconds"] > 0
+    assert all(labels.items() <= dict(parse_labels(sample.canonical)).items() for sample in found)
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (body(b"hits 3", code=500), "answers 500"),
+        (body(b"hits 3\nnonsense\n"), "line 2"),
+        (body(b"\xff\xfe"), "not UTF-8"),
+        (body(b"hits 1\n" * 100), "over 64 bytes"),
+        (lambda handler: handler.connection.close(), "127.0.0.1"),
+    ],
+)
+def test_a_bad_scrape_gives_nothing_but_up_0(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, answer: Answer, what: str
+) -> None:
+    monkeypatch.setattr(scrape, "BODY_BYTES_MAX", 64)
+    url, answers = endpoint
+    answers.append(answer)
+    source = ScrapeSource(Target("web", url), 5.0)
+    found = told(source.measure(1_000))
+    assert set(found) == {"up", "scrape_duration_seconds", "scrape_samples_scraped"}
+    assert (found["up"], found["scrape_samples_scraped"]) == (0.0, 0.0)
+    assert source.failure is not None
+    assert what in source.failure
+    answers[0] = body(b"")
+    assert told(source.measure(2_000))["up"] == 1.0
+    assert source.failure is None
+
+
+@pytest.mark.parametrize("drips", [False, True])
+def test_an_endpoint_that_never_ends_costs_one_timeout(endpoint: Endpoint, drips: bool) -> None:
+    url, answers = endpoint
+    released = threading.Event()
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        try:
+            while not released.wait(0.02):
+                if drips:
+                    handler.wfile.write(b"#\n")
+        except OSError:
+            pass  # The scraper has left, as it should.
+
+    answers.append(answer)
+    source = ScrapeSource(Target("web", url), 0.2)
+    found = told(source.measure(1_000))
+    released.set()
+    assert found["up"] == 0.0
+    assert 0.2 <= found["scrape_duration_seconds"] < 2.0
+
+
+def test_nobody_listening_is_up_0() -> None:
+    assert told(ScrapeSource(Target("web", "http://127.0.0.1:1/metrics"), 1.0).measure(0))["up"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("http://h:9100/metrics", Target("scrape", "http://h:9100/metrics")),
+        ("node=https://h/metrics?a=b", Target("node", "https://h/metrics?a=b")),
+    ],
+)
+def test_a_target_is_a_url_with_or_without_a_job(text: str, target: Target) -> None:
+    assert parse_target(text) == target
+
+
+def test_the_instance_is_host_and_port_without_credentials() -> None:
+    assert Target("j", "https://user:secret@h/metrics").instance == "h:443"
+    assert Target("j", "http://h:81/").instance == "h:81"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "h:9100", "file:///etc/passwd", "ftp://h/x", "http://", "http://h:port/", "=http://h"]
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"not .JOB=.URL"):
+        parse_target(text)

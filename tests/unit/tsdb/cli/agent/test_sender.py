@@ -1,0 +1,106 @@
+"""The sender keeps order through outages, and counts whatever it cannot deliver."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from support.fake_reader import FakeServer
+from tsdb.cli.agent.sender import Sender
+from tsdb.client import Client, WriteBatch, connect
+from tsdb.model.errors import InvalidRequest, Overloaded, Unavailable
+
+X = b"__name__\xffx"
+
+
+def batch(ts_ms: int, samples: int = 1) -> WriteBatch:
+    made = WriteBatch()
+    made.add(X, [ts_ms] * samples, [float(ts_ms)] * samples)
+    return made
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer() as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: FakeServer) -> Iterator[Client]:
+    with connect(server.address) as opened:
+        yield opened
+
+
+def send(sender: Sender, count: int) -> None:
+    sender.start()
+    for ts_ms in range(count):
+        sender.put(batch(ts_ms))
+    sender.close()
+    sender.join(20.0)
+
+
+def test_everything_arrives_in_order_through_an_outage(server: FakeServer, client: Client) -> None:
+    # The first hint does not fit into an attempt, so the sender itself tries again; the second is the client's to wait.
+    server.fail = [Unavailable("away", retry_after_s=0.3), Overloaded("full", retry_after_s=0.01)]
+    sender = Sender(client, attempt_s=0.2, retry_s=0.01)
+    send(sender, 5)
+    assert [ts for ts, _ in server.samples[X]] == [0, 1, 2, 3, 4]
+    assert (sender.sent.samples, sender.sent.dropped, sender.sent.failures, sender.sent.requests) == (5, 0, 1, 6)
+
+
+def test_what_the_gateway_never_takes_is_dropped_and_counted(server: FakeServer, client: Client) -> None:
+    server.fail = [InvalidRequest("labels"), Overloaded("too many samples", reason="samples_limit")]
+    sender = Sender(client, retry_s=0.01)
+    send(sender, 4)
+    assert [ts for ts, _ in server.samples[X]] == [2, 3]
+    assert (sender.sent.samples, sender.sent.dropped, sender.sent.failures) == (2, 2, 2)
+
+
+def test_refused_samples_are_counted_apart(server: FakeServer, client: Client) -> None:
+    server.refuse = lambda labels: "too old"
+    sender = Sender(client)
+    send(sender, 2)
+    assert (sender.sent.samples, sender.sent.refused, sender.sent.dropped) == (0, 2, 0)
+
+
+def test_a_full_buffer_drops_the_oldest(server: FakeServer, client: Client) -> None:
+    sender = Sender(client, batches_max=3)
+    for ts_ms in range(5):
+        sender.put(batch(ts_ms, samples=2))
+    sender.start()
+    sender.close()
+    sender.join(20.0)
+    assert sorted({ts for ts, _ in server.samples[X]}) == [2, 3, 4]
+    assert (sender.sent.samples, sender.sent.dropped) == (6, 4)
+
+
+def test_what_an_outage_outlasts_is_counted_at_the_end(server: FakeServer, client: Client) -> None:
+    server.__exit__(None, None, None)
+    sender = Sender(client, attempt_s=0.2, retry_s=0.01)
+    sender.start()
+    for ts_ms in range(3):
+        sender.put(batch(ts_ms))
+    sender.close()
+    sender.join(0.1)
+    assert (sender.sent.samples, sender.sent.dropped) == (0, 3)
+
+
+def test_a_bug_in_the_sender_reaches_who_hands_over() -> None:
+    broken = threading.Event()
+
+    class Broken:
+        def write(self, *args: object, **kwargs: object) -> None:
+            broken.set()
+            raise AssertionError("a bug")
+
+    sender = Sender(Broken())  # type: ignore[arg-type]
+    sender.start()
+    sender.put(batch(0))
+    assert broken.wait(10)
+    sender.close()
+    with pytest.raises(AssertionError, match="a bug"):
+        sender.join(10)
+    with pytest.raises(AssertionError, match="a bug"):
+        sender.put(batch(1))

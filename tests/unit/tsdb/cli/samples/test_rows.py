@@ -1,0 +1,37 @@
+"""Rows keep their order, join over one list of labels, and group by series."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tsdb.cli.samples.rows import SampleRows, join_rows
+from tsdb.client import RequestLimits
+
+A, B, C = b"__name__\xffa", b"__name__\xffb", b"__name__\xffc"
+
+
+def rows(labels: list[bytes], codes: list[int], ts_ms: list[int], values: list[float] | None = None) -> SampleRows:
+    numbers = np.arange(len(codes), dtype=np.float64) if values is None else np.array(values)
+    return SampleRows(labels, np.array(codes, np.int32), np.array(ts_ms, np.int64), numbers)
+
+
+def test_rows_by_time_keep_the_order_of_equal_times() -> None:
+    assert rows([A], [0] * 5, [3, 1, 3, 1, 2]).by_time().values.tolist() == [1, 3, 4, 0, 2]
+    already = rows([A], [0] * 3, [1, 1, 2])
+    assert already.by_time() is already
+
+
+def test_joined_rows_share_labels() -> None:
+    joined = join_rows([rows([A, B], [1, 0], [1, 2]), rows([C, B], [0, 1], [3, 4])])
+    assert [joined.labels[code] for code in joined.codes] == [B, A, C, B]
+    assert joined.labels == [A, B, C]
+    assert joined.ts_ms.tolist() == [1, 2, 3, 4]
+    assert len(join_rows([])) == 0
+
+
+def test_a_batch_groups_by_series_in_the_order_of_rows() -> None:
+    batch = rows([A, B, C], [2, 0, 2, 0, 1], [1, 2, 3, 4, 5]).batch(0, 4)
+    [part] = batch.parts(RequestLimits())
+    assert list(part.request.labels) == [A, C]
+    assert np.frombuffer(part.request.ts_ms, "<i8").tolist() == [2, 4, 1, 3]
+    assert np.frombuffer(part.request.values, "<f8").tolist() == [1, 3, 0, 2]

@@ -1,0 +1,154 @@
+"""`tsdb series`, `labels`, `coverage`, `status`, `watch`: the same answers as tables and as JSON."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from support.cli import Shell
+from support.fake_reader import TOPIC_ID, FakeServer
+from tsdb.model.errors import OutOfCoverage, Unavailable
+from tsdb.model.labels import canonical_labels
+from tsdb.v1 import reader_pb2
+
+UP = canonical_labels({"__name__": "up", "job": "a"})
+DOWN = canonical_labels({"__name__": "down", "job": "b"})
+
+
+@pytest.fixture(autouse=True)
+def samples(server: FakeServer) -> None:
+    server.samples[UP] = [(1000, 1.0), (2000, 2.0)]
+    server.samples[DOWN] = [(1500, 1.0)]
+
+
+def test_series_are_listed_by_labels(shell: Shell, server: FakeServer) -> None:
+    rows = shell.ok("series", "--address", server.address, "--output", "json").json["series"]
+    assert [(row["labels"]["__name__"], row["first_seen_ms"], row["last_seen_ms"]) for row in rows] == [
+        ("down", 1500, 1500),
+        ("up", 1000, 2000),
+    ]
+    assert all(len(row["series_id"]) == 16 for row in rows)
+    done = shell.ok("series", "up", "--address", server.address, "--last", "1h")
+    assert done.text.splitlines()[1].split() == [
+        'up{job="a"}', "0", "1970-01-01T00:00:01.000Z", "1970-01-01T00:00:02.000Z",
+    ]  # fmt: skip
+    assert server.received(reader_pb2.SeriesRequest)[-1].HasField("start_ms")
+
+
+def test_series_are_counted_by_labels(shell: Shell, server: FakeServer) -> None:
+    grouped = shell.ok("series", "--group-by", "job", "--address", server.address, "--output", "json").json
+    assert grouped == {"groups": [{"labels": {"job": "a"}, "series": 1}, {"labels": {"job": "b"}, "series": 1}]}
+    table = shell.ok("series", "--group-by", "job", "--address", server.address).text
+    assert [line.split() for line in table.splitlines()] == [["job", "series"], ["a", "1"], ["b", "1"]]
+
+
+def test_labels_are_listed_by_name_or_value(shell: Shell, server: FakeServer) -> None:
+    assert shell.ok("labels", "--address", server.address, "--output", "json").json == {"names": ["__name__", "job"]}
+    values = shell.ok("labels", "job", "--selector", "up", "--address", server.address, "--output", "json")
+    assert values.json == {"values": ["a"]}
+    assert shell.ok("labels", "job", "--address", server.address).text.split() == ["job", "a", "b"]
+
+
+def test_coverage_says_what_is_held(shell: Shell, server: FakeServer) -> None:
+    server.state.holes.add(partition=0, start_ms=0, end_ms=1000, reason="corrupt_record", record_offset=7)
+    [state] = shell.ok("coverage", "--address", server.address, "--output", "json").json["partitions"]
+    assert (state["coverage_start_ms"], state["applied_offset"], state["topic_id"]) == (1000, 0, TOPIC_ID)
+    assert state["holes"][0]["reason"] == "corrupt_record"
+    done = shell.ok("coverage", "--address", server.address)
+    assert "1970-01-01T00:00:01.000Z" in done.text
+    assert "hole in partition 0" in done.err
+
+
+def test_status_is_a_line_a_partition(shell: Shell, server: FakeServer) -> None:
+    server.state.samples, server.state.bytes, server.state.lag_ms = 1_000_000, 420_000, 25_000
+    server.state.ready, server.state.reason = False, "lagging"
+    done = shell.ok("status", "--address", server.address)
+    assert done.text.splitlines()[1].split() == [
+        "0", "no", "lagging", "0", "25,000", "1970-01-01T00:00:01.000Z", "0", "1,000,000", "420,000", "0.42", "0",
+    ]  # fmt: skip
+    assert (
+        shell.ok("status", "--address", server.address, "--output", "json").json["partitions"][0]["reason"] == "lagging"
+    )
+
+
+@pytest.fixture(params=[(503, {"ready": False, "reason": "draining"}), (200, {"ready": True, "reason": ""})])
+def probe(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, object]]]:
+    code, body = request.param
+
+    class Probe(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(code if self.path == "/-/ready" else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Probe) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"127.0.0.1:{running.server_port}", body
+        running.shutdown()
+        thread.join()
+
+
+def test_status_asks_the_probe_where_told(
+    shell: Shell, server: FakeServer, probe: tuple[str, dict[str, object]]
+) -> None:
+    address, body = probe
+    done = shell.ok("status", "--address", server.address, "--http", address, "--output", "json")
+    assert done.json["process"] == body
+    text = shell.ok("status", "--address", server.address, "--http", address).err
+    assert ("process: ready" if body["ready"] else "process: not ready draining") in text
+
+
+def test_a_probe_that_is_not_there_is_a_failure(shell: Shell, server: FakeServer) -> None:
+    done = shell.run("status", "--address", server.address, "--http", "127.0.0.1:1")
+    assert (done.code, "(unreachable)" in done.err) == (1, True)
+
+
+def watch_frame(offset: int, values: list[float]) -> reader_pb2.WatchResponse:
+    response = reader_pb2.WatchResponse(
+        topic_id=TOPIC_ID,
+        last_record_offset=offset,
+        record_offsets=np.full(len(values), offset, "<i8").tobytes(),
+        series_ids=np.full(len(values), 9, "<u8").tobytes(),
+        ts_ms=np.arange(len(values), dtype="<i8").tobytes(),
+        values=np.array(values).tobytes(),
+    )
+    response.series.series_ids = np.array([9], "<u8").tobytes()
+    response.series.labels = UP
+    response.series.label_lengths = np.array([len(UP)], "<u4").tobytes()
+    return response
+
+
+def test_watch_prints_each_sample_once_across_a_reconnect(shell: Shell, server: FakeServer) -> None:
+    server.watch_frames = [
+        [watch_frame(3, [1.0, float("nan")]), Unavailable("restarting")],
+        [watch_frame(4, [2.0])],
+    ]
+    done = shell.ok("watch", "up", "--address", server.address, "--limit", "3")
+    lines = [json.loads(line) for line in done.text.splitlines()]
+    labels = {"__name__": "up", "job": "a"}
+    assert lines == [
+        {"labels": labels, "ts_ms": 0, "value": 1.0, "partition": 0, "record_offset": 3},
+        {"labels": labels, "ts_ms": 1, "value": "NaN", "partition": 0, "record_offset": 3},
+        {"labels": labels, "ts_ms": 0, "value": 2.0, "partition": 0, "record_offset": 4},
+    ]
+
+
+def test_watch_ends_at_its_limit_or_duration(shell: Shell, server: FakeServer) -> None:
+    server.watch_frames = [[watch_frame(3, [1.0, 2.0, 3.0])]]
+    assert len(shell.ok("watch", "up", "--address", server.address, "--limit", "2").text.splitlines()) == 2
+    assert shell.ok("watch", "up", "--address", server.address, "--duration", "200ms").out == b""
+
+
+def test_a_watch_too_far_behind_is_a_failure(shell: Shell, server: FakeServer) -> None:
+    server.watch_frames = [[OutOfCoverage("too far behind", reason="watch_ring")]]
+    done = shell.run("watch", "up", "--address", server.address)
+    assert (done.code, done.err) == (1, "error: too far behind (watch_ring)\n")

@@ -1,0 +1,65 @@
+"""`tsdb topics` on the embedded log: made once, checked by name, and shared settings held."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.cli import Shell
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> tuple[str, ...]:
+    return ("--log", f"sqlite:///{tmp_path}/log.db")
+
+
+def test_topics_are_made_once_and_then_as_they_must_be(shell: Shell, log: tuple[str, ...]) -> None:
+    made = shell.ok("topics", "create", *log, "--partitions", 3, "--replication", 1, "--output", "json")
+    assert made.json["made"] == ["metrics", "series", "chunks", "chunks.dlq", "meta"]
+    assert "a lost broker may lose data" in made.err
+    again = shell.ok("topics", "create", *log, "--partitions", 3, "--replication", 1, "--output", "json")
+    assert again.json["made"] == []
+    checked = shell.ok("topics", "check", *log, "--replication", 1, "--output", "json")
+    assert checked.json == {"ok": True, "differences": []}
+
+
+def test_a_difference_is_named_and_a_failure(shell: Shell, log: tuple[str, ...]) -> None:
+    shell.ok("topics", "create", *log, "--partitions", 3, "--replication", 1)
+    checked = shell.run("topics", "check", *log, "--partitions", 4, "--replication", 1, "--output", "json")
+    assert checked.code == 1
+    assert {"topic": "metrics", "setting": "partitions", "got": "3", "want": "4"} in checked.json["differences"]
+    again = shell.run("topics", "create", *log, "--partitions", 4, "--replication", 1)
+    assert again.code == 1
+    assert "partitions is 3, must be 4" in again.err
+
+
+def test_settings_that_all_must_share_are_checked_too(shell: Shell, log: tuple[str, ...]) -> None:
+    shell.ok("topics", "create", *log, "--partitions", 3, "--replication", 1, "--time-set", "demo")
+    checked = shell.run("topics", "check", *log, "--replication", 1)
+    assert checked.code == 1
+    assert "time_set" in checked.text
+    shell.ok("topics", "check", *log, "--replication", 1, "--time-set", "demo")
+
+
+def test_missing_topics_are_named(shell: Shell, log: tuple[str, ...]) -> None:
+    checked = shell.run("topics", "check", *log, "--replication", 1, "--output", "json")
+    assert checked.code == 1
+    assert [row["got"] for row in checked.json["differences"]] == ["missing"] * 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("--partitions", "1"), "log is required"),
+        (("--log", "http://x", "--partitions", "1"), "http://x"),
+        (("--log", "sqlite:///x.db"), "--partitions"),
+        (("--log", "sqlite:///x.db", "--partitions", "0"), "greater than or equal to 1"),
+        (("--log", "sqlite:///x.db", "--partitions", "1", "--retention", "ever"), "not a duration"),
+        (("--log", "sqlite:///x.db", "--partitions", "1", "--grpc", "h:1"), "--grpc"),
+    ],
+)
+def test_a_misuse_is_exit_code_2(shell: Shell, arguments: tuple[str, ...], what: str) -> None:
+    done = shell.run("topics", "create", *arguments)
+    assert done.code == 2
+    assert what in " ".join(done.err.split())

@@ -1,0 +1,12 @@
+"""`tsdb warmup` leaves nothing to compile."""
+
+from __future__ import annotations
+
+from support.cli import Shell
+
+
+def test_a_second_warm_up_compiles_nothing(shell: Shell) -> None:
+    first = shell.ok("warmup", "--output", "json").json
+    assert set(first["packages"]) == {"tsdb.head", "tsdb.client", "ingest"}
+    assert shell.ok("warmup", "--output", "json").json["compiled"] == 0
+    assert "0 kernels compiled" in shell.ok("warmup").err

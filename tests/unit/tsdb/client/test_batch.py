@@ -1,0 +1,110 @@
+"""A batch reaches the gateway whole and in order, whatever the size of the requests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tsdb.client.batch import RequestLimits, RequestPart, WriteBatch
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.labels import canonical_labels
+
+
+def rows_of(parts: list[RequestPart]) -> list[tuple[int, bytes, int, float]]:
+    """(series index in the batch, labels, ts, value) of every sample, in the order sent."""
+    rows = []
+    for part in parts:
+        counts = np.frombuffer(part.request.sample_counts, "<u4")
+        ts_ms, values = np.frombuffer(part.request.ts_ms, "<i8"), np.frombuffer(part.request.values, "<f8")
+        assert counts.sum() == len(ts_ms) == len(values)
+        entries = np.repeat(np.arange(len(counts)), counts).tolist()
+        for entry, time, value in zip(entries, ts_ms.tolist(), values.tolist(), strict=True):
+            rows.append((int(part.series_indexes[entry]), part.request.labels[entry], time, value))
+    return rows
+
+
+def test_labels_may_be_a_mapping_or_canonical_and_samples_scalars_or_arrays() -> None:
+    batch = WriteBatch()
+    batch.add({"__name__": "up", "job": "a"}, 1000, 1.0)
+    batch.add(b"__name__\xffdown", [1000, 2000], [0.0, -0.0])
+    assert (batch.series, batch.samples) == (2, 3)
+    rows = rows_of(list(batch.parts(RequestLimits())))
+    up = canonical_labels({"job": "a", "__name__": "up"})
+    assert rows == [(0, up, 1000, 1.0), (1, b"__name__\xffdown", 1000, 0.0), (1, b"__name__\xffdown", 2000, -0.0)]
+
+
+def test_values_keep_their_bits() -> None:
+    bits = np.array([0x7FF0000000000002, 0xFFF8000000000001, 1 << 63, 1], np.uint64)
+    batch = WriteBatch()
+    batch.add({"__name__": "x"}, np.arange(4), bits.view(np.float64))
+    [part] = batch.parts(RequestLimits())
+    assert part.request.values == bits.tobytes()
+
+
+@given(
+    counts=st.lists(st.integers(0, 9), max_size=12),
+    samples_max=st.integers(1, 12),
+    series_max=st.integers(1, 5),
+    bytes_max=st.integers(20, 400),
+)
+def test_requests_of_any_limits_hold_every_sample_once_and_in_order(
+    counts: list[int], samples_max: int, series_max: int, bytes_max: int
+) -> None:
+    batch = WriteBatch()
+    want = []
+    for index, count in enumerate(counts):
+        labels = b"__name__\xffm%d" % index
+        times = [index * 100 + sample for sample in range(count)]
+        batch.add(labels, np.array(times, np.int64), np.array(times, np.float64))
+        want += [(index, labels, time, float(time)) for time in times]
+    limits = RequestLimits(series_max, samples_max, bytes_max)
+    parts = list(batch.parts(limits))
+    assert rows_of(parts) == want
+    for part in parts:
+        samples = len(part.request.ts_ms) // 8
+        assert 1 <= samples <= samples_max
+        assert len(part.request.labels) <= series_max
+        assert part.request.ByteSize() <= bytes_max + 60 or len(part.request.labels) == 1
+
+
+def test_an_empty_batch_needs_no_request() -> None:
+    assert list(WriteBatch().parts(RequestLimits())) == []
+
+
+def test_partial_is_asked_for_in_every_request() -> None:
+    batch = WriteBatch()
+    batch.add(b"__name__\xffx", [1, 2, 3], [1, 2, 3])
+    assert [part.request.partial for part in batch.parts(RequestLimits(samples_max=2), partial=True)] == [True, True]
+
+
+def test_datetimes_become_milliseconds() -> None:
+    batch = WriteBatch()
+    batch.add(b"__name__\xffx", np.array(["2026-01-01T00:00:00.5"], "datetime64[ns]"), [1.0])
+    [part] = batch.parts(RequestLimits())
+    assert np.frombuffer(part.request.ts_ms, "<i8").tolist() == [1767225600500]
+
+
+@pytest.mark.parametrize(
+    ("ts_ms", "values", "what"),
+    [
+        ([1.5], [1.0], "float64"),
+        ([1, 2], [1.0], "2 times, 1 values"),
+        (["now"], [1.0], "want integers"),
+        (np.array([1 << 63], np.uint64), [1.0], "beyond int64"),
+    ],
+)
+def test_samples_that_do_not_fit_are_refused(ts_ms: object, values: object, what: str) -> None:
+    with pytest.raises(InvalidRequest, match=what):
+        WriteBatch().add({"__name__": "x"}, ts_ms, values)  # type: ignore[arg-type]
+
+
+def test_counts_that_disagree_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="1 label sets, 2 counts of 3 samples"):
+        WriteBatch().add_columns([b"__name__\xffx"], [1, 2], [1, 2, 3], [1, 2, 3])
+
+
+def test_limits_of_nothing_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="above 0"):
+        RequestLimits(samples_max=0)

@@ -1,0 +1,218 @@
+"""Both clients against a real gRPC server: the same answers, retries, errors and tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.fake_reader import TOPIC_ID, FakeServer
+from tsdb.client import (
+    AsyncClient,
+    Client,
+    InvalidRequest,
+    OutOfCoverage,
+    Overloaded,
+    ReadOptions,
+    RequestLimits,
+    Unauthenticated,
+    Unavailable,
+    WriteBatch,
+    connect,
+    connect_async,
+)
+from tsdb.model.labels import canonical_labels
+from tsdb.v1 import ingest_pb2, reader_pb2
+
+Run = Callable[..., Any]
+UP = canonical_labels({"__name__": "up", "job": "a"})
+DOWN = canonical_labels({"__name__": "down", "job": "b"})
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer() as running:
+        yield running
+
+
+def blocking(server: FakeServer, call: Run, **settings: Any) -> Any:
+    with connect(server.address, **settings) as client:
+        return call(client)
+
+
+def awaited(server: FakeServer, call: Run, **settings: Any) -> Any:
+    async def main() -> Any:
+        async with await connect_async(server.address, **settings) as client:
+            answer: Awaitable[Any] = call(client)
+            return await answer
+
+    return asyncio.run(main())
+
+
+@pytest.fixture(params=[blocking, awaited])
+def run(request: pytest.FixtureRequest, server: FakeServer) -> Run:
+    def with_server(call: Run, **settings: Any) -> Any:
+        return request.param(server, call, **settings)
+
+    return with_server
+
+
+def two_series() -> WriteBatch:
+    batch = WriteBatch()
+    batch.add(UP, [1000, 2000, 3000], [1.0, np.nan, -0.0])
+    batch.add(DOWN, 1000, 5.0)
+    return batch
+
+
+def test_what_was_written_is_selected(run: Run, server: FakeServer) -> None:
+    written = run(lambda client: client.write(two_series()))
+    assert (written.samples, written.requests, written.refused_samples) == (4, 1, 0)
+    assert [(token.topic_id, token.record_offset) for token in written.tokens] == [(TOPIC_ID, 1)]
+    options = ReadOptions(after=written.tokens)
+    result = run(lambda client: client.select('{job=~".+"}', 1000, 3001, options=options))
+    assert {series.canonical: series.ts_ms.tolist() for series in result.series} == {
+        UP: [1000, 2000, 3000],
+        DOWN: [1000],
+    }
+    assert server.received(reader_pb2.SelectRequest)[0].options.after == written.tokens
+
+
+def test_a_large_batch_goes_in_several_requests_and_offenders_keep_their_place(run: Run, server: FakeServer) -> None:
+    server.refuse = lambda labels: "too old" if labels == DOWN else ""
+    written = run(lambda client: client.write(two_series(), partial=True, limits=RequestLimits(samples_max=2)))
+    assert (written.samples, written.refused_samples, written.refused_series, written.requests) == (3, 1, 1, 2)
+    assert [(offender.series_index, offender.message) for offender in written.offenders] == [(1, "too old")]
+    assert len(server.received(ingest_pb2.WriteRequest)) == 2
+
+
+def test_an_answer_in_many_frames_is_whole(run: Run, server: FakeServer) -> None:
+    server.frame_samples = 1
+    server.samples[UP] = [(ts_ms, float(ts_ms)) for ts_ms in range(20)]
+    assert run(lambda client: client.select("up", 0, 100)).samples == 20
+
+
+@pytest.mark.parametrize("frames", [0, 1, 2, 3])
+def test_an_answer_cut_off_is_asked_for_again(run: Run, server: FakeServer, frames: int) -> None:
+    server.samples[UP] = [(1, 1.0)]
+    server.cut_after = [frames]
+    assert run(lambda client: client.select("up", 0, 100)).samples == 1
+    assert len(server.requests) == 2
+
+
+def test_a_server_that_always_cuts_is_an_error(run: Run, server: FakeServer) -> None:
+    server.samples[UP] = [(1, 1.0)]
+    server.cut_after = [2] * 1000
+    with pytest.raises(Unavailable) as cut:
+        run(lambda client: client.select("up", 0, 100), timeout_s=0.3)
+    assert cut.value.reason == "answer_cut"
+
+
+def test_what_passes_by_itself_is_retried_and_the_rest_is_not(run: Run, server: FakeServer) -> None:
+    server.fail = [Unavailable("replaying"), Overloaded("queue full", retry_after_s=0.01)]
+    assert run(lambda client: client.write(two_series())).samples == 4
+    assert len(server.requests) == 3
+    server.fail = [OutOfCoverage("before coverage", reason="before_coverage", coverage_start_ms=5)]
+    with pytest.raises(OutOfCoverage) as refused:
+        run(lambda client: client.select("up", 0, 1))
+    assert (refused.value.reason, refused.value.metadata) == ("before_coverage", {"coverage_start_ms": "5"})
+    assert len(server.requests) == 4
+
+
+def test_a_hint_beyond_the_timeout_ends_the_call_at_once(run: Run, server: FakeServer) -> None:
+    server.fail = [Unavailable("replaying", retry_after_s=3600)]
+    with pytest.raises(Unavailable, match="replaying"):
+        run(lambda client: client.coverage())
+    assert len(server.requests) == 1
+
+
+def test_nobody_listening_is_unavailable_after_the_timeout(run: Run, server: FakeServer) -> None:
+    server.__exit__(None, None, None)
+    with pytest.raises(Unavailable):
+        run(lambda client: client.coverage(), timeout_s=0.3)
+
+
+def test_the_token_travels_with_every_call(run: Run, server: FakeServer) -> None:
+    run(lambda client: client.coverage(), token="s3cret")
+    run(lambda client: client.write(two_series()), token="s3cret")
+    assert [metadata["authorization"] for metadata in server.metadata] == ["Bearer s3cret"] * 2
+    server.fail = [Unauthenticated("the bearer token is not valid here", reason="token_wrong")]
+    with pytest.raises(Unauthenticated) as refused:
+        run(lambda client: client.coverage(), token="s3cret")
+    assert "s3cret" not in str(refused.value)
+
+
+def test_series_labels_and_groups_are_read(run: Run, server: FakeServer) -> None:
+    server.samples[UP] = [(5, 1.0), (9, 1.0)]
+    server.samples[DOWN] = [(7, 1.0)]
+    found = run(lambda client: client.series())
+    assert [(info.canonical, info.first_seen_ms, info.last_seen_ms) for info in found] == [(DOWN, 7, 7), (UP, 5, 9)]
+    groups = run(lambda client: client.series_groups(None, ["job", "absent"]))
+    assert [(group.values, group.series) for group in groups] == [(("a", ""), 1), (("b", ""), 1)]
+    assert run(lambda client: client.label_names()) == ["__name__", "job"]
+    assert run(lambda client: client.label_values("job", "up")) == ["a"]
+    assert [state.coverage_start_ms for state in run(lambda client: client.coverage())] == [1000]
+
+
+def test_a_series_answer_cut_off_is_asked_for_again(run: Run, server: FakeServer) -> None:
+    server.samples[UP] = [(5, 1.0)]
+    server.cut_after = [0, 1]
+    assert len(run(lambda client: client.series())) == 1
+    assert len(server.requests) == 3
+
+
+def test_grouping_by_nothing_is_refused(run: Run) -> None:
+    with pytest.raises(InvalidRequest, match="no label"):
+        run(lambda client: client.series_groups(None, []))
+
+
+def watch_frame(offset: int) -> reader_pb2.WatchResponse:
+    response = reader_pb2.WatchResponse(
+        topic_id=TOPIC_ID,
+        last_record_offset=offset,
+        record_offsets=np.array([offset], "<i8").tobytes(),
+        series_ids=np.array([9], "<u8").tobytes(),
+        ts_ms=np.array([offset], "<i8").tobytes(),
+        values=np.array([1.0]).tobytes(),
+    )
+    response.series.series_ids = response.series_ids
+    response.series.labels = UP
+    response.series.label_lengths = np.array([len(UP)], "<u4").tobytes()
+    return response
+
+
+def offsets_blocking(client: Client, **settings: Any) -> list[int]:
+    return [int(batch.record_offsets[0]) for batch in client.watch("up", **settings)]
+
+
+async def offsets_awaited(client: AsyncClient, **settings: Any) -> list[int]:
+    return [int(batch.record_offsets[0]) async for batch in client.watch("up", **settings)]
+
+
+def offsets(client: Client | AsyncClient, **settings: Any) -> Any:
+    return offsets_blocking(client, **settings) if isinstance(client, Client) else offsets_awaited(client, **settings)
+
+
+def test_a_watch_resumes_after_the_last_record_seen(run: Run, server: FakeServer) -> None:
+    server.watch_frames = [
+        [watch_frame(3), watch_frame(4), Unavailable("restarting")],
+        [],
+        [watch_frame(5), OutOfCoverage("too far behind", reason="watch_ring")],
+    ]
+    with pytest.raises(OutOfCoverage, match="too far behind"):
+        run(lambda client: offsets(client))
+    asked = [getattr(request, "from")[0].record_offset for request in server.received(reader_pb2.WatchRequest)]
+    assert asked == [0, 4, 4]
+
+
+def test_a_watch_of_a_given_duration_ends_by_itself(run: Run, server: FakeServer) -> None:
+    server.watch_frames = [[watch_frame(3), watch_frame(4), Unavailable("restarting")]]
+    assert run(lambda client: offsets(client, duration_s=0.4)) == [3, 4]
+
+
+def test_a_watch_that_cannot_reconnect_gives_up(run: Run, server: FakeServer) -> None:
+    server.watch_frames = [[watch_frame(3), Unavailable("restarting", retry_after_s=3600)]]
+    with pytest.raises(Unavailable, match="restarting"):
+        run(lambda client: offsets(client))

@@ -1,0 +1,172 @@
+"""Frames of one partition become arrays; frames that contradict themselves are corrupt, whatever they claim."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tsdb.client.columns import decode_partition
+from tsdb.codec.columns import encode_times, encode_values
+from tsdb.model.errors import CorruptData
+from tsdb.v1 import reader_pb2
+
+Columns = dict[int, tuple[list[int], list[float]]]
+"""{series index: (times relative to the slice, values)}."""
+
+
+def frame(start_ms: int, columns: Columns) -> reader_pb2.ColumnsFrame:
+    """A slice's columns, each with an axis of its own."""
+    axes = [encode_times(np.array(times, np.int64)) for times, _ in columns.values()]
+    data = [encode_values(np.array(values, np.float64)) for _, values in columns.values()]
+    return reader_pb2.ColumnsFrame(
+        series_index=u32(*columns),
+        column_lengths=u32(*map(len, data)),
+        axis_index=u32(*range(len(columns))),
+        axis_base_ms=np.full(len(columns), start_ms, np.int64).tobytes(),
+        axis_lengths=u32(*map(len, axes)),
+        axis_counts=u32(*(len(times) for times, _ in columns.values())),
+        axes=b"".join(axes),
+        data=b"".join(data),
+    )
+
+
+def overlay(first: int, runs: list[tuple[list[int], list[float]]]) -> reader_pb2.RawFrame:
+    times = [ts for run, _ in runs for ts in run]
+    values = [value for _, run in runs for value in run]
+    return reader_pb2.RawFrame(
+        first_series=first,
+        counts=u32(*(len(run) for run, _ in runs)),
+        ts_ms=np.array(times, np.int64).tobytes(),
+        values=np.array(values, np.float64).tobytes(),
+        overlay=True,
+    )
+
+
+def u32(*values: int) -> bytes:
+    return np.array(values, np.uint32).tobytes()
+
+
+def decoded(
+    series: int,
+    columns: list[reader_pb2.ColumnsFrame],
+    over: list[reader_pb2.RawFrame],
+    start_ms: int = 0,
+    end_ms: int = 10_000,
+) -> list[list[tuple[int, float]]]:
+    """[(ts, value), ...] of each series."""
+    counts, ts_ms, values = decode_partition(series, columns, over, start_ms, end_ms)
+    assert len(counts) == series
+    assert counts.sum() == len(ts_ms) == len(values)
+    pairs = list(zip(ts_ms.tolist(), values.tolist(), strict=True))
+    ends = np.cumsum(counts)
+    return [pairs[end - count : end] for count, end in zip(counts, ends, strict=True)]
+
+
+def test_columns_are_trimmed_to_the_range_and_joined_in_time() -> None:
+    later = frame(2000, {1: ([0, 10], [5.0, 6.0])})
+    earlier = frame(1000, {0: ([5], [1.0]), 1: ([0, 10, 20], [2.0, 3.0, 4.0])})
+    assert decoded(3, [earlier, later], [], 1010, 2010) == [[], [(1010, 3.0), (1020, 4.0), (2000, 5.0)], []]
+
+
+def test_a_frame_may_hold_the_columns_of_several_slices() -> None:
+    one, two = frame(1000, {0: ([0, 10], [1.0, 2.0])}), frame(2000, {0: ([5], [3.0])})
+    both = reader_pb2.ColumnsFrame(
+        series_index=one.series_index + two.series_index,
+        column_lengths=one.column_lengths + two.column_lengths,
+        axis_index=u32(0, 1),
+        axis_base_ms=one.axis_base_ms + two.axis_base_ms,
+        axis_lengths=one.axis_lengths + two.axis_lengths,
+        axis_counts=one.axis_counts + two.axis_counts,
+        axes=one.axes + two.axes,
+        data=one.data + two.data,
+    )
+    assert decoded(1, [both], []) == [[(1000, 1.0), (1010, 2.0), (2005, 3.0)]]
+
+
+def test_the_overlay_wins_at_equal_timestamps_and_fills_in_the_rest() -> None:
+    columns = [frame(1000, {0: ([0, 10, 20], [1.0, 2.0, 3.0])})]
+    over = [overlay(0, [([995, 1010, 1015, 1030], [-1.0, -2.0, -3.0, -4.0])])]
+    want = [(995, -1.0), (1000, 1.0), (1010, -2.0), (1015, -3.0), (1020, 3.0), (1030, -4.0)]
+    assert decoded(1, columns, over) == [want]
+
+
+def test_an_overlay_series_may_go_on_in_the_next_frame() -> None:
+    over = [overlay(0, [([1], [1.0]), ([1, 2], [2.0, 3.0])]), overlay(1, [([3], [4.0]), ([1], [5.0])])]
+    assert decoded(3, [], over) == [[(1, 1.0)], [(1, 2.0), (2, 3.0), (3, 4.0)], [(1, 5.0)]]
+
+
+def test_nothing_is_nothing() -> None:
+    assert decoded(2, [], []) == [[], []]
+    assert decoded(0, [], []) == []
+
+
+BAD_FRAMES = {
+    "series beyond the block": lambda f: setattr(f, "series_index", u32(0, 2)),
+    "axis beyond the axes": lambda f: setattr(f, "axis_index", u32(0, 2)),
+    "fewer lengths than columns": lambda f: setattr(f, "column_lengths", u32(1)),
+    "lengths beyond the data": lambda f: setattr(f, "data", f.data[:-1]),
+    "lengths beyond the axes": lambda f: setattr(f, "axes", f.axes + b"x"),
+    "bases for other axes": lambda f: setattr(f, "axis_base_ms", f.axis_base_ms + bytes(8)),
+    "counts for other axes": lambda f: setattr(f, "axis_counts", u32(2)),
+    "an index of odd length": lambda f: setattr(f, "series_index", f.series_index + b"x"),
+    "one series twice": lambda f: setattr(f, "series_index", u32(0, 0)),
+    "an axis of millions": lambda f: setattr(f, "axis_counts", u32(2, (1 << 24) + 1)),
+    "a count that the axis has not": lambda f: setattr(f, "axis_counts", u32(1, 2)),
+}
+
+
+@pytest.mark.parametrize("spoil", BAD_FRAMES.values(), ids=BAD_FRAMES.keys())
+def test_a_frame_that_contradicts_itself_is_corrupt(spoil: object) -> None:
+    good = frame(1000, {0: ([0, 10], [1.0, 2.5]), 1: ([0, 11], [1.0, 2.0])})
+    assert callable(spoil)
+    spoil(good)
+    with pytest.raises(CorruptData) as caught:
+        decoded(2, [good], [])
+    assert caught.value.reason == "bad_columns"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        overlay(0, [([2, 1], [1.0, 2.0])]),
+        overlay(0, [([1, 1], [1.0, 2.0])]),
+        overlay(0, [([10_000], [1.0])]),
+        overlay(0, [([1], [1.0]), ([1], [1.0]), ([1], [1.0])]),
+        reader_pb2.RawFrame(counts=u32(2), ts_ms=bytes(8), values=bytes(8)),
+        reader_pb2.RawFrame(counts=u32(1), ts_ms=bytes(8), values=bytes(7)),
+        reader_pb2.RawFrame(counts=u32(1), ts_ms=bytes(8), values=b""),
+    ],
+    ids=["descends", "repeats", "out of range", "too many series", "too few samples", "odd bytes", "no values"],
+)
+def test_an_overlay_that_contradicts_itself_is_corrupt(bad: reader_pb2.RawFrame) -> None:
+    with pytest.raises(CorruptData):
+        decoded(2, [], [bad])
+
+
+def test_slices_that_overlap_are_corrupt() -> None:
+    with pytest.raises(CorruptData, match="do not ascend"):
+        decoded(1, [frame(1000, {0: ([0, 10], [1.0, 2.0])}), frame(1005, {0: ([0], [3.0])})], [])
+
+
+def test_any_flipped_byte_gives_an_answer_or_corrupt_data_and_nothing_else() -> None:
+    good = frame(1000, {0: ([0, 10, 20], [1.0, 2.5, 0.1]), 1: ([0, 10, 20], [7.0, 8.0, 9.5])})
+    for name in (
+        "series_index",
+        "column_lengths",
+        "axis_index",
+        "axis_base_ms",
+        "axis_lengths",
+        "axis_counts",
+        "axes",
+        "data",
+    ):
+        whole = getattr(good, name)
+        for at in range(len(whole)):
+            for flip in (1, 0x80, 0xFF):
+                bad = reader_pb2.ColumnsFrame()
+                bad.CopyFrom(good)
+                setattr(bad, name, whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :])
+                try:
+                    decoded(2, [bad], [])
+                except CorruptData:
+                    continue

@@ -1,0 +1,138 @@
+"""Settings in the form that the rest of the system takes, and as people see them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.limits import IngestLimits
+from tsdb.config import ROLES, GatewaySettings, StandaloneSettings, StoreSettings, effective, flags, load
+from tsdb.config.common import CommonSettings
+from tsdb.config.reference import render
+from tsdb.config.types import HostPort, host_port, partition_ranges, shard_of
+from tsdb.model.labels import LabelLimits
+from tsdb.model.time_set import SliceLengths
+from tsdb.ops.logs import LEVELS
+from tsdb.store.limits import SelectLimits
+
+LOG = {"log": "kafka://broker:9092"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:0", HostPort("127.0.0.1", 0)),
+        ("store-0.store:7410", HostPort("store-0.store", 7410)),
+        ("[::1]:7410", HostPort("::1", 7410)),
+    ],
+)
+def test_addresses(text: str, expected: HostPort) -> None:
+    assert host_port(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", ":1", "host", "host:", "host:x", "host:65536", "::1:7410", "a b:1", "[x]:1"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        host_port(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("3", (3,)), ("0-3", (0, 1, 2, 3)), ("7, 0-1,1", (0, 1, 7)), ("4-4", (4,))]
+)
+def test_partition_ranges(text: str, expected: tuple[int, ...]) -> None:
+    assert partition_ranges(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "-1", "3-1", "a", "0-", "1,,2", "0-999999"])
+def test_what_is_no_partition_range_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="partitions"):
+        partition_ranges(text)
+
+
+@pytest.mark.parametrize("text", ["", "1", "2/2", "0/0", "-1/2", "a/b"])
+def test_what_is_no_shard_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="INDEX/COUNT"):
+        shard_of(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, (0, 1, 2, 3, 4)),
+        ({"partitions": "1-2,4"}, (1, 2, 4)),
+        ({"shard": "0/2"}, (0, 2, 4)),
+        ({"shard": "1/2"}, (1, 3)),
+        ({"shard": "6/9"}, ()),
+    ],
+)
+def test_chosen_partitions_of_a_log_of_five(given: dict[str, str], expected: tuple[int, ...]) -> None:
+    assert load(StoreSettings, {**LOG, **given}).chosen_partitions(5) == expected
+
+
+def test_a_partition_that_the_log_does_not_have_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"partition 5 is asked for; the log has 0-4"):
+        load(StoreSettings, {**LOG, "partitions": "3-5"}).chosen_partitions(5)
+
+
+def test_shards_cover_every_partition_once() -> None:
+    shards = [load(StoreSettings, {**LOG, "shard": f"{i}/7"}).chosen_partitions(18) for i in range(7)]
+    assert sorted(partition for shard in shards for partition in shard) == list(range(18))
+
+
+def test_slices_and_hold_follow_the_time_set_unless_given() -> None:
+    demo = load(StoreSettings, {**LOG, "time_set": "demo", "slice_large_ms": 4000, "hold_extra_ms": 1000})
+    assert demo.slices(demo.times) == SliceLengths(2000, 4000)
+    assert demo.hold_ms(demo.times) == 91_000
+    production = load(StoreSettings, LOG)
+    assert production.slices(production.times) == SliceLengths(600_000, 3_600_000)
+
+
+def test_defaults_are_those_of_the_parts_that_they_bound() -> None:
+    gateway, store = load(GatewaySettings, LOG), load(StoreSettings, LOG)
+    assert LabelLimits() == LabelLimits(
+        gateway.labels_max, gateway.label_name_bytes_max, gateway.label_value_bytes_max, gateway.labels_bytes_max
+    )
+    assert IngestLimits() == IngestLimits(
+        request_bytes_max=gateway.request_bytes_max,
+        series_max=gateway.request_series_max,
+        samples_max=gateway.samples_max,
+        inflight_bytes_max=gateway.inflight_bytes_max,
+        series_cache_max=gateway.series_cache_max,
+        series_cache_bytes_max=gateway.series_cache_bytes_max,
+        produce_timeout_s=gateway.produce_timeout_s,
+    )
+    assert SelectLimits() == SelectLimits(store.select_series_max, store.select_samples_max, store.select_bytes_max)
+
+
+@pytest.mark.parametrize("role", ROLES.values(), ids=ROLES.keys())
+class TestFlags:
+    def test_all_settings_but_secrets_are_flags_with_help(self, role: type[CommonSettings]) -> None:
+        named = {flag.field: flag for flag in flags(role)}
+        assert set(role.model_fields) - set(named) == {"token", "kafka_sasl_password"}
+        assert all(flag.help.endswith(".") and flag.name == field.replace("_", "-") for field, flag in named.items())
+
+    def test_defaults_as_text_load_as_the_defaults(self, role: type[CommonSettings]) -> None:
+        texts = {flag.field: flag.default for flag in flags(role) if flag.default}
+        given: dict[str, Any] = {**texts, **LOG}
+        assert effective(load(role, given)) == effective(load(role, LOG))
+
+
+def test_log_levels_are_those_of_the_logger() -> None:
+    (choices,) = [flag.choices for flag in flags(StoreSettings) if flag.field == "log_level"]
+    assert choices == LEVELS
+
+
+def test_effective_settings_are_json_with_secrets_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TSDB_TOKEN", "hunter2")
+    settings = load(StandaloneSettings, {"token_file": "/etc/tokens"})
+    shown = effective(settings)
+    assert (shown["token"], shown["token_file"], shown["kafka_sasl_password"]) == ("***", "/etc/tokens", None)
+    assert "hunter2" not in json.dumps(shown) + repr(settings) + str(settings) + settings.model_dump_json()
+
+
+def test_the_reference_is_current() -> None:
+    committed = Path(__file__).resolve().parents[4] / "docs" / "config.md"
+    assert committed.read_text() == render(), "run `make docs`"

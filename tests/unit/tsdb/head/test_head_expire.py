@@ -1,0 +1,55 @@
+"""Series leave the index when they have no samples and nobody announced them for two windows."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.heads import SMALL_TIMES, Record, apply, id_of, new_head, refs_of, register, samples_of
+from tsdb.head.expire import RELEASE_AFTER
+from tsdb.head.head import Head
+
+WINDOW_MS = SMALL_TIMES.window_ms
+
+
+def known(head: Head) -> set[int]:
+    ids = set(head.index.series_ids_of(head.index.all_refs()).tolist())
+    return {number for number in range(10) if id_of(number) in ids}
+
+
+def test_a_series_without_samples_goes_two_windows_after_its_last_announcement() -> None:
+    head = new_head()
+    register(head, [0, 1], broker_ms=1000)
+    register(head, [2], broker_ms=1500)
+    apply(head, [Record(0, 1000 + 2 * WINDOW_MS, ((1, 1000 + 2 * WINDOW_MS, 1.0),))])
+    head.maintain()
+    assert known(head) == {0, 1, 2}, "announced exactly two windows ago"
+    apply(head, [Record(1, 1000 + 3 * WINDOW_MS)])
+    assert head.maintain().forgotten_series == 1
+    assert known(head) == {1, 2}, "one has a sample, one was announced since"
+
+
+@pytest.mark.parametrize("back_ms", [0, 5, 300, 2000], ids=["open", "ring", "late", "below"])
+def test_a_series_with_a_sample_anywhere_stays(back_ms: int) -> None:
+    head = new_head(coverage_start_ms=9000, from_start=False)
+    register(head, [0], broker_ms=0)
+    apply(head, [Record(0, 10_000, ((0, 10_000 - back_ms, 1.0),))])
+    head.maintain()
+    head.maintain()
+    assert known(head) == {0}
+
+
+def test_refs_of_forgotten_series_are_used_again_only_after_reads_of_before_are_over() -> None:
+    head = new_head()
+    register(head, [0], broker_ms=0)
+    (old,) = refs_of(head, [0])
+    apply(head, [Record(0, 10_000)])
+    head.maintain()
+    register(head, [1])
+    assert refs_of(head, [1])[0] != old
+    for _ in range(RELEASE_AFTER):
+        head.maintain()
+    register(head, [2])
+    (again,) = refs_of(head, [2])
+    assert again == old
+    apply(head, [Record(1, 10_001, ((2, 10_001, 5.0),))])
+    assert samples_of(head.gather_raw(refs_of(head, [2]), 0, 20_000), [2]) == {2: {10_001: 5.0}}

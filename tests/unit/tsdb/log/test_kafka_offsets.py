@@ -1,0 +1,61 @@
+"""Questions about offsets: what a broker answers while it does not know its own topics yet is to be asked again."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from tsdb.log.interface import Watermarks
+from tsdb.log.kafka.offsets import KafkaOffsets
+from tsdb.model.clock import ManualClock
+from tsdb.model.errors import Unavailable
+
+
+class FakeConsumer:
+    """Answers each question with the next of `answers`: an exception, or an offset or error for every partition."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+
+    def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[Any]:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return [FakeAnswer(at.partition, answer) for at in asked]
+
+
+class FakeAnswer:
+    """A TopicPartition as an answer."""
+
+    def __init__(self, partition: int, answer: Any) -> None:
+        self.partition = partition
+        self.error = answer if isinstance(answer, KafkaError) else None
+        self.offset = -1 if self.error else answer
+
+
+def offsets(*answers: Any) -> KafkaOffsets:
+    return KafkaOffsets(cast(Consumer, FakeConsumer(*answers)), lambda topic: topic, ManualClock(), timeout_s=1.0)
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART]
+)
+def test_a_partition_known_to_exist_is_never_reported_as_unknown(code: int) -> None:
+    for asked in (offsets(KafkaException(KafkaError(code))), offsets(KafkaError(code))):
+        with pytest.raises(Unavailable) as caught:
+            asked.watermarks("metrics", [0])
+        assert caught.value.reason == "log_unavailable"
+        assert caught.value.retry_after_s is not None
+
+
+def test_a_partition_without_a_leader_is_asked_for_again() -> None:
+    waiting = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+    assert offsets(waiting, 3, waiting, waiting, 9).watermarks("metrics", [0]) == {0: Watermarks(3, 9)}
+
+
+def test_one_that_stays_without_a_leader_is_unavailable_in_time() -> None:
+    waiting = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+    with pytest.raises(Unavailable):
+        offsets(*[waiting] * 100).watermarks("metrics", [0])

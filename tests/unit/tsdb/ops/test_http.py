@@ -1,0 +1,185 @@
+"""The ops HTTP server answers probes and scrapers, and nothing that is sent to its port stops it."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from support import fuzz
+from support.certificates import Authority
+from support.counters import sample
+from tsdb.model.errors import Unavailable
+from tsdb.ops.auth import Tokens
+from tsdb.ops.health import Liveness, PartitionHealth, Readiness
+from tsdb.ops.http import OpsServer, serve_ops
+from tsdb.ops.tls import ServerTls
+
+
+@dataclass
+class Told:
+    """What the role says; tests change it."""
+
+    readiness: Readiness = field(default_factory=Readiness)
+    liveness: Liveness = field(default_factory=Liveness)
+
+
+@contextmanager
+def ops(told: Told | None = None, **settings: Any) -> Iterator[OpsServer]:
+    told = told or Told()
+    with serve_ops("127.0.0.1", 0, lambda: told.readiness, lambda: told.liveness, **settings) as server:
+        yield server
+
+
+def get(
+    server: OpsServer, path: str, token: str | None = None, tls: ssl.SSLContext | None = None, accept: str = "*/*"
+) -> tuple[int, str]:
+    headers = {"accept": accept} | ({"authorization": f"Bearer {token}"} if token else {})
+    request = urllib.request.Request(f"http{'s' if tls else ''}://127.0.0.1:{server.port}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10, context=tls) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_ready_turns_from_503_with_reasons_to_200() -> None:
+    told = Told(
+        Readiness(
+            "starting",
+            {10: PartitionHealth(False, "replaying", {"lag_records": 7, "lag_ms": None}), 2: PartitionHealth(True)},
+        )
+    )
+    with ops(told) as server:
+        status, body = get(server, "/-/ready")
+        assert (status, json.loads(body)) == (
+            503,
+            {
+                "ready": False,
+                "reason": "starting",
+                "partitions": {
+                    "2": {"ready": True, "reason": ""},
+                    "10": {"ready": False, "reason": "replaying", "lag_records": 7, "lag_ms": None},
+                },
+            },
+        )
+        told.readiness = Readiness("", {2: PartitionHealth(True), 10: PartitionHealth(True)})
+        assert get(server, "/-/ready")[0] == 200
+
+
+def test_one_partition_that_is_not_ready_is_enough_for_503() -> None:
+    told = Told(Readiness("", {0: PartitionHealth(True), 1: PartitionHealth(False, "lagging")}))
+    with ops(told) as server:
+        assert get(server, "/-/ready")[0] == 503
+
+
+def test_healthy_says_why_not() -> None:
+    told = Told(liveness=Liveness(False, "worker 0 stands still"))
+    with ops(told) as server:
+        status, body = get(server, "/-/healthy")
+        assert (status, json.loads(body)) == (503, {"alive": False, "reason": "worker 0 stands still"})
+        told.liveness = Liveness()
+        assert get(server, "/-/healthy")[0] == 200
+
+
+def test_metrics_are_prometheus_text_or_openmetrics() -> None:
+    with ops() as server:
+        status, body = get(server, "/metrics")
+        assert status == 200
+        assert "# TYPE tsdb_http_requests_total counter" in body
+        assert get(server, "/metrics", accept="application/openmetrics-text")[1].endswith("# EOF\n")
+
+
+def test_the_index_lists_all_routes_and_a_roles_own_are_served() -> None:
+    async def hello(_request: Request) -> Response:
+        return PlainTextResponse("hello")
+
+    with ops(routes=[Route("/hello", hello)]) as server:
+        assert get(server, "/")[1].split()[1:] == ["/-/ready", "/-/healthy", "/metrics", "/hello"]
+        assert get(server, "/hello") == (200, "hello")
+
+
+def test_unknown_paths_are_404_and_no_label() -> None:
+    with ops() as server:
+        before = sample("tsdb_http_requests_total", route="unknown", code="404")
+        assert get(server, "/made/up?x=1")[0] == 404
+    assert sample("tsdb_http_requests_total", route="unknown", code="404") == before + 1
+
+
+def test_a_failing_check_is_500_without_its_inside_and_the_server_lives(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> Readiness:
+        raise KeyError("secret detail")
+
+    with serve_ops("127.0.0.1", 0, broken, Liveness) as server:
+        status, body = get(server, "/-/ready")
+        assert (status, "secret" in body) == (500, False)
+        assert get(server, "/-/healthy")[0] == 200
+    assert any("http request failed" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize(("token", "status"), [(None, 401), ("wrong", 401), ("good", 200)])
+def test_metrics_want_the_token_and_probes_do_not(token: str | None, status: int) -> None:
+    with ops(tokens=Tokens(text="good")) as server:
+        assert get(server, "/metrics", token)[0] == status
+        assert get(server, "/", token)[0] == status
+        assert get(server, "/-/ready", token)[0] == 200
+        assert get(server, "/-/healthy", token)[0] == 200
+
+
+def test_tls(tmp_path: Path) -> None:
+    authority = Authority.in_folder(tmp_path)
+    with ops(tls=ServerTls(*authority.issue("server"))) as server:
+        assert get(server, "/-/ready", tls=ssl.create_default_context(cafile=str(authority.ca_file)))[0] == 200
+        with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            get(server, "/-/ready", tls=ssl.create_default_context())
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_fuzzed_bytes_do_not_stop_the_server(tmp_path: Path, secure: bool) -> None:
+    authority = Authority.in_folder(tmp_path)
+    trust = ssl.create_default_context(cafile=str(authority.ca_file)) if secure else None
+    with ops(tls=ServerTls(*authority.issue("server")) if secure else None) as server:
+        for payload in fuzz.payloads(seed=11, count=40):
+            fuzz.send(server.port, payload)
+        assert get(server, "/-/ready", tls=trust)[0] == 200
+
+
+def test_an_address_in_use_is_named() -> None:
+    with ops() as server, pytest.raises(Unavailable, match=f"127.0.0.1:{server.port}") as caught:
+        serve_ops("127.0.0.1", server.port, Readiness, Liveness)
+    assert caught.value.reason == "bind"
+
+
+@pytest.mark.parametrize("end", [OpsServer.close, OpsServer.abort])
+def test_a_server_that_never_started_can_be_ended(end: Callable[[OpsServer], None]) -> None:
+    server = serve_ops("127.0.0.1", 0, Readiness, Liveness)
+    end(server)
+    assert server.join(1)
+
+
+def test_probes_are_answered_until_the_rest_has_drained() -> None:
+    with ops(Told(Readiness("draining"))) as server:
+        server.close()
+        assert get(server, "/-/ready")[0] == 503
+        assert server.join(10)
+        with pytest.raises(urllib.error.URLError, match="refused"):
+            get(server, "/-/ready")
+
+
+def test_a_closed_server_gives_its_port_back() -> None:
+    with ops() as server:
+        port = server.port
+    with serve_ops("127.0.0.1", port, Readiness, Liveness) as again:
+        assert get(again, "/-/healthy")[0] == 200

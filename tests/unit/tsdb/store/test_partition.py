@@ -1,0 +1,149 @@
+"""Partition: what a status says on the wire, and which reads it lets pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from support.heads import new_head
+from tsdb.head.state import HeadState, Hole
+from tsdb.model.clock import ManualClock
+from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
+from tsdb.replay.replay import PartitionProgress
+from tsdb.store.partition import LAG_UNKNOWN_MS, Partition, PartitionStatus
+from tsdb.store.readiness import PartitionReadiness, Verdict
+
+STATE = HeadState(
+    since_offset=3,
+    coverage_start_ms=1000,
+    watermark_ms=2000,
+    applied_offset=9,
+    next_offset=10,
+    from_start=False,
+    holes=(Hole(1500, 1600, "corrupt_record", 7, pack_id=2**64 - 1),),
+    series=4,
+    samples=40,
+    bytes=400,
+    late=0,
+    slices=0,
+)
+READY = Verdict(True, "", 0, 0)
+
+
+def status(verdict: Verdict = READY, message: str = "", **changes: object) -> PartitionStatus:
+    state = replace(STATE, **changes)  # type: ignore[arg-type]  # fields of HeadState
+    return PartitionStatus(2, "topic", state, 10, 12, verdict, message)
+
+
+def test_every_field_of_a_status_is_on_the_wire() -> None:
+    message = status(Verdict(False, "lagging", 2, 25_000)).to_proto()
+    assert (message.partition, message.topic_id, message.since_offset, message.coverage_start_ms) == (
+        2,
+        "topic",
+        3,
+        1000,
+    )
+    assert (message.applied_offset, message.next_offset, message.high_watermark) == (9, 10, 12)
+    assert (message.lag_records, message.lag_ms, message.ready, message.reason) == (2, 25_000, False, "lagging")
+    assert (message.watermark_ms, message.series, message.samples, message.bytes) == (2000, 4, 40, 400)
+    [hole] = message.holes
+    assert (hole.partition, hole.start_ms, hole.end_ms, hole.reason) == (2, 1500, 1600, "corrupt_record")
+    assert (hole.record_offset, hole.pack_id) == (7, 2**64 - 1)
+
+
+def test_what_is_not_known_yet_is_absent_on_the_wire() -> None:
+    message = status(Verdict(False, "replaying", None, None), applied_offset=None, watermark_ms=None).to_proto()
+    assert not message.HasField("applied_offset")
+    assert not message.HasField("watermark_ms")
+    assert message.lag_ms == LAG_UNKNOWN_MS
+
+
+def lagging(lag_ms: int | None, reason: str = "lagging") -> PartitionStatus:
+    return status(Verdict(False, reason, 7, lag_ms))
+
+
+def test_a_read_is_refused_with_partition_and_lag() -> None:
+    with pytest.raises(Unavailable) as caught:
+        lagging(25_000).check_fresh(None)
+    assert caught.value.reason == "lagging"
+    assert caught.value.metadata == {"partition": "2", "lag_ms": "25000", "lag_records": "7"}
+    assert caught.value.retry_after_s is not None
+
+
+def test_the_callers_bound_on_lag_replaces_the_stores() -> None:
+    lagging(25_000).check_fresh(25_000)
+    with pytest.raises(Unavailable, match="the request allows 24999 ms"):
+        lagging(25_000).check_fresh(24_999)
+    status(Verdict(True, "", 1, 3000)).check_fresh(None)
+    with pytest.raises(Unavailable) as caught:
+        status(Verdict(True, "", 1, 3000)).check_fresh(2000)
+    assert caught.value.reason == "lagging"
+
+
+@pytest.mark.parametrize("reason", ["high_watermark_old", "high_watermark_unknown", "unknown_version", "memory_hard"])
+def test_no_bound_on_lag_helps_where_the_lag_is_not_the_trouble(reason: str) -> None:
+    with pytest.raises(Unavailable) as caught:
+        lagging(0, reason).check_fresh(1 << 40)
+    assert caught.value.reason == reason
+
+
+def test_an_unknown_lag_is_over_every_bound() -> None:
+    with pytest.raises(Unavailable) as caught:
+        lagging(None, "replaying").check_fresh(1 << 40)
+    assert caught.value.reason == "replaying"
+
+
+def test_a_stopped_partition_says_why_in_words() -> None:
+    with pytest.raises(Unavailable, match="a newer writer is on the log"):
+        status(Verdict(False, "unknown_version", 7, 9), "a newer writer is on the log").check_fresh(None)
+
+
+def test_a_range_before_coverage_is_refused_unless_the_whole_log_is_held() -> None:
+    status().check_coverage(1000)
+    with pytest.raises(OutOfCoverage) as caught:
+        status().check_coverage(999)
+    assert caught.value.metadata == {"partition": "2", "coverage_start_ms": "1000", "asked_start_ms": "999"}
+    status(from_start=True).check_coverage(-5)
+
+
+@pytest.mark.parametrize(
+    ("start_ms", "end_ms", "touches"), [(1400, 1500, False), (1600, 1700, False), (1599, 1600, True)]
+)
+def test_a_hole_is_named_exactly_when_the_range_touches_it(start_ms: int, end_ms: int, touches: bool) -> None:
+    if not touches:
+        status().check_holes(start_ms, end_ms)
+        return
+    with pytest.raises(HoleInRange, match=r"\[1500, 1600\) may be lost: corrupt_record, record_offset 7"):
+        status().check_holes(start_ms, end_ms)
+
+
+def test_an_answer_claims_the_applied_offset_from_before_and_coverage_and_holes_from_after() -> None:
+    later = replace(STATE, applied_offset=20, next_offset=21, since_offset=5, coverage_start_ms=1100, holes=())
+    answer = status().through(later).state
+    assert (answer.applied_offset, answer.next_offset) == (9, 10)
+    assert (answer.since_offset, answer.coverage_start_ms, answer.holes) == (5, 1100, ())
+
+
+def test_a_fresh_start_is_answered_from_the_new_head_with_its_own_progress() -> None:
+    clock = ManualClock(1000)
+    partition = Partition(0, "topic", new_head(), PartitionProgress(10), PartitionReadiness(), clock)
+    partition.observe_high_watermark(10, clock.monotonic())
+    assert partition.status().verdict.ready
+    fresh = new_head(since_offset=20)
+    partition.renew(fresh, PartitionProgress(20, stopped="broker_clock_ahead", stopped_message="wrong clock"))
+    head, now = partition.moment()
+    assert head is fresh
+    assert (now.next_offset, now.verdict.reason, now.stopped_message) == (20, "broker_clock_ahead", "wrong clock")
+    with pytest.raises(Unavailable, match="wrong clock"):
+        partition.check_going()
+
+
+def test_what_the_worker_waits_for_is_the_reason_until_it_is_over() -> None:
+    clock = ManualClock(1000)
+    partition = Partition(0, "topic", new_head(), PartitionProgress(10), PartitionReadiness(), clock)
+    partition.observe_high_watermark(10, clock.monotonic())
+    partition.observe_waiting("memory_hard")
+    assert partition.status().verdict.reason == "memory_hard"
+    partition.observe_waiting("")
+    assert partition.status().verdict.ready

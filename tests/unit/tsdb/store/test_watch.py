@@ -1,0 +1,169 @@
+"""Watch over heads alone: what a stream sends, describes and says of where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from support.heads import Record, apply, canonical_of, id_of, new_head, register
+from tsdb.head.head import Head
+from tsdb.head.limits import HeadLimits
+from tsdb.model.clock import ManualClock
+from tsdb.model.errors import InvalidRequest, OutOfCoverage, Unavailable
+from tsdb.model.labels import series_id
+from tsdb.model.selector import parse_selector
+from tsdb.replay.replay import PartitionProgress
+from tsdb.store.applied import AppliedSignal
+from tsdb.store.partition import Partition
+from tsdb.store.readiness import PartitionReadiness
+from tsdb.store.watch import HEARTBEAT_S, Watch
+from tsdb.v1 import reader_pb2
+
+EVERYTHING = '{__name__=~"m_.*"}'
+
+
+class QuietSignal(AppliedSignal):
+    """Never sleeps: a wait lets its time pass on the clock."""
+
+    def wait(self, seen: int, timeout_s: float) -> None:
+        self.clock.sleep(timeout_s)
+
+
+class Bench:
+    """One partition and a stream over it."""
+
+    def __init__(self, head: Head) -> None:
+        self.clock = ManualClock(0)
+        self.applied = QuietSignal(self.clock)
+        self.partition = Partition(0, "topic", head, PartitionProgress(0), PartitionReadiness(), self.clock)
+
+    def stream(self, selector: str = EVERYTHING, *, after: int | None = None) -> Iterator[reader_pb2.WatchResponse]:
+        tokens = {} if after is None else {0: after}
+        return Watch({0: self.partition}, parse_selector(selector), tokens).responses(self.applied, lambda: True)
+
+
+def values_of(message: reader_pb2.WatchResponse) -> list[float]:
+    return [float(value) for value in np.frombuffer(message.values)]
+
+
+def described(message: reader_pb2.WatchResponse) -> list[bytes]:
+    ends = np.cumsum([0, *np.frombuffer(message.series.label_lengths, "<u4")])
+    return [message.series.labels[start:end] for start, end in pairwise(ends.tolist())]
+
+
+def put(head: Head, offset: int, *numbers: int) -> None:
+    apply(head, [Record(offset, 0, tuple((number, offset % 10, offset + number / 10) for number in numbers))])
+
+
+def offsets_of(messages: Sequence[reader_pb2.WatchResponse]) -> list[int]:
+    return [int(offset) for message in messages for offset in np.frombuffer(message.record_offsets, "<i8")]
+
+
+def test_a_stream_starts_now_and_sends_what_is_applied_from_then_on() -> None:
+    bench = Bench(new_head(series=2))
+    put(bench.partition.head, 0, 0)
+    stream = bench.stream()
+    assert next(stream).last_record_offset == 0, "a heartbeat: nothing new yet"
+    put(bench.partition.head, 1, 0, 1)
+    message = next(stream)
+    assert (message.partition, message.topic_id, message.last_record_offset) == (0, "topic", 1)
+    assert values_of(message) == [1.0, 1.1]
+    assert np.frombuffer(message.series_ids, "<u8").tolist() == [id_of(0), id_of(1)]
+    assert np.frombuffer(message.ts_ms, "<i8").tolist() == [1, 1]
+
+
+def test_a_stream_on_a_head_that_has_applied_nothing_starts_where_its_replay_does() -> None:
+    bench = Bench(new_head(series=1, since_offset=100, from_start=False))
+    stream = bench.stream()
+    assert next(stream).last_record_offset == 99
+    put(bench.partition.head, 100, 0)
+    assert offsets_of([next(stream)]) == [100]
+
+
+def test_a_stream_resumes_after_the_last_record_seen() -> None:
+    bench = Bench(new_head(series=1))
+    for offset in range(5):
+        put(bench.partition.head, offset, 0)
+    for after in (-1, 2, 3):
+        stream = bench.stream(after=after)
+        messages = [next(stream)]
+        while messages[-1].last_record_offset < 4:
+            messages.append(next(stream))
+        assert offsets_of(messages) == list(range(after + 1, 5))
+
+
+def test_only_what_matches_is_sent_and_the_resume_point_moves_all_the_same() -> None:
+    bench = Bench(new_head(series=2))
+    stream = bench.stream("m_1")
+    put(bench.partition.head, 0, 0, 1)
+    assert values_of(next(stream)) == [0.1]
+    for offset in range(1, 4):
+        put(bench.partition.head, offset, 0)
+    message = next(stream)
+    assert (message.last_record_offset, message.values) == (3, b"")
+
+
+def test_a_quiet_stream_says_every_second_how_far_it_has_looked() -> None:
+    bench = Bench(new_head(series=1))
+    stream = bench.stream()
+    before = bench.clock.monotonic()
+    for _ in range(3):
+        assert next(stream).last_record_offset == -1
+    assert bench.clock.monotonic() == pytest.approx(before + 3 * HEARTBEAT_S)
+
+
+def test_each_series_is_described_once_a_stream() -> None:
+    bench = Bench(new_head(series=3))
+    stream = bench.stream()
+    put(bench.partition.head, 0, 0, 1)
+    assert described(next(stream)) == sorted(map(canonical_of, (0, 1)), key=series_id)
+    put(bench.partition.head, 1, 1, 2)
+    assert described(next(stream)) == [canonical_of(2)]
+    assert len(described(next(bench.stream(after=0)))) == 2
+
+
+def test_a_fresh_head_describes_its_series_whatever_their_refs_meant_before() -> None:
+    bench = Bench(new_head(series=1))
+    stream = bench.stream()
+    put(bench.partition.head, 0, 0)
+    assert described(next(stream)) == [canonical_of(0)]
+    fresh = new_head(since_offset=1)
+    register(fresh, [4, 0])
+    bench.partition.renew(fresh, PartitionProgress(1))
+    put(fresh, 1, 4, 0)
+    message = next(stream)
+    assert described(message) == [canonical_of(4)]
+    assert np.frombuffer(message.series_ids, "<u8").tolist() == [id_of(4), id_of(0)]
+
+
+def test_a_stream_slower_than_the_ring_is_told_what_it_has_seen() -> None:
+    bench = Bench(new_head(series=1, limits=HeadLimits(ring_samples_max=4)))
+    stream = bench.stream()
+    put(bench.partition.head, 0, 0)
+    assert offsets_of([next(stream)]) == [0]
+    for offset in range(1, 8):
+        put(bench.partition.head, offset, 0)
+    with pytest.raises(OutOfCoverage, match="last record_offset sent 0") as caught:
+        next(stream)
+    assert caught.value.reason == "watch_ring"
+    assert caught.value.metadata == {"partition": "0", "last_record_offset": "0"}
+
+
+def test_a_stream_ends_with_its_store() -> None:
+    bench = Bench(new_head(series=1))
+    stream = bench.stream()
+    next(stream)
+    bench.applied.close()
+    with pytest.raises(Unavailable) as caught:
+        next(stream)
+    assert caught.value.reason == "draining"
+
+
+@pytest.mark.parametrize("selector", ['{a=~"("}', '{a!="b"}'])
+def test_what_nothing_can_be_chosen_by_is_refused_before_anything_is_sent(selector: str) -> None:
+    bench = Bench(new_head(series=1))
+    with pytest.raises(InvalidRequest):
+        bench.stream(selector)

@@ -1,0 +1,110 @@
+"""Worker: waits for a log that is away, keeps what broke it, and ends when told, whatever it is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+from support.heads import new_head
+from support.logs import wait_until
+from tsdb.model.clock import SystemClock
+from tsdb.model.errors import Overloaded, Unavailable
+from tsdb.replay.replay import PartitionProgress, Replay, Step
+from tsdb.store.applied import AppliedSignal
+from tsdb.store.interpreter import GiveBack
+from tsdb.store.partition import Partition
+from tsdb.store.readiness import PartitionReadiness
+from tsdb.store.worker import Worker
+
+CLOCK = SystemClock()
+
+
+@dataclass
+class FakeReplay:
+    """Steps that do nothing, or what the test says."""
+
+    on_step: Callable[[], None] = lambda: None
+    waiting: Exception | None = None
+    steps: int = 0
+    closed: bool = False
+
+    def step(self, timeout_s: float, *, records_max: int) -> Step:
+        self.steps += 1
+        self.on_step()
+        CLOCK.sleep(0.001)
+        return Step()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Bench:
+    """A worker of one partition over a replay of the test's own."""
+
+    replay: FakeReplay = field(default_factory=FakeReplay)
+    open_errors: list[Exception] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.partition = Partition(0, "topic", new_head(), PartitionProgress(0), PartitionReadiness(), CLOCK)
+        self.partition.observe_high_watermark(0, CLOCK.monotonic())
+        give_back = GiveBack(CLOCK, lambda pad: None)
+        self.worker = Worker("test", {0: self.partition}, self._open, AppliedSignal(CLOCK), CLOCK, 100, give_back)
+
+    def _open(self) -> Replay:
+        if self.open_errors:
+            raise self.open_errors.pop(0)
+        return cast(Replay, self.replay)
+
+    def reason(self) -> str:
+        self.partition.observe_high_watermark(0, CLOCK.monotonic())
+        return self.partition.status().verdict.reason
+
+    def end(self) -> None:
+        self.worker.close()
+        assert self.worker.join(60.0)
+
+
+def test_a_log_that_is_away_at_the_start_is_waited_for() -> None:
+    bench = Bench(open_errors=[Unavailable("away", reason="timeout")] * 2)
+    bench.worker.start()
+    wait_until(lambda: bench.replay.steps > 2, 200.0)
+    assert bench.reason() == ""
+    assert bench.worker.failure() is None
+    bench.end()
+    assert bench.replay.closed
+
+
+def test_a_worker_that_cannot_open_says_why_and_still_ends_when_told() -> None:
+    bench = Bench(open_errors=[Unavailable("away", reason="timeout")] * 10_000)
+    bench.worker.start()
+    wait_until(lambda: bench.reason() == "timeout", 200.0)
+    assert bench.worker.silent_s() == 0.0
+    bench.end()
+    assert bench.replay.steps == 0
+
+
+def test_what_a_replay_waits_for_is_the_reason_until_it_goes_on() -> None:
+    bench = Bench(FakeReplay(waiting=Overloaded("full", reason="memory_hard")))
+    bench.worker.start()
+    wait_until(lambda: bench.reason() == "memory_hard", 200.0)
+    bench.replay.waiting = None
+    wait_until(lambda: bench.reason() == "")
+    bench.end()
+
+
+def test_what_breaks_a_worker_is_kept_and_its_partitions_are_not_ready() -> None:
+    def broken() -> None:
+        raise AssertionError("a bug")
+
+    bench = Bench(FakeReplay(on_step=broken))
+    bench.worker.start()
+    assert bench.worker.join(200.0)
+    assert str(bench.worker.failure()) == "a bug"
+    assert bench.reason() == "worker_failed"
+    assert bench.replay.closed
+
+
+def test_a_worker_that_never_started_has_ended() -> None:
+    assert Bench().worker.join(0.0)

@@ -1,0 +1,1 @@
+"""kafka-tsdb: a time-series store whose write-ahead log is Kafka."""

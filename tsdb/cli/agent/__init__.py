@@ -1,0 +1,1 @@
+"""The agent: what a host and its exporters measure, written once an interval."""

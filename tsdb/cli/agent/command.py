@@ -1,0 +1,99 @@
+"""`tsdb agent`: live metrics of this host and of Prometheus endpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import asdict
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from tsdb.cli.agent.host import HostSource
+from tsdb.cli.agent.loop import run
+from tsdb.cli.agent.sample import Source
+from tsdb.cli.agent.scrape import ScrapeSource, parse_target
+from tsdb.cli.agent.sender import Sender
+from tsdb.cli.arguments import Milliseconds, TableOrJson, duration
+from tsdb.cli.connection import Connection, connected
+from tsdb.cli.output import print_json, print_table
+from tsdb.model.clock import SystemClock
+from tsdb.model.errors import InvalidRequest
+from tsdb.ops.logs import configure_logging
+
+SCRAPE_TIMEOUT_MAX_S = 10.0  # Prometheus' default; never longer than an interval.
+
+
+@connected()
+def agent(
+    connection: Connection,
+    interval: Annotated[
+        Milliseconds, typer.Option("--interval", parser=duration, metavar="DURATION", help="Time between two rounds.")
+    ] = "1s",  # type: ignore[assignment]  # parsed as if typed
+    scrape: Annotated[
+        list[str] | None,
+        typer.Option("--scrape", metavar="[JOB=]URL", help="Also scrape this Prometheus endpoint; may be repeated."),
+    ] = None,
+    host: Annotated[bool, typer.Option("--host/--no-host", help="Measure this host.")] = True,
+    job: Annotated[str, typer.Option("--job", help="Label job of the host's series.")] = "agent",
+    instance: Annotated[
+        str | None, typer.Option("--instance", help="Label instance of them; by default the host's name.")
+    ] = None,
+    for_: Annotated[
+        Milliseconds | None,
+        typer.Option("--duration", parser=duration, metavar="DURATION", help="End after this; by default with Ctrl-C."),
+    ] = None,
+    output: TableOrJson = "table",
+) -> None:
+    """Write this host's metrics, named as the node exporter does, and those of endpoints, once an interval.
+
+    While the gateway is away batches are kept (600, the oldest dropped first) and sent once it is back. Ends with
+    samples, refused, dropped, requests and failures.
+    """
+    configure_logging(json=False, level="warning")
+    sources = _sources(interval.ms, scrape or [], host, job, instance or socket.gethostname())
+    duration_ms = None if for_ is None else for_.ms
+    with connection.open() as client:
+        sender = Sender(client)
+        sender.start()
+        with _ends_quietly():
+            run(sources, sender, SystemClock(), interval_ms=interval.ms, duration_ms=duration_ms)
+        sender.close()
+        sender.join(connection.timeout.ms / 1000)
+    summary = asdict(sender.sent)
+    if output == "json":
+        print_json(summary)
+    else:
+        print_table(list(summary), [list(summary.values())], right=summary)
+    if sender.sent.dropped or sender.sent.refused:
+        raise typer.Exit(1)
+
+
+def _sources(interval_ms: int, scrape: list[str], host: bool, job: str, instance: str) -> list[Source]:
+    timeout_s = min(SCRAPE_TIMEOUT_MAX_S, interval_ms / 1000)
+    sources: list[Source] = [HostSource(job, instance)] if host else []
+    try:
+        sources.extend(ScrapeSource(parse_target(text), timeout_s) for text in scrape)
+    except InvalidRequest as error:
+        raise typer.BadParameter(error.message) from None
+    if not sources:
+        raise typer.BadParameter("nothing to measure: --no-host without --scrape")
+    return sources
+
+
+@contextlib.contextmanager
+def _ends_quietly() -> Iterator[None]:
+    """Ctrl-C and SIGTERM are how an agent is stopped: what was measured is still sent."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,127 @@
+"""This host's metrics through psutil, under the names of the Prometheus node exporter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import psutil
+
+from tsdb.cli.agent.sample import Measured
+from tsdb.model.labels import canonical_labels
+
+Reading = tuple[str, dict[str, str], float]  # Name, labels beside job and instance, value.
+
+
+class HostSource:
+    """Metrics of the machine, labelled job and instance. Belongs to one thread."""
+
+    def __init__(self, job: str, instance: str) -> None:
+        self._target = {"job": job, "instance": instance}
+        self._labels: dict[tuple[str, tuple[str, ...]], bytes] = {}
+        self._readers: list[Callable[[], Iterator[Reading]]] = [
+            cpu, memory, load, disks, network, filesystems, system,
+        ]  # fmt: skip
+
+    def measure(self, now_ms: int) -> list[Measured]:
+        """Everything that this machine lets us read."""
+        found = [("node_time_seconds", dict[str, str](), now_ms / 1000)]
+        for reader in list(self._readers):
+            try:
+                found.extend(reader())
+            except (OSError, RuntimeError, NotImplementedError, AttributeError):
+                # A container or another system does not show this; it will not from now on either.
+                self._readers.remove(reader)
+        return [Measured(self._canonical(name, labels), now_ms, float(value)) for name, labels, value in found]
+
+    def _canonical(self, name: str, labels: dict[str, str]) -> bytes:
+        key = (name, tuple(labels.values()))
+        canonical = self._labels.get(key)
+        if canonical is None:
+            shown = {label: value for label, value in labels.items() if value}
+            canonical = self._labels[key] = canonical_labels({"__name__": name, **shown, **self._target})
+        return canonical
+
+
+def cpu() -> Iterator[Reading]:
+    """Seconds of each CPU in each mode."""
+    for number, times in enumerate(psutil.cpu_times(percpu=True)):
+        for mode, seconds in times._asdict().items():
+            if not mode.startswith("guest"):  # Part of user and nice already.
+                yield "node_cpu_seconds_total", {"cpu": str(number), "mode": mode}, seconds
+
+
+def memory() -> Iterator[Reading]:
+    """Memory and swap in bytes."""
+    virtual, swap = psutil.virtual_memory()._asdict(), psutil.swap_memory()
+    names = {
+        "total": "MemTotal",
+        "available": "MemAvailable",
+        "free": "MemFree",
+        "buffers": "Buffers",
+        "cached": "Cached",
+        "active": "Active",
+        "inactive": "Inactive",
+        "slab": "Slab",
+        "shared": "Shmem",
+    }
+    for field, name in names.items():
+        if field in virtual:
+            yield f"node_memory_{name}_bytes", {}, virtual[field]
+    yield "node_memory_SwapTotal_bytes", {}, swap.total
+    yield "node_memory_SwapFree_bytes", {}, swap.free
+
+
+def load() -> Iterator[Reading]:
+    """Load averages."""
+    for name, value in zip(("node_load1", "node_load5", "node_load15"), os.getloadavg(), strict=True):
+        yield name, {}, value
+
+
+def disks() -> Iterator[Reading]:
+    """Transfers of each block device."""
+    for device, io in psutil.disk_io_counters(perdisk=True).items():
+        labels = {"device": device}
+        yield "node_disk_reads_completed_total", labels, io.read_count
+        yield "node_disk_writes_completed_total", labels, io.write_count
+        yield "node_disk_read_bytes_total", labels, io.read_bytes
+        yield "node_disk_written_bytes_total", labels, io.write_bytes
+        yield "node_disk_read_time_seconds_total", labels, io.read_time / 1000
+        yield "node_disk_write_time_seconds_total", labels, io.write_time / 1000
+
+
+def network() -> Iterator[Reading]:
+    """Traffic of each interface."""
+    for device, io in psutil.net_io_counters(pernic=True).items():
+        labels = {"device": device}
+        yield "node_network_receive_bytes_total", labels, io.bytes_recv
+        yield "node_network_transmit_bytes_total", labels, io.bytes_sent
+        yield "node_network_receive_packets_total", labels, io.packets_recv
+        yield "node_network_transmit_packets_total", labels, io.packets_sent
+        yield "node_network_receive_errs_total", labels, io.errin
+        yield "node_network_transmit_errs_total", labels, io.errout
+        yield "node_network_receive_drop_total", labels, io.dropin
+        yield "node_network_transmit_drop_total", labels, io.dropout
+
+
+def filesystems() -> Iterator[Reading]:
+    """Room on each mounted device."""
+    for part in psutil.disk_partitions(all=False):
+        try:
+            room = os.statvfs(part.mountpoint)
+        except OSError:
+            continue  # Not ours to look into, or gone since it was listed.
+        labels = {"device": part.device, "fstype": part.fstype, "mountpoint": part.mountpoint}
+        yield "node_filesystem_size_bytes", labels, room.f_blocks * room.f_frsize
+        yield "node_filesystem_free_bytes", labels, room.f_bfree * room.f_frsize
+        yield "node_filesystem_avail_bytes", labels, room.f_bavail * room.f_frsize
+        yield "node_filesystem_files", labels, room.f_files
+        yield "node_filesystem_files_free", labels, room.f_ffree
+
+
+def system() -> Iterator[Reading]:
+    """Start of the machine, its switches and interrupts."""
+    stats = psutil.cpu_stats()
+    yield "node_boot_time_seconds", {}, psutil.boot_time()
+    yield "node_context_switches_total", {}, stats.ctx_switches
+    yield "node_intr_total", {}, stats.interrupts

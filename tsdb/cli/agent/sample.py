@@ -1,0 +1,22 @@
+"""What a source of the agent measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One sample; labels are canonical, ts_ms is ms since epoch UTC."""
+
+    canonical: bytes
+    ts_ms: int
+    value: float
+
+
+class Source(Protocol):
+    """Measures when asked. Never raises for what it cannot measure: that is left out, or told by `up`."""
+
+    def measure(self, now_ms: int) -> list[Measured]:
+        """Samples of now."""

@@ -1,0 +1,131 @@
+"""Sender: a bounded buffer of batches and the thread that writes them, in order, through outages of the gateway."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+from tsdb.client import Client, Overloaded, TsdbError, Unavailable, WriteBatch, WriteResult
+from tsdb.client.retry import worth_retrying
+from tsdb.ops.logs import get_logger
+
+BATCHES_MAX = 600  # Ten minutes at one a second: an outage that a person can end.
+ATTEMPT_S = 5.0
+RETRY_S = 0.5
+
+log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Sent:
+    """Samples by what became of them, and batches."""
+
+    samples: int = 0
+    refused: int = 0
+    dropped: int = 0
+    requests: int = 0
+    failures: int = 0
+
+
+class Sender:
+    """start, then `put` from one thread; `close` stops intake and `join` drains. The oldest batch goes when it is full.
+
+    A batch that the gateway can never take is dropped and counted; one that it cannot take now is tried again.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        batches_max: int = BATCHES_MAX,
+        attempt_s: float = ATTEMPT_S,
+        retry_s: float = RETRY_S,
+    ) -> None:
+        self._client = client
+        self._batches_max = batches_max
+        self._attempt_s = attempt_s
+        self._retry_s = retry_s
+        # Guards the buffer, `_closed` and `sent.dropped`; a leaf. The other counts are the thread's until it ended.
+        self._changed = threading.Condition()
+        self._buffer: deque[WriteBatch] = deque()
+        self._closed = False
+        self._abandoned = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="agent-sender", daemon=True)
+        self.sent = Sent()
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def put(self, batch: WriteBatch) -> None:
+        """Hand over a batch; never waits. Raises what broke the sender."""
+        if self._failure is not None:
+            raise self._failure
+        with self._changed:
+            self._buffer.append(batch)
+            if len(self._buffer) > self._batches_max:
+                oldest = self._buffer.popleft()
+                self.sent.dropped += oldest.samples
+                log.warning("buffer full: oldest batch dropped", samples=oldest.samples, batches=self._batches_max)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """No more batches."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the buffer to empty; what is left after timeout_s is dropped and counted."""
+        self._thread.join(timeout_s)
+        self._abandoned.set()
+        self._thread.join(self._attempt_s + 1)
+        with self._changed:
+            self.sent.dropped += sum(batch.samples for batch in self._buffer)
+            self._buffer.clear()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            while (batch := self._next()) is not None:
+                self._write(batch)
+        except BaseException as error:
+            self._failure = error
+
+    def _next(self) -> WriteBatch | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._buffer or self._closed)
+            if not self._buffer or self._abandoned.is_set():
+                return None
+            return self._buffer.popleft()
+
+    def _write(self, batch: WriteBatch) -> None:
+        while not self._abandoned.is_set():
+            self.sent.requests += 1
+            try:
+                self._count(self._client.write(batch, partial=True, timeout_s=self._attempt_s))
+                return
+            except TsdbError as error:
+                self.sent.failures += 1
+                # One call's time being over says nothing of the next, so every Unavailable is tried again.
+                if not (isinstance(error, Unavailable) or worth_retrying(error)):
+                    log.error("batch dropped", reason=error.reason, error=error.message, samples=batch.samples)
+                    break
+                log.warning("write failed; trying again", reason=error.reason, error=error.message)
+                self._abandoned.wait(_delay_s(error, self._retry_s))
+        with self._changed:
+            self.sent.dropped += batch.samples
+
+    def _count(self, result: WriteResult) -> None:
+        self.sent.samples += result.samples
+        self.sent.refused += result.refused_samples
+        for offender in result.offenders[:1]:
+            log.warning("samples refused", samples=result.refused_samples, example=offender.message)
+
+
+def _delay_s(error: TsdbError, least_s: float) -> float:
+    hint_s = error.retry_after_s if isinstance(error, Unavailable | Overloaded) else None
+    return max(least_s, hint_s or 0.0)

@@ -1,0 +1,100 @@
+"""What is typed: times, durations and selectors, parsed where they are given so that a mistake is a misuse (exit 2)."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+import typer
+
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.selector import parse_selector
+
+_UNITS_MS = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)")
+
+
+@dataclass(frozen=True, slots=True)
+class Milliseconds:
+    """A duration or a time that was typed, in ms."""
+
+    ms: int
+
+
+def duration(text: str) -> Milliseconds:
+    """10m, 1.5h, 500ms; a bare number is seconds. Above 0."""
+    match = _DURATION.fullmatch(text)
+    ms = round(float(match[1]) * _UNITS_MS[match[2]]) if match else 0
+    if not 0 < ms < 1 << 53:
+        raise typer.BadParameter(f"{text!r} is not a duration such as 30s, 10m, 1.5h or 2d, from 1 ms")
+    return Milliseconds(ms)
+
+
+def instant(text: str) -> Milliseconds:
+    """Milliseconds since the epoch, or a date and time as ISO 8601 (UTC where it names no zone)."""
+    if re.fullmatch(r"-?\d{1,18}", text):
+        return Milliseconds(int(text))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is neither ms since the epoch nor a time such as 2026-01-31T12:00:00Z"
+        ) from None
+    return Milliseconds(round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+
+
+def selector(text: str) -> str:
+    """A selector, checked and given back."""
+    try:
+        parse_selector(text)
+    except InvalidRequest as error:
+        raise typer.BadParameter(error.message) from None
+    return text
+
+
+SelectorArgument = Annotated[
+    str, typer.Argument(parser=selector, metavar="SELECTOR", help='Which series: name{label="value",other=~"re.*"}.')
+]
+OptionalSelectorArgument = Annotated[
+    str | None, typer.Argument(parser=selector, metavar="[SELECTOR]", help="Which series; absent: all.")
+]
+Start = Annotated[
+    Milliseconds | None,
+    typer.Option("--start", parser=instant, metavar="TIME", help="Start, included: ms since the epoch or ISO 8601."),
+]
+End = Annotated[
+    Milliseconds | None,
+    typer.Option("--end", parser=instant, metavar="TIME", help="End, excluded: ms since the epoch or ISO 8601."),
+]
+Last = Annotated[
+    Milliseconds | None,
+    typer.Option("--last", parser=duration, metavar="DURATION", help="The last stretch up to now, such as 10m."),
+]
+TableOrJson = Annotated[Literal["table", "json"], typer.Option("--output", help="How to print it.")]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """[start_ms, end_ms), ms since epoch UTC."""
+
+    start_ms: int
+    end_ms: int
+
+
+def time_range(start: Milliseconds | None, end: Milliseconds | None, last: Milliseconds | None) -> TimeRange | None:
+    """The range asked for: --start and --end, or --last; None when nothing was."""
+    if last is not None:
+        if start is not None or end is not None:
+            raise typer.BadParameter("give --last, or --start and --end")
+        now_ms = time.time_ns() // 1_000_000
+        return TimeRange(now_ms - last.ms, now_ms + 1)
+    if start is None and end is None:
+        return None
+    if start is None or end is None:
+        raise typer.BadParameter("--start and --end go together")
+    if start.ms >= end.ms:
+        raise typer.BadParameter(f"--start {start.ms} is not before --end {end.ms}")
+    return TimeRange(start.ms, end.ms)

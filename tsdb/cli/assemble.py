@@ -1,0 +1,245 @@
+"""From settings to running parts: the one place where a role's components meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ingest.gateway import Gateway
+from ingest.limits import IngestLimits
+from ingest.service import IngestService
+from tsdb.cli.role_process import Opened
+from tsdb.config import CommonSettings, GatewaySettings, StandaloneSettings, StoreSettings
+from tsdb.config.gateway import GatewayFields
+from tsdb.config.store import StoreFields
+from tsdb.head.limits import HeadLimits
+from tsdb.log.interface import METRICS, Log
+from tsdb.log.meta import check_meta, ensure_meta
+from tsdb.log.open import open_log, open_topics
+from tsdb.log.settings import KafkaSecurity, LogSettings
+from tsdb.log.topics import create_topics, require_topics, topic_specs
+from tsdb.model.clock import SystemClock
+from tsdb.model.errors import ConfigMismatch
+from tsdb.model.labels import LabelLimits
+from tsdb.model.meta import MetaSettings
+from tsdb.model.placement import PlacementRule
+from tsdb.ops.auth import Tokens
+from tsdb.ops.grpc_health import Health, partition_service
+from tsdb.ops.grpc_server import GrpcLimits, GrpcServer, GrpcService, build_server
+from tsdb.ops.health import PartitionHealth
+from tsdb.ops.tls import ServerTls
+from tsdb.store.limits import SelectLimits
+from tsdb.store.reporter import StatusReporter, partition_health
+from tsdb.store.service import ReaderService
+from tsdb.store.store import Store, StoreOptions
+from tsdb.v1 import ingest_pb2_grpc, reader_pb2_grpc
+
+MESSAGE_SLACK_BYTES = 4 << 20  # Above our own limit, so that our refusal is the one a caller sees.
+STANDALONE_PARTITIONS = 3  # Enough to exercise sharing; an embedded log has one writer anyway.
+
+
+class LogComponent:
+    """Closes the log last, when nobody uses it any more."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def start(self) -> None:
+        """The log is open already."""
+
+    def close(self) -> None:
+        """Others still drain through it."""
+
+    def join(self, timeout_s: float) -> bool:
+        """Answer what waits and release."""
+        self._log.close()
+        return True
+
+    def abort(self) -> None:
+        """Release."""
+        self._log.close()
+
+
+def open_gateway(settings: GatewaySettings) -> Opened:
+    """Gateway alone. Raises Unavailable while the log is away, ConfigMismatch when settings differ from `meta`."""
+    log = connect(settings)
+    gateway = _gateway(settings, settings, log)
+    health = Health()
+    health.set("", serving=True)
+    server = _server(settings, [_ingest_service(gateway)], health, request_bytes_max=settings.request_bytes_max)
+    return Opened([LogComponent(log), gateway, server], dict, lambda: "")
+
+
+def open_store(settings: StoreSettings) -> Opened:
+    """Store alone."""
+    log = connect(settings)
+    store = _store(settings, settings, log)
+    health = Health()
+    server = _server(settings, [_reader_service(store, settings)], health)
+    reporter = StatusReporter(store, _health_setter(health), SystemClock())
+    return Opened([LogComponent(log), store, reporter, server], _partitions(store), store.stalled)
+
+
+def open_standalone(settings: StandaloneSettings) -> Opened:
+    """Every role in one process, over the embedded log unless another is given."""
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    if settings.log.startswith("sqlite:"):
+        _create_embedded(settings)
+    log = connect(settings)
+    gateway = _gateway(settings, settings, log)
+    store = _store(settings, settings, log)
+    health = Health()
+    services = [_ingest_service(gateway), _reader_service(store, settings)]
+    server = _server(settings, services, health, request_bytes_max=settings.request_bytes_max)
+    reporter = StatusReporter(store, _health_setter(health), SystemClock())
+    return Opened([LogComponent(log), gateway, store, reporter, server], _partitions(store), store.stalled)
+
+
+def connect(settings: CommonSettings) -> Log:
+    """The log, once its topics are set up as they must be and its shared settings are ours."""
+    access = log_settings(settings)
+    log = open_log(settings.log, prefix=settings.log_prefix, settings=access)
+    try:
+        with open_topics(settings.log, prefix=settings.log_prefix, settings=access) as admin:
+            # How many replicas there should be is the operator's choice; it was checked when they were made.
+            require_topics(
+                admin, topic_specs(log.partitions(METRICS), replication=1, retention_ms=settings.times.least_hold_ms)
+            )
+        check_meta(log, meta_settings(settings, log.partitions(METRICS)))
+    except BaseException:
+        log.close()
+        raise
+    return log
+
+
+def log_settings(settings: CommonSettings) -> LogSettings:
+    """How this process talks to the log."""
+    security = KafkaSecurity(
+        protocol=settings.kafka_security_protocol,
+        sasl_mechanism=settings.kafka_sasl_mechanism,
+        sasl_username=settings.kafka_sasl_username,
+        sasl_password=settings.kafka_sasl_password.get_secret_value() if settings.kafka_sasl_password else "",
+        sasl_password_file=str(settings.kafka_sasl_password_file or ""),
+        ssl_ca_location=str(settings.kafka_ssl_ca_file or ""),
+        ssl_certificate_location=str(settings.kafka_ssl_certificate_file or ""),
+        ssl_key_location=str(settings.kafka_ssl_key_file or ""),
+    )
+    if isinstance(settings, GatewayFields):
+        return LogSettings(
+            security=security, delivery_timeout_s=settings.produce_timeout_s, idempotence=settings.idempotence
+        )
+    return LogSettings(security=security)
+
+
+def meta_settings(settings: CommonSettings, partitions: int) -> MetaSettings:
+    """What this process believes that all share."""
+    return MetaSettings(partitions, placement_labels=settings.placement_labels, time_set=settings.times)
+
+
+def _create_embedded(settings: StandaloneSettings) -> None:
+    """An embedded log makes its own topics: there is no operator who would."""
+    with open_topics(settings.log, prefix=settings.log_prefix) as admin:
+        state = admin.describe(METRICS)
+        partitions = state.partitions if state else STANDALONE_PARTITIONS
+        create_topics(admin, topic_specs(partitions, replication=1))
+    with open_log(settings.log, prefix=settings.log_prefix) as log:
+        ensure_meta(log, meta_settings(settings, partitions))
+
+
+def _gateway(settings: CommonSettings, fields: GatewayFields, log: Log) -> Gateway:
+    limits = IngestLimits(
+        labels=LabelLimits(
+            fields.labels_max, fields.label_name_bytes_max, fields.label_value_bytes_max, fields.labels_bytes_max
+        ),
+        request_bytes_max=fields.request_bytes_max,
+        series_max=fields.request_series_max,
+        samples_max=fields.samples_max,
+        inflight_bytes_max=fields.inflight_bytes_max,
+        series_cache_max=fields.series_cache_max,
+        series_cache_bytes_max=fields.series_cache_bytes_max,
+        produce_timeout_s=fields.produce_timeout_s,
+    )
+    rule = PlacementRule(settings.placement_labels)
+    return Gateway(log, rule, log.partitions(METRICS), settings.times, limits, SystemClock())
+
+
+def _store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store:
+    partitions = _chosen(fields, log.partitions(METRICS))
+    options = StoreOptions(
+        time_set=settings.times,
+        slices=fields.slices(settings.times),
+        hold_ms=fields.hold_ms(settings.times),
+        limits=HeadLimits(
+            memory_soft_bytes=fields.memory_soft_bytes // len(partitions),
+            memory_hard_bytes=fields.memory_hard_bytes // len(partitions),
+            ring_samples_max=fields.watch_samples_max,
+        ),
+        workers=fields.worker_count(),
+        lag_enter_s=fields.lag_enter_s,
+        lag_leave_s=fields.lag_leave_s,
+    )
+    return Store(log, partitions, options, SystemClock())
+
+
+def _chosen(fields: StoreFields, count: int) -> Sequence[int]:
+    try:
+        partitions = fields.chosen_partitions(count)
+    except ValueError as error:
+        raise ConfigMismatch(str(error), reason="partitions") from error
+    if not partitions:
+        raise ConfigMismatch(f"shard {fields.shard} has no partition: the log has {count}", reason="partitions")
+    return partitions
+
+
+def _ingest_service(gateway: Gateway) -> GrpcService:
+    return GrpcService("tsdb.v1.Ingest", IngestService(gateway.pipeline), ingest_pb2_grpc.add_IngestServicer_to_server)
+
+
+def _reader_service(store: Store, fields: StoreFields) -> GrpcService:
+    limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
+    servicer = ReaderService(store.topic_id, store.partitions, store.applied, limits)
+    return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server)
+
+
+def _server(
+    settings: CommonSettings, services: Sequence[GrpcService], health: Health, *, request_bytes_max: int = 0
+) -> GrpcServer:
+    limits = GrpcLimits(
+        running_max=settings.grpc_running_max,
+        receive_bytes_max=max(MESSAGE_SLACK_BYTES, request_bytes_max + MESSAGE_SLACK_BYTES),
+    )
+    listen = settings.grpc_listen
+    return build_server(
+        services,
+        host=listen.host,
+        port=listen.port,
+        health=health,
+        tls=server_tls(settings),
+        tokens=server_tokens(settings),
+        limits=limits,
+    )
+
+
+def server_tls(settings: CommonSettings) -> ServerTls | None:
+    """TLS of our servers; None when it is off."""
+    if settings.tls_cert_file is None or settings.tls_key_file is None:
+        return None
+    return ServerTls(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
+
+
+def server_tokens(settings: CommonSettings) -> Tokens | None:
+    """Bearer tokens that callers must show; None when none are set."""
+    if settings.token is None and settings.token_file is None:
+        return None
+    text = settings.token.get_secret_value() if settings.token else ""
+    return Tokens(text=text, file=settings.token_file)
+
+
+def _health_setter(health: Health) -> Callable[[int | None, bool], None]:
+    def set_health(partition: int | None, serving: bool) -> None:
+        health.set("" if partition is None else partition_service(partition), serving=serving)
+
+    return set_health
+
+
+def _partitions(store: Store) -> Callable[[], dict[int, PartitionHealth]]:
+    return lambda: {status.partition: partition_health(status) for status in store.statuses()}

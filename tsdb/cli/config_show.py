@@ -1,0 +1,37 @@
+"""`tsdb config show`: the settings that a role would run with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from tsdb.cli.arguments import TableOrJson
+from tsdb.cli.output import print_json, print_table
+from tsdb.cli.setting_options import with_settings
+from tsdb.config import ROLES, CommonSettings, effective
+
+config = typer.Typer(help="Settings.", no_args_is_help=True)
+show = typer.Typer(help="Settings in effect, secrets masked.", no_args_is_help=True)
+config.add_typer(show, name="show")
+
+
+def _print_settings(settings: CommonSettings, output: TableOrJson = "table") -> None:
+    values = effective(settings)
+    if output == "json":
+        print_json(values)
+    else:
+        print_table(("setting", "value"), ((name, _text(value)) for name, value in values.items()))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+for _name, _role in ROLES.items():
+    _help = f"Settings that `tsdb {_name}` would run with: flags, TSDB_* variables, the file, defaults."
+    show.command(_name, help=_help)(with_settings(_role)(_print_settings))

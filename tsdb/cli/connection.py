@@ -1,0 +1,113 @@
+"""Options of every command that calls a server, given to it as one Connection.
+
+`@connected()` puts them into a command's signature in place of its parameter `connection`, so each command lists only
+what is its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from tsdb.cli.arguments import Milliseconds, duration
+from tsdb.client import Client, ClientTls, InvalidRequest, connect
+from tsdb.client.channel import check_address
+
+READ_TIMEOUT = "10s"  # Short: a person waits for it.
+WRITE_TIMEOUT = "60s"  # Outlasts a broker's fail-over.
+
+
+def _address(text: str) -> str:
+    try:
+        return check_address(text)
+    except InvalidRequest as error:
+        raise typer.BadParameter(error.message) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where and how to call. Fields are the options; their order is that of the help."""
+
+    address: Annotated[
+        str,
+        typer.Option("--address", parser=_address, metavar="HOST:PORT", envvar="TSDB_ADDRESS", help="Server to call."),
+    ]
+    tls: Annotated[bool, typer.Option("--tls", help="Use TLS with the system's authorities.")] = False
+    tls_ca: Annotated[
+        Path | None, typer.Option("--tls-ca", envvar="TSDB_TLS_CA", help="Use TLS; PEM of the authorities to trust.")
+    ] = None
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", envvar="TSDB_TLS_CERT", help="PEM of our own certificate.")
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", envvar="TSDB_TLS_KEY", help="PEM of its key, without a passphrase.")
+    ] = None
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            envvar="TSDB_TOKEN_FILE",
+            help="File with the bearer token; without it TSDB_TOKEN, where set. Never an option: others could read it.",
+        ),
+    ] = None
+    timeout: Annotated[
+        Milliseconds,
+        typer.Option("--timeout", parser=duration, metavar="DURATION", help="Longest wait, with retries."),
+    ] = field(default=Milliseconds(10_000))
+
+    def open(self) -> Client:
+        """A client; it connects with its first call. Raises InvalidRequest for files or a token that do not work."""
+        return connect(self.address, tls=self._client_tls(), token=self._token(), timeout_s=self.timeout.ms / 1000)
+
+    def _client_tls(self) -> ClientTls | None:
+        if not (self.tls or self.tls_ca or self.tls_cert or self.tls_key):
+            return None
+        return ClientTls(self.tls_ca, self.tls_cert, self.tls_key)
+
+    def _token(self) -> str | None:
+        text = self.token_file.read_text() if self.token_file else os.environ.get("TSDB_TOKEN", "")
+        # A server's list of valid tokens may be given too: the first of them, comments left out, is ours to show.
+        lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+        tokens = " ".join(lines).replace(",", " ").split()
+        return tokens[0] if tokens else None
+
+
+def connected(timeout: str = READ_TIMEOUT) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator of a command whose first parameter is `connection`: the options of Connection stand in its place."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def wrapper(**given: Any) -> None:
+            connection = Connection(**{name: given.pop(name) for name in _FIELDS})
+            command(connection, **given)
+
+        _, *own = inspect.signature(command, eval_str=True).parameters.values()
+        options = [_parameter(name, hint, timeout) for name, hint in _FIELDS.items()]
+        # Typer reads the signature; the annotations would name `connection` again.
+        wrapper.__signature__ = inspect.Signature([*map(_keyword, own), *options])  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {}
+        return wrapper
+
+    return decorate
+
+
+_FIELDS: dict[str, Any] = get_type_hints(Connection, include_extras=True)
+CONNECTION_OPTIONS = frozenset(_FIELDS)
+_DEFAULTS = {option.name: option.default for option in fields(Connection) if option.default is not MISSING}
+
+
+def _parameter(name: str, hint: Any, timeout: str) -> inspect.Parameter:
+    # Typer parses a default as it does what is typed, so this one is text.
+    default = timeout if name == "timeout" else _DEFAULTS.get(name, inspect.Parameter.empty)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _keyword(parameter: inspect.Parameter) -> inspect.Parameter:
+    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)

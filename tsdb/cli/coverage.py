@@ -1,0 +1,123 @@
+"""`tsdb coverage` and `tsdb status`: what the partitions hold, and how they do."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Annotated, Any
+
+import typer
+
+from tsdb.cli.arguments import TableOrJson
+from tsdb.cli.connection import Connection, connected
+from tsdb.cli.output import message_dict, note, print_json, print_table, time_text
+from tsdb.client.channel import check_address
+from tsdb.model.errors import Unavailable
+from tsdb.v1 import common_pb2
+
+HTTP_TIMEOUT_S = 5.0
+HTTP_BYTES_MAX = 4 << 20
+
+
+@connected()
+def coverage(connection: Connection, output: TableOrJson = "table") -> None:
+    """What each partition holds: complete from `covers from` on, everything in the log from `since offset` on."""
+    with connection.open() as client:
+        states = client.coverage()
+    if output == "json":
+        print_json({"partitions": [message_dict(state) for state in states]})
+        return
+    numbers = ("partition", "since offset", "applied", "high watermark")
+    print_table(
+        ("partition", "covers from", "to", "since offset", "applied", "high watermark", "from start", "topic id"),
+        (
+            (
+                state.partition,
+                time_text(state.coverage_start_ms),
+                time_text(_optional(state, "watermark_ms")),
+                state.since_offset,
+                _optional(state, "applied_offset"),
+                state.high_watermark,
+                state.from_start,
+                state.topic_id,
+            )
+            for state in states
+        ),
+        right=numbers,
+    )
+    _note_holes(states)
+
+
+@connected()
+def status(
+    connection: Connection,
+    http: Annotated[
+        str | None, typer.Option("--http", metavar="HOST:PORT", help="Also ask the process's probes at this address.")
+    ] = None,
+    output: TableOrJson = "table",
+) -> None:
+    """How each partition does: ready or why not, lag, what it holds and what that costs."""
+    with connection.open() as client:
+        states = client.coverage()
+    process = None if http is None else _probe(check_address(http))
+    if output == "json":
+        answer: dict[str, Any] = {"partitions": [message_dict(state) for state in states]}
+        print_json(answer if process is None else answer | {"process": process})
+        return
+    right = ("partition", "lag records", "lag ms", "series", "samples", "bytes", "B/sample", "holes")
+    print_table(
+        ("partition", "ready", "reason", "lag records", "lag ms", "covers from", *right[3:]),
+        map(_status_row, states),
+        right=right,
+    )
+    _note_holes(states)
+    if process is not None:
+        note(f"process: {'ready' if process['ready'] else 'not ready'} {process['reason']}".rstrip())
+
+
+def _status_row(state: common_pb2.PartitionState) -> tuple[object, ...]:
+    return (
+        state.partition,
+        state.ready,
+        state.reason,
+        state.lag_records,
+        state.lag_ms,
+        time_text(state.coverage_start_ms),
+        state.series,
+        state.samples,
+        state.bytes,
+        f"{state.bytes / state.samples:.2f}" if state.samples else None,
+        len(state.holes),
+    )
+
+
+def _optional(state: common_pb2.PartitionState, name: Any) -> int | None:
+    return int(getattr(state, name)) if state.HasField(name) else None
+
+
+def _note_holes(states: list[common_pb2.PartitionState]) -> None:
+    for state in states:
+        for hole in state.holes:
+            note(
+                f"hole in partition {hole.partition}: {time_text(hole.start_ms)} to {time_text(hole.end_ms)}, "
+                f"{hole.reason}, record_offset {hole.record_offset}"
+            )
+
+
+def _probe(address: str) -> dict[str, Any]:
+    """Readiness as the probe tells it; not ready is an answer, not a failure."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"http://{address}/-/ready", timeout=HTTP_TIMEOUT_S) as answer:
+            body = answer.read(HTTP_BYTES_MAX)
+    except urllib.error.HTTPError as error:
+        with error:
+            body = error.read(HTTP_BYTES_MAX)
+    except OSError as error:
+        raise Unavailable(f"http://{address}/-/ready does not answer: {error}", reason="unreachable") from None
+    try:
+        found = json.loads(body)
+        return {"ready": bool(found["ready"]), "reason": str(found.get("reason", ""))}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Unavailable(f"http://{address}/-/ready is no probe of ours", reason="bad_probe") from None

@@ -1,0 +1,36 @@
+"""The `tsdb` command: all its parts put together."""
+
+from __future__ import annotations
+
+import typer
+
+from tsdb.cli import roles
+from tsdb.cli.client_commands import add_client_commands
+from tsdb.cli.config_show import config
+from tsdb.cli.errors import TsdbGroup
+from tsdb.cli.topics import topics
+from tsdb.cli.warmup import warmup
+
+app = typer.Typer(
+    name="tsdb",
+    cls=TsdbGroup,
+    help="A time-series store whose write-ahead log is Kafka.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+roles.register(app)
+add_client_commands(app)
+app.add_typer(topics, name="topics")
+app.command("warmup")(warmup)
+app.add_typer(config, name="config")
+
+
+def main() -> None:
+    """Entry point."""
+    app(prog_name="tsdb")
+
+
+if __name__ == "__main__":
+    main()

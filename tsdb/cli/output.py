@@ -1,0 +1,87 @@
+"""Where output goes: data on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from google.protobuf.message import Message
+
+PIPED_WIDTH = 240  # A table that is not for a terminal is not squeezed into one.
+
+
+def note(text: str) -> None:
+    """A remark for a person, on stderr."""
+    print(text, file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    """One line of JSON on stdout."""
+    sys.stdout.write(json_line(value))
+    sys.stdout.flush()
+
+
+def json_line(value: Any) -> str:
+    """Compact JSON and a line break. Floats must be finite: see `json_value`."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def json_value(value: float) -> float | str:
+    """A sample's value as `tsdb write` reads it: a number, or one of the strings NaN, +Inf, -Inf."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
+    """A table on stdout; the columns named in `right` are aligned to the right."""
+    # Imported here: JSON, and the processes that only share this command, do without.
+    from rich.console import Console
+    from rich.table import Table
+
+    numbers = set(right)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
+    console.print(table)
+
+
+def time_text(ms: int | None) -> str:
+    """A time as ISO 8601 UTC with milliseconds; the number itself where no calendar has it."""
+    if ms is None:
+        return "-"
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, OSError, ValueError):
+        return str(ms)
+
+
+def message_dict(message: Message) -> dict[str, Any]:
+    """A message as plain JSON values: 64-bit integers as numbers, an absent optional field as null."""
+    return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
+
+
+def _field(message: Message, field: Any) -> Any:
+    value = getattr(message, field.name)
+    if field.is_repeated:
+        return [message_dict(item) if isinstance(item, Message) else item for item in value]
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    return message_dict(value) if isinstance(value, Message) else value
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "-" if value is None else str(value)

@@ -1,0 +1,82 @@
+"""`tsdb query`: samples of the series that match."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from tsdb.cli.arguments import End, Last, Milliseconds, SelectorArgument, Start, duration, time_range
+from tsdb.cli.connection import Connection, connected
+from tsdb.cli.result_output import ResultFormat, open_target, print_result, write_result
+from tsdb.client import ReadOptions
+
+Aggregation = Literal["last", "avg", "min", "max", "sum", "count"]
+TABLE_ROWS = 100
+
+
+@connected()
+def query(
+    connection: Connection,
+    selector: SelectorArgument,
+    start: Start = None,
+    end: End = None,
+    last: Last = None,
+    step: Annotated[
+        Milliseconds | None,
+        typer.Option(
+            "--step", parser=duration, metavar="DURATION", help="One sample a step, by --agg; such as 60 or 1m."
+        ),
+    ] = None,
+    agg: Annotated[Aggregation | None, typer.Option("--agg", help="How the samples of a step become one.")] = None,
+    last_n: Annotated[
+        int, typer.Option("--last-n", min=0, help="Only the newest N samples of each series; 0: all.")
+    ] = 0,
+    encoding: Annotated[
+        Literal["raw", "columns"],
+        typer.Option("--encoding", help="How samples travel; columns is smaller and needs compiled kernels."),
+    ] = "raw",
+    allow_stale: Annotated[bool, typer.Option("--allow-stale", help="Answer although a partition lags.")] = False,
+    allow_holes: Annotated[
+        bool, typer.Option("--allow-holes", help="Answer although a named loss is in the range.")
+    ] = False,
+    output: Annotated[ResultFormat, typer.Option("--output", help="How to print it.")] = "table",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file instead of stdout.")] = None,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Series that the table shows; 0: all.")] = TABLE_ROWS,
+) -> None:
+    """Samples of the series that match SELECTOR, exact or an error.
+
+    JSON is {"series": [{"labels", "ts_ms", "values"}], "samples", "partitions"}; CSV and Parquet have a row a sample:
+    labels (sorted JSON), ts_ms, value. Only Parquet keeps the payload of NaNs.
+    """
+    span = time_range(start, end, last)
+    if span is None:
+        raise typer.BadParameter("give --start and --end, or --last")
+    if (step is None) != (agg is None):
+        raise typer.BadParameter("--step and --agg go together")
+    _check_target(output, out)
+    with connection.open() as client:
+        result = client.select(
+            selector,
+            span.start_ms,
+            span.end_ms,
+            step_ms=step.ms if step else 0,
+            aggregation=agg,
+            last_n=last_n,
+            encoding=encoding,
+            options=ReadOptions(allow_stale=allow_stale, allow_holes=allow_holes),
+        )
+    if output == "table":
+        print_result(result, span, rows)
+        return
+    with open_target(out) as target:
+        write_result(result, output, target)
+
+
+def _check_target(output: ResultFormat, out: Path | None) -> None:
+    if output == "table" and out is not None:
+        raise typer.BadParameter("--out goes with json, csv or parquet")
+    if output == "parquet" and out is None and sys.stdout.isatty():
+        raise typer.BadParameter("Parquet is not for a terminal: give --out FILE")

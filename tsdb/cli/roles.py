@@ -1,0 +1,67 @@
+"""The roles: `tsdb standalone`, `gateway`, `store`. Each flag is a setting; `tsdb config show ROLE` lists them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+
+import typer
+
+from tsdb.cli.role_process import Opened, RoleProcess
+from tsdb.cli.setting_options import with_settings
+from tsdb.config import CommonSettings, GatewaySettings, StandaloneSettings, StoreSettings, effective
+from tsdb.ops.lifecycle import run_until_signal
+from tsdb.ops.logs import configure_logging, get_logger
+
+SWITCH_INTERVAL_S = 0.0005  # A read waits this long at most for a thread that runs Python; the default is 5 ms.
+
+_ROLES: tuple[tuple[str, type[CommonSettings], str], ...] = (
+    ("standalone", StandaloneSettings, "Every role in one process over an embedded log: no server."),
+    ("gateway", GatewaySettings, "Accept samples; OK means that the log has them."),
+    ("store", StoreSettings, "Replay the log into memory and answer reads."),
+)
+
+log = get_logger(__name__)
+
+
+def run_role(settings: CommonSettings, open_role: Callable[[], Opened]) -> int:
+    """Run a role until a signal or a failure; returns the exit code."""
+    # Imported here: a client command must not pay for servers.
+    from tsdb.cli.assemble import server_tls, server_tokens
+    from tsdb.ops.http import serve_ops
+
+    configure_logging(json=settings.log_format == "json", level=settings.log_level)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    log.info("starting", settings=effective(settings))
+    process = RoleProcess(open_role)
+    listen = settings.http_listen
+    ops = serve_ops(
+        listen.host,
+        listen.port,
+        process.readiness,
+        process.liveness,
+        tls=server_tls(settings),
+        tokens=server_tokens(settings),
+    )
+    return run_until_signal([ops, process], settings.drain_s)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the role commands."""
+    for name, settings_class, text in _ROLES:
+        app.command(name, help=text)(with_settings(settings_class)(_runner(name)))
+
+
+def _runner(name: str) -> Callable[..., None]:
+    def run(settings: CommonSettings) -> None:
+        from tsdb.cli import assemble
+
+        openers: dict[str, Callable[..., Opened]] = {
+            "standalone": assemble.open_standalone,
+            "gateway": assemble.open_gateway,
+            "store": assemble.open_store,
+        }
+        raise typer.Exit(run_role(settings, partial(openers[name], settings)))
+
+    return run

@@ -1,0 +1,110 @@
+"""SampleRows: samples as columns, whatever file they came from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.client import WriteBatch
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.labels import canonical_labels
+
+SHOWN_CHARS_MAX = 200  # Of a bad input, in a message.
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRows:
+    """Rows in the order of their file.
+
+    labels: distinct canonical label sets. codes: int32 (n,), index into labels. ts_ms: int64 (n,), ms since epoch UTC.
+    values: float64 (n,).
+    """
+
+    labels: Sequence[bytes]
+    codes: NDArray[np.int32]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.ts_ms)
+
+    def by_time(self) -> SampleRows:
+        """The rows by time; those of one time keep their order."""
+        if bool((self.ts_ms[1:] >= self.ts_ms[:-1]).all()):
+            return self
+        order = np.argsort(self.ts_ms, kind="stable")
+        return SampleRows(self.labels, self.codes[order], self.ts_ms[order], self.values[order])
+
+    def at(self, ts_ms: NDArray[np.int64]) -> SampleRows:
+        """The same samples at other times."""
+        return replace(self, ts_ms=ts_ms)
+
+    def batch(self, start: int, end: int) -> WriteBatch:
+        """Rows [start, end), grouped by series; each series keeps the order of its rows."""
+        codes = self.codes[start:end]
+        order = np.argsort(codes, kind="stable")
+        present, counts = np.unique(codes, return_counts=True)
+        batch = WriteBatch()
+        labels = [self.labels[code] for code in present.tolist()]
+        batch.add_columns(labels, counts, self.ts_ms[start:end][order], self.values[start:end][order])
+        return batch
+
+
+def join_rows(parts: Sequence[SampleRows]) -> SampleRows:
+    """All rows, in order, over one list of labels."""
+    if len(parts) == 1:
+        return parts[0]
+    table = LabelTable()
+    codes = [table.codes_of(part.labels)[part.codes] for part in parts]
+    return SampleRows(
+        table.labels,
+        np.concatenate([np.empty(0, np.int32), *codes]),
+        np.concatenate([np.empty(0, np.int64), *(part.ts_ms for part in parts)]),
+        np.concatenate([np.empty(0, np.float64), *(part.values for part in parts)]),
+    )
+
+
+class LabelTable:
+    """Numbers distinct label sets in the order in which they come."""
+
+    def __init__(self) -> None:
+        self.labels: list[bytes] = []
+        self._codes: dict[bytes, int] = {}
+
+    def code(self, canonical: bytes) -> int:
+        """The number of a label set, a new one where it is new."""
+        code = self._codes.setdefault(canonical, len(self.labels))
+        if code == len(self.labels):
+            self.labels.append(canonical)
+        return code
+
+    def codes_of(self, labels: Sequence[bytes]) -> NDArray[np.int32]:
+        """Numbers of many."""
+        return np.array([self.code(canonical) for canonical in labels], np.int32)
+
+
+def labels_of_json(text: str, place: str) -> bytes:
+    """Canonical labels of JSON text such as {"__name__":"up"}. Raises InvalidRequest naming the place."""
+    try:
+        return labels_of_object(json.loads(text), place)
+    except ValueError as error:
+        raise InvalidRequest(f"{place}: labels are not JSON: {error}; got {shown(text)}", reason="bad_input") from None
+
+
+def labels_of_object(labels: Any, place: str) -> bytes:
+    """Canonical labels of a parsed JSON object. Raises InvalidRequest naming the place."""
+    if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
+        raise InvalidRequest(
+            f"{place}: labels must be an object of strings; got {shown(json.dumps(labels))}", reason="bad_input"
+        )
+    return canonical_labels(labels)
+
+
+def shown(text: str) -> str:
+    """A bad input as a message shows it."""
+    return repr(text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "...")

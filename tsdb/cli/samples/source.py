@@ -1,0 +1,62 @@
+"""Which file, in which format."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import typer
+
+from tsdb.cli.samples.rows import SampleRows
+from tsdb.cli.samples.text import read_jsonl, read_prom
+
+Format = Literal["parquet", "csv", "jsonl", "prom"]
+
+_SUFFIXES: dict[str, Format] = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".prom": "prom",
+}
+
+
+def readable(text: str) -> Path:
+    """A file that is there, or -."""
+    path = Path(text)
+    if text != "-" and not path.is_file():
+        raise typer.BadParameter(f"{text} {'is not a file' if path.exists() else 'does not exist'}")
+    return path
+
+
+def format_of(path: Path, asked: Format | None) -> Format:
+    """The format asked for, else by the file's name."""
+    found = asked or _SUFFIXES.get(path.suffix.lower())
+    if found is None:
+        raise typer.BadParameter(f"cannot tell the format of {path} by its name: give --format")
+    return found
+
+
+@contextlib.contextmanager
+def open_source(path: Path) -> Iterator[BinaryIO]:
+    """The file, or stdin for -."""
+    if str(path) == "-":
+        yield sys.stdin.buffer
+        return
+    with path.open("rb") as source:
+        yield source
+
+
+def read_rows(source: BinaryIO, name: str, form: Format, *, now_ms: int) -> Iterator[SampleRows]:
+    """Batches of rows in the file's order. Raises InvalidRequest (bad_input) naming the place."""
+    if form == "jsonl":
+        return read_jsonl(source, name)
+    if form == "prom":
+        return read_prom(source, name, now_ms=now_ms)
+    # Imported here: Arrow is large, and this module is loaded by every `tsdb` process.
+    from tsdb.cli.samples.arrow import read_csv, read_parquet
+
+    return read_parquet(source, name) if form == "parquet" else read_csv(source, name)

@@ -1,0 +1,122 @@
+"""JSON lines and the Prometheus text exposition, line by line, in batches of bounded memory."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tsdb.cli.samples.exposition import ExpositionParser
+from tsdb.cli.samples.rows import LabelTable, SampleRows, labels_of_object, shown
+from tsdb.model.errors import InvalidRequest
+
+BATCH_ROWS = 1_000_000  # Rows of one batch are sent by time; 20 bytes each.
+LINE_BYTES_MAX = 1 << 20
+
+_SPECIAL = {"NaN": float("nan"), "+Inf": float("inf"), "Inf": float("inf"), "-Inf": float("-inf")}
+_INT64_MAX = np.iinfo(np.int64).max
+
+Row = tuple[bytes, int, float]  # Canonical labels, ts_ms, value.
+
+
+def read_jsonl(source: BinaryIO, name: str) -> Iterator[SampleRows]:
+    """Lines of {"labels": {...}, "ts_ms": 1, "value": 2.5}; a value may be "NaN", "+Inf" or "-Inf"."""
+    canonical: dict[tuple[tuple[str, str], ...], bytes] = {}
+
+    def parse(line: str, place: str) -> Row:
+        row = _json_row(line, place)
+        key = _key(row["labels"])
+        found = canonical.get(key) if key else None
+        if found is None:
+            found = labels_of_object(row["labels"], place)
+            if key:
+                canonical[key] = found
+        return found, _ts_ms(row["ts_ms"], place), _value(row["value"], place)
+
+    return _batches(source, name, parse)
+
+
+def read_prom(source: BinaryIO, name: str, *, now_ms: int) -> Iterator[SampleRows]:
+    """The text exposition; a sample without a time is of now_ms. Names stay as they are written."""
+    parser = ExpositionParser()
+
+    def parse(line: str, place: str) -> Row | None:
+        sample = parser.parse(line, place)
+        if sample is None:
+            return None
+        return sample.canonical, now_ms if sample.ts_ms is None else sample.ts_ms, sample.value
+
+    return _batches(source, name, parse)
+
+
+def _batches(source: BinaryIO, name: str, parse: Callable[[str, str], Row | None]) -> Iterator[SampleRows]:
+    table, codes, times, values = LabelTable(), array("i"), array("q"), array("d")
+    for number, line in enumerate(iter(lambda: source.readline(LINE_BYTES_MAX + 1), b""), start=1):
+        place = f"{name}, line {number}"
+        row = parse(_text(line, place), place) if line.strip() else None
+        if row is None:
+            continue
+        codes.append(table.code(row[0]))
+        times.append(row[1])
+        values.append(row[2])
+        if len(times) == BATCH_ROWS:
+            yield _rows(table, codes, times, values)
+            table, codes, times, values = LabelTable(), array("i"), array("q"), array("d")
+    if times:
+        yield _rows(table, codes, times, values)
+
+
+def _rows(table: LabelTable, codes: array[int], times: array[int], values: array[float]) -> SampleRows:
+    return SampleRows(
+        table.labels, np.frombuffer(codes, np.int32), np.frombuffer(times, np.int64), np.frombuffer(values, np.float64)
+    )
+
+
+def _text(line: bytes, place: str) -> str:
+    if len(line) > LINE_BYTES_MAX:
+        raise InvalidRequest(f"{place}: longer than {LINE_BYTES_MAX} bytes", reason="bad_input")
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{place}: not UTF-8: {error}", reason="bad_input") from None
+
+
+def _json_row(line: str, place: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise InvalidRequest(f"{place}: not JSON: {error}", reason="bad_input") from None
+    missing = [key for key in ("labels", "ts_ms", "value") if not isinstance(row, dict) or key not in row]
+    if missing:
+        raise InvalidRequest(f"{place}: no {', '.join(missing)}; got {shown(line.strip())}", reason="bad_input")
+    checked: dict[str, Any] = row
+    return checked
+
+
+def _key(labels: Any) -> tuple[tuple[str, str], ...]:
+    """What equal labels have in common, cheap to make; () where they are not what they should be."""
+    if not isinstance(labels, dict) or not all(type(value) is str for value in labels.values()):
+        return ()
+    return tuple(labels.items())
+
+
+def _ts_ms(value: Any, place: str) -> int:
+    if type(value) is not int or not -_INT64_MAX - 1 <= value <= _INT64_MAX:
+        raise InvalidRequest(f"{place}: ts_ms must be an integer of 64 bits; got {value!r}", reason="bad_input")
+    return value
+
+
+def _value(value: Any, place: str) -> float:
+    if isinstance(value, str) and value in _SPECIAL:
+        return _SPECIAL[value]
+    if type(value) not in (int, float):
+        raise InvalidRequest(
+            f'{place}: value must be a number, "NaN", "+Inf" or "-Inf"; got {value!r}', reason="bad_input"
+        )
+    try:
+        return float(value)
+    except OverflowError:
+        raise InvalidRequest(f"{place}: value {shown(str(value))} is beyond float64", reason="bad_input") from None

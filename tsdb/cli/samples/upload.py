@@ -1,0 +1,63 @@
+"""Upload: rows sent in requests of bounded size, and the tally of what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tsdb.cli.samples.rows import SampleRows
+from tsdb.client import Client, WriteResult
+
+REQUEST_ROWS = 50_000  # 1.2 MB a request: enough to hide an acknowledgement, little to hold or to send again.
+OFFENDERS_SHOWN = 20
+
+
+@dataclass(slots=True)
+class Tally:
+    """What `tsdb write` reports. refused: samples that the gateway would not take, with some reasons."""
+
+    samples: int = 0
+    requests: int = 0
+    refused: int = 0
+    series: set[bytes] = field(default_factory=set)
+    offenders: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+
+    def count(self, result: WriteResult) -> None:
+        """Add one write's result."""
+        self.samples += result.samples
+        self.requests += result.requests
+        self.refused += result.refused_samples
+        reasons = [f"{offender.message} ({offender.reason})" for offender in result.offenders]
+        self.offenders.extend(reasons[: OFFENDERS_SHOWN - len(self.offenders)])
+
+    def summary(self) -> dict[str, int | float]:
+        """As JSON."""
+        return {
+            "samples": self.samples,
+            "series": len(self.series),
+            "requests": self.requests,
+            "seconds": round(time.monotonic() - self.started, 3),
+            "refused": self.refused,
+        }
+
+
+class Upload:
+    """Sends rows through a client. `progress` is called with the number of rows done."""
+
+    def __init__(self, client: Client, progress: Callable[[int], None]) -> None:
+        self._client = client
+        self._progress = progress
+        self.tally = Tally()
+
+    def send(self, rows: SampleRows, start: int = 0, end: int | None = None) -> None:
+        """Rows [start, end), in order, in several requests where they are many. A refused series stops no other."""
+        for first in range(start, len(rows) if end is None else end, REQUEST_ROWS):
+            last = min(first + REQUEST_ROWS, len(rows) if end is None else end)
+            self.tally.count(self._client.write(rows.batch(first, last), partial=True))
+            self._progress(last - first)
+
+    def saw(self, rows: SampleRows) -> None:
+        """Count the series of rows that are to be sent."""
+        self.tally.series.update(rows.labels)

@@ -1,0 +1,103 @@
+"""`tsdb series` and `tsdb labels`: what there is to ask for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tsdb.cli.arguments import End, Last, OptionalSelectorArgument, Start, TableOrJson, TimeRange, selector, time_range
+from tsdb.cli.connection import Connection, connected
+from tsdb.cli.output import print_json, print_table, time_text
+from tsdb.client import Client, ReadOptions
+from tsdb.model.labels import format_series
+
+AllowStale = Annotated[bool, typer.Option("--allow-stale", help="Answer although a partition lags.")]
+
+
+@connected()
+def series(
+    connection: Connection,
+    matching: OptionalSelectorArgument = None,
+    start: Start = None,
+    end: End = None,
+    last: Last = None,
+    group_by: Annotated[
+        str | None, typer.Option("--group-by", metavar="LABEL[,LABEL]", help="Count series by these labels instead.")
+    ] = None,
+    allow_stale: AllowStale = False,
+    output: TableOrJson = "table",
+) -> None:
+    """Series that match, with the sample times held of them; with a range, only those that have a sample in it."""
+    span = time_range(start, end, last)
+    options = ReadOptions(allow_stale=allow_stale)
+    with connection.open() as client:
+        if group_by is not None:
+            _print_groups(client, matching, group_by.split(","), span, options, output)
+        else:
+            _print_series(client, matching, span, options, output)
+
+
+def _print_series(
+    client: Client, matching: str | None, span: TimeRange | None, options: ReadOptions, output: str
+) -> None:
+    start_ms, end_ms = (span.start_ms, span.end_ms) if span else (None, None)
+    found = client.series(matching, start_ms=start_ms, end_ms=end_ms, options=options)
+    if output == "json":
+        rows = [
+            {
+                "labels": info.labels,
+                "series_id": f"{info.series_id:016x}",
+                "partition": info.partition,
+                "first_seen_ms": info.first_seen_ms,
+                "last_seen_ms": info.last_seen_ms,
+            }
+            for info in found
+        ]
+        print_json({"series": rows})
+        return
+    print_table(
+        ("series", "partition", "first sample", "last sample"),
+        (
+            (format_series(info.canonical), info.partition, time_text(info.first_seen_ms), time_text(info.last_seen_ms))
+            for info in found
+        ),
+        right=("partition",),
+    )
+
+
+def _print_groups(
+    client: Client, matching: str | None, names: list[str], span: TimeRange | None, options: ReadOptions, output: str
+) -> None:
+    start_ms, end_ms = (span.start_ms, span.end_ms) if span else (None, None)
+    groups = client.series_groups(matching, names, start_ms=start_ms, end_ms=end_ms, options=options)
+    if output == "json":
+        rows = [{"labels": dict(zip(names, group.values, strict=True)), "series": group.series} for group in groups]
+        print_json({"groups": rows})
+        return
+    print_table((*names, "series"), ((*group.values, group.series) for group in groups), right=("series",))
+
+
+@connected()
+def labels(
+    connection: Connection,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Values of this label; absent: all names.")
+    ] = None,
+    matching: Annotated[
+        str | None, typer.Option("--selector", parser=selector, metavar="SELECTOR", help="Only of series that match.")
+    ] = None,
+    allow_stale: AllowStale = False,
+    output: TableOrJson = "table",
+) -> None:
+    """Names of labels, or the values of one."""
+    options = ReadOptions(allow_stale=allow_stale)
+    with connection.open() as client:
+        if name is None:
+            key, found = "names", client.label_names(matching, options=options)
+        else:
+            key, found = "values", client.label_values(name, matching, options=options)
+    if output == "json":
+        print_json({key: found})
+    else:
+        print_table((name or "label",), ((text,) for text in found))

@@ -1,0 +1,61 @@
+"""Commands whose options are settings: one for each field of a settings class that is no secret."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from tsdb.cli.errors import one_line
+from tsdb.config import CommonSettings, Flag, flags, load
+from tsdb.model.errors import InvalidRequest
+
+Settings = TypeVar("Settings", bound=CommonSettings)
+
+
+def with_settings(
+    role: type[Settings], *, only: Iterable[str] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator of a command whose first parameter is `settings`: options of the role (`only`: these) in its place.
+
+    A setting that is wrong is a misuse: exit code 2.
+    """
+    kept = [flag for flag in flags(role) if only is None or flag.field in set(only)]
+    options = [_parameter(flag) for flag in kept]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def wrapper(**given: Any) -> None:
+            settings = _load(role, {flag.field: given.pop(flag.field) for flag in kept})
+            command(settings, **given)
+
+        _, *own = inspect.signature(command, eval_str=True).parameters.values()
+        keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        # Typer reads the signature; the annotations would name `settings` again.
+        wrapper.__signature__ = inspect.Signature([*options, *keywords])  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {}
+        return wrapper
+
+    return decorate
+
+
+def _load(role: type[Settings], given: dict[str, Any]) -> Settings:
+    try:
+        return load(role, given)
+    except InvalidRequest as error:
+        print(f"error: {one_line(error.message)}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+def _parameter(flag: Flag) -> inspect.Parameter:
+    kind = bool if flag.is_bool else str
+    name = f"--{flag.name}/--no-{flag.name}" if flag.is_bool else f"--{flag.name}"
+    choices = f" One of: {', '.join(choice or '(empty)' for choice in flag.choices)}." if flag.choices else ""
+    default = f" [default: {flag.default}]" if flag.default else ""
+    option = typer.Option(name, help=flag.help + choices + default, show_default=False)
+    annotation = Annotated[kind | None, option]  # type: ignore[valid-type]  # made at run time
+    return inspect.Parameter(flag.field, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

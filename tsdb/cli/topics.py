@@ -1,0 +1,113 @@
+"""`tsdb topics`: make the topics of a log, and check them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tsdb.cli.arguments import Milliseconds, TableOrJson, duration
+from tsdb.cli.output import note, print_json, print_table
+from tsdb.cli.setting_options import with_settings
+from tsdb.config import CommonSettings
+from tsdb.log.interface import METRICS
+from tsdb.log.topics import REPLICATION, Difference, check_topics, create_topics, topic_specs
+from tsdb.model.errors import ConfigMismatch
+
+# Of all settings, those that say where the log is and what its users must agree on.
+SETTINGS = (
+    *("config", "log", "log_prefix", "time_set", "placement_labels"),
+    *(name for name in CommonSettings.model_fields if name.startswith("kafka_")),
+)
+COLUMNS = ("topic", "setting", "got", "want")
+
+Replication = Annotated[int, typer.Option("--replication", min=1, help="Replicas of each topic.")]
+Retention = Annotated[
+    Milliseconds,
+    typer.Option(
+        "--retention",
+        parser=duration,
+        metavar="DURATION",
+        help="Of the log: above hold + longest outage of the chunk stage + longest rebuild.",
+    ),
+]
+
+topics = typer.Typer(help="The topics of a log.", no_args_is_help=True)
+
+
+@topics.command("create")
+@with_settings(CommonSettings, only=SETTINGS)
+def create(
+    settings: CommonSettings,
+    partitions: Annotated[
+        int, typer.Option("--partitions", min=1, help="Partitions of the log; they cannot be changed later.")
+    ],
+    replication: Replication = REPLICATION,
+    retention: Retention = "5d",  # type: ignore[assignment]  # parsed as if typed
+    output: TableOrJson = "table",
+) -> None:
+    """Make the topics that are missing and write `meta`; what is there but differs is an error."""
+    # Imported here: it loads what only a running role otherwise needs.
+    from tsdb.cli.assemble import log_settings, meta_settings
+    from tsdb.log.meta import ensure_meta
+    from tsdb.log.open import open_log, open_topics
+
+    access = log_settings(settings)
+    specs = topic_specs(partitions, replication=replication, retention_ms=retention.ms)
+    if replication < REPLICATION:
+        note(f"warning: {replication} replica(s) of each topic: a lost broker may lose data")
+    with open_topics(settings.log, prefix=settings.log_prefix, settings=access) as admin:
+        made = create_topics(admin, specs)
+    with open_log(settings.log, prefix=settings.log_prefix, settings=access) as log:
+        ensure_meta(log, meta_settings(settings, partitions))
+    if output == "json":
+        print_json({"made": made, "topics": [spec.name for spec in specs], "partitions": partitions})
+        return
+    rows = ((spec.name, spec.partitions, "made" if spec.name in made else "was there") for spec in specs)
+    print_table(("topic", "partitions", "state"), rows, right=("partitions",))
+
+
+@topics.command("check")
+@with_settings(CommonSettings, only=SETTINGS)
+def check(
+    settings: CommonSettings,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", min=1, help="How many there must be; absent: as many as there are.")
+    ] = None,
+    replication: Replication = REPLICATION,
+    retention: Retention = "5d",  # type: ignore[assignment]
+    output: TableOrJson = "table",
+) -> None:
+    """Name every setting that is not as it must be; exit code 1 when there is one."""
+    found = _differences(settings, partitions, replication, retention.ms)
+    rows = [(item.topic, item.setting, item.got, item.want) for item in found]
+    if output == "json":
+        print_json({"ok": not rows, "differences": [dict(zip(COLUMNS, row, strict=True)) for row in rows]})
+    elif rows:
+        print_table(COLUMNS, rows)
+    else:
+        note("all topics are as they must be")
+    if rows:
+        raise typer.Exit(1)
+
+
+def _differences(
+    settings: CommonSettings, partitions: int | None, replication: int, retention_ms: int
+) -> list[Difference]:
+    from tsdb.cli.assemble import log_settings, meta_settings
+    from tsdb.log.meta import check_meta
+    from tsdb.log.open import open_log, open_topics
+
+    access = log_settings(settings)
+    with open_topics(settings.log, prefix=settings.log_prefix, settings=access) as admin:
+        state = admin.describe(METRICS)
+        count = partitions or (state.partitions if state else 1)
+        found = check_topics(admin, topic_specs(count, replication=replication, retention_ms=retention_ms))
+    if any(item.setting == "topic" for item in found):
+        return found  # Without its topics a log cannot be opened to look at `meta`.
+    with open_log(settings.log, prefix=settings.log_prefix, settings=access) as log:
+        try:
+            check_meta(log, meta_settings(settings, count))
+        except ConfigMismatch as error:
+            found.append(Difference("meta", "settings", error.message, "as given here"))
+    return found

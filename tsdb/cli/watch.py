@@ -1,0 +1,60 @@
+"""`tsdb watch`: samples as they are applied."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Annotated, Literal
+
+import typer
+
+from tsdb.cli.arguments import Milliseconds, SelectorArgument, duration
+from tsdb.cli.connection import Connection, connected
+from tsdb.cli.output import json_line, json_value
+from tsdb.client import WatchBatch
+from tsdb.model.labels import parse_labels
+
+
+@connected()
+def watch(
+    connection: Connection,
+    selector: SelectorArgument,
+    for_: Annotated[
+        Milliseconds | None,
+        typer.Option("--duration", parser=duration, metavar="DURATION", help="End after this; by default with Ctrl-C."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="End after N samples; 0: never.")] = 0,
+    output: Annotated[Literal["jsonl"], typer.Option("--output", help="One JSON object a line.")] = "jsonl",
+) -> None:
+    """Samples of the series that match, each once, in the order in which they are applied; reconnects by itself.
+
+    Lines are {"labels", "ts_ms", "value", "partition", "record_offset"}.
+    """
+    left = limit
+    duration_s = None if for_ is None else for_.ms / 1000
+    # Ctrl-C is how one leaves a watch: no failure.
+    with connection.open() as client, contextlib.suppress(KeyboardInterrupt):
+        for batch in client.watch(selector, duration_s=duration_s, reconnect_s=connection.timeout.ms / 1000):
+            lines = _lines(batch)[: left or None]
+            sys.stdout.write("".join(lines))
+            sys.stdout.flush()
+            left -= len(lines)
+            if limit and left <= 0:
+                return
+
+
+def _lines(batch: WatchBatch) -> list[str]:
+    labels = {series_id: dict(parse_labels(canonical)) for series_id, canonical in batch.canonical.items()}
+    columns = (batch.series_ids.tolist(), batch.ts_ms.tolist(), batch.values.tolist(), batch.record_offsets.tolist())
+    return [
+        json_line(
+            {
+                "labels": labels[series_id],
+                "ts_ms": ts_ms,
+                "value": json_value(value),
+                "partition": batch.partition,
+                "record_offset": record_offset,
+            }
+        )
+        for series_id, ts_ms, value, record_offset in zip(*columns, strict=True)
+    ]

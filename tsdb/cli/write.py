@@ -1,0 +1,113 @@
+"""`tsdb write`: recorded samples from a file to the gateway."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tsdb.cli.arguments import TableOrJson
+from tsdb.cli.connection import WRITE_TIMEOUT, Connection, connected
+from tsdb.cli.errors import one_line
+from tsdb.cli.output import json_line, note, print_json, print_table
+from tsdb.cli.progress import progress_bar
+from tsdb.cli.samples.live import live_times, send_as_due
+from tsdb.cli.samples.rows import SampleRows, join_rows
+from tsdb.cli.samples.source import Format, format_of, open_source, read_rows, readable
+from tsdb.cli.samples.upload import Upload
+from tsdb.model.clock import SystemClock
+from tsdb.model.errors import TsdbError
+
+Summary = dict[str, int | float]
+
+
+@connected(timeout=WRITE_TIMEOUT)
+def write(
+    connection: Connection,
+    file: Annotated[Path, typer.Argument(parser=readable, metavar="FILE|-", help="- is stdin.")],
+    form: Annotated[
+        Format | None, typer.Option("--format", help="Format of the file; by default that of its name.")
+    ] = None,
+    shift_to_now: Annotated[
+        bool, typer.Option("--shift-to-now", help="Add one constant to all times, so that the newest sample is now.")
+    ] = False,
+    as_live: Annotated[
+        bool, typer.Option("--as-live", help="Begin now, and send each sample when its time has come.")
+    ] = False,
+    speed: Annotated[float, typer.Option("--speed", help="With --as-live: how many times faster than recorded.")] = 1.0,
+    output: TableOrJson = "table",
+) -> None:
+    """Write samples from FILE, in the order of their times.
+
+    Parquet and CSV have the columns labels (JSON text), ts_ms and value; JSON lines are objects with these keys, whose
+    value may be "NaN", "+Inf" or "-Inf"; prom is the Prometheus text exposition. CSV, JSON lines and prom are sent in
+    batches of a million rows, each in the order of time; --shift-to-now and --as-live read the whole file first.
+    Ends with samples, series, requests, seconds and refused, and shift_ms, or base_ms and speed.
+    """
+    if as_live and shift_to_now:
+        raise typer.BadParameter("give --as-live or --shift-to-now")
+    if speed != 1.0 and not as_live:
+        raise typer.BadParameter("--speed goes with --as-live")
+    if not 0 < speed < float("inf"):
+        raise typer.BadParameter(f"--speed is {speed}; it must be above 0")
+    chosen = format_of(file, form)
+    clock = SystemClock()
+    with connection.open() as client, open_source(file) as source, progress_bar("sent", "samples") as (done, expect):
+        upload = Upload(client, done)
+        batches = _seen(read_rows(source, str(file), chosen, now_ms=clock.now_ms()), upload, expect)
+        try:
+            if shift_to_now:
+                extra = _shifted(batches, upload, clock.now_ms())
+            elif as_live:
+                extra = _live(batches, upload, clock, speed)
+            else:
+                extra = _as_they_are(batches, upload)
+        except TsdbError:
+            note(f"sent before the error: {json_line(upload.tally.summary()).strip()}")
+            raise
+    _report(upload, extra, output)
+
+
+def _seen(batches: Iterator[SampleRows], upload: Upload, expect: object) -> Iterator[SampleRows]:
+    assert callable(expect)
+    for rows in batches:
+        upload.saw(rows)
+        expect(len(rows))
+        yield rows.by_time()
+
+
+def _as_they_are(batches: Iterator[SampleRows], upload: Upload) -> Summary:
+    for rows in batches:
+        upload.send(rows)
+    return {}
+
+
+def _shifted(batches: Iterator[SampleRows], upload: Upload, now_ms: int) -> Summary:
+    rows = join_rows(list(batches)).by_time()
+    shift_ms = now_ms - int(rows.ts_ms[-1]) if len(rows) else 0
+    upload.send(rows.at(rows.ts_ms + shift_ms))
+    return {"shift_ms": shift_ms}
+
+
+def _live(batches: Iterator[SampleRows], upload: Upload, clock: SystemClock, speed: float) -> Summary:
+    rows = join_rows(list(batches)).by_time()
+    base_ms = clock.now_ms()
+    moved = rows.at(live_times(rows.ts_ms, base_ms, speed))
+    send_as_due(moved.ts_ms, clock, lambda start, end: upload.send(moved, start, end))
+    return {"base_ms": base_ms, "speed": int(speed) if speed.is_integer() else speed}
+
+
+def _report(upload: Upload, extra: Summary, output: str) -> None:
+    summary = upload.tally.summary() | extra
+    if output == "json":
+        print_json(summary)
+    else:
+        print_table(list(summary), [list(summary.values())], right=summary)
+    if upload.tally.refused:
+        for reason in upload.tally.offenders:
+            note(f"refused: {one_line(reason)}")
+        sys.stdout.flush()
+        raise typer.Exit(1)

@@ -1,0 +1,61 @@
+"""The client: connect, write, select, watch; what users import.
+
+    from tsdb.client import WriteBatch, connect
+
+    with connect("127.0.0.1:9090") as client:
+        batch = WriteBatch()
+        batch.add({"__name__": "up", "job": "demo"}, now_ms, 1.0)
+        written = client.write(batch)
+        table = client.select("up", now_ms - 600_000, now_ms + 1, options=ReadOptions(after=written.tokens)).to_pandas()
+
+`connect` gives a blocking client, `connect_async` one for asyncio. Errors are the classes of tsdb.model.errors.
+"""
+
+from tsdb.client.aio import AsyncClient, connect_async
+from tsdb.client.batch import RequestLimits, WriteBatch
+from tsdb.client.channel import ClientTls
+from tsdb.client.options import ReadOptions
+from tsdb.client.read import SeriesGroup, SeriesInfo
+from tsdb.client.result import SelectResult, Series
+from tsdb.client.select import SelectQuery
+from tsdb.client.sync import Client, connect
+from tsdb.client.watch import WatchBatch
+from tsdb.client.write import WriteResult
+from tsdb.model.errors import (
+    CorruptData,
+    HoleInRange,
+    InvalidRequest,
+    OutOfCoverage,
+    Overloaded,
+    TsdbError,
+    Unauthenticated,
+    Unavailable,
+    WrongTopic,
+)
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "ClientTls",
+    "CorruptData",
+    "HoleInRange",
+    "InvalidRequest",
+    "OutOfCoverage",
+    "Overloaded",
+    "ReadOptions",
+    "RequestLimits",
+    "SelectQuery",
+    "SelectResult",
+    "Series",
+    "SeriesGroup",
+    "SeriesInfo",
+    "TsdbError",
+    "Unauthenticated",
+    "Unavailable",
+    "WatchBatch",
+    "WriteBatch",
+    "WriteResult",
+    "WrongTopic",
+    "connect",
+    "connect_async",
+]

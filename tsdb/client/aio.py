@@ -1,0 +1,194 @@
+"""The asyncio client: the same methods as `tsdb.client.sync.Client`, awaited. Belongs to the loop that opened it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+import grpc
+import grpc.aio
+
+from tsdb.client import read, write
+from tsdb.client.batch import RequestLimits, WriteBatch
+from tsdb.client.call import STREAMING, Call, Method, stub_methods
+from tsdb.client.channel import ClientTls, call_metadata, open_aio_channel
+from tsdb.client.options import ReadOptions, Selector
+from tsdb.client.read import GroupKeywords, SeriesGroup, SeriesInfo, SeriesKeywords
+from tsdb.client.result import SelectResult
+from tsdb.client.retry import Attempts
+from tsdb.client.select import SelectKeywords, SelectQuery
+from tsdb.client.sync import RECONNECT_S, TIMEOUT_S
+from tsdb.client.watch import WatchBatch, WatchState
+from tsdb.client.write import WriteResult
+from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.ops.grpc_errors import from_rpc_error
+from tsdb.v1 import common_pb2
+
+Answer = TypeVar("Answer")
+
+
+async def connect_async(
+    address: str, *, tls: ClientTls | None = None, token: str | None = None, timeout_s: float = TIMEOUT_S
+) -> AsyncClient:
+    """As `connect`, on the running loop."""
+    return AsyncClient(open_aio_channel(address, tls), token=token, timeout_s=timeout_s)
+
+
+class AsyncClient:
+    """As `Client`; an asynchronous context manager. Answers are put together on a thread, off the loop."""
+
+    def __init__(self, channel: grpc.aio.Channel, *, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        self._channel = channel
+        self._methods = stub_methods(channel)
+        self._metadata = call_metadata(token)
+        self._timeout_s = timeout_s
+
+    async def write(
+        self,
+        batch: WriteBatch,
+        *,
+        partial: bool = False,
+        limits: RequestLimits | None = None,
+        timeout_s: float | None = None,
+    ) -> WriteResult:
+        """As Client.write."""
+        attempts = self._attempts(timeout_s)
+        total = WriteResult()
+        for call in write.calls(batch, limits or RequestLimits(), partial=partial):
+            write.add(total, await self._run(call, attempts))
+        return total
+
+    async def select(
+        self,
+        selector: Selector | None,
+        start_ms: int,
+        end_ms: int,
+        *,
+        timeout_s: float | None = None,
+        **query: Unpack[SelectKeywords],
+    ) -> SelectResult:
+        """As Client.select."""
+        return await self.run(SelectQuery(selector, start_ms, end_ms, **query).call(), timeout_s=timeout_s)
+
+    async def series(
+        self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[SeriesKeywords]
+    ) -> list[SeriesInfo]:
+        """As Client.series."""
+        return await self.run(read.series(selector, **ask), timeout_s=timeout_s)
+
+    async def series_groups(
+        self,
+        selector: Selector | None,
+        group_by: Sequence[str],
+        *,
+        timeout_s: float | None = None,
+        **ask: Unpack[GroupKeywords],
+    ) -> list[SeriesGroup]:
+        """As Client.series_groups."""
+        return await self.run(read.series_groups(selector, group_by, **ask), timeout_s=timeout_s)
+
+    async def label_names(
+        self, selector: Selector | None = None, *, options: ReadOptions | None = None, timeout_s: float | None = None
+    ) -> list[str]:
+        """As Client.label_names."""
+        return await self.run(read.label_names(selector, options=options), timeout_s=timeout_s)
+
+    async def label_values(
+        self,
+        name: str,
+        selector: Selector | None = None,
+        *,
+        values_max: int = 0,
+        options: ReadOptions | None = None,
+        timeout_s: float | None = None,
+    ) -> list[str]:
+        """As Client.label_values."""
+        call = read.label_values(name, selector, values_max=values_max, options=options)
+        return await self.run(call, timeout_s=timeout_s)
+
+    async def coverage(self, *, timeout_s: float | None = None) -> list[common_pb2.PartitionState]:
+        """As Client.coverage."""
+        return await self.run(read.coverage(), timeout_s=timeout_s)
+
+    async def watch(
+        self,
+        selector: Selector,
+        *,
+        partitions: Sequence[int] = (),
+        resume: Iterable[common_pb2.Token] = (),
+        duration_s: float | None = None,
+        reconnect_s: float = RECONNECT_S,
+    ) -> AsyncIterator[WatchBatch]:
+        """As Client.watch."""
+        state = WatchState(selector, partitions, resume)
+        end_at = None if duration_s is None else time.monotonic() + duration_s
+        state.begin(await self.coverage(timeout_s=reconnect_s))
+        attempts = Attempts(reconnect_s)
+        while True:
+            left_s = None if end_at is None else max(end_at - time.monotonic(), 0.001)
+            stream = self._methods[Method.WATCH](state.request(), timeout=left_s, metadata=self._metadata)
+            try:
+                async for message in stream:
+                    attempts.progressed()
+                    batch = state.add(message)
+                    if batch is not None:
+                        yield batch
+                error: TsdbError = Unavailable("the server ended the watch", reason="watch_ended")
+            except grpc.RpcError as rpc_error:
+                error = from_rpc_error(rpc_error)
+            finally:
+                stream.cancel()
+            if end_at is not None and time.monotonic() >= end_at:
+                return
+            delay_s = attempts.delay_after(error)
+            if delay_s is None:
+                raise error
+            await asyncio.sleep(delay_s)
+
+    async def run(self, call: Call[Answer], *, timeout_s: float | None = None) -> Answer:
+        """As Client.run."""
+        return await self._run(call, self._attempts(timeout_s))
+
+    async def close(self) -> None:
+        """As Client.close."""
+        await self._channel.close(None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _attempts(self, timeout_s: float | None) -> Attempts:
+        return Attempts(self._timeout_s if timeout_s is None else timeout_s)
+
+    async def _run(self, call: Call[Answer], attempts: Attempts) -> Answer:
+        while True:
+            try:
+                return await self._once(call, attempts.remaining_s())
+            except grpc.RpcError as rpc_error:
+                error = from_rpc_error(rpc_error)
+            except Unavailable as cut:
+                error = cut
+            delay_s = attempts.delay_after(error)
+            if delay_s is None:
+                raise error
+            await asyncio.sleep(delay_s)
+
+    async def _once(self, call: Call[Answer], timeout_s: float) -> Answer:
+        reader = call.reader()
+        answer = self._methods[call.method](call.request, timeout=timeout_s, metadata=self._metadata)
+        if call.method not in STREAMING:
+            reader.add(await answer)
+            return reader.finish()
+        try:
+            async for message in answer:
+                reader.add(message)
+        finally:
+            answer.cancel()
+        return await asyncio.to_thread(reader.finish)

@@ -1,0 +1,157 @@
+"""WriteBatch: samples to be written, as columns, cut into requests of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tsdb.client.wire import F64, I64, U32
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.labels import canonical_labels
+from tsdb.v1 import ingest_pb2
+
+SAMPLE_BYTES = 16
+SERIES_BYTES = 8  # Beside its labels: a count, and the length prefix of the labels.
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Bounds of one request, well inside the gateway's defaults (100,000 series, 1,000,000 samples, 16 MiB).
+
+    Smaller requests would pay an acknowledgement more often, larger ones hold more memory on both sides.
+    """
+
+    series_max: int = 50_000
+    samples_max: int = 200_000
+    bytes_max: int = 4 << 20
+
+    def __post_init__(self) -> None:
+        if min(self.series_max, self.samples_max, self.bytes_max) <= 0:
+            raise InvalidRequest(f"limits of a request must be above 0: {self}", reason="bad_limits")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPart:
+    """One request of a batch. series_indexes: int64, the batch's series of each entry of the request."""
+
+    request: ingest_pb2.WriteRequest
+    series_indexes: NDArray[np.int64]
+
+
+class WriteBatch:
+    """Collects samples per series. Order is kept: of two samples of one (series, time) the later one stands.
+
+    Not thread-safe. A batch that was written may be written again.
+    """
+
+    def __init__(self) -> None:
+        self._labels: list[bytes] = []
+        self._counts: list[NDArray[np.uint32]] = []
+        self._ts_ms: list[NDArray[np.int64]] = []
+        self._values: list[NDArray[np.float64]] = []
+        self._samples = 0
+
+    @property
+    def series(self) -> int:
+        """Entries: a series added twice counts twice."""
+        return len(self._labels)
+
+    @property
+    def samples(self) -> int:
+        """Samples of all entries."""
+        return self._samples
+
+    def add(self, labels: Mapping[str, str] | bytes, ts_ms: ArrayLike, values: ArrayLike) -> None:
+        """One series: labels by name with `__name__`, or canonical; a time and a value, or arrays of equal length.
+
+        Times are integers, ms since epoch UTC (numpy datetimes are converted). Raises InvalidRequest.
+        """
+        canonical = labels if isinstance(labels, bytes) else canonical_labels(labels)
+        times = _times(ts_ms)
+        self.add_columns([canonical], [len(times)], times, values)
+
+    def add_columns(self, labels: Sequence[bytes], counts: ArrayLike, ts_ms: ArrayLike, values: ArrayLike) -> None:
+        """Many series: canonical labels, samples of each, then the samples series after series. Raises InvalidRequest.
+
+        The arrays are kept, not copied, where their types fit: leave them unchanged until the batch is written.
+        """
+        lengths = np.atleast_1d(np.asarray(counts)).astype(U32)
+        times, floats = _times(ts_ms), np.atleast_1d(np.asarray(values, F64))
+        total = int(lengths.sum(dtype=np.int64))
+        if len(lengths) != len(labels) or not total == len(times) == len(floats):
+            raise InvalidRequest(
+                f"{len(labels)} label sets, {len(lengths)} counts of {total} samples, {len(times)} times, "
+                f"{len(floats)} values: they must agree",
+                reason="batch_malformed",
+            )
+        self._labels.extend(labels)
+        self._counts.append(lengths)
+        self._ts_ms.append(times)
+        self._values.append(floats)
+        self._samples += total
+
+    def parts(self, limits: RequestLimits, *, partial: bool = False) -> Iterator[RequestPart]:
+        """Requests of at most `limits`, in order; a series too large for one goes on in the next.
+
+        A single series whose labels alone are above the limit is sent as it is: the gateway's refusal names it.
+        """
+        if not self._samples:
+            return
+        counts, ts_ms = np.concatenate(self._counts), np.concatenate(self._ts_ms)
+        values = np.concatenate(self._values)
+        series, pieces = _pieces(counts, _samples_max(limits))
+        label_bytes = np.fromiter(map(len, self._labels), np.int64, len(self._labels))
+        costs = np.cumsum(label_bytes[series] + SERIES_BYTES + SAMPLE_BYTES * pieces)
+        ends = np.cumsum(pieces)
+        first = 0
+        while first < len(pieces):
+            last = _last(first, costs, ends, limits)
+            span = slice(int(ends[first] - pieces[first]), int(ends[last - 1]))
+            yield RequestPart(
+                ingest_pb2.WriteRequest(
+                    labels=[self._labels[index] for index in series[first:last].tolist()],
+                    sample_counts=pieces[first:last].astype(U32).tobytes(),
+                    ts_ms=ts_ms[span].tobytes(),
+                    values=values[span].tobytes(),
+                    partial=partial,
+                ),
+                series[first:last],
+            )
+            first = last
+
+
+def _samples_max(limits: RequestLimits) -> int:
+    return max(1, min(limits.samples_max, limits.bytes_max // SAMPLE_BYTES))
+
+
+def _pieces(counts: NDArray[np.uint32], samples_max: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(series index, samples) of each piece: a series is cut where it has more than samples_max. Empty ones go."""
+    filled = np.flatnonzero(counts)
+    lengths = counts[filled].astype(np.int64)
+    cuts = -(-lengths // samples_max)
+    pieces = np.full(int(cuts.sum()), samples_max, np.int64)
+    pieces[np.cumsum(cuts) - 1] = lengths - (cuts - 1) * samples_max
+    return np.repeat(filled, cuts), pieces
+
+
+def _last(first: int, costs: NDArray[np.int64], ends: NDArray[np.int64], limits: RequestLimits) -> int:
+    """One past the last piece of the request that begins with piece `first`; at least one piece."""
+    spent, sent = (int(costs[first - 1]), int(ends[first - 1])) if first else (0, 0)
+    by_bytes = int(np.searchsorted(costs, spent + limits.bytes_max, side="right"))
+    by_samples = int(np.searchsorted(ends, sent + limits.samples_max, side="right"))
+    return max(first + 1, min(by_bytes, by_samples, first + limits.series_max))
+
+
+def _times(ts_ms: ArrayLike) -> NDArray[np.int64]:
+    times = np.atleast_1d(np.asarray(ts_ms))
+    if times.dtype.kind == "M":
+        return times.astype("datetime64[ms]").astype(I64)
+    if times.dtype.kind not in "iu" and times.size:
+        # Floats are most often seconds: refused rather than guessed.
+        raise InvalidRequest(f"times of type {times.dtype}; want integers, ms since epoch UTC", reason="bad_time")
+    if times.dtype.kind == "u" and times.size and int(times.max()) > np.iinfo(np.int64).max:
+        raise InvalidRequest(f"time {int(times.max())} is beyond int64", reason="bad_time")
+    return times.astype(I64, copy=False)

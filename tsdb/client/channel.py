@@ -1,0 +1,106 @@
+"""The connection to a server: address, TLS, token and the options of a gRPC channel. Opens nothing by itself."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from tsdb.model.errors import InvalidRequest
+
+MESSAGE_BYTES_MAX = 64 << 20  # The servers' own limit; gRPC's default of 4 MiB would cut large answers.
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    # A frozen server is noticed while a call runs; servers allow a ping every 5 s.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # gRPC's default waits up to two minutes between attempts, far longer than a restart of ours takes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Retries are ours (retry.py): they know which errors are worth one, and honour the server's hint.
+    ("grpc.enable_retries", 0),
+)
+
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>\d{1,5})")
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """TLS towards the server. Every part may be absent; certificate and key only together.
+
+    ca_file: PEM of the authorities to trust; absent: those of the system. cert_file, key_file: our own certificate,
+    for servers that ask for one. Checked on construction: raises InvalidRequest (tls) for files that do not work.
+    """
+
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise InvalidRequest("TLS: a client certificate and its key go together", reason="tls")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            if self.ca_file is not None:
+                context.load_verify_locations(self.ca_file)
+            if self.cert_file is not None:
+                context.load_cert_chain(self.cert_file, self.key_file, password=_no_password)
+        except (OSError, ValueError) as error:
+            raise InvalidRequest(
+                f"TLS files do not work: CA {self.ca_file or 'of the system'}, certificate "
+                f"{self.cert_file or 'none'}, key {self.key_file or 'none'}: {error}",
+                reason="tls",
+            ) from error
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """Credentials from the files as they are now."""
+        return grpc.ssl_channel_credentials(_read(self.ca_file), _read(self.key_file), _read(self.cert_file))
+
+
+def check_address(address: str) -> str:
+    """HOST:PORT (an IPv6 host in brackets), as given. Raises InvalidRequest (bad_address)."""
+    match = _ADDRESS.fullmatch(address)
+    if match is None or not 0 < int(match["port"]) < 65536:
+        raise InvalidRequest(f"address {address!r} is not HOST:PORT", reason="bad_address")
+    return address
+
+
+def call_metadata(token: str | None) -> tuple[tuple[str, str], ...]:
+    """What each call carries. The token never shows in an error. Raises InvalidRequest (token_malformed)."""
+    if token is None:
+        return ()
+    if not _TOKEN.fullmatch(token):
+        raise InvalidRequest(
+            "the bearer token has characters outside A-Z a-z 0-9 . _ ~ + / - =", reason="token_malformed"
+        )
+    return (("authorization", f"Bearer {token}"),)
+
+
+def open_channel(address: str, tls: ClientTls | None) -> grpc.Channel:
+    """A channel that connects with its first call."""
+    if tls is None:
+        return grpc.insecure_channel(check_address(address), CHANNEL_OPTIONS)
+    return grpc.secure_channel(check_address(address), tls.credentials(), CHANNEL_OPTIONS)
+
+
+def open_aio_channel(address: str, tls: ClientTls | None) -> grpc.aio.Channel:
+    """The same for asyncio; call it on the loop that will use it."""
+    if tls is None:
+        return grpc.aio.insecure_channel(check_address(address), CHANNEL_OPTIONS)
+    return grpc.aio.secure_channel(check_address(address), tls.credentials(), CHANNEL_OPTIONS)
+
+
+def _read(path: Path | None) -> bytes | None:
+    return None if path is None else path.read_bytes()
+
+
+def _no_password() -> str:
+    # Without this OpenSSL would ask on the terminal.
+    raise ValueError("the key is encrypted; give one without a passphrase")

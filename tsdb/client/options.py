@@ -1,0 +1,53 @@
+"""What a read asks for and tolerates, and selectors, in the form of the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tsdb.model.selector import Matcher, parse_selector
+from tsdb.v1 import common_pb2, reader_pb2
+
+Selector = str | Iterable[Matcher]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a reader accepts beyond exact and fresh; the default accepts nothing.
+
+    after: tokens of writes that the answer must hold; the server waits for them within the timeout.
+    allow_stale: answer although a partition lags. max_lag_ms: refuse above this lag; absent: the server's bound.
+    allow_holes: answer although a named loss touches the range. partitions: only these; empty: all of the server.
+    """
+
+    after: Sequence[common_pb2.Token] = ()
+    allow_stale: bool = False
+    max_lag_ms: int | None = None
+    allow_holes: bool = False
+    partitions: Sequence[int] = ()
+
+    def to_wire(self) -> reader_pb2.ReadOptions:
+        """As a message."""
+        return reader_pb2.ReadOptions(
+            allow_stale=self.allow_stale,
+            max_lag_ms=self.max_lag_ms,
+            after=self.after,
+            allow_holes=self.allow_holes,
+            partitions=self.partitions,
+        )
+
+
+def wire_options(options: ReadOptions | None) -> reader_pb2.ReadOptions | None:
+    """As a message; None where nothing was asked for."""
+    return None if options is None else options.to_wire()
+
+
+def wire_matchers(selector: Selector) -> list[common_pb2.Matcher]:
+    """Matchers of a selector's text, or matchers as they are. Raises InvalidRequest (bad_selector)."""
+    matchers = parse_selector(selector) if isinstance(selector, str) else selector
+    return [
+        common_pb2.Matcher(
+            type=common_pb2.Matcher.Type.ValueType(matcher.type.value), name=matcher.name, value=matcher.value
+        )
+        for matcher in matchers
+    ]

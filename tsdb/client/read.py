@@ -1,0 +1,185 @@
+"""Reads beside samples: which series, labels and values there are, and what the partitions hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.client.call import Call, Method, Single
+from tsdb.client.options import ReadOptions, Selector, wire_matchers, wire_options
+from tsdb.client.wire import I64, U64, block_labels, malformed, unpack
+from tsdb.model.errors import InvalidRequest, Unavailable
+from tsdb.model.labels import parse_labels
+from tsdb.v1 import common_pb2, reader_pb2
+
+_NO_FIRST_MS = np.iinfo(np.int64).max
+_NO_LAST_MS = np.iinfo(np.int64).min
+
+
+class SeriesKeywords(TypedDict, total=False):
+    """Keywords of `series`."""
+
+    start_ms: int | None
+    end_ms: int | None
+    series_max: int
+    options: ReadOptions | None
+
+
+class GroupKeywords(TypedDict, total=False):
+    """Keywords of `series_groups`."""
+
+    start_ms: int | None
+    end_ms: int | None
+    options: ReadOptions | None
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesInfo:
+    """A series and the sample times held of it, both in, ms since epoch UTC; None when no sample is held."""
+
+    series_id: int
+    canonical: bytes
+    partition: int
+    first_seen_ms: int | None
+    last_seen_ms: int | None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels by name, `__name__` included, sorted."""
+        return dict(parse_labels(self.canonical))
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesGroup:
+    """How many series share these values of the grouping labels; "" for an absent label."""
+
+    values: tuple[str, ...]
+    series: int
+
+
+def series(
+    selector: Selector | None,
+    *,
+    start_ms: int | None = None,
+    end_ms: int | None = None,
+    series_max: int = 0,
+    options: ReadOptions | None = None,
+) -> Call[list[SeriesInfo]]:
+    """Series that match (None: all), by labels; where given, only those with a sample in [start_ms, end_ms)."""
+    request = _series_request(selector, start_ms, end_ms, options)
+    request.series_max = series_max
+    return Call(Method.SERIES, request, _SeriesAnswer)
+
+
+def series_groups(
+    selector: Selector | None,
+    group_by: Sequence[str],
+    *,
+    start_ms: int | None = None,
+    end_ms: int | None = None,
+    options: ReadOptions | None = None,
+) -> Call[list[SeriesGroup]]:
+    """Counts of series per combination of the labels `group_by`, sorted."""
+    if not group_by:
+        raise InvalidRequest("group_by names no label", reason="bad_label")
+    request = _series_request(selector, start_ms, end_ms, options)
+    request.group_by.extend(group_by)
+    return Call(Method.SERIES, request, _GroupsAnswer)
+
+
+def label_names(selector: Selector | None, *, options: ReadOptions | None = None) -> Call[list[str]]:
+    """Names of labels, sorted."""
+    request = reader_pb2.LabelNamesRequest(matchers=_matchers(selector), options=wire_options(options))
+    return Call(Method.LABEL_NAMES, request, lambda: Single(lambda answer: list(answer.names)))
+
+
+def label_values(
+    name: str, selector: Selector | None, *, values_max: int = 0, options: ReadOptions | None = None
+) -> Call[list[str]]:
+    """Values of one label, sorted."""
+    request = reader_pb2.LabelValuesRequest(
+        name=name, matchers=_matchers(selector), options=wire_options(options), values_max=values_max
+    )
+    return Call(Method.LABEL_VALUES, request, lambda: Single(lambda answer: list(answer.values)))
+
+
+def coverage() -> Call[list[common_pb2.PartitionState]]:
+    """What each partition holds and how far it is behind, by partition."""
+    return Call(Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(_partitions))
+
+
+def _partitions(answer: reader_pb2.CoverageResponse) -> list[common_pb2.PartitionState]:
+    return sorted(answer.partitions, key=lambda state: state.partition)
+
+
+def _matchers(selector: Selector | None) -> list[common_pb2.Matcher]:
+    return [] if selector is None else wire_matchers(selector)
+
+
+def _series_request(
+    selector: Selector | None, start_ms: int | None, end_ms: int | None, options: ReadOptions | None
+) -> reader_pb2.SeriesRequest:
+    return reader_pb2.SeriesRequest(
+        matchers=_matchers(selector), start_ms=start_ms, end_ms=end_ms, options=wire_options(options)
+    )
+
+
+class _SeriesAnswer:
+    """Reader of a Series answer: a block per partition after the header."""
+
+    def __init__(self) -> None:
+        self._expected: set[int] | None = None
+        self._blocks: list[common_pb2.SeriesBlock] = []
+
+    def add(self, message: Any) -> None:
+        kind = message.WhichOneof("frame")
+        if kind == "header":
+            self._expected = {state.partition for state in message.header.partitions}
+        elif kind == "series":
+            self._blocks.append(message.series)
+        else:
+            raise malformed(f"a frame of kind {kind} in an answer of series")
+
+    def finish(self) -> list[SeriesInfo]:
+        # The stream has no trailer, but its header names the partitions that must follow.
+        if self._expected is None or self._expected != {block.partition for block in self._blocks}:
+            raise Unavailable("the answer ended before all partitions came: it was cut off", reason="answer_cut")
+        found = [info for block in self._blocks for info in _infos(block)]
+        return sorted(found, key=lambda info: info.canonical)
+
+
+def _infos(block: common_pb2.SeriesBlock) -> list[SeriesInfo]:
+    ids = unpack(block.series_ids, U64, "series_ids")
+    firsts = _seen(block.first_seen_ms, len(ids), _NO_FIRST_MS)
+    lasts = _seen(block.last_seen_ms, len(ids), _NO_LAST_MS)
+    rows = zip(ids.tolist(), block_labels(block, len(ids)), firsts, lasts, strict=True)
+    return [SeriesInfo(key, labels, block.partition, first, last) for key, labels, first, last in rows]
+
+
+def _seen(data: bytes, series: int, none: int) -> list[int | None]:
+    times: NDArray[np.int64] = unpack(data, I64, "seen_ms", series) if data else np.full(series, none)
+    return [None if time == none else time for time in times.tolist()]
+
+
+class _GroupsAnswer:
+    """Reader of a Series answer with group_by: one frame of groups after the header."""
+
+    def __init__(self) -> None:
+        self._groups: list[SeriesGroup] | None = None
+
+    def add(self, message: Any) -> None:
+        kind = message.WhichOneof("frame")
+        if kind == "groups":
+            found = [SeriesGroup(tuple(group.values), group.series) for group in message.groups.groups]
+            self._groups = (self._groups or []) + found
+        elif kind != "header":
+            raise malformed(f"a frame of kind {kind} in an answer of groups")
+
+    def finish(self) -> list[SeriesGroup]:
+        if self._groups is None:
+            raise Unavailable("the answer ended before its groups: it was cut off", reason="answer_cut")
+        return self._groups

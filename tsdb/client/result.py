@@ -1,0 +1,104 @@
+"""The answer to a select: all samples in three flat arrays, and views of them per series, as Arrow or as pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.labels import labels_json, parse_labels
+from tsdb.v1 import common_pb2
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of a result.
+
+    canonical: labels as one byte string (tsdb.model.labels), b"" when labels were left out. ts_ms: int64 (n,),
+    strictly increasing, ms since epoch UTC. values: float64 (n,). Both are views into the result.
+    """
+
+    series_id: int
+    canonical: bytes
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels by name, `__name__` included, sorted."""
+        return dict(parse_labels(self.canonical))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SelectResult:
+    """Series that have samples in the range, ordered by partition and series id.
+
+    series_ids: uint64 (s,). canonical: their labels. starts: int64 (s + 1,), series i has samples
+    [starts[i], starts[i + 1]) of ts_ms and values. orders: int64 (n,) or None, offset in the log of each sample below
+    coverage and -1 above it, only with `partial`. partitions: what each partition held when it answered.
+    """
+
+    series_ids: NDArray[np.uint64]
+    canonical: Sequence[bytes]
+    starts: NDArray[np.int64]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    orders: NDArray[np.int64] | None
+    partitions: Sequence[common_pb2.PartitionState]
+
+    def __repr__(self) -> str:
+        return f"SelectResult({len(self.series_ids)} series, {self.samples} samples)"
+
+    @property
+    def samples(self) -> int:
+        """Samples of all series."""
+        return len(self.ts_ms)
+
+    @property
+    def series(self) -> list[Series]:
+        """All series, as views."""
+        return [self[index] for index in range(len(self))]
+
+    def __len__(self) -> int:
+        return len(self.series_ids)
+
+    def __getitem__(self, index: int) -> Series:
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(f"series {index} of {len(self)}")
+        span = slice(int(self.starts[index]), int(self.starts[index + 1]))
+        return Series(int(self.series_ids[index]), self.canonical[index], self.ts_ms[span], self.values[span])
+
+    def __iter__(self) -> Iterator[tuple[dict[str, str], NDArray[np.int64], NDArray[np.float64]]]:
+        """(labels, ts_ms, values) of each series."""
+        for series in self.series:
+            yield series.labels, series.ts_ms, series.values
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Columns labels (sorted JSON, dictionary-encoded), ts_ms int64, value float64; a row a sample, bits kept."""
+        # Imported here: a client that never asks for Arrow need not load it.
+        import pyarrow
+
+        self._need_labels()
+        codes = np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.starts))
+        names = pyarrow.array([labels_json(canonical) for canonical in self.canonical], pyarrow.string())
+        labels = pyarrow.DictionaryArray.from_arrays(pyarrow.array(codes), names)
+        return pyarrow.table({"labels": labels, "ts_ms": self.ts_ms, "value": self.values})
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The same rows as a data frame; labels are a categorical. Needs the extra `pandas`."""
+        frame: pandas.DataFrame = self.to_arrow().to_pandas()
+        return frame
+
+    def _need_labels(self) -> None:
+        if any(not canonical for canonical in self.canonical):
+            raise InvalidRequest("labels were left out of this select; ask with labels=True", reason="no_labels")

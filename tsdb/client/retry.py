@@ -1,0 +1,75 @@
+"""Retries: which errors are worth another attempt, and how long to wait for it. Decides only; the callers wait.
+
+One `Attempts` covers one call of the user with all that it needs on the wire, and never goes past its timeout. A hint
+of the server (RetryInfo) is the least wait; without one the wait doubles from 50 ms to 2 s. Both are spread by a
+random share, so that clients refused together do not come back together.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from tsdb.model.errors import InvalidRequest, LostOffsets, Overloaded, TsdbError, Unavailable
+
+FIRST_DELAY_S = 0.05
+DELAY_MAX_S = 2.0
+SPREAD = 0.25  # Up to this share is added to a wait.
+
+# Unavailable for reasons of this call's own: its time is over, or somebody gave it up. A server whose own bound was
+# sooner gives the same reason with a hint: that passes.
+_FINAL_REASONS = frozenset({"deadline", "cancelled"})
+# Overload that passes by itself although no hint came with it: gRPC refused the call before our code saw it.
+_PASSING_REASONS = frozenset({"server_overloaded", "concurrent_requests"})
+
+
+def worth_retrying(error: TsdbError) -> bool:
+    """Whether the same call may succeed later. Overload by the size of what was asked has no hint and is final."""
+    if isinstance(error, Unavailable):
+        return error.reason not in _FINAL_REASONS or error.retry_after_s is not None
+    if isinstance(error, Overloaded):
+        return error.retry_after_s is not None or error.reason in _PASSING_REASONS
+    return isinstance(error, LostOffsets)
+
+
+class Attempts:
+    """The attempts of one call, within `timeout_s` from construction. Not thread-safe: one call has one owner.
+
+    `monotonic` gives seconds; `spread` a random share in [0, 1).
+    """
+
+    def __init__(
+        self,
+        timeout_s: float,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        spread: Callable[[], float] = random.random,
+    ) -> None:
+        if not 0 < timeout_s < float("inf"):
+            raise InvalidRequest(f"timeout of {timeout_s} s; it must be finite and above 0", reason="bad_timeout")
+        self._monotonic = monotonic
+        self._spread = spread
+        self._timeout_s = timeout_s
+        self._give_up_at = monotonic() + timeout_s
+        self._delay_s = FIRST_DELAY_S
+        self.failures = 0
+
+    def remaining_s(self) -> float:
+        """Time left, never below a millisecond: gRPC takes no timeout of 0."""
+        return max(self._give_up_at - self._monotonic(), 0.001)
+
+    def delay_after(self, error: TsdbError) -> float | None:
+        """Seconds to wait before the next attempt; None: `error` is final, or the wait would outlast the timeout."""
+        self.failures += 1
+        if not worth_retrying(error):
+            return None
+        hint_s = getattr(error, "retry_after_s", None) or 0.0
+        delay_s = max(hint_s, self._delay_s) * (1 + SPREAD * self._spread())
+        self._delay_s = min(self._delay_s * 2, DELAY_MAX_S)
+        return delay_s if self._monotonic() + delay_s < self._give_up_at else None
+
+    def progressed(self) -> None:
+        """The other side answered: the timeout and the waits begin anew. For streams that go on for ever."""
+        self._give_up_at = self._monotonic() + self._timeout_s
+        self._delay_s = FIRST_DELAY_S

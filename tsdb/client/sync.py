@@ -1,0 +1,211 @@
+"""The blocking client. Carries out the calls that select, read, write and watch describe; thread-safe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+import grpc
+
+from tsdb.client import read, write
+from tsdb.client.batch import RequestLimits, WriteBatch
+from tsdb.client.call import STREAMING, Call, Method, stub_methods
+from tsdb.client.channel import ClientTls, call_metadata, open_channel
+from tsdb.client.options import ReadOptions, Selector
+from tsdb.client.read import GroupKeywords, SeriesGroup, SeriesInfo, SeriesKeywords
+from tsdb.client.result import SelectResult
+from tsdb.client.retry import Attempts
+from tsdb.client.select import SelectKeywords, SelectQuery
+from tsdb.client.watch import WatchBatch, WatchState
+from tsdb.client.write import WriteResult
+from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.ops.grpc_errors import from_rpc_error
+from tsdb.v1 import common_pb2
+
+TIMEOUT_S = 30.0
+RECONNECT_S = 60.0  # A store's restart with its replay is meant to take less.
+
+Answer = TypeVar("Answer")
+
+
+def connect(
+    address: str, *, tls: ClientTls | None = None, token: str | None = None, timeout_s: float = TIMEOUT_S
+) -> Client:
+    """A client of the gateway, store or querier at HOST:PORT; it connects with its first call.
+
+    token: bearer token sent with every call. timeout_s: bound of each call, retries included. Raises InvalidRequest.
+    """
+    return Client(open_channel(address, tls), token=token, timeout_s=timeout_s)
+
+
+class Client:
+    """Writes and reads. A context manager; `close` ends running calls.
+
+    Every method raises a TsdbError: InvalidRequest, Unavailable, Overloaded, OutOfCoverage, HoleInRange, CorruptData,
+    Unauthenticated. Unavailable and Overloaded come only after retries within the timeout were of no use.
+    """
+
+    def __init__(self, channel: grpc.Channel, *, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        self._channel = channel
+        self._methods = stub_methods(channel)
+        self._metadata = call_metadata(token)
+        self._timeout_s = timeout_s
+
+    def write(
+        self,
+        batch: WriteBatch,
+        *,
+        partial: bool = False,
+        limits: RequestLimits | None = None,
+        timeout_s: float | None = None,
+    ) -> WriteResult:
+        """Returns when the log has the samples. An empty batch is written at once.
+
+        A batch too large for one request is sent as several, in order: each is all or nothing (unless `partial`), the
+        batch is not. After an error some may be written; writing the batch again is safe.
+        """
+        attempts = self._attempts(timeout_s)
+        total = WriteResult()
+        for call in write.calls(batch, limits or RequestLimits(), partial=partial):
+            write.add(total, self._run(call, attempts))
+        return total
+
+    def select(
+        self,
+        selector: Selector | None,
+        start_ms: int,
+        end_ms: int,
+        *,
+        timeout_s: float | None = None,
+        **query: Unpack[SelectKeywords],
+    ) -> SelectResult:
+        """Samples of the series that match, in [start_ms, end_ms); further keywords are those of SelectQuery."""
+        return self.run(SelectQuery(selector, start_ms, end_ms, **query).call(), timeout_s=timeout_s)
+
+    def series(
+        self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[SeriesKeywords]
+    ) -> list[SeriesInfo]:
+        """Series that match (None: all); further keywords are those of tsdb.client.read.series."""
+        return self.run(read.series(selector, **ask), timeout_s=timeout_s)
+
+    def series_groups(
+        self,
+        selector: Selector | None,
+        group_by: Sequence[str],
+        *,
+        timeout_s: float | None = None,
+        **ask: Unpack[GroupKeywords],
+    ) -> list[SeriesGroup]:
+        """Counts of series per combination of labels; further keywords are those of tsdb.client.read.series_groups."""
+        return self.run(read.series_groups(selector, group_by, **ask), timeout_s=timeout_s)
+
+    def label_names(
+        self, selector: Selector | None = None, *, options: ReadOptions | None = None, timeout_s: float | None = None
+    ) -> list[str]:
+        """Names of labels, sorted."""
+        return self.run(read.label_names(selector, options=options), timeout_s=timeout_s)
+
+    def label_values(
+        self,
+        name: str,
+        selector: Selector | None = None,
+        *,
+        values_max: int = 0,
+        options: ReadOptions | None = None,
+        timeout_s: float | None = None,
+    ) -> list[str]:
+        """Values of one label, sorted."""
+        call = read.label_values(name, selector, values_max=values_max, options=options)
+        return self.run(call, timeout_s=timeout_s)
+
+    def coverage(self, *, timeout_s: float | None = None) -> list[common_pb2.PartitionState]:
+        """What each partition holds and how far it is behind."""
+        return self.run(read.coverage(), timeout_s=timeout_s)
+
+    def watch(
+        self,
+        selector: Selector,
+        *,
+        partitions: Sequence[int] = (),
+        resume: Iterable[common_pb2.Token] = (),
+        duration_s: float | None = None,
+        reconnect_s: float = RECONNECT_S,
+    ) -> Iterator[WatchBatch]:
+        """Samples as they are applied, each once, from now or from `resume` on; ends after duration_s where given.
+
+        Reconnects by itself, and raises Unavailable when that did not help for reconnect_s; OutOfCoverage when the
+        store no longer holds the point to resume from.
+        """
+        state = WatchState(selector, partitions, resume)
+        end_at = None if duration_s is None else time.monotonic() + duration_s
+        state.begin(self.coverage(timeout_s=reconnect_s))
+        yield from self._watch(state, end_at, Attempts(reconnect_s))
+
+    def _watch(self, state: WatchState, end_at: float | None, attempts: Attempts) -> Iterator[WatchBatch]:
+        while True:
+            left_s = None if end_at is None else max(end_at - time.monotonic(), 0.001)
+            stream = self._methods[Method.WATCH](state.request(), timeout=left_s, metadata=self._metadata)
+            try:
+                for message in stream:
+                    attempts.progressed()
+                    batch = state.add(message)
+                    if batch is not None:
+                        yield batch
+                error: TsdbError = Unavailable("the server ended the watch", reason="watch_ended")
+            except grpc.RpcError as rpc_error:
+                error = from_rpc_error(rpc_error)
+            finally:
+                stream.cancel()
+            if end_at is not None and time.monotonic() >= end_at:
+                return
+            delay_s = attempts.delay_after(error)
+            if delay_s is None:
+                raise error
+            time.sleep(delay_s)
+
+    def run(self, call: Call[Answer], *, timeout_s: float | None = None) -> Answer:
+        """Carry out one call, with retries within the timeout."""
+        return self._run(call, self._attempts(timeout_s))
+
+    def close(self) -> None:
+        """Ends running calls with Unavailable (cancelled)."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _attempts(self, timeout_s: float | None) -> Attempts:
+        return Attempts(self._timeout_s if timeout_s is None else timeout_s)
+
+    def _run(self, call: Call[Answer], attempts: Attempts) -> Answer:
+        while True:
+            try:
+                return self._once(call, attempts.remaining_s())
+            except grpc.RpcError as rpc_error:
+                error = from_rpc_error(rpc_error)
+            except Unavailable as cut:
+                error = cut
+            delay_s = attempts.delay_after(error)
+            if delay_s is None:
+                raise error
+            time.sleep(delay_s)
+
+    def _once(self, call: Call[Answer], timeout_s: float) -> Answer:
+        reader = call.reader()
+        answer = self._methods[call.method](call.request, timeout=timeout_s, metadata=self._metadata)
+        if call.method not in STREAMING:
+            reader.add(answer)
+            return reader.finish()
+        try:
+            for message in answer:
+                reader.add(message)
+        finally:
+            answer.cancel()
+        return reader.finish()

@@ -1,0 +1,103 @@
+"""Watch: the state of a live tail that outlives its connection: what was seen, and the series described so far.
+
+Every applied sample is given once: a new connection resumes after the last record seen of each partition. Where the
+first connection begins is fixed by a Coverage answer, so even a cut before its first message loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.client.options import Selector, wire_matchers
+from tsdb.client.wire import F64, I64, U64, block_labels, malformed, unpack
+from tsdb.model.errors import WrongTopic
+from tsdb.v1 import common_pb2, reader_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class WatchBatch:
+    """Samples in the order in which they were applied, of one partition.
+
+    record_offsets: int64, the record of each sample in the log. series_ids: uint64. ts_ms: int64, ms since epoch UTC.
+    values: float64. canonical: labels of every series in the batch.
+    """
+
+    partition: int
+    record_offsets: NDArray[np.int64]
+    series_ids: NDArray[np.uint64]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    canonical: Mapping[int, bytes]
+
+    def __len__(self) -> int:
+        return len(self.ts_ms)
+
+
+class WatchState:
+    """One watch, whatever its connections. Not thread-safe."""
+
+    def __init__(
+        self, selector: Selector, partitions: Sequence[int] = (), resume: Iterable[common_pb2.Token] = ()
+    ) -> None:
+        self._matchers = wire_matchers(selector)
+        self._partitions = list(partitions)
+        self._seen = {token.partition: (token.topic_id, token.record_offset) for token in resume}
+        self._labels: dict[int, bytes] = {}
+
+    def begin(self, coverage: Iterable[common_pb2.PartitionState]) -> None:
+        """Partitions without a resume point start after what is applied now."""
+        for state in coverage:
+            if not self._partitions or state.partition in self._partitions:
+                applied = state.applied_offset if state.HasField("applied_offset") else state.next_offset - 1
+                self._seen.setdefault(state.partition, (state.topic_id, applied))
+
+    @property
+    def tokens(self) -> list[common_pb2.Token]:
+        """Where a later watch resumes: the last record seen of each partition; -1 where there was none yet."""
+        return [
+            common_pb2.Token(topic_id=topic_id, partition=partition, record_offset=record_offset)
+            for partition, (topic_id, record_offset) in sorted(self._seen.items())
+        ]
+
+    def request(self) -> reader_pb2.WatchRequest:
+        """The request of the next connection."""
+        request = reader_pb2.WatchRequest(matchers=self._matchers, partitions=self._partitions)
+        getattr(request, "from").extend(self.tokens)  # A keyword of Python.
+        return request
+
+    def add(self, message: Any) -> WatchBatch | None:
+        """One message; None for a heartbeat. Raises WrongTopic when the log was made anew, CorruptData."""
+        known = self._seen.get(message.partition)
+        if known is not None and known[0] != message.topic_id:
+            raise WrongTopic(
+                f"partition {message.partition}: the log is now topic {message.topic_id!r}, the watch began on "
+                f"{known[0]!r}",
+                partition=message.partition,
+            )
+        batch = self._batch(message) if message.ts_ms else None
+        self._seen[message.partition] = (message.topic_id, message.last_record_offset)
+        return batch
+
+    def _batch(self, message: reader_pb2.WatchResponse) -> WatchBatch:
+        ids = unpack(message.series.series_ids, U64, "series_ids").tolist()
+        self._labels.update(zip(ids, block_labels(message.series, len(ids)), strict=True))
+        ts_ms = unpack(message.ts_ms, I64, "ts_ms")
+        series_ids = unpack(message.series_ids, U64, "series_ids", len(ts_ms))
+        return WatchBatch(
+            partition=message.partition,
+            record_offsets=unpack(message.record_offsets, I64, "record_offsets", len(ts_ms)),
+            series_ids=series_ids,
+            ts_ms=ts_ms,
+            values=unpack(message.values, F64, "values", len(ts_ms)),
+            canonical={key: self._described(key) for key in np.unique(series_ids).tolist()},
+        )
+
+    def _described(self, series_id: int) -> bytes:
+        if series_id not in self._labels:
+            raise malformed(f"series {series_id:016x} came without its labels")
+        return self._labels[series_id]

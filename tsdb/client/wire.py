@@ -1,0 +1,46 @@
+"""Packed little-endian arrays and series blocks of the wire, checked before use."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.model.errors import CorruptData
+from tsdb.v1 import common_pb2
+
+U32 = np.dtype("<u4")
+U64 = np.dtype("<u8")
+I64 = np.dtype("<i8")
+F64 = np.dtype("<f8")
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+def unpack(data: bytes, dtype: np.dtype[_Scalar], field: str, count: int | None = None) -> NDArray[_Scalar]:
+    """A read-only view of packed items; `count`: how many there must be. Raises CorruptData naming the field."""
+    if len(data) % dtype.itemsize:
+        raise malformed(f"{field} has {len(data)} bytes, not a multiple of {dtype.itemsize}")
+    if count is not None and len(data) != count * dtype.itemsize:
+        raise malformed(f"{field} has {len(data) // dtype.itemsize} items, want {count}")
+    return np.frombuffer(data, dtype)
+
+
+def malformed(message: str) -> CorruptData:
+    """The error of an answer that breaks the wire contract."""
+    return CorruptData(f"answer is malformed: {message}", reason="answer_malformed")
+
+
+def block_labels(block: common_pb2.SeriesBlock, series: int) -> list[bytes]:
+    """Canonical label sets of a block of `series` series; all empty when labels were not asked for."""
+    if not block.label_lengths:
+        return [b""] * series
+    lengths = unpack(block.label_lengths, U32, "label_lengths", series)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    if series and int(ends[-1]) != len(block.labels):
+        raise malformed(f"labels have {len(block.labels)} bytes, lengths say {int(ends[-1])}")
+    joined = block.labels
+    bounds = [0, *ends.tolist()]
+    return [joined[start:end] for start, end in itertools.pairwise(bounds)]

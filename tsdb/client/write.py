@@ -1,0 +1,62 @@
+"""Write: the calls of a batch and the result of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tsdb.client.batch import RequestLimits, RequestPart, WriteBatch
+from tsdb.client.call import Call, Method, Single
+from tsdb.v1 import common_pb2, ingest_pb2
+
+OFFENDERS_MAX = 64  # Of all requests of a batch; the counts are always whole.
+
+
+@dataclass(slots=True)
+class WriteResult:
+    """What the log has. Pass `tokens` to ReadOptions.after to read one's own write.
+
+    samples: accepted. refused_samples, refused_series: only with partial; offenders name some of them, with
+    series_index into the batch. requests: how many it took.
+    """
+
+    tokens: list[common_pb2.Token] = field(default_factory=list)
+    samples: int = 0
+    refused_samples: int = 0
+    refused_series: int = 0
+    offenders: list[ingest_pb2.Offender] = field(default_factory=list)
+    requests: int = 0
+
+
+def calls(batch: WriteBatch, limits: RequestLimits, *, partial: bool) -> Iterator[Call[WriteResult]]:
+    """One call per request of the batch, to be made one after the other: order decides between equal timestamps."""
+    for part in batch.parts(limits, partial=partial):
+        yield _call(part)
+
+
+def add(total: WriteResult, one: WriteResult) -> None:
+    """Count one request's result in."""
+    total.tokens.extend(one.tokens)
+    total.samples += one.samples
+    total.refused_samples += one.refused_samples
+    total.refused_series += one.refused_series
+    total.offenders.extend(one.offenders[: OFFENDERS_MAX - len(total.offenders)])
+    total.requests += one.requests
+
+
+def _call(part: RequestPart) -> Call[WriteResult]:
+    return Call(Method.WRITE, part.request, lambda: Single(lambda answer: _result(part, answer)))
+
+
+def _result(part: RequestPart, answer: ingest_pb2.WriteResponse) -> WriteResult:
+    for offender in answer.offenders:
+        if offender.series_index < len(part.series_indexes):
+            offender.series_index = int(part.series_indexes[offender.series_index])
+    return WriteResult(
+        tokens=list(answer.tokens),
+        samples=answer.samples,
+        refused_samples=answer.refused_samples,
+        refused_series=answer.refused_series,
+        offenders=list(answer.offenders),
+        requests=1,
+    )

@@ -1,0 +1,134 @@
+"""The one owner of numba: the `kernel` decorator, the cache of compiled kernels, and the announcement of a compile.
+
+numba's cache knows the source of the kernel's own file only, so a kernel would go on calling an old version of a
+kernel in another file. Here the compiled code of a module is filed under a hash of its source and of the sources it
+imports: an edit anywhere below gives a new folder, and two versions of the code never share one.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+from numba.core import event
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+CACHE_DIR_VARIABLE = "NUMBA_CACHE_DIR"
+STALE_CACHE_DAYS = 30  # a folder no process opened for so long belongs to code that is gone
+
+
+def kernel(function: Function) -> Function:
+    """Compiles `function` with numba: cached on disk, without the GIL, IEEE floats (no fastmath), no bounds checks.
+
+    A kernel checks its own bounds. Division by zero follows numpy (inf, nan, or 0 for integers), it never raises.
+    """
+    vars(numba.config)["CACHE_DIR"] = str(_module_cache(function.__module__))
+    compile_on_call = numba.njit(cache=True, nogil=True, error_model="numpy", boundscheck=False)
+    return cast(Function, compile_on_call(function))
+
+
+class Compiling(event.Listener):
+    """While installed, calls `on_compile(name)` as each kernel begins to compile; loads from the cache are silent.
+
+    A context manager. `count` and `seconds` (wall time, nested compiles counted once) tell what it cost. The
+    callback comes on the thread that compiles.
+    """
+
+    def __init__(self, on_compile: Callable[[str], None]) -> None:
+        self.count = 0
+        self.seconds = 0.0
+        self._on_compile = on_compile
+        self._depth = threading.local()
+
+    def on_start(self, occurrence: event.Event) -> None:
+        depth = getattr(self._depth, "value", 0)
+        self._depth.value = depth + 1
+        if depth == 0:
+            self._depth.started = time.monotonic()
+        self.count += 1
+        self._on_compile(occurrence.data["dispatcher"].py_func.__qualname__)
+
+    def on_end(self, occurrence: event.Event) -> None:
+        self._depth.value -= 1
+        if self._depth.value == 0:
+            self.seconds += time.monotonic() - self._depth.started
+
+    def __enter__(self) -> Compiling:
+        event.register("numba:compile", self)  # type: ignore[no-untyped-call]  # numba is typed in part
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        event.unregister("numba:compile", self)  # type: ignore[no-untyped-call]
+
+
+@functools.cache
+def cache_root() -> Path:
+    """Folder of the compiled kernels: NUMBA_CACHE_DIR, else the user's cache folder, else a private temporary one."""
+    asked = os.environ.get(CACHE_DIR_VARIABLE)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    for candidate in [Path(asked)] if asked else [Path(home) / "kafka-tsdb" / "kernels"]:
+        try:
+            candidate.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=candidate).close()
+            return candidate
+        except OSError:
+            continue
+    # Compiled code is loaded and run, so a shared folder under a guessable name would be a way in.
+    return Path(tempfile.mkdtemp(prefix="kafka-tsdb-kernels-"))
+
+
+@functools.cache
+def _module_cache(module: str) -> Path:
+    folder = cache_root() / module / _stamp(module)
+    if not folder.exists():
+        _remove_stale(folder.parent)
+    folder.mkdir(parents=True, exist_ok=True)
+    os.utime(folder)
+    return folder
+
+
+def _remove_stale(parent: Path) -> None:
+    oldest = time.time() - STALE_CACHE_DAYS * 86_400
+    for folder in parent.iterdir() if parent.exists() else ():
+        if folder.stat().st_mtime < oldest:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _stamp(module: str) -> str:
+    """Hash of the sources of `module` and of all modules of ours below it."""
+    sources: dict[str, bytes] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if name in sources or path is None or not os.path.exists(path):
+            continue
+        sources[name] = Path(path).read_bytes()
+        waiting.extend(_imports(sources[name]))
+    digest = hashlib.sha256()
+    for name in sorted(sources):
+        digest.update(name.encode() + b"\0" + hashlib.sha256(sources[name]).digest())
+    return digest.hexdigest()[:16]
+
+
+def _imports(source: bytes) -> list[str]:
+    """Modules of ours named in import statements; `from tsdb.codec import x` may name a module or a thing in one."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+    return [name for name in found if name.split(".")[0] == __name__.split(".")[0]]

@@ -1,0 +1,24 @@
+"""Settings: one frozen class per role, from flags, TSDB_* variables, a TOML file and defaults, in this order.
+
+`load` is the way in; everything below the edge gets plain values. docs/config.md is generated from these classes.
+"""
+
+from tsdb.config.common import CommonSettings
+from tsdb.config.describe import Flag, effective, flags
+from tsdb.config.gateway import GatewaySettings
+from tsdb.config.load import load
+from tsdb.config.roles import ROLES
+from tsdb.config.standalone import StandaloneSettings
+from tsdb.config.store import StoreSettings
+
+__all__ = [
+    "ROLES",
+    "CommonSettings",
+    "Flag",
+    "GatewaySettings",
+    "StandaloneSettings",
+    "StoreSettings",
+    "effective",
+    "flags",
+    "load",
+]

@@ -1,0 +1,144 @@
+"""Settings that all roles share: the log, where to listen, credentials, logging."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from tsdb.config.sources import SharedEnvironment, SharedFile
+from tsdb.config.types import Address, HistoryUrl, HostPort, LogUrl, Names, host_port
+from tsdb.model.time_set import TimeSet, time_set
+
+
+class CommonSettings(BaseSettings):
+    """Base of every role's settings. Frozen; unknown keys are refused. Made by `tsdb.config.load`."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
+
+    config: Path | None = Field(None, description="TOML file with settings; one file may serve all roles.")
+
+    log: LogUrl = Field(description="The log: kafka://HOST:PORT[,HOST:PORT] or sqlite:///PATH (embedded).")
+    log_prefix: str = Field(
+        "",
+        max_length=100,
+        pattern=r"^[A-Za-z0-9._-]*$",
+        description="Put before every topic name, so that several systems can share a cluster.",
+    )
+    history: HistoryUrl = Field(
+        "", description="History: cassandra://HOST[,HOST]/KEYSPACE or sqlite:///PATH; empty: only what memory holds."
+    )
+    grpc: Address = Field("127.0.0.1:7410", description="HOST:PORT of the gRPC server; port 0: any free one.")
+    http: Address = Field(
+        "127.0.0.1:7411", description="HOST:PORT of the HTTP server with probes and metrics; port 0: any free one."
+    )
+    time_set: Literal["production", "demo"] = Field(
+        "production", description="Durations that all processes of one log must share; demo: seconds, not hours."
+    )
+    placement_labels: Names = Field(
+        ("job", "instance"),
+        description="Labels that name a source; its series share a partition. All processes of one log must agree.",
+    )
+
+    grpc_running_max: int = Field(
+        64, ge=1, le=10_000, description="gRPC calls at once, streams included; each has a thread. More are refused."
+    )
+    tls_cert_file: Path | None = Field(
+        None, description="PEM certificate of our servers; with tls_key_file it switches TLS on."
+    )
+    tls_key_file: Path | None = Field(None, description="PEM key of tls_cert_file, without a passphrase.")
+    tls_client_ca_file: Path | None = Field(
+        None, description="PEM CA; gRPC callers must then show a certificate that it signed."
+    )
+    token: SecretStr | None = Field(
+        None, description="Bearer tokens that callers must show one of, separated by commas."
+    )
+    token_file: Path | None = Field(
+        None, description="File of bearer tokens, one a line; read again when it changes, so tokens can be rotated."
+    )
+
+    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        "PLAINTEXT", description="How to talk to the brokers."
+    )
+    kafka_sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        "", description="SASL mechanism; only with SASL_PLAINTEXT or SASL_SSL, where it is required."
+    )
+    kafka_sasl_username: str = Field("", description="SASL user; only with a mechanism.")
+    kafka_sasl_password: SecretStr | None = Field(None, description="SASL password; only with a mechanism.")
+    kafka_sasl_password_file: Path | None = Field(None, description="File that holds the SASL password.")
+    kafka_ssl_ca_file: Path | None = Field(
+        None, description="PEM CA of the brokers; without it the system's. Only with SSL or SASL_SSL."
+    )
+    kafka_ssl_certificate_file: Path | None = Field(None, description="PEM client certificate shown to the brokers.")
+    kafka_ssl_key_file: Path | None = Field(None, description="PEM key of kafka_ssl_certificate_file.")
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+    log_format: Literal["console", "json"] = Field("console", description="Logs as lines for people or as JSON.")
+    drain_s: float = Field(
+        25.0,
+        ge=0,
+        le=3600,
+        description="Seconds to finish work after SIGTERM; below Kubernetes' 30 s, so that we end it ourselves.",
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        environment = SharedEnvironment(settings_cls)
+        return init_settings, environment, SharedFile(settings_cls, init_settings, environment)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _derive(cls, values: Any) -> Any:
+        return cls.derived(dict(values))
+
+    @classmethod
+    def derived(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """A role's own defaults that depend on other settings, filled in before validation."""
+        return values
+
+    @model_validator(mode="after")
+    def _check_credentials(self) -> CommonSettings:
+        if bool(self.tls_cert_file) != bool(self.tls_key_file):
+            raise ValueError("tls_cert_file and tls_key_file go together: one of them is missing")
+        if self.tls_client_ca_file and not self.tls_cert_file:
+            raise ValueError("tls_client_ca_file needs tls_cert_file and tls_key_file")
+        if self.kafka_sasl_password and self.kafka_sasl_password_file:
+            raise ValueError("kafka_sasl_password and kafka_sasl_password_file: give one of them")
+        if bool(self.kafka_ssl_certificate_file) != bool(self.kafka_ssl_key_file):
+            raise ValueError("kafka_ssl_certificate_file and kafka_ssl_key_file go together: one of them is missing")
+        return self
+
+    @model_validator(mode="after")
+    def _check_kafka_protocol(self) -> CommonSettings:
+        protocol = self.kafka_security_protocol
+        if protocol.startswith("SASL") != bool(self.kafka_sasl_mechanism):
+            raise ValueError(f"kafka_security_protocol {protocol} and kafka_sasl_mechanism do not fit together")
+        if bool(self.kafka_sasl_mechanism) != bool(self.kafka_sasl_username):
+            raise ValueError("kafka_sasl_mechanism and kafka_sasl_username go together: one of them is missing")
+        if (self.kafka_ssl_ca_file or self.kafka_ssl_key_file) and not protocol.endswith("SSL"):
+            raise ValueError(f"kafka_ssl_* settings need SSL or SASL_SSL; kafka_security_protocol is {protocol}")
+        return self
+
+    @property
+    def times(self) -> TimeSet:
+        """The durations that `time_set` names."""
+        return time_set(self.time_set)
+
+    @property
+    def grpc_listen(self) -> HostPort:
+        """`grpc`, parsed."""
+        return host_port(self.grpc)
+
+    @property
+    def http_listen(self) -> HostPort:
+        """`http`, parsed."""
+        return host_port(self.http)

@@ -1,0 +1,90 @@
+"""Settings as people see them: the flags of a role, and the effective values with secrets masked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+
+from tsdb.config.common import CommonSettings
+
+MASK = "***"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One setting as a flag. name: without the dashes. default: text, None when required. choices: empty for any."""
+
+    name: str
+    field: str
+    help: str
+    default: str | None
+    choices: tuple[str, ...]
+    is_bool: bool
+
+
+def flags(role: type[CommonSettings]) -> tuple[Flag, ...]:
+    """The flags of a role, in the order of its fields; secrets are none. Values may be passed to `load` as text."""
+    return tuple(_flag(name, field) for name, field in role.model_fields.items() if not is_secret(role, name))
+
+
+def effective(settings: CommonSettings) -> dict[str, Any]:
+    """All settings as plain JSON values, secrets masked: for `tsdb config show` and the log line at start."""
+    return {name: _plain(getattr(settings, name)) for name in type(settings).model_fields}
+
+
+def is_secret(role: type[CommonSettings], name: str) -> bool:
+    """Whether a setting holds a secret."""
+    field = role.model_fields.get(name)
+    return field is not None and SecretStr in (field.annotation, *get_args(field.annotation))
+
+
+def choices(field: FieldInfo) -> tuple[str, ...]:
+    """The legal values of an enumerated setting; empty for any other."""
+    return get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+
+
+def legal_range(field: FieldInfo) -> str:
+    """Legal values in words, such as "1 to 64"; empty when its type says it all."""
+    if choices(field):
+        return ", ".join(choice or '""' for choice in choices(field))
+    low = next((f"above {bound.gt}" for bound in field.metadata if isinstance(bound, Gt)), "")
+    low = next((f"{bound.ge}" for bound in field.metadata if isinstance(bound, Ge)), low)
+    high = next((f"below {bound.lt}" for bound in field.metadata if isinstance(bound, Lt)), "")
+    high = next((f"{bound.le}" for bound in field.metadata if isinstance(bound, Le)), high)
+    return " to ".join(part for part in (low, high) if part)
+
+
+def default_text(field: FieldInfo) -> str | None:
+    """The default as one would write it; None for a required setting."""
+    if field.is_required():
+        return None
+    plain = _plain(field.default)
+    if isinstance(plain, list):
+        return ",".join(plain)
+    if isinstance(plain, bool):
+        return str(plain).lower()
+    return "" if plain is None else str(plain)
+
+
+def _flag(name: str, field: FieldInfo) -> Flag:
+    return Flag(
+        name.replace("_", "-"),
+        name,
+        field.description or "",
+        default_text(field),
+        choices(field),
+        field.annotation is bool,
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return MASK
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,59 @@
+"""Settings of the gateway: what one request, one series and all requests together may take."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field, model_validator
+
+from tsdb.config.common import CommonSettings
+
+_MIB = 1 << 20
+
+
+class GatewayFields(BaseModel):
+    """Limits of the write path; the role `standalone` has them too."""
+
+    labels_max: int = Field(64, ge=1, le=1024, description="Labels of one series, __name__ included.")
+    label_name_bytes_max: int = Field(256, ge=1, le=65_535, description="UTF-8 bytes of one label name.")
+    label_value_bytes_max: int = Field(2048, ge=1, le=65_535, description="UTF-8 bytes of one label value.")
+    labels_bytes_max: int = Field(8192, ge=1, le=262_144, description="Bytes of all labels of one series.")
+    request_bytes_max: int = Field(
+        16 * _MIB, ge=1024, le=1024 * _MIB, description="Bytes of one write request; bounds what one caller can hold."
+    )
+    request_series_max: int = Field(100_000, ge=1, le=10_000_000, description="Series of one write request.")
+    samples_max: int = Field(1_000_000, ge=1, le=100_000_000, description="Samples of one write request.")
+    inflight_bytes_max: int = Field(
+        256 * _MIB,
+        ge=1024,
+        le=1 << 40,
+        description="Bytes of all requests that wait for the log; more are refused with a hint to retry.",
+    )
+    series_cache_max: int = Field(
+        500_000, ge=1, le=100_000_000, description="Series remembered; one outside costs an announcement per write."
+    )
+    series_cache_bytes_max: int = Field(
+        256 * _MIB, ge=1024, le=1 << 40, description="Bytes of labels that the series cache holds."
+    )
+    produce_timeout_s: float = Field(
+        10.0,
+        gt=0,
+        le=600,
+        description="Seconds to wait for the log's answer, where the caller's deadline is not sooner.",
+    )
+    idempotence: bool = Field(
+        True,
+        description="Kafka's idempotent producer: a retry that lands late cannot beat a newer acknowledged write. "
+        "Switch off only where its CPU cost matters more.",
+    )
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> GatewayFields:
+        if self.inflight_bytes_max < self.request_bytes_max:
+            raise ValueError(
+                f"inflight_bytes_max {self.inflight_bytes_max} is below request_bytes_max {self.request_bytes_max}: "
+                "the largest request would never be accepted"
+            )
+        return self
+
+
+class GatewaySettings(GatewayFields, CommonSettings):
+    """The role `gateway`."""

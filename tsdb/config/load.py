@@ -1,0 +1,90 @@
+"""Loading of a role's settings: all sources merged, everything unknown or out of range refused by name."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from tsdb.config.common import CommonSettings
+from tsdb.config.describe import is_secret
+from tsdb.config.roles import known_keys
+from tsdb.config.sources import ENV_PREFIX, environment, read_file
+from tsdb.model.errors import InvalidRequest
+
+Settings = TypeVar("Settings", bound=CommonSettings)
+
+GOT_MAX = 100  # characters of a bad value that a message shows
+# Variables that the client commands read themselves.
+CLIENT_KEYS = frozenset(("address", "tls_ca", "tls_cert", "tls_key"))
+# Kubernetes gives each pod such variables for every Service, one named "tsdb" or "tsdb-store" included.
+_SERVICE_LINK = re.compile(r"(^|_)(service_host|service_port(_\w+)?|port(_\d+_(tcp|udp)(_(proto|port|addr))?)?)$")
+
+
+def load(role: type[Settings], flags: Mapping[str, Any] | None = None) -> Settings:
+    """Settings of a role. `flags`: given ones by field name, None meaning not given; they beat TSDB_* variables, these
+    the file that `config` names, this the defaults.
+
+    Raises InvalidRequest: unknown_setting (with the nearest known), bad_setting (key, value, legal range),
+    secret_in_flag, secret_in_file, config_file.
+    """
+    given = {key: value for key, value in (flags or {}).items() if value is not None}
+    variables = environment()
+    _refuse_secrets(role, given, "secret_in_flag", "a flag: other users of the machine can read it")
+    _refuse_unknown(given, frozenset(role.model_fields), "flag --{dashed}")
+    _refuse_unknown(
+        (key for key in variables if not _SERVICE_LINK.search(key)),
+        known_keys() | CLIENT_KEYS,
+        f"variable {ENV_PREFIX}{{upper}}",
+    )
+    file = given.get("config") or variables.get("config")
+    if file:
+        _check_file(role, Path(file))
+    try:
+        return role(**given)
+    except ValidationError as error:
+        raise InvalidRequest(_text(role, error), reason="bad_setting") from None
+
+
+def _check_file(role: type[CommonSettings], path: Path) -> None:
+    values = read_file(path)
+    _refuse_secrets(role, values, "secret_in_file", f"{path}: settings get shown and committed")
+    _refuse_unknown(values, known_keys() - {"config"}, f"key {{key}} in {path}")
+
+
+def _refuse_secrets(role: type[CommonSettings], keys: Iterable[str], reason: str, place: str) -> None:
+    for key in keys:
+        if is_secret(role, key):
+            raise InvalidRequest(
+                f"{key} must not be given in {place}; use {ENV_PREFIX}{key.upper()} or {key}_file",
+                reason=reason,
+                key=key,
+            )
+
+
+def _refuse_unknown(keys: Iterable[str], known: frozenset[str], form: str) -> None:
+    for key in keys:
+        if key not in known:
+            name = form.format(key=key, upper=key.upper(), dashed=key.replace("_", "-"))
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise InvalidRequest(f"{name} is not a setting{hint}", reason="unknown_setting", key=key)
+
+
+def _text(role: type[CommonSettings], error: ValidationError) -> str:
+    return "; ".join(_line(role, detail) for detail in error.errors(include_url=False))
+
+
+def _line(role: type[CommonSettings], detail: Any) -> str:
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    if not detail["loc"]:
+        return message
+    key = str(detail["loc"][0])
+    if detail["type"] == "missing":
+        return f"{key} is required: give --{key.replace('_', '-')} or {ENV_PREFIX}{key.upper()}"
+    got = "" if is_secret(role, key) else f" = {str(detail['input'])[:GOT_MAX]!r}"
+    return f"{key}{got}: {message[:1].lower()}{message[1:]}"

@@ -1,0 +1,59 @@
+"""docs/config.md, made from the settings classes: `python -m tsdb.config.reference > docs/config.md` (`make docs`)."""
+
+from __future__ import annotations
+
+import sys
+
+from pydantic import BaseModel
+
+from tsdb.config.common import CommonSettings
+from tsdb.config.describe import default_text, is_secret, legal_range
+from tsdb.config.gateway import GatewayFields
+from tsdb.config.standalone import StandaloneSettings
+from tsdb.config.store import StoreFields
+
+INTRODUCTION = """# Settings
+
+Generated from `tsdb/config`; do not edit (`make docs`).
+
+A setting is taken from the first of these that has it: the flag (`--log-level debug`), the variable
+(`TSDB_LOG_LEVEL=debug`), the TOML file that `--config` or `TSDB_CONFIG` names (`log_level = "debug"`), its default.
+One file and one environment may serve all roles: a key of another role is passed over, a key that no role knows is
+refused, with the nearest known one named. Secrets come from variables or from files that a `*_file` setting names,
+never from flags or from the TOML file. `tsdb config show` prints what is in effect, secrets masked.
+"""
+
+SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
+    ("All roles", "", CommonSettings),
+    ("gateway", "Also of `standalone`.", GatewayFields),
+    ("store", "Also of `standalone`.", StoreFields),
+    ("standalone", "All of the above; `log` defaults to a file in `data_dir`.", StandaloneSettings),
+)
+
+
+def render() -> str:
+    """The whole document."""
+    parts = [INTRODUCTION]
+    seen: set[str] = set()
+    for title, note, section in SECTIONS:
+        names = [name for name in section.model_fields if name not in seen]
+        seen.update(names)
+        parts.append(f"\n## {title}\n\n{note + chr(10) * 2 if note else ''}{_table(section, names)}")
+    return "".join(parts)
+
+
+def _table(section: type[BaseModel], names: list[str]) -> str:
+    rows = ["| setting | default | legal | meaning |", "|---|---|---|---|"]
+    return "\n".join(rows + [_row(section, name) for name in names]) + "\n"
+
+
+def _row(section: type[BaseModel], name: str) -> str:
+    field = section.model_fields[name]
+    default = default_text(field)
+    shown = "required" if default is None else f"`{default}`" if default else ""
+    secret = "Secret: variable only. " if is_secret(StandaloneSettings, name) else ""
+    return f"| `{name}` | {shown} | {legal_range(field)} | {secret}{field.description} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

@@ -1,0 +1,19 @@
+"""The roles and their settings, and which keys any of them knows."""
+
+from __future__ import annotations
+
+from tsdb.config.common import CommonSettings
+from tsdb.config.gateway import GatewaySettings
+from tsdb.config.standalone import StandaloneSettings
+from tsdb.config.store import StoreSettings
+
+ROLES: dict[str, type[CommonSettings]] = {
+    "gateway": GatewaySettings,
+    "store": StoreSettings,
+    "standalone": StandaloneSettings,
+}
+
+
+def known_keys() -> frozenset[str]:
+    """Names of all settings of all roles."""
+    return frozenset(name for settings in ROLES.values() for name in settings.model_fields)

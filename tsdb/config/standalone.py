@@ -1,0 +1,29 @@
+"""Settings of `tsdb standalone`: every role in one process over embedded files in one folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from tsdb.config.common import CommonSettings
+from tsdb.config.gateway import GatewayFields
+from tsdb.config.store import StoreFields, check_slices
+
+
+class StandaloneSettings(GatewayFields, StoreFields, CommonSettings):
+    """The role `standalone`. `log` and `history` default to files in `data_dir`."""
+
+    data_dir: Path = Field(Path("tsdb-data"), description="Folder of the embedded log and history; made when missing.")
+
+    @classmethod
+    def derived(cls, values: dict[str, Any]) -> dict[str, Any]:
+        folder = Path(values.get("data_dir") or cls.model_fields["data_dir"].default)
+        values.setdefault("log", f"sqlite:///{folder / 'log.sqlite'}")
+        return values
+
+    @model_validator(mode="after")
+    def _check_slices(self) -> StandaloneSettings:
+        check_slices(self, self.times)
+        return self

@@ -1,0 +1,117 @@
+"""Settings of a store: which partitions, how much memory, what one read may take, when it counts as behind."""
+
+from __future__ import annotations
+
+import os
+
+from pydantic import BaseModel, Field, model_validator
+
+from tsdb.config.common import CommonSettings
+from tsdb.config.types import Partitions, Shard, partition_ranges, shard_of
+from tsdb.model.time_set import SliceLengths, TimeSet, slice_lengths
+
+_GIB = 1 << 30
+_HALF_A_DAY_MS = 12 * 3_600_000
+
+
+class StoreFields(BaseModel):
+    """Limits of the read path and of memory; the role `standalone` has them too."""
+
+    partitions: Partitions = Field(
+        "", description="Partitions to hold, such as 0-8 or 0-3,7; empty: all, or the shard's."
+    )
+    shard: Shard = Field(
+        "", description="INDEX/COUNT: hold the partitions p with p % COUNT = INDEX; not with partitions."
+    )
+    workers: int = Field(
+        0, ge=0, le=1024, description="Threads that replay, each with a share of the partitions; 0: one a core."
+    )
+    hold_extra_ms: int = Field(
+        0,
+        ge=0,
+        le=_HALF_A_DAY_MS,
+        description="Milliseconds of memory beyond the time set's least hold; more bridges a longer outage of history.",
+    )
+    slice_small_ms: int = Field(
+        0, ge=0, le=86_400_000, description="Milliseconds of a freshly sealed slice; 0: the time set's."
+    )
+    slice_large_ms: int = Field(
+        0,
+        ge=0,
+        le=86_400_000,
+        description="Milliseconds of a merged slice, a multiple of slice_small_ms; 0: the time set's.",
+    )
+    memory_soft_bytes: int = Field(
+        6 * _GIB, ge=1 << 20, le=1 << 50, description="Bytes of all heads above which slices are dropped early."
+    )
+    memory_hard_bytes: int = Field(
+        8 * _GIB, ge=1 << 20, le=1 << 50, description="Bytes of all heads above which nothing is applied: not ready."
+    )
+    select_series_max: int = Field(200_000, ge=1, le=1 << 31, description="Series that one Select may match.")
+    select_samples_max: int = Field(50_000_000, ge=1, le=1 << 40, description="Samples that one Select may touch.")
+    select_bytes_max: int = Field(_GIB, ge=1024, le=1 << 40, description="Bytes of the payload of one answer.")
+    lag_enter_s: float = Field(5.0, gt=0, le=3600, description="A partition becomes ready below this lag in seconds.")
+    lag_leave_s: float = Field(
+        20.0,
+        gt=0,
+        le=3600,
+        description="A partition stops being ready above this lag in seconds; the gap avoids flapping.",
+    )
+    watch_samples_max: int = Field(
+        65_536,
+        ge=1,
+        le=1 << 31,
+        description="Newest samples of each partition kept for Watch; a watcher further behind is cut off.",
+    )
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> StoreFields:
+        if self.partitions and self.shard:
+            raise ValueError("partitions and shard: give one of them")
+        if self.memory_hard_bytes < self.memory_soft_bytes:
+            raise ValueError(
+                f"memory_hard_bytes {self.memory_hard_bytes} is below memory_soft_bytes {self.memory_soft_bytes}"
+            )
+        if self.lag_leave_s <= self.lag_enter_s:
+            raise ValueError(f"lag_leave_s {self.lag_leave_s:g} must be above lag_enter_s {self.lag_enter_s:g}")
+        return self
+
+    def chosen_partitions(self, count: int) -> tuple[int, ...]:
+        """Partitions to hold of a log of `count`, ascending. Raises ValueError when one does not exist."""
+        if self.shard:
+            index, shards = shard_of(self.shard)
+            return tuple(range(index, count, shards))
+        chosen = partition_ranges(self.partitions) if self.partitions else tuple(range(count))
+        if chosen and chosen[-1] >= count:
+            raise ValueError(f"partition {chosen[-1]} is asked for; the log has 0-{count - 1}")
+        return chosen
+
+    def worker_count(self) -> int:
+        """`workers`, or the number of cores."""
+        return self.workers or os.cpu_count() or 1
+
+    def slices(self, times: TimeSet) -> SliceLengths:
+        """Slice lengths, the time set's where not given. Raises ConfigMismatch when the large is no multiple."""
+        default = slice_lengths(times.name)
+        return SliceLengths(self.slice_small_ms or default.small_ms, self.slice_large_ms or default.large_ms)
+
+    def hold_ms(self, times: TimeSet) -> int:
+        """How far back memory reaches, ms."""
+        return times.least_hold_ms + self.hold_extra_ms
+
+
+class StoreSettings(StoreFields, CommonSettings):
+    """The role `store`."""
+
+    @model_validator(mode="after")
+    def _check_slices(self) -> StoreSettings:
+        check_slices(self, self.times)
+        return self
+
+
+def check_slices(fields: StoreFields, times: TimeSet) -> None:
+    """Raises ValueError when the slice lengths do not fit together."""
+    default = slice_lengths(times.name)
+    small, large = fields.slice_small_ms or default.small_ms, fields.slice_large_ms or default.large_ms
+    if large % small:
+        raise ValueError(f"slice_large_ms {large} must be a multiple of slice_small_ms {small}")

@@ -1,0 +1,93 @@
+"""Types of settings that are more than a number or a string: addresses, URLs, lists of names, partitions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator
+
+PORT_MAX = 65_535
+PARTITIONS_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """Where to listen or connect; the host of an IPv6 address is without brackets."""
+
+    host: str
+    port: int
+
+
+def host_port(text: str) -> HostPort:
+    """Parses HOST:PORT or [V6]:PORT; port 0 means any free one. Raises ValueError."""
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]]+)):(\d{1,5})", text)
+    if not match or int(match[3]) > PORT_MAX:
+        raise ValueError(f"{text!r} is not HOST:PORT with a port of 0 to {PORT_MAX}")
+    return HostPort(match[1] or match[2], int(match[3]))
+
+
+def partition_ranges(text: str) -> tuple[int, ...]:
+    """Parses "0-8", "3" or "0-3,7" into ascending partitions. Raises ValueError."""
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", part)
+        if not match or int(match[2] or match[1]) < int(match[1]) or int(match[2] or match[1]) >= PARTITIONS_MAX:
+            raise ValueError(f"{text!r} is not a list of partitions such as 0-8 or 0-3,7 (below {PARTITIONS_MAX})")
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return tuple(sorted(found))
+
+
+def shard_of(text: str) -> tuple[int, int]:
+    """Parses "i/n", i from 0 to n - 1. Raises ValueError."""
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if not match or int(match[1]) >= int(match[2]):
+        raise ValueError(f"{text!r} is not INDEX/COUNT with an index from 0 to below the count, such as 0/3")
+    return int(match[1]), int(match[2])
+
+
+def _address(text: str) -> str:
+    host_port(text)
+    return text
+
+
+def _log_url(text: str) -> str:
+    brokers = text.removeprefix("kafka://")
+    if brokers != text:
+        for broker in brokers.split(","):
+            host_port(broker)
+    elif not text.startswith("sqlite:///") or len(text) == len("sqlite:///"):
+        raise ValueError(f"{text!r} is neither kafka://HOST:PORT[,HOST:PORT] nor sqlite:///PATH")
+    return text
+
+
+def _history_url(text: str) -> str:
+    if text and not re.fullmatch(r"sqlite:///.+|cassandra://[^/\s]+/\w+", text):
+        raise ValueError(f"{text!r} is neither cassandra://HOST[,HOST]/KEYSPACE nor sqlite:///PATH")
+    return text
+
+
+def _partitions(text: str) -> str:
+    if text:
+        partition_ranges(text)
+    return text
+
+
+def _shard(text: str) -> str:
+    if text:
+        shard_of(text)
+    return text
+
+
+def _names(value: object) -> object:
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
+Address = Annotated[str, AfterValidator(_address)]
+LogUrl = Annotated[str, AfterValidator(_log_url)]
+HistoryUrl = Annotated[str, AfterValidator(_history_url)]
+Partitions = Annotated[str, AfterValidator(_partitions)]
+Shard = Annotated[str, AfterValidator(_shard)]
+# In flags and variables the names are separated by commas.
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]

@@ -1,0 +1,120 @@
+"""Contents: all that a head holds of samples, and the lock that guards it.
+
+The writer thread alone changes anything, always under the lock; other threads read under it, or work on a `Held`
+snapshot, which never changes. The writer may read without the lock.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.head.apply_kernels import CLOCK_COVERAGE, CLOCK_OPEN_FROM, CLOCK_WATERMARK
+from tsdb.head.gather import Held
+from tsdb.head.holes import Holes
+from tsdb.head.late_list import LateList
+from tsdb.head.limits import HeadLimits
+from tsdb.head.open_slice import OpenSlices
+from tsdb.head.ring import Ring
+from tsdb.head.sealed_slice import SealedSlice, rows_of
+from tsdb.model.time_set import SliceLengths
+
+NEVER_MS = int(np.iinfo(np.int64).min)  # Watermark before the first record.
+
+
+class Contents:
+    """Open slices, sealed ones, the late list, and where they stand.
+
+    sealed: disjoint slices with samples at or above coverage, ascending. below: slices of late samples below coverage,
+    in the order they were made. clock: watermark, start of the first slice that may take samples, coverage.
+    """
+
+    def __init__(
+        self,
+        slices: SliceLengths,
+        limits: HeadLimits,
+        *,
+        coverage_start_ms: int,
+        since_offset: int,
+        from_start: bool,
+    ) -> None:
+        # Guards everything here and the label index's refs; nothing else is locked under it but the index's own lock.
+        self.lock = threading.RLock()
+        self.slices = slices
+        self.limits = limits
+        self.open = OpenSlices(slices.small_ms)
+        self.late = LateList()
+        self.holes = Holes(limits.holes_max)
+        self.ring = Ring(limits.ring_samples_max, since_offset)
+        self.clock: NDArray[np.int64] = np.array([NEVER_MS, NEVER_MS, coverage_start_ms], np.int64)
+        self.since_offset = since_offset
+        self.next_offset = since_offset
+        self.applied_offset: int | None = None
+        self.from_start = from_start
+        self.sealed: tuple[SealedSlice, ...] = ()
+        self.below: tuple[SealedSlice, ...] = ()
+        self.held = Held(rows_of(()), rows_of(()))
+        # Summed when slices change and not when asked: every answer of a store tells them.
+        self.sealed_samples = self.sealed_bytes = 0
+        self._below_samples = self._below_bytes = 0
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """Running maximum of broker time applied."""
+        watermark = int(self.clock[CLOCK_WATERMARK])
+        return None if watermark == NEVER_MS else watermark
+
+    @property
+    def coverage_start_ms(self) -> int:
+        """Sample time from here on is complete."""
+        return int(self.clock[CLOCK_COVERAGE])
+
+    @property
+    def open_from_ms(self) -> int:
+        """Start of the first slice that takes samples."""
+        return int(self.clock[CLOCK_OPEN_FROM])
+
+    @property
+    def samples(self) -> int:
+        """Samples held, replaced ones in open slices and late list among them."""
+        return self.open.entries + self.late.count + self.sealed_samples + self._below_samples
+
+    @property
+    def bytes(self) -> int:
+        """Memory of slices, late list and ring."""
+        return self.open.bytes + self.late.bytes + self.ring.bytes + self.sealed_bytes + self._below_bytes
+
+    def swap_locked(self, sealed: tuple[SealedSlice, ...], below: tuple[SealedSlice, ...]) -> None:
+        """Hold these slices from now on."""
+        self.sealed = tuple(sorted(sealed, key=lambda slice_: slice_.start_ms))
+        self.below = below
+        self.held = Held(rows_of(self.sealed), rows_of(self.below), (self.sealed, self.below))
+        self.sealed_samples, self.sealed_bytes = _sums(self.sealed)
+        self._below_samples, self._below_bytes = _sums(self.below)
+
+    def add_sealed_locked(self, slice_: SealedSlice, instead_of: tuple[SealedSlice, ...] = ()) -> None:
+        """Hold a slice at or above coverage, in place of others."""
+        gone = set(map(id, instead_of))
+        self.swap_locked((*(kept for kept in self.sealed if id(kept) not in gone), slice_), self.below)
+
+    def raise_coverage_locked(self, coverage_start_ms: int, since_offset: int) -> None:
+        """Coverage begins here from now on; neither goes back."""
+        self.clock[CLOCK_COVERAGE] = max(self.coverage_start_ms, coverage_start_ms)
+        self.since_offset = max(self.since_offset, since_offset)
+        self.from_start = False
+        self.holes.drop(self.coverage_start_ms, self.since_offset)
+
+    def marked(self, refs_size: int) -> NDArray[np.bool_]:
+        """Per ref below refs_size: whether anything here speaks of it."""
+        found = self.open.marked(refs_size) | self.late.marked(refs_size)
+        for slice_ in (*self.sealed, *self.below):
+            found[slice_.series] = True
+        found[self.ring.refs()] = True
+        return found
+
+
+def _sums(slices: tuple[SealedSlice, ...]) -> tuple[int, int]:
+    """(samples, bytes)"""
+    return sum(slice_.samples for slice_ in slices), sum(slice_.bytes for slice_ in slices)

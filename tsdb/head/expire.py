@@ -1,0 +1,53 @@
+"""Expiry: forgets series that have no samples here and were not announced for two windows, by the log's own time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tsdb.head.contents import Contents
+from tsdb.head.index import SeriesIndex
+
+ANNOUNCED_WINDOWS = 2  # A gateway announces a series it writes within a window; two say that nobody does.
+ROUNDS_A_WINDOW = 8  # How often it is looked at: a pass over all series.
+RELEASE_AFTER = 400  # Rounds of maintenance, over a minute: far longer than a read keeps refs.
+
+
+class Expiry:
+    """Runs on the head's writer thread. `forgotten` is called when refs were let go: caches of refs are void."""
+
+    def __init__(self, contents: Contents, index: SeriesIndex, window_ms: int, forgotten: Callable[[], None]) -> None:
+        self._contents = contents
+        self._index = index
+        self._window_ms = window_ms
+        self._forgotten = forgotten
+        self._looked_at_ms: int | None = None
+        self._release_in: int | None = None
+
+    def run(self) -> int:
+        """Forget what is due; returns how many series."""
+        self._release()
+        watermark = self._contents.watermark_ms
+        if watermark is None or not self._is_due(watermark):
+            return 0
+        self._looked_at_ms = watermark
+        refs = self._index.expired(
+            watermark - ANNOUNCED_WINDOWS * self._window_ms, self._contents.marked(self._index.refs_size)
+        )
+        if len(refs):
+            self._index.forget(refs)
+            self._forgotten()
+            self._release_in = RELEASE_AFTER
+        return len(refs)
+
+    def _is_due(self, watermark_ms: int) -> bool:
+        last_ms = self._looked_at_ms
+        return last_ms is None or watermark_ms - last_ms >= self._window_ms // ROUNDS_A_WINDOW
+
+    def _release(self) -> None:
+        """Let new series use the refs of forgotten ones, once no read can hold them."""
+        if self._release_in is None:
+            return
+        self._release_in -= 1
+        if self._release_in <= 0:
+            self._release_in = None
+            self._index.release_forgotten()

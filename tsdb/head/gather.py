@@ -1,0 +1,301 @@
+"""Gather: what a read gets from a head, as plain arrays.
+
+`collect` is called under the head's lock and copies what is open or late; everything after it works without the lock,
+on the copy and on sealed slices that never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.head.gather_kernels import (
+    collect_kernel,
+    compact_kernel,
+    decode_slices_kernel,
+    merge_overlay_kernel,
+    sealed_counts_kernel,
+    tidy_runs_kernel,
+)
+from tsdb.head.rows import Rows
+from tsdb.head.step_kernels import aggregate_kernel
+from tsdb.model.errors import Overloaded
+
+BLOCK_SAMPLES = 4 << 20  # Decoded at a time: bounds what a read needs beside its result.
+_COLLECT_PER_REF = 48  # First guess of open samples a series; a wrong one costs a second walk.
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass(slots=True)
+class Runs:
+    """Samples of n series, series i in [starts[i], ends[i]) of the arrays, which may have gaps and room between.
+
+    orders: offset of each sample that came late, NOT_LATE (-1) for the others; empty where not wanted.
+    """
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    orders: NDArray[np.int64]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Samples of each series."""
+        return self.ends - self.starts
+
+    def tidy(self) -> Runs:
+        """Sort each run by time; of equal timestamps the last stays. In place; returns itself."""
+        tidy_runs_kernel(self.starts, self.ends, self.ts_ms, self.values, self.orders)
+        return self
+
+    def part(self, first: int, last: int) -> Runs:
+        """The series [first, last); arrays are shared."""
+        return Runs(self.starts[first:last], self.ends[first:last], self.ts_ms, self.values, self.orders)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The sealed part of a head at a moment. sealed: rows of disjoint slices, ascending, at or above coverage; below:
+    rows of slices of late samples below coverage, in the order they were made, which may overlap: the later wins.
+
+    `slices` keeps the memory behind the rows.
+    """
+
+    sealed: Rows
+    below: Rows
+    slices: tuple[object, ...] = ()
+
+
+@dataclass(slots=True)
+class RawResult:
+    """Samples of n series: counts (n,) uint32; ts_ms int64 ascending strictly within a series; values float64.
+
+    orders: with `partial`, the log offset of each sample below coverage and -1 above; else None.
+    """
+
+    counts: NDArray[np.uint32]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    orders: NDArray[np.int64] | None = None
+
+    @property
+    def samples(self) -> int:
+        """Samples in all."""
+        return len(self.ts_ms)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the arrays."""
+        orders = 0 if self.orders is None else self.orders.nbytes
+        return self.counts.nbytes + self.ts_ms.nbytes + self.values.nbytes + orders
+
+
+@dataclass(slots=True)
+class Columns:
+    """Columns of sealed slices as they lie, whole, as ColumnsFrame of the wire: see proto/tsdb/v1/reader.proto.
+
+    Slices ascend by time. series_index (n,) uint32 into the refs asked for, in the order of data; column_lengths,
+    axis_index (n,) uint32; axis_base_ms (a,) int64; axis_lengths, axis_counts (a,) uint32; axes, data uint8.
+    """
+
+    samples: int
+    series_index: NDArray[np.uint32]
+    column_lengths: NDArray[np.uint32]
+    axis_index: NDArray[np.uint32]
+    axis_base_ms: NDArray[np.int64]
+    axis_lengths: NDArray[np.uint32]
+    axis_counts: NDArray[np.uint32]
+    axes: NDArray[np.uint8]
+    data: NDArray[np.uint8]
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the arrays."""
+        small = 12 * len(self.series_index) + 16 * len(self.axis_base_ms)
+        return small + len(self.axes) + len(self.data)
+
+
+@dataclass(slots=True)
+class ColumnsResult:
+    """What is sealed as columns; `overlay` holds all else in the range and wins at equal timestamps."""
+
+    columns: Columns
+    overlay: RawResult
+
+    @property
+    def samples(self) -> int:
+        """Samples in all, before trimming."""
+        return self.columns.samples + self.overlay.samples
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.columns.payload_bytes + self.overlay.payload_bytes
+
+
+def empty_raw(series: int) -> RawResult:
+    """No samples of so many series."""
+    return RawResult(np.zeros(series, np.uint32), np.empty(0, np.int64), np.empty(0, np.float64))
+
+
+def collect(
+    refs: NDArray[np.uint32],
+    start_ms: int,
+    end_ms: int,
+    open_rows: Rows,
+    late_row: NDArray[np.int64],
+    *,
+    with_orders: bool,
+) -> Runs:
+    """Copy the open and late samples of [start_ms, end_ms), in the order applied: not tidy. Needs the head's lock."""
+    room = len(refs) * _COLLECT_PER_REF
+    starts = np.empty(len(refs) + 1, np.int64)
+    while True:
+        ts, values = np.empty(room, np.int64), np.empty(room, np.float64)
+        orders = np.empty(room, np.int64) if with_orders else _NONE
+        total = collect_kernel(refs, start_ms, end_ms, open_rows, len(open_rows), late_row, starts, ts, values, orders)
+        if total <= room:
+            return Runs(starts[:-1], starts[1:].copy(), ts, values, orders)
+        room = total
+
+
+def join(held: Held, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs, *, with_orders: bool) -> Runs:
+    """Samples of [start_ms, end_ms) in sealed slices with a tidy overlay merged in, tidy. No lock needed."""
+    room = overlay.counts
+    sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, room)
+    sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, room)
+    return _join_into(held, refs, start_ms, end_ms, overlay, room, with_orders)
+
+
+def _join_into(
+    held: Held,
+    refs: NDArray[np.uint32],
+    start_ms: int,
+    end_ms: int,
+    overlay: Runs,
+    room: NDArray[np.int64],
+    with_orders: bool,
+) -> Runs:
+    total = int(room.sum())
+    starts = np.cumsum(room) - room
+    runs = Runs(
+        starts,
+        starts.copy(),
+        np.empty(total, np.int64),
+        np.empty(total, np.float64),
+        np.empty(total, np.int64) if with_orders else _NONE,
+    )
+    if len(held.below):
+        _decode(held.below, refs, start_ms, end_ms, runs)
+        runs.tidy()
+    _decode(held.sealed, refs, start_ms, end_ms, runs)
+    merge_overlay_kernel(
+        runs.starts,
+        runs.ends,
+        runs.ts_ms,
+        runs.values,
+        runs.orders,
+        overlay.starts,
+        overlay.ends,
+        overlay.ts_ms,
+        overlay.values,
+        overlay.orders,
+    )
+    return runs
+
+
+def _decode(rows: Rows, refs: NDArray[np.uint32], start_ms: int, end_ms: int, runs: Runs) -> None:
+    status = decode_slices_kernel(rows, refs, start_ms, end_ms, runs.ends, runs.ts_ms, runs.values, runs.orders)
+    assert status == 0, "a sealed column does not decode"
+
+
+def gather_raw(
+    held: Held,
+    refs: NDArray[np.uint32],
+    start_ms: int,
+    end_ms: int,
+    overlay: Runs,
+    *,
+    step_ms: int = 0,
+    aggregation: int = 0,
+    last_n: int = 0,
+    orders_below_ms: int | None = None,
+    samples_max: int,
+) -> RawResult:
+    """Samples of [start_ms, end_ms) of each series, in the order of refs. No lock needed; overlay is tidy.
+
+    step_ms, aggregation: as tsdb.head.step_kernels; last_n: the newest of what is answered. orders_below_ms: give the
+    order of samples below this time. Raises Overloaded (samples_limit) when the answer has over samples_max samples,
+    before decoding them where the columns alone say so.
+    """
+    if not step_ms and not last_n:
+        certain = np.zeros(len(refs), np.int64)
+        sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, True, certain)
+        check_samples(int(certain.sum()), samples_max)
+    with_orders = orders_below_ms is not None
+    blocks: list[RawResult] = []
+    samples = 0
+    for first, last, room in _blocks(held, refs, start_ms, end_ms, overlay):
+        runs = _join_into(held, refs[first:last], start_ms, end_ms, overlay.part(first, last), room, with_orders)
+        if step_ms:
+            aggregate_kernel(runs.starts, runs.ends, runs.ts_ms, runs.values, start_ms, step_ms, aggregation)
+        blocks.append(compact(runs, last_n=last_n, with_orders=with_orders))
+        samples += blocks[-1].samples
+        check_samples(samples, samples_max)
+    result = _concatenate(blocks)
+    if orders_below_ms is not None and result.orders is not None:
+        result.orders[result.ts_ms >= orders_below_ms] = -1
+    return result
+
+
+def _blocks(
+    held: Held, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs
+) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
+    """(first, last, room per ref) of stretches of refs that together need about BLOCK_SAMPLES."""
+    room = overlay.counts
+    sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, room)
+    sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, room)
+    ends = np.cumsum(room)
+    first, before = 0, 0
+    while first < len(refs):
+        last = max(first + 1, int(np.searchsorted(ends, before + BLOCK_SAMPLES, side="right")))
+        yield first, last, room[first:last]
+        first, before = last, int(ends[last - 1])
+
+
+def compact(runs: Runs, *, last_n: int = 0, with_orders: bool = False) -> RawResult:
+    """The runs without what lies between them, each cut to its newest last_n (0: all); `runs` is used up."""
+    counts = np.empty(len(runs.ends), np.uint32)
+    total = compact_kernel(runs.starts, runs.ends, runs.ts_ms, runs.values, runs.orders, last_n, counts)
+    orders = runs.orders[:total] if with_orders else None
+    return RawResult(counts, runs.ts_ms[:total], runs.values[:total], orders)
+
+
+def _concatenate(blocks: list[RawResult]) -> RawResult:
+    if not blocks:
+        return empty_raw(0)
+    if len(blocks) == 1:
+        return blocks[0]
+    orders = [block.orders for block in blocks if block.orders is not None]
+    return RawResult(
+        np.concatenate([block.counts for block in blocks]),
+        np.concatenate([block.ts_ms for block in blocks]),
+        np.concatenate([block.values for block in blocks]),
+        np.concatenate(orders) if orders else None,
+    )
+
+
+def check_samples(samples: int, samples_max: int) -> None:
+    """Raises Overloaded (samples_limit) with limit and asked."""
+    if samples > samples_max:
+        raise Overloaded(
+            f"the answer has at least {samples} samples; limit is {samples_max}:"
+            " ask for a shorter range or fewer series",
+            reason="samples_limit",
+            limit=samples_max,
+            asked=samples,
+        )

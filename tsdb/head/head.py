@@ -1,0 +1,218 @@
+"""Head: what one partition holds in memory, everything in the log from since_offset on, whatever its timestamp.
+
+One writer thread applies records, registers series and maintains; any thread reads. A lock is held for the apply of one
+batch, and by a read while it copies what is open or late; sealed slices never change and are read without it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.log_record import DecodedRecords
+from tsdb.codec.series_record import DecodedAnnouncements
+from tsdb.head.apply import Apply
+from tsdb.head.contents import Contents
+from tsdb.head.expire import Expiry
+from tsdb.head.gather import ColumnsResult, Held, RawResult, Runs, check_samples, collect, compact, gather_raw, join
+from tsdb.head.gather_columns import gather_columns
+from tsdb.head.index import SeriesIndex
+from tsdb.head.limits import HeadLimits
+from tsdb.head.maintain import Maintenance
+from tsdb.head.ring import RingBatch
+from tsdb.head.sealed_slice import rows_of
+from tsdb.head.seen import seen
+from tsdb.head.state import Applied, HeadState, Hole, Maintained
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.time_set import SliceLengths, TimeSet
+
+__all__ = ["Applied", "Head", "HeadState", "Hole", "Maintained"]
+
+TIME_MAX_MS = 1 << 61  # Ranges beyond it would leave 64 bits in the arithmetic of steps.
+SAMPLES_MAX = 1 << 40  # No limit worth the name.
+_NO_SLICES = rows_of(())
+
+
+class Head:
+    """One partition. hold_ms: how long after its newest record a slice stays. See HeadState for the rest."""
+
+    def __init__(
+        self,
+        partition: int,
+        *,
+        slices: SliceLengths,
+        time_set: TimeSet,
+        hold_ms: int,
+        coverage_start_ms: int,
+        since_offset: int,
+        from_start: bool,
+        limits: HeadLimits | None = None,
+    ) -> None:
+        self.partition = partition
+        self.index = SeriesIndex()
+        self._contents = Contents(
+            slices,
+            limits or HeadLimits(),
+            coverage_start_ms=coverage_start_ms,
+            since_offset=since_offset,
+            from_start=from_start,
+        )
+        self._maintenance = Maintenance(self._contents, self.index, hold_ms)
+        self._apply = Apply(self._contents, self.index, self._maintenance, time_set, partition)
+        self._expiry = Expiry(self._contents, self.index, time_set.window_ms, self._apply.forget_packs)
+
+    # The writer thread.
+
+    def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
+        """Make announced series known. values: what the label positions of records refer to."""
+        self.index.register(records, values, broker_ms)
+
+    def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
+        """Distinct series ids in the records that are not known, ascending."""
+        return self._apply.unknown_ids(records)
+
+    def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:
+        """Make records visible. offsets ascend; those already applied are passed over, so a batch may be given again.
+
+        Samples of unknown series are left out and become a hole, corrupt records too. Raises Overloaded (memory_hard)
+        before anything is applied; maintain() may make room.
+        """
+        return self._apply.apply(records, offsets, broker_ms)
+
+    def maintain(self) -> Maintained:
+        """Seal, fold, merge, drop and forget by the watermark and by memory."""
+        done = self._maintenance.run()
+        done.forgotten_series = self._expiry.run()
+        return done
+
+    # Any thread.
+
+    @property
+    def applied_offset(self) -> int | None:
+        """The last record visible to reads; None before the first."""
+        return self._contents.applied_offset
+
+    @property
+    def next_offset(self) -> int:
+        """The record after the last applied one, or the first to apply."""
+        return self._contents.next_offset
+
+    def gather_raw(
+        self,
+        refs: NDArray[np.uint32],
+        start_ms: int,
+        end_ms: int,
+        *,
+        step_ms: int = 0,
+        aggregation: int = 0,
+        last_n: int = 0,
+        partial: bool = False,
+        samples_max: int = SAMPLES_MAX,
+    ) -> RawResult:
+        """Samples of [start_ms, end_ms) of each series, in the order of refs, time ascending, each timestamp once.
+
+        step_ms, aggregation: see tsdb.head.step_kernels. last_n: the newest n of each series. partial: with the order
+        of samples below coverage. Below coverage the answer is what is held; the caller checks. Raises Overloaded
+        (samples_limit), InvalidRequest (bad_range, bad_step).
+        """
+        _check_range(start_ms, end_ms)
+        if step_ms < 0 or (step_ms and (partial or last_n)):
+            raise InvalidRequest(
+                f"step_ms {step_ms} must not be negative, and goes without partial and last_n", reason="bad_step"
+            )
+        refs = _own(refs)
+        held, overlay, coverage_ms = self._snapshot(refs, start_ms, end_ms, with_orders=partial)
+        return gather_raw(
+            held,
+            refs,
+            start_ms,
+            end_ms,
+            overlay.tidy(),
+            step_ms=step_ms,
+            aggregation=aggregation,
+            last_n=last_n,
+            orders_below_ms=coverage_ms if partial else None,
+            samples_max=samples_max,
+        )
+
+    def gather_columns(
+        self, refs: NDArray[np.uint32], start_ms: int, end_ms: int, *, samples_max: int = SAMPLES_MAX
+    ) -> ColumnsResult:
+        """Whole sealed columns of the slices that touch [start_ms, end_ms), and all else in the range as an overlay.
+
+        Raises Overloaded (samples_limit), InvalidRequest (bad_range).
+        """
+        _check_range(start_ms, end_ms)
+        refs = _own(refs)
+        held, overlay, _ = self._snapshot(refs, start_ms, end_ms, with_orders=False)
+        overlay.tidy()
+        if len(held.below):
+            overlay = join(
+                Held(_NO_SLICES, held.below, held.slices), refs, start_ms, end_ms, overlay, with_orders=False
+            )
+        columns = gather_columns(held.sealed, refs, start_ms, end_ms, samples_max=samples_max)
+        result = ColumnsResult(columns, compact(overlay))
+        check_samples(result.samples, samples_max)
+        return result
+
+    def seen(
+        self, refs: NDArray[np.uint32], start_ms: int = -TIME_MAX_MS, end_ms: int = TIME_MAX_MS
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(first, last) sample time held in [start_ms, end_ms) per ref; INT64_MAX, INT64_MIN where there is none."""
+        _check_range(start_ms, end_ms)
+        refs = _own(refs)
+        held, overlay, _ = self._snapshot(refs, start_ms, end_ms, with_orders=False)
+        return seen(held, refs, start_ms, end_ms, overlay)
+
+    def has_samples(self, refs: NDArray[np.uint32], start_ms: int, end_ms: int) -> NDArray[np.bool_]:
+        """Whether each series has a sample in [start_ms, end_ms)."""
+        first, last = self.seen(refs, start_ms, end_ms)
+        return first <= last
+
+    def watch_since(self, record_offset: int) -> list[RingBatch]:
+        """What was applied after record_offset. Raises OutOfCoverage (watch_ring) when the ring has not all of it."""
+        with self._contents.lock:
+            return self._contents.ring.since(record_offset)
+
+    def state(self) -> HeadState:
+        """One moment of the head."""
+        contents = self._contents
+        with contents.lock:
+            return HeadState(
+                since_offset=contents.since_offset,
+                coverage_start_ms=contents.coverage_start_ms,
+                watermark_ms=contents.watermark_ms,
+                applied_offset=contents.applied_offset,
+                next_offset=contents.next_offset,
+                from_start=contents.from_start,
+                holes=contents.holes.all,
+                series=self.index.series,
+                samples=contents.samples,
+                bytes=contents.bytes + self.index.bytes() + self._apply.bytes,
+                late=contents.late.count,
+                slices=len(contents.sealed),
+                sealed_samples=contents.sealed_samples,
+                sealed_bytes=contents.sealed_bytes,
+            )
+
+    def _snapshot(
+        self, refs: NDArray[np.uint32], start_ms: int, end_ms: int, *, with_orders: bool
+    ) -> tuple[Held, Runs, int]:
+        """Sealed slices, a copy of open and late samples, and coverage, all of one moment."""
+        contents = self._contents
+        with contents.lock:
+            rows = contents.open.rows[: contents.open.count]
+            overlay = collect(refs, start_ms, end_ms, rows, contents.late.row, with_orders=with_orders)
+            return contents.held, overlay, contents.coverage_start_ms
+
+
+def _own(refs: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """A plain copy: to numba an array that may not be written to is another type, and compiled for anew."""
+    return np.array(refs, np.uint32)
+
+
+def _check_range(start_ms: int, end_ms: int) -> None:
+    if not -TIME_MAX_MS <= start_ms <= end_ms <= TIME_MAX_MS:
+        raise InvalidRequest(
+            f"range [{start_ms}, {end_ms}) ms is reversed or outside [-2^61, 2^61]", reason="bad_range"
+        )

@@ -1,0 +1,87 @@
+"""Holes: the named losses of one head, bounded: too many become one wide hole per reason, which covers them all."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.log_record import STATUS_CORRUPT, DecodedRecords
+from tsdb.head.rows import NO_REF
+from tsdb.head.state import Hole
+from tsdb.model.time_set import TimeSet
+
+CORRUPT_RECORD, UNKNOWN_SERIES = "corrupt_record", "unknown_series"
+
+
+def corrupt_holes(
+    records: DecodedRecords,
+    first: int,
+    end: int,
+    offsets: NDArray[np.int64],
+    broker_ms: NDArray[np.int64],
+    time_set: TimeSet,
+) -> list[Hole]:
+    """A hole for each corrupt one of the records [first, end): over every time that its samples could have had."""
+    return [
+        Hole(
+            int(broker_ms[record]) - time_set.accept_past_ms,
+            int(broker_ms[record]) + time_set.ahead_ms + 1,
+            CORRUPT_RECORD,
+            int(offsets[record]),
+        )
+        for record in first + np.flatnonzero(records.status[first:end] == STATUS_CORRUPT)
+    ]
+
+
+def unknown_holes(
+    records: DecodedRecords, first: int, end: int, refs: NDArray[np.uint32], offsets: NDArray[np.int64]
+) -> list[Hole]:
+    """A hole for each pack of the records [first, end) with samples of unknown series, over their times."""
+    begin, stop = records.sample_start[first], records.sample_start[end]
+    lost = begin + np.flatnonzero(refs[begin:stop] == NO_REF)
+    if not len(lost):
+        return []
+    pack_of = np.searchsorted(np.cumsum(records.pack_length.astype(np.int64)), lost, side="right")
+    packs, starts = np.unique(pack_of, return_index=True)
+    earliest = np.minimum.reduceat(records.ts_ms[lost], starts)
+    latest = np.maximum.reduceat(records.ts_ms[lost], starts)
+    record_of = np.searchsorted(records.sample_start, lost[starts], side="right") - 1
+    return [
+        Hole(int(low), int(high) + 1, UNKNOWN_SERIES, int(offsets[record]), int(records.pack_id[pack]))
+        for pack, record, low, high in zip(packs, record_of, earliest, latest, strict=True)
+    ]
+
+
+class Holes:
+    """Used by the writer thread under the head's lock. `all` is an immutable snapshot."""
+
+    def __init__(self, holes_max: int) -> None:
+        self._holes_max = holes_max
+        self.all: tuple[Hole, ...] = ()
+
+    def add(self, holes: list[Hole]) -> None:
+        """Add, and widen where there are too many."""
+        if not holes:
+            return
+        self.all += tuple(holes)
+        if len(self.all) > self._holes_max:
+            by_reason = sorted(self.all, key=lambda hole: hole.reason)
+            self.all = tuple(_cover(list(group)) for _, group in groupby(by_reason, key=lambda hole: hole.reason))
+
+    def drop(self, coverage_start_ms: int, since_offset: int) -> None:
+        """Let go of those that no read can touch: before coverage, and of records that need not be held."""
+        self.all = tuple(
+            hole for hole in self.all if hole.end_ms > coverage_start_ms or hole.record_offset >= since_offset
+        )
+
+
+def _cover(holes: list[Hole]) -> Hole:
+    """One hole over all of these, found where the last of them was."""
+    return Hole(
+        min(hole.start_ms for hole in holes),
+        max(hole.end_ms for hole in holes),
+        holes[0].reason,
+        max(hole.record_offset for hole in holes),
+    )

@@ -1,0 +1,38 @@
+"""Warm-up of the series index: calls each of its kernels once, on two series, so that no first write or read waits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tsdb.codec.series_record import decode_announcements, encode_announcement
+from tsdb.head.index import SeriesIndex
+from tsdb.head.label_arena import LabelArena
+from tsdb.model.labels import canonical_labels, series_id
+from tsdb.model.selector import parse_selector
+
+_SELECTORS = ("warm_up", '{job="a",instance!~"b.*"}', '{instance=~"a.+"}', '{job=~"a[0-9]*",instance!=""}')
+
+
+def warm_up_index() -> None:
+    """Compile, or load from the cache, all kernels of the index."""
+    labels = [canonical_labels({"__name__": "warm_up", "job": "a", "instance": instance}) for instance in ("a1", "b1")]
+    records = [encode_announcement(series_id(canonical), 0, 1, canonical) for canonical in labels]
+    keys, values = (b"".join(record[side] for record in records) for side in (0, 1))
+    key_ends = np.cumsum([0, *(len(key) for key, _ in records)])
+    value_ends = np.cumsum([0, *(len(value) for _, value in records)])
+    index = SeriesIndex()
+    for _ in range(2):
+        index.register(decode_announcements(keys, key_ends, values, value_ends), values, np.zeros(2, np.int64))
+    for selector in _SELECTORS:
+        index.select(parse_selector(selector))
+    refs = index.refs_of(index.id_of_ref[: index.refs_size])
+    index.labels_of(refs)
+    index.label_values("job", parse_selector("warm_up"))
+    index.group_counts(["job"], refs)
+    index.layout_order(refs)
+    index.forget(refs)
+    index.compact()
+    # Selectors look at labels one series at a time only where they name very many pairs.
+    arena = LabelArena()
+    arena.write(refs, b"".join(labels), np.array([len(canonical) for canonical in labels], np.uint32))
+    arena.filter(refs, arena.pairs_of(b"job", [b"a"]), keep=True)

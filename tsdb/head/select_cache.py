@@ -1,0 +1,49 @@
+"""Select cache: the refs of the selectors asked last, as long as no series came or went."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.model.selector import Matcher
+
+SELECTORS_MAX = 256
+REFS_MAX = 1 << 21  # 8 MiB; a selector of more is not kept.
+
+Matchers = tuple[Matcher, ...]
+
+
+class SelectCache:
+    """Holds answers of one generation of the index. Used under the index's lock."""
+
+    def __init__(self) -> None:
+        self._generation = -1
+        self._answers: OrderedDict[Matchers, NDArray[np.uint32]] = OrderedDict()
+        self._refs = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the answers."""
+        return 4 * self._refs
+
+    def get(self, matchers: Matchers, generation: int) -> NDArray[np.uint32] | None:
+        """The answer of this generation, if it is held."""
+        if generation != self._generation or matchers not in self._answers:
+            return None
+        self._answers.move_to_end(matchers)
+        return self._answers[matchers]
+
+    def put(self, matchers: Matchers, generation: int, refs: NDArray[np.uint32]) -> None:
+        """Hold an answer; those of older generations go, then the ones not asked for longest."""
+        if generation > self._generation:
+            self._answers.clear()
+            self._generation, self._refs = generation, 0
+        if generation < self._generation or len(refs) > REFS_MAX or matchers in self._answers:
+            return
+        self._answers[matchers] = refs
+        self._refs += len(refs)
+        while len(self._answers) > SELECTORS_MAX or self._refs > REFS_MAX:
+            _, oldest = self._answers.popitem(last=False)
+            self._refs -= len(oldest)

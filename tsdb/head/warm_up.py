@@ -1,0 +1,80 @@
+"""Warm-up of heads: one head lives through everything once, on two series, so that no first write or read compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.log_record import decode_records, encode_record
+from tsdb.codec.series_record import decode_announcements, encode_announcement
+from tsdb.head.head import Head
+from tsdb.head.index_warm_up import warm_up_index
+from tsdb.head.limits import HeadLimits
+from tsdb.model.labels import canonical_labels, series_id
+from tsdb.model.time_set import SliceLengths, TimeSet
+
+TIMES = TimeSet("warm_up", 1000, 5, 15, 8, 10, 20, 100, 1000)
+SLICES = SliceLengths(10, 20)
+HOLD_MS = 100
+STEPS = 40
+STEP_MS = 5
+
+
+def warm_up() -> None:
+    """Compile, or load from the cache, all kernels that a head calls."""
+    warm_up_index()
+    head = Head(
+        0,
+        slices=SLICES,
+        time_set=TIMES,
+        hold_ms=HOLD_MS,
+        coverage_start_ms=STEP_MS,
+        since_offset=0,
+        from_start=False,
+        limits=HeadLimits(fold_entries_min=1),
+    )
+    ids = _register(head)
+    for step in range(STEPS):
+        now_ms = 100 + step * STEP_MS
+        # Live, out of order, late, and below coverage.
+        _apply(head, ids, step, now_ms, [now_ms - back for back in (*range(60), 3, 3)])
+        head.maintain()
+        _read(head, now_ms)
+
+
+def _register(head: Head) -> NDArray[np.uint64]:
+    labels = [canonical_labels({"__name__": f"warm_up_{number}"}) for number in range(2)]
+    pairs = [encode_announcement(series_id(canonical), 0, 1, canonical) for canonical in labels]
+    keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+    records = decode_announcements(b"".join(keys), _starts(keys), b"".join(values), _starts(values))
+    head.register(records, b"".join(values), np.zeros(len(pairs), np.int64))
+    return records.series_id
+
+
+def _apply(head: Head, ids: NDArray[np.uint64], offset: int, now_ms: int, times: Sequence[int]) -> None:
+    ts_ms = np.array(times, np.int64)
+    some_ids = np.resize(ids, len(times))
+    # Noise, decimals and a constant: each has a way of its own into a column.
+    values = np.where(ts_ms % 3 == 0, np.sin(ts_ms), ts_ms / 10)
+    pack = np.array([7], np.uint64), np.array([len(times)], np.uint32)
+    data = encode_record(*pack, some_ids, ts_ms, values)
+    records = decode_records(data, np.array([0, len(data)], np.int64))
+    head.unknown_ids(records)
+    head.apply(records, np.array([offset], np.int64), np.array([now_ms], np.int64))
+
+
+def _read(head: Head, now_ms: int) -> None:
+    refs = head.index.all_refs()
+    start_ms, end_ms = now_ms - 33, now_ms + 1
+    head.gather_raw(refs, start_ms, end_ms)
+    head.gather_raw(refs, start_ms, end_ms, step_ms=7, aggregation=2)
+    head.gather_raw(refs, 0, end_ms, partial=True)
+    head.gather_columns(refs, start_ms, end_ms)
+    head.gather_columns(refs, 0, end_ms)
+    head.seen(refs, start_ms, end_ms)
+
+
+def _starts(parts: Sequence[bytes]) -> NDArray[np.int64]:
+    return np.cumsum([0, *map(len, parts)], dtype=np.int64)

@@ -1,0 +1,1 @@
+"""The log: append, read, look up by time; groups that share partitions. Kafka and embedded (SQLite) alike."""

@@ -1,0 +1,108 @@
+"""Topics of a Kafka cluster: described, made, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there, not marked as exported
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from tsdb.log.kafka import config
+from tsdb.log.kafka.errors import to_error, translate_kafka_errors
+from tsdb.log.settings import LogSettings
+from tsdb.log.topics import TopicSpec, TopicState
+from tsdb.model.clock import Clock
+from tsdb.model.errors import Unavailable, WrongTopic
+
+SETTLE_S = 0.05  # Between looks at a topic that is being made or deleted.
+
+
+class KafkaTopics:
+    """TopicAdmin."""
+
+    def __init__(self, bootstrap: str, prefix: str, settings: LogSettings, clock: Clock) -> None:
+        self._admin = AdminClient(config.common(bootstrap, settings))
+        self._prefix = prefix
+        self._timeout_s = settings.request_timeout_s
+        self._clock = clock
+
+    def describe(self, topic: str) -> TopicState | None:
+        name = self._prefix + topic
+        try:
+            with translate_kafka_errors(f"topic {topic}"):
+                asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)
+                described = asked[name].result()
+        except WrongTopic:
+            return None
+        return TopicState(
+            str(described.topic_id),
+            len(described.partitions),
+            min(len(partition.replicas) for partition in described.partitions),
+            self._config(topic, name),
+        )
+
+    def create(self, spec: TopicSpec) -> bool:
+        name = self._prefix + spec.name
+        new = NewTopic(name, spec.partitions, spec.replication, config=spec.config())
+        try:
+            self._admin.create_topics([new], request_timeout=self._timeout_s)[name].result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise to_error(error.args[0], f"making topic {spec.name}") from error
+        self._wait(spec.name, leaders=spec.partitions)
+        return True
+
+    def delete(self, topic: str) -> None:
+        name = self._prefix + topic
+        try:
+            with translate_kafka_errors(f"deleting topic {topic}"):
+                self._admin.delete_topics([name], request_timeout=self._timeout_s)[name].result()
+        except WrongTopic:
+            return
+        self._wait(topic, leaders=0)
+
+    def trim(self, topic: str, offsets: Mapping[int, int]) -> None:
+        asked = [TopicPartition(self._prefix + topic, partition, offset) for partition, offset in offsets.items()]
+        with translate_kafka_errors(f"trimming topic {topic}"):
+            for answer in self._admin.delete_records(asked, request_timeout=self._timeout_s).values():
+                answer.result()
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _config(self, topic: str, name: str) -> dict[str, str]:
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        with translate_kafka_errors(f"settings of topic {topic}"):
+            asked = self._admin.describe_configs([resource], request_timeout=self._timeout_s)
+            entries = next(iter(asked.values())).result()
+        return {entry.name: str(entry.value) for entry in entries.values()}
+
+    def _wait(self, topic: str, *, leaders: int) -> None:
+        """Until the brokers say what was asked for; their answer to the change comes a little before."""
+        give_up_at = self._clock.monotonic() + self._timeout_s
+        while self._leaders(topic) != leaders:
+            if self._clock.monotonic() > give_up_at:
+                raise Unavailable(f"topic {topic} did not settle within {self._timeout_s:g} s", reason="timeout")
+            self._clock.sleep(SETTLE_S)
+
+    def _leaders(self, topic: str) -> int:
+        with translate_kafka_errors(f"topic {topic}"):
+            metadata = self._admin.list_topics(self._prefix + topic, timeout=self._timeout_s)
+        partitions = metadata.topics[self._prefix + topic].partitions
+        return sum(partition.leader >= 0 for partition in partitions.values())

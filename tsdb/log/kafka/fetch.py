@@ -1,0 +1,208 @@
+"""Fetch: what a reader and a group member share: consuming, what errors mean, and where each partition stands.
+
+One thread. Records are handed out only after the topic guard confirmed the topic, and only of partitions that are read
+here now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from tsdb.log.interface import EndOfLog, Event, RecordBatch, TopicPartition
+from tsdb.log.kafka.batches import by_partition, to_batch
+from tsdb.log.kafka.errors import to_error, translate_kafka_errors
+from tsdb.log.kafka.offsets import KafkaOffsets
+from tsdb.log.kafka.topic_guard import TopicGuard
+from tsdb.model.errors import LostOffsets, TsdbError, Unavailable, WrongTopic
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter
+
+CONFIRM_WAIT_S = 1.0  # Longer than any healthy answer; what is not confirmed by then waits for the next poll.
+BYTES_GUESS = 1024.0  # Of a record, before the first was seen.
+
+log = get_logger(__name__)
+
+refetches_total = counter(
+    "tsdb_log_refetches_total", "Partitions asked for again after a broker refused an offset that it holds."
+)
+
+
+class Fetch:
+    """`prefix` makes Kafka's name of a topic of ours. `owned`: the partitions given to us. `next_offsets`: those of
+    them that are read; one whose offset the log does not hold rests until it is assigned one that is there.
+    """
+
+    def __init__(self, consumer: Consumer, guard: TopicGuard, offsets: KafkaOffsets, prefix: str) -> None:
+        self.consumer = consumer
+        self.owned: set[TopicPartition] = set()
+        self.next_offsets: dict[TopicPartition, int] = {}
+        self._guard = guard
+        self._offsets = offsets
+        self._prefix = prefix
+        self._held: list[Message] = []  # Consumed, not yet confirmed.
+        self._refused: dict[TopicPartition, KafkaError] = {}  # Partitions whose offset a broker refused.
+        self._record_bytes = BYTES_GUESS
+
+    def poll(self, timeout_s: float, max_records: int, max_bytes: int) -> list[Event]:
+        """See LogReader.poll."""
+        for topic in {topic for topic, _ in self.next_offsets}:
+            self._guard.check(topic)
+        self._settle_refused()
+        if not self._held:
+            self._held = self._consume(timeout_s, max_records, max_bytes)
+        if not self._held:
+            return []
+        for name in set(map(Message.topic, self._held)) - {None}:
+            if not self._guard.confirm(self._ours(name), CONFIRM_WAIT_S):
+                return []
+        messages, self._held = self._held, []
+        return self._events(messages)
+
+    def own(self, starts: Mapping[TopicPartition, int]) -> None:
+        """These partitions are ours and already assigned in the consumer, to be read from these offsets."""
+        self.owned.update(starts)
+        self.next_offsets.update(starts)
+
+    def disown(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions are ours no more; what was consumed of them is dropped."""
+        for partition in partitions:
+            self.owned.discard(partition)
+            self._rest(partition)
+
+    def assign(self, partition: TopicPartition, next_offset: int) -> None:
+        """Read a partition of ours from next_offset on."""
+        assert partition in self.owned, f"{_place(partition)} is not ours"
+        self._rest(partition)
+        # Not seek(): it fails on a partition that rests.
+        with translate_kafka_errors(_place(partition)):
+            self.consumer.incremental_unassign([self.kafka_partition(partition)])
+            self.consumer.incremental_assign([self.kafka_partition(partition, next_offset)])
+        self.next_offsets[partition] = next_offset
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """As last seen with a fetch."""
+        marks = {}
+        for partition in self.next_offsets:
+            with translate_kafka_errors(_place(partition)):
+                seen = self.consumer.get_watermark_offsets(self.kafka_partition(partition), cached=True)
+            if seen is not None and seen[1] >= 0:
+                marks[partition] = seen[1]
+        return marks
+
+    def kafka_partition(self, partition: TopicPartition, offset: int | None = None) -> KafkaPartition:
+        """As the client library takes it."""
+        topic, number = partition
+        name = self._prefix + topic
+        return KafkaPartition(name, number) if offset is None else KafkaPartition(name, number, offset)
+
+    def ours(self, partitions: list[KafkaPartition]) -> list[TopicPartition]:
+        """With our topic names."""
+        return [(self._ours(partition.topic), partition.partition) for partition in partitions]
+
+    def _ours(self, name: str | None) -> str:
+        return (name or "").removeprefix(self._prefix)
+
+    def _rest(self, partition: TopicPartition) -> None:
+        self._refused.pop(partition, None)
+        self.next_offsets.pop(partition, None)
+        kafka = self.kafka_partition(partition)
+        self._held = [m for m in self._held if (m.topic(), m.partition()) != (kafka.topic, kafka.partition)]
+
+    def _consume(self, timeout_s: float, max_records: int, max_bytes: int) -> list[Message]:
+        count = max(1, min(max_records, int(max_bytes / self._record_bytes)))
+        with translate_kafka_errors("reading"):
+            # With a timeout consume() waits for all it is asked for. So: what is there; else the first that comes, and
+            # what came with it.
+            messages = self.consumer.consume(count, 0)
+            if not messages and timeout_s > 0:
+                messages = self.consumer.consume(1, timeout_s)
+                if messages and count > 1:
+                    messages += self.consumer.consume(count - 1, 0)
+        return messages
+
+    def _events(self, messages: list[Message]) -> list[Event]:
+        notices: list[Message] = []
+        if any(map(Message.error, messages)):
+            notices = [message for message in messages if message.error() is not None]
+            messages = [message for message in messages if message.error() is None]
+        batches = [batch for key, group in by_partition(messages).items() if (batch := self._batch(key, group))]
+        events: list[Event] = list(batches)
+        for message in notices:
+            event = self._notice(message)
+            if event is not None:
+                events.append(event)
+        return events
+
+    def _batch(self, key: tuple[str, int], messages: list[Message]) -> RecordBatch | None:
+        ours = (self._ours(key[0]), key[1])
+        if ours not in self.next_offsets:
+            return None  # Given up or revoked between fetch and now.
+        batch = to_batch(*ours, messages)
+        self.next_offsets[ours] = int(batch.offsets[-1]) + 1
+        self._record_bytes = max(1.0, (len(batch.values) + len(batch.keys)) / len(batch.offsets))
+        return batch
+
+    def _notice(self, message: Message) -> EndOfLog | None:
+        error, name = message.error(), message.topic()
+        assert error is not None, "only errors come here"
+        partition = (self._ours(name), message.partition() or 0) if name else None
+        if partition is not None and partition not in self.next_offsets:
+            return None
+        if error.code() == KafkaError._PARTITION_EOF and partition is not None:
+            return EndOfLog(*partition, max(message.offset() or 0, self.next_offsets[partition]))
+        if error.code() in _OFFSET_REFUSED and partition is not None:
+            self._refused[partition] = error
+            return None
+        ours = to_error(error, _place(partition) if partition else "reading")
+        if isinstance(ours, WrongTopic) or (isinstance(ours, Unavailable) and ours.reason != "stale_member"):
+            # The guard will find out what has become of the topic, and tells how long no broker has answered.
+            log.debug("fetch failed", reason=ours.reason, error=ours.message)
+            return None
+        raise ours
+
+    def _settle_refused(self) -> None:
+        """Raise what a refused offset means; a partition whose offset exists after all is fetched again."""
+        for partition in list(self._refused):
+            asked = self.next_offsets[partition]
+            try:
+                error = self._lost(partition, asked, self._refused[partition])
+            except Unavailable:
+                return  # No broker to ask; the partition stands still until there is.
+            if error is None:
+                refetches_total.inc()
+                self.assign(partition, asked)
+                continue
+            self._rest(partition)
+            raise error
+
+    def _lost(self, partition: TopicPartition, asked: int, refusal: KafkaError) -> TsdbError | None:
+        topic, number = partition
+        marks = self._offsets.watermarks(topic, [number])[number]
+        if asked < marks.low:
+            reason = "below_low_watermark"
+        elif asked > marks.high:
+            reason = "offset_above_end"
+        elif refusal.code() == KafkaError._LOG_TRUNCATION:
+            reason = "log_truncated"
+        else:
+            return None
+        return LostOffsets(
+            f"{_place(partition)}: offset {asked} is not in the log, which holds [{marks.low}, {marks.high}): "
+            f"{refusal.str()}",
+            reason=reason,
+            topic=topic,
+            partition=number,
+            asked=asked,
+            low=marks.low,
+            high=marks.high,
+        )
+
+
+_OFFSET_REFUSED = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
+
+
+def _place(partition: TopicPartition) -> str:
+    return f"topic {partition[0]}, partition {partition[1]}"

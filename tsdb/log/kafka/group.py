@@ -1,0 +1,155 @@
+"""Group member over Kafka's consumer groups: incremental rebalance, synchronous commits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from tsdb.log.checks import check_commit
+from tsdb.log.interface import (
+    POLL_BYTES_MAX,
+    POLL_RECORDS_MAX,
+    Event,
+    GroupListener,
+    Position,
+    TopicPartition,
+)
+from tsdb.log.kafka.config import Config
+from tsdb.log.kafka.errors import to_error, translate_kafka_errors
+from tsdb.log.kafka.fetch import Fetch
+from tsdb.log.kafka.topic_guard import TopicGuard
+from tsdb.model.errors import TsdbError
+
+
+def group_config(session_s: float) -> Config:
+    """What a member adds to a consumer's settings."""
+    return {
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": int(session_s * 1000),
+        "heartbeat.interval.ms": int(session_s * 1000 / 5),
+    }
+
+
+class KafkaGroup:
+    """Group. Partitions whose commits could not be read when they came are given back, and the group joined again."""
+
+    def __init__(self, fetch: Fetch, guard: TopicGuard, prefix: str, timeout_s: float) -> None:
+        self._fetch = fetch
+        self._guard = guard
+        self._prefix = prefix
+        self._timeout_s = timeout_s
+        self._topics: list[str] = []
+        self._listener: GroupListener | None = None
+        self._failed: TsdbError | None = None  # Why an assignment could not be taken.
+        self._left = False
+
+    def join(self, topics: Sequence[str], listener: GroupListener) -> None:
+        for topic in topics:
+            self._guard.partitions(topic)  # Raises for one that is not there.
+        self._topics = [self._prefix + topic for topic in topics]
+        self._listener = listener
+        self._subscribe()
+
+    def poll(
+        self, timeout_s: float, *, max_records: int = POLL_RECORDS_MAX, max_bytes: int = POLL_BYTES_MAX
+    ) -> list[Event]:
+        events = self._fetch.poll(timeout_s, max_records, max_bytes)
+        if self._failed is not None:
+            error, self._failed = self._failed, None
+            with translate_kafka_errors("leaving the group"):
+                self._fetch.consumer.unsubscribe()
+            self._subscribe()
+            raise error
+        return events
+
+    def seek(self, topic: str, partition: int, next_offset: int) -> None:
+        self._fetch.assign((topic, partition), next_offset)
+
+    def assigned(self) -> frozenset[TopicPartition]:
+        return frozenset(self._fetch.owned)
+
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
+        # Kafka checks that the member is current, not that the partition is its own.
+        check_commit(positions, self._fetch.owned)
+        offsets = [
+            KafkaPartition(self._prefix + topic, partition, at.next_offset, at.metadata)
+            for (topic, partition), at in positions.items()
+        ]
+        if not offsets:
+            return
+        with translate_kafka_errors("commit"):
+            done = self._fetch.consumer.commit(offsets=offsets, asynchronous=False)
+        for answer in done or []:
+            if answer.error is not None:
+                raise to_error(answer.error, f"commit of {answer.topic}, partition {answer.partition}")
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Position | None]:
+        if not partitions:
+            return {}
+        asked = [self._fetch.kafka_partition(partition) for partition in partitions]
+        with translate_kafka_errors("commits of the group"):
+            answers = self._fetch.consumer.committed(asked, timeout=self._timeout_s)
+        found: dict[TopicPartition, Position | None] = {}
+        for partition, answer in zip(self._fetch.ours(answers), answers, strict=True):
+            if answer.error is not None:
+                raise to_error(answer.error, f"commits of {answer.topic}, partition {answer.partition}")
+            found[partition] = Position(answer.offset, answer.metadata or "") if answer.offset >= 0 else None
+        return found
+
+    def leave(self) -> None:
+        if not self._left:
+            self._left = True
+            with translate_kafka_errors("leaving the group"):
+                self._fetch.consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave()
+
+    def _subscribe(self) -> None:
+        with translate_kafka_errors("joining the group"):
+            self._fetch.consumer.subscribe(
+                self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            )
+
+    def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        assert self._listener is not None, "no assignment before join"
+        if not partitions:
+            return
+        ours = self._fetch.ours(partitions)
+        try:
+            committed = self.committed(ours)
+        except TsdbError as error:
+            # Without its commits a partition has no start. The library takes it all the same when this returns; what
+            # it fetches is dropped, and `poll` goes through the group once more.
+            self._failed = error
+            return
+        starts = self._listener.on_assigned(committed)
+        assert set(starts) == set(ours), f"a start for each of {ours}; got {dict(starts)}"
+        consumer.incremental_assign([self._fetch.kafka_partition(tp, offset) for tp, offset in starts.items()])
+        self._fetch.own(starts)
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        assert self._listener is not None, "no revocation before join"
+        going = [partition for partition in self._fetch.ours(partitions) if partition in self._fetch.owned]
+        try:
+            if going:
+                # Commits of these must be done before this returns: afterwards our member id is void for them.
+                self._listener.on_revoked(going)
+        finally:
+            self._fetch.disown(going)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        assert self._listener is not None, "no loss before join"
+        gone = [partition for partition in self._fetch.ours(partitions) if partition in self._fetch.owned]
+        self._fetch.disown(gone)
+        if gone:
+            self._listener.on_lost(gone)

@@ -1,0 +1,171 @@
+"""Topic guard: whether a topic is still the one we first saw.
+
+A topic deleted and made anew keeps its name, and offsets of the old one may fit the new. librdkafka (2.16) goes on with
+the new one by itself, but only after a fetch failed for the old id and FETCH_ERROR_BACKOFF_MS went by. So records
+consumed while the last confirmation is younger than that are of the topic we know. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there, not marked as exported
+    AdminClient,
+    TopicDescription,
+)
+
+from tsdb.log.checks import check_partition, wrong_topic
+from tsdb.log.kafka.config import FETCH_ERROR_BACKOFF_MS
+from tsdb.log.kafka.errors import to_error, translate_kafka_errors
+from tsdb.model.clock import Clock
+from tsdb.model.errors import WrongTopic
+from tsdb.ops.logs import get_logger
+
+FRESH_S = 0.8 * FETCH_ERROR_BACKOFF_MS / 1000
+CHECK_EVERY_S = 1.0  # While nothing is read: how soon an idle user of the topic hears.
+DESCRIBE_TIMEOUT_S = 3.0
+GONE_AFTER_S = 2.0  # A broker that has just started may not know a topic yet; a deleted one stays unknown.
+
+log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Topic:
+    topic_id: str
+    partitions: int
+    confirmed_at: float  # When the last good answer was asked for, monotonic.
+    failing_since: float | None = None
+    unknown_since: float | None = None
+    pending: Future[TopicDescription] | None = None
+    trouble: WrongTopic | None = None
+
+
+class TopicGuard:
+    """Knows topics by our names; `kafka_name` turns one into the broker's."""
+
+    def __init__(self, admin: AdminClient, kafka_name: Callable[[str], str], clock: Clock, timeout_s: float) -> None:
+        self._admin = admin
+        self._kafka_name = kafka_name
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()  # Guards what is below; no call to the broker is waited for under it.
+        self._topics: dict[str, _Topic] = {}
+
+    def topic_id(self, topic: str) -> str:
+        """Id of the topic as first seen; asks the broker the first time."""
+        return self._known(topic).topic_id
+
+    def partitions(self, topic: str) -> int:
+        """Number of partitions as first seen."""
+        return self._known(topic).partitions
+
+    def check_partition(self, topic: str, partition: int) -> None:
+        """Raises InvalidRequest (unknown_partition)."""
+        check_partition(topic, partition, self._known(topic).partitions)
+
+    def check(self, topic: str) -> None:
+        """Raises WrongTopic if that is known by now; asks in the background every CHECK_EVERY_S. Does not wait."""
+        known = self._known(topic)
+        if known.trouble is not None:
+            raise known.trouble
+        if self._clock.monotonic() - known.confirmed_at > CHECK_EVERY_S:
+            self._ask(topic, known)
+
+    def confirm(self, topic: str, wait_s: float) -> bool:
+        """Whether what was consumed before this call is of the topic we know; False: no answer within wait_s.
+
+        Raises WrongTopic.
+        """
+        known = self._known(topic)
+        give_up_at = self._clock.monotonic() + wait_s
+        # Twice: the answer under way may be to a question from before; one asked now settles it.
+        for _ in range(2):
+            if self._is_fresh(known):
+                return True
+            wait_for([self._ask(topic, known)], max(0.0, give_up_at - self._clock.monotonic()))
+        return self._is_fresh(known)
+
+    @property
+    def unavailable_since_monotonic(self) -> float | None:
+        """Since when questions go unanswered, over all topics known; None while the last was answered."""
+        with self._lock:
+            failing = [topic.failing_since for topic in self._topics.values() if topic.failing_since is not None]
+        return min(failing, default=None)
+
+    def _known(self, topic: str) -> _Topic:
+        known = self._topics.get(topic)
+        return known if known is not None else self._first_look(topic)
+
+    def _is_fresh(self, known: _Topic) -> bool:
+        if known.trouble is not None:
+            raise known.trouble
+        return self._clock.monotonic() - known.confirmed_at < FRESH_S
+
+    def _first_look(self, topic: str) -> _Topic:
+        asked_at = self._clock.monotonic()
+        with translate_kafka_errors(f"topic {topic}"):
+            described = self._describe(topic, self._timeout_s).result()
+        with self._lock:
+            fresh = _Topic(str(described.topic_id), len(described.partitions), asked_at)
+            return self._topics.setdefault(topic, fresh)
+
+    def _describe(self, topic: str, timeout_s: float) -> Future[TopicDescription]:
+        name = self._kafka_name(topic)
+        futures = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout_s)
+        future: Future[TopicDescription] = futures[name]
+        return future
+
+    def _ask(self, topic: str, known: _Topic) -> Future[TopicDescription]:
+        """Ask in the background, once at a time."""
+        with self._lock:
+            if known.pending is not None:
+                return known.pending
+            asked_at = self._clock.monotonic()
+            future = self._describe(topic, DESCRIBE_TIMEOUT_S)
+            settled: Future[TopicDescription] = Future()
+            known.pending = settled
+        future.add_done_callback(lambda done: self._answered(topic, known, asked_at, done, settled))
+        return settled
+
+    def _answered(
+        self,
+        topic: str,
+        known: _Topic,
+        asked_at: float,
+        answer: Future[TopicDescription],
+        settled: Future[TopicDescription],
+    ) -> None:
+        error = answer.exception()
+        with self._lock:
+            known.pending = None
+            if error is None:
+                self._judge(topic, known, asked_at, answer.result())
+            elif isinstance(error, KafkaException):
+                self._failed(topic, known, asked_at, error.args[0])
+        settled.set_result(None)  # type: ignore[arg-type]  # only a signal: the state above is settled
+
+    def _judge(self, topic: str, known: _Topic, asked_at: float, described: TopicDescription) -> None:
+        known.failing_since = known.unknown_since = None
+        if str(described.topic_id) == known.topic_id:
+            known.confirmed_at = asked_at
+            return
+        self._condemn(known, wrong_topic(topic, known.topic_id, str(described.topic_id)))
+
+    def _failed(self, topic: str, known: _Topic, asked_at: float, error: KafkaError) -> None:
+        if isinstance(to_error(error, topic), WrongTopic):
+            known.failing_since = None
+            known.unknown_since = known.unknown_since or asked_at
+            if asked_at - known.unknown_since >= GONE_AFTER_S:
+                self._condemn(known, wrong_topic(topic, known.topic_id, None))
+        else:
+            known.failing_since = known.failing_since or asked_at
+
+    def _condemn(self, known: _Topic, error: WrongTopic) -> None:
+        if known.trouble is None:
+            log.error("topic is not the one we know", reason=error.reason, error=error.message)
+        known.trouble = error

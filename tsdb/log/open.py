@@ -1,0 +1,61 @@
+"""Opening a log, or its topics, by URL: `kafka://host:port[,host:port]` or `sqlite:///path`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tsdb.log.interface import Log
+from tsdb.log.kafka.admin import KafkaTopics
+from tsdb.log.kafka.log import KafkaLog
+from tsdb.log.settings import LogSettings
+from tsdb.log.sqlite.admin import SqliteTopics
+from tsdb.log.sqlite.log import SqliteLog
+from tsdb.log.topics import TopicAdmin
+from tsdb.model.clock import Clock, SystemClock
+from tsdb.model.errors import ConfigMismatch
+
+KAFKA = "kafka://"
+SQLITE = "sqlite:///"
+
+
+def open_log(url: str, *, prefix: str = "", settings: LogSettings | None = None, clock: Clock | None = None) -> Log:
+    """The log at a URL. Needs no broker to answer yet. Raises ConfigMismatch (log_url)."""
+    settings, clock = settings or LogSettings(), clock or SystemClock()
+    if url.startswith(KAFKA):
+        return KafkaLog(_bootstrap(url), prefix, settings, clock)
+    return SqliteLog(_path(url), prefix, settings, clock)
+
+
+def open_topics(
+    url: str, *, prefix: str = "", settings: LogSettings | None = None, clock: Clock | None = None
+) -> TopicAdmin:
+    """The topics at a URL, to make and check. Raises ConfigMismatch (log_url)."""
+    settings, clock = settings or LogSettings(), clock or SystemClock()
+    if url.startswith(KAFKA):
+        return KafkaTopics(_bootstrap(url), prefix, settings, clock)
+    return SqliteTopics(_path(url), prefix)
+
+
+def _bootstrap(url: str) -> str:
+    brokers = url.removeprefix(KAFKA).rstrip("/").split(",")
+    for broker in brokers:
+        host, _, port = broker.rpartition(":")
+        if not host or not port.isdigit():
+            raise _bad(url, f"{broker!r} is not host:port")
+    return ",".join(brokers)
+
+
+def _path(url: str) -> Path:
+    if not url.startswith(SQLITE):
+        raise _bad(url, "it starts with neither kafka:// nor sqlite:///")
+    path = url.removeprefix(SQLITE)
+    if not path:
+        raise _bad(url, "it names no file")
+    # Three slashes and a path; a fourth makes it absolute, as in SQLAlchemy.
+    return Path(path)
+
+
+def _bad(url: str, why: str) -> ConfigMismatch:
+    return ConfigMismatch(
+        f"log URL {url!r}: {why}; want kafka://host:port[,host:port] or sqlite:///path", reason="log_url"
+    )

@@ -1,0 +1,90 @@
+"""Single records and whole small topics, over any log: what start and settings need. Not for hot paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tsdb.log.interface import EndOfLog, Event, Log, LogReader, LogRecord
+from tsdb.model.errors import LostOffsets, Unavailable
+
+PREFETCH_BYTES = 1024 * 1024
+POLL_S = 0.2
+SILENT_POLLS_MAX = 50  # Polls without anything, 10 s in all, before the log counts as not answering.
+LOOK_BACK_MAX = 1 << 20  # Offsets below the end in which to look for the last record: gaps are never that long.
+
+
+def read_to_end(log: Log, topic: str, partition: int) -> Iterator[LogRecord]:
+    """All records from the low watermark to the end, as it is when reached. Raises Unavailable."""
+    low = log.watermarks(topic, [partition])[partition].low
+    with log.reader({(topic, partition): low}, prefetch_bytes=PREFETCH_BYTES) as reader:
+        for event in _until_end(reader, {partition}):
+            if not isinstance(event, EndOfLog):
+                yield from map(event.record, range(len(event.offsets)))
+
+
+def first_records(log: Log, topic: str, offsets: Mapping[int, int]) -> dict[int, LogRecord | None]:
+    """Per partition the first record at or after an offset; None where the end comes first. Raises as a reader does."""
+    found: dict[int, LogRecord | None] = {}
+    if not offsets:
+        return found
+    starts = {(topic, partition): offset for partition, offset in offsets.items()}
+    with log.reader(starts, prefetch_bytes=PREFETCH_BYTES) as reader:
+        for event in _events(reader):
+            if event.partition not in found:
+                found[event.partition] = None if isinstance(event, EndOfLog) else event.record(0)
+            if len(found) == len(offsets):
+                break
+    return found
+
+
+def last_records(log: Log, topic: str, partitions: Sequence[int]) -> dict[int, LogRecord | None]:
+    """Per partition the last readable record; None where nothing is readable.
+
+    The last offset may hold no record (gaps), so the look back doubles until there is one. A log trimmed meanwhile is
+    looked at again.
+    """
+    found: dict[int, LogRecord | None] = {}
+    back = 1
+    while len(found) < len(partitions):
+        missing = [partition for partition in partitions if partition not in found]
+        marks = log.watermarks(topic, missing)
+        starts = {p: max(marks[p].low, marks[p].high - back) for p in missing if marks[p].low < marks[p].high}
+        found.update(dict.fromkeys(partition for partition in missing if partition not in starts))
+        try:
+            last = _last_from(log, topic, starts)
+        except LostOffsets:
+            continue
+        whole = {partition for partition, start in starts.items() if start == marks[partition].low}
+        found.update({p: record for p, record in last.items() if record is not None or p in whole})
+        back = min(2 * back, LOOK_BACK_MAX)
+    return found
+
+
+def _last_from(log: Log, topic: str, starts: Mapping[int, int]) -> dict[int, LogRecord | None]:
+    last: dict[int, LogRecord | None] = dict.fromkeys(starts)
+    if not starts:
+        return last
+    with log.reader({(topic, p): start for p, start in starts.items()}, prefetch_bytes=PREFETCH_BYTES) as reader:
+        for event in _until_end(reader, set(starts)):
+            if not isinstance(event, EndOfLog):
+                last[event.partition] = event.record(len(event.offsets) - 1)
+    return last
+
+
+def _until_end(reader: LogReader, partitions: set[int]) -> Iterator[Event]:
+    left = set(partitions)
+    for event in _events(reader):
+        yield event
+        if isinstance(event, EndOfLog):
+            left.discard(event.partition)
+            if not left:
+                return
+
+
+def _events(reader: LogReader) -> Iterator[Event]:
+    silent = 0
+    while silent < SILENT_POLLS_MAX:
+        events = reader.poll(POLL_S)
+        silent = 0 if events else silent + 1
+        yield from events
+    raise Unavailable("the log does not answer a reader", reason="log_unavailable", retry_after_s=1.0)

@@ -1,0 +1,79 @@
+"""Settings of a log connection, as plain values; `tsdb.config` fills them from files, environment and flags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tsdb.model.errors import ConfigMismatch
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSecurity:
+    """TLS and SASL, as librdkafka names them. Empty strings leave its defaults. Secrets are in no repr.
+
+    sasl_password_file is read at each connect of a client, so that a mounted secret can be rotated; it wins over
+    sasl_password.
+    """
+
+    protocol: str = "PLAINTEXT"
+    sasl_mechanism: str = ""
+    sasl_username: str = ""
+    sasl_password: str = field(default="", repr=False)
+    sasl_password_file: str = ""
+    ssl_ca_location: str = ""
+    ssl_certificate_location: str = ""
+    ssl_key_location: str = ""
+    ssl_key_password: str = field(default="", repr=False)
+
+    def password(self) -> str:
+        """The SASL password. Raises ConfigMismatch (log_settings) when its file cannot be read."""
+        if not self.sasl_password_file:
+            return self.sasl_password
+        try:
+            return Path(self.sasl_password_file).read_text().strip()
+        except OSError as error:
+            raise ConfigMismatch(f"sasl_password_file: {error}", reason="log_settings") from error
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How a process talks to the log.
+
+    client_id: how brokers name us in their logs and quotas.
+    delivery_timeout_s: after it an append is answered Unavailable; below the deadline of a write request.
+    request_timeout_s: bound of every other question to a broker.
+    idempotence: a retry that lands late cannot pass a newer record; without it one request at a time is in flight.
+    linger_ms: how long a record waits for company; longer batches, later answers.
+    queue_bytes_max: appends waiting for an answer; over it they are refused (Overloaded, queue_full).
+    prefetch_bytes_max: per reader, fetched ahead of its poll.
+    group_session_s: how long a silent group member keeps its partitions; only more than 6 s works by Kafka's default.
+    security: of Kafka connections.
+    embedded_bytes_max: size limit of an embedded log's database; over it appends are refused (disk_full). None: none.
+    embedded_maintain_s: how often retention and compaction of an embedded log run.
+    """
+
+    client_id: str = "tsdb"
+    delivery_timeout_s: float = 10.0
+    request_timeout_s: float = 10.0
+    idempotence: bool = True
+    linger_ms: float = 1.0
+    queue_bytes_max: int = 128 * MIB
+    prefetch_bytes_max: int = 64 * MIB
+    group_session_s: float = 10.0
+    security: KafkaSecurity = KafkaSecurity()
+    embedded_bytes_max: int | None = None
+    embedded_maintain_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("delivery_timeout_s", "request_timeout_s", "queue_bytes_max", "prefetch_bytes_max"):
+            if getattr(self, name) <= 0:
+                raise ConfigMismatch(f"{name} must be above 0; got {getattr(self, name)}", reason="log_settings")
+        if self.linger_ms < 0 or self.linger_ms >= self.delivery_timeout_s * 1000:
+            raise ConfigMismatch(
+                f"linger_ms must be at least 0 and below delivery_timeout_s ({self.delivery_timeout_s} s); "
+                f"got {self.linger_ms}",
+                reason="log_settings",
+            )

@@ -1,0 +1,128 @@
+"""Storing one group of appends within a transaction: offsets, broker times, faults. Called by the writer alone."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tsdb.log.interface import Appended, Headers, OnDone, TopicPartition
+from tsdb.log.sqlite.database import OFFSET_BITS, Lane, find_lanes
+from tsdb.log.sqlite.faults import Fate, FaultPlan
+from tsdb.log.sqlite.topic_ids import check_lane
+from tsdb.log.topics import CREATE_TIME
+from tsdb.model.errors import InvalidRequest, TsdbError, Unavailable
+
+INSERT = "INSERT INTO records (id, broker_ms, latest_ms, key, value, headers) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """One record on its way. topic_id: of the incarnation that it is meant for."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    value: bytes | None
+    key: bytes | None
+    headers: Headers
+    timestamp_ms: int | None
+    on_done: OnDone
+
+    @property
+    def size(self) -> int:
+        """Bytes it holds in the queue."""
+        return len(self.value or b"") + len(self.key or b"")
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """Where the group's next record of one lane goes."""
+
+    lane: Lane
+    create_time: bool
+    keyed: bool
+    next_offset: int
+    latest_ms: int
+
+
+Answer = Appended | TsdbError
+
+
+def store_group(
+    connection: sqlite3.Connection, appends: Sequence[Append], now_ms: int, faults: FaultPlan
+) -> list[Answer]:
+    """Insert all; the answer to each, valid once the transaction is committed."""
+    cursors: dict[TopicPartition, _Cursor | TsdbError] = {}
+    topics: dict[str, dict[int, Lane]] = {}
+    rows: list[tuple[int, int, int, bytes | None, bytes | None, str | None]] = []
+    answers: list[Answer] = []
+    for append in appends:
+        place = (append.topic, append.partition)
+        if place not in cursors:
+            if append.topic not in topics:
+                topics[append.topic] = find_lanes(connection, append.topic)
+            cursors[place] = _open(append, topics[append.topic])
+        cursor = cursors[place]
+        if isinstance(cursor, TsdbError):
+            answers.append(cursor)
+            continue
+        answers.append(_place(append, cursor, rows, now_ms, faults))
+    connection.executemany(INSERT, rows)
+    connection.executemany(
+        "UPDATE lanes SET next_offset = ?, latest_ms = ? WHERE lane = ?",
+        [(c.next_offset, c.latest_ms, c.lane.number) for c in cursors.values() if isinstance(c, _Cursor)],
+    )
+    return answers
+
+
+def _open(append: Append, lanes: dict[int, Lane]) -> _Cursor | TsdbError:
+    try:
+        lane = check_lane(append.topic, append.topic_id, append.partition, lanes)
+    except TsdbError as error:
+        return error
+    create_time = lane.setting("message.timestamp.type") == CREATE_TIME
+    latest_ms = lane.latest_ms if lane.latest_ms is not None else -(1 << 62)
+    keyed = "compact" in (lane.setting("cleanup.policy") or "")
+    return _Cursor(lane, create_time, keyed, lane.next_offset, latest_ms)
+
+
+def _place(
+    append: Append,
+    cursor: _Cursor,
+    rows: list[tuple[int, int, int, bytes | None, bytes | None, str | None]],
+    now_ms: int,
+    faults: FaultPlan,
+) -> Answer:
+    if cursor.keyed and append.key is None:
+        return InvalidRequest(
+            f"topic {append.topic}, partition {append.partition}: a compacted topic takes no record without a key",
+            reason="invalid_record",
+        )
+    fate = faults.fate()
+    if fate is Fate.FAILED:
+        return _fault("the append failed")
+    broker_ms = append.timestamp_ms if cursor.create_time and append.timestamp_ms is not None else now_ms
+    offset = cursor.next_offset
+    # A gap lies behind its record: then the end of the log can be one, as after a transaction's marker.
+    cursor.next_offset = offset + 1 + faults.gap()
+    cursor.latest_ms = max(cursor.latest_ms, broker_ms)
+    row_id = (cursor.lane.number << OFFSET_BITS) + offset
+    headers = encode_headers(append.headers)
+    rows.append((row_id, broker_ms, cursor.latest_ms, append.key, append.value, headers))
+    return _fault("the answer was lost") if fate is Fate.ACK_LOST else Appended(append.partition, offset, broker_ms)
+
+
+def _fault(what: str) -> Unavailable:
+    return Unavailable(f"injected fault: {what}", reason="log_unavailable", retry_after_s=1.0)
+
+
+def encode_headers(headers: Headers) -> str | None:
+    """None for none."""
+    return json.dumps([[name, value.decode("latin-1")] for name, value in headers]) if headers else None
+
+
+def decode_headers(text: str | None) -> Headers:
+    """Inverse of encode_headers."""
+    return [(name, value.encode("latin-1")) for name, value in json.loads(text)] if text else []

@@ -1,0 +1,30 @@
+"""Arrivals: lets readers in this process sleep until something was written."""
+
+from __future__ import annotations
+
+import threading
+
+
+class Arrivals:
+    """A count of commits, and the wait for the next. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """Commits so far."""
+        return self._count
+
+    def notify(self) -> None:
+        """Something was committed."""
+        with self._condition:
+            self._count += 1
+            self._condition.notify_all()
+
+    def wait(self, seen: int, timeout_s: float) -> None:
+        """Return once the count is not `seen`, or after timeout_s."""
+        with self._condition:
+            if self._count == seen and timeout_s > 0:
+                self._condition.wait(timeout_s)

@@ -1,0 +1,76 @@
+"""Questions to an embedded log: ids, watermarks, lookups, commits; one connection, one question at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tsdb.log.interface import Position, TopicPartition, Watermarks
+from tsdb.log.sqlite.database import Lane, connect, find_lanes, transaction
+from tsdb.log.sqlite.lookups import first_at
+from tsdb.log.sqlite.topic_ids import check_lane
+from tsdb.model.errors import WrongTopic
+
+
+class SqliteAsking:
+    """Thread-safe. Remembers the first incarnation of each topic it is asked about. `prefix` is put before topics."""
+
+    def __init__(self, path: Path, prefix: str) -> None:
+        self._connection = connect(path)
+        self._prefix = prefix
+        self._lock = threading.Lock()  # Guards the connection and what is below.
+        self._topic_ids: dict[str, tuple[str, int]] = {}
+
+    def topic_id(self, topic: str) -> str:
+        """As first seen. Raises WrongTopic (unknown_topic)."""
+        return self._known(topic)[0]
+
+    def partitions(self, topic: str) -> int:
+        """As first seen."""
+        return self._known(topic)[1]
+
+    def lanes(self, topic: str, partitions: Sequence[int]) -> dict[int, Lane]:
+        """Lanes as they are now. Raises WrongTopic, InvalidRequest (unknown_partition)."""
+        topic_id = self.topic_id(topic)
+        with self._lock, transaction(self._connection, f"topic {topic}", write=False):
+            lanes = find_lanes(self._connection, self._prefix + topic)
+        return {partition: check_lane(topic, topic_id, partition, lanes) for partition in partitions}
+
+    def watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, Watermarks]:
+        """Log.watermarks."""
+        return {p: Watermarks(lane.low_offset, lane.next_offset) for p, lane in self.lanes(topic, partitions).items()}
+
+    def offsets_for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
+        """Log.offsets_for_times."""
+        topic_id = self.topic_id(topic)
+        with self._lock, transaction(self._connection, f"topic {topic}", write=False):
+            lanes = find_lanes(self._connection, self._prefix + topic)
+            return {
+                partition: first_at(self._connection, check_lane(topic, topic_id, partition, lanes), ms)
+                for partition, ms in times_ms.items()
+            }
+
+    def committed(self, group_id: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Position | None]:
+        """Group.committed."""
+        with self._lock, transaction(self._connection, f"commits of group {group_id}", write=False):
+            rows = self._connection.execute(
+                "SELECT topic, partition, next_offset, metadata FROM commits WHERE group_id = ?", (group_id,)
+            ).fetchall()
+        found = {(topic, partition): Position(offset, metadata) for topic, partition, offset, metadata in rows}
+        return {(t, p): found.get((self._prefix + t, p)) for t, p in partitions}
+
+    def close(self) -> None:
+        """Release."""
+        with self._lock:
+            self._connection.close()
+
+    def _known(self, topic: str) -> tuple[str, int]:
+        with self._lock:
+            if topic not in self._topic_ids:
+                with transaction(self._connection, f"topic {topic}", write=False):
+                    lanes = find_lanes(self._connection, self._prefix + topic)
+                if not lanes:
+                    raise WrongTopic(f"topic {topic} does not exist", reason="unknown_topic", topic=topic)
+                self._topic_ids[topic] = (lanes[0].topic_id, len(lanes))
+            return self._topic_ids[topic]

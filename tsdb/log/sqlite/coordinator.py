@@ -1,0 +1,118 @@
+"""Coordinator of one group of an embedded log: who is a member, who holds which partition. All in one process.
+
+A partition changes hands in two steps, as in Kafka's incremental rebalance: its holder gives it up in its own poll,
+then the next owner takes it in its own. Every change of members starts a new generation. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tsdb.log.interface import TopicPartition
+from tsdb.model.clock import Clock
+
+POLL_INTERVAL_MAX_S = 300.0  # As Kafka's: a member silent for longer has lost its partitions.
+
+
+@dataclass(slots=True)
+class _Member:
+    topics: frozenset[str]
+    seen_at: float
+    held: set[TopicPartition] = field(default_factory=set)
+    target: set[TopicPartition] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a member has to do now. lost: it was taken for dead and holds nothing any more."""
+
+    lost: bool = False
+    revoke: frozenset[TopicPartition] = frozenset()
+    take: frozenset[TopicPartition] = frozenset()
+
+
+class Coordinator:
+    """Members are numbered; partitions of a topic are known from the first member that brings it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()  # Guards everything below; callers' listeners run outside.
+        self._members: dict[int, _Member] = {}
+        self._partitions: dict[str, int] = {}
+        self._numbers = 0
+        self.generation = 0
+
+    def join(self, partitions: dict[str, int]) -> int:
+        """A new member for these topics (name -> number of partitions); returns its number."""
+        with self._lock:
+            self._numbers += 1
+            self._partitions.update(partitions)
+            self._members[self._numbers] = _Member(frozenset(partitions), self._clock.monotonic())
+            self._rebalance_locked()
+            return self._numbers
+
+    def leave(self, number: int) -> None:
+        """Its partitions are free at once."""
+        with self._lock:
+            if self._members.pop(number, None) is not None:
+                self._rebalance_locked()
+
+    def beat(self, number: int) -> Change:
+        """The member is alive; what it has to do. Partitions to take are its own from this answer on."""
+        with self._lock:
+            now = self._clock.monotonic()
+            dead = [n for n, m in self._members.items() if n != number and now - m.seen_at > POLL_INTERVAL_MAX_S]
+            for other in dead:
+                del self._members[other]
+            if dead:
+                self._rebalance_locked()
+            member = self._members.get(number)
+            if member is None:
+                return Change(lost=True)
+            member.seen_at = now
+            others = set().union(*(m.held for n, m in self._members.items() if n != number))
+            take = member.target - member.held - others
+            member.held |= take
+            return Change(revoke=frozenset(member.held - member.target), take=frozenset(take))
+
+    def released(self, number: int, partitions: Sequence[TopicPartition]) -> None:
+        """The member has given these up."""
+        with self._lock:
+            member = self._members.get(number)
+            if member is not None:
+                member.held.difference_update(partitions)
+
+    def holds(self, number: int, partition: TopicPartition) -> bool:
+        """Whether the member may commit a partition: it holds it, and has not been taken for dead."""
+        with self._lock:
+            member = self._members.get(number)
+            return member is not None and partition in member.held
+
+    def _rebalance_locked(self) -> None:
+        """Even shares, keeping what each holds as far as that allows."""
+        self.generation += 1
+        for member in self._members.values():
+            member.target = set()
+        for topic, count in sorted(self._partitions.items()):
+            takers = [member for _, member in sorted(self._members.items()) if topic in member.topics]
+            if takers:
+                _share([(topic, partition) for partition in range(count)], takers)
+
+
+def _share(partitions: Sequence[TopicPartition], takers: Sequence[_Member]) -> None:
+    least, extra = divmod(len(partitions), len(takers))
+    by_holdings = sorted(takers, key=lambda member: -len(member.held & set(partitions)))
+    room = {id(member): least + (place < extra) for place, member in enumerate(by_holdings)}
+    homeless: list[TopicPartition] = []
+    for partition in partitions:
+        holder = next((m for m in takers if partition in m.held and room[id(m)]), None)
+        if holder is None:
+            homeless.append(partition)
+            continue
+        room[id(holder)] -= 1
+        holder.target.add(partition)
+    for member in takers:
+        for _ in range(room[id(member)]):
+            member.target.add(homeless.pop(0))

@@ -1,0 +1,123 @@
+"""The database of an embedded log: schema, connections, and the words of its rows.
+
+A `lane` is one partition of one incarnation of a topic; its number is never used again. A record's row id is lane and
+offset in one integer, so that a lane's records lie together, in order, under the primary key.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tsdb.log.sqlite.errors import translate_sqlite_errors
+
+OFFSET_BITS = 44
+OFFSET_MAX = (1 << OFFSET_BITS) - 1
+PAGE_BYTES = 16_384  # Records run from a hundred bytes to a megabyte; small pages would chain the large ones.
+BUSY_TIMEOUT_S = 10.0
+WAL_PAGES = 1_024  # 16 MiB between checkpoints.
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS topics (topic TEXT PRIMARY KEY, topic_id TEXT NOT NULL, config TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lanes (
+    lane INTEGER PRIMARY KEY AUTOINCREMENT,
+    topic TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    low_offset INTEGER NOT NULL DEFAULT 0,
+    next_offset INTEGER NOT NULL DEFAULT 0,
+    latest_ms INTEGER,
+    UNIQUE (topic, partition)
+);
+CREATE TABLE IF NOT EXISTS records (
+    id INTEGER PRIMARY KEY,
+    broker_ms INTEGER NOT NULL,
+    latest_ms INTEGER NOT NULL,
+    key BLOB,
+    value BLOB,
+    headers TEXT
+);
+CREATE TABLE IF NOT EXISTS commits (
+    group_id TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    next_offset INTEGER NOT NULL,
+    metadata TEXT NOT NULL,
+    PRIMARY KEY (group_id, topic, partition)
+) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One partition's row. latest_ms: highest broker time so far, None before the first record."""
+
+    number: int
+    topic_id: str
+    config: str
+    low_offset: int
+    next_offset: int
+    latest_ms: int | None
+
+    @property
+    def first_id(self) -> int:
+        """Row id of offset 0."""
+        return self.number << OFFSET_BITS
+
+    @property
+    def end_id(self) -> int:
+        """One past the last row id that the lane can have."""
+        return (self.number + 1) << OFFSET_BITS
+
+    def setting(self, key: str) -> str | None:
+        """A setting of the topic."""
+        value: str | None = json.loads(self.config).get(key)
+        return value
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection that any one thread at a time may use; transactions are begun by hand."""
+    with translate_sqlite_errors(f"opening {path}"):
+        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL")
+        # An acknowledged record must survive the machine, not only the process.
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_BYTES}")
+        if connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'commits'").fetchone()[0] == 0:
+            connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
+    return connection
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, where: str, *, write: bool) -> Iterator[None]:
+    """All of it or nothing; reads see one moment. Raises our errors."""
+    with translate_sqlite_errors(where):
+        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        try:
+            yield
+        except BaseException:
+            if connection.in_transaction:  # A full disk rolls back by itself.
+                connection.execute("ROLLBACK")
+            raise
+        try:
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def find_lanes(connection: sqlite3.Connection, topic: str) -> dict[int, Lane]:
+    """Lanes of a topic by partition; empty when there is no such topic."""
+    rows = connection.execute(
+        "SELECT partition, lane, topic_id, config, low_offset, next_offset, latest_ms"
+        " FROM lanes JOIN topics USING (topic) WHERE topic = ? ORDER BY partition",
+        (topic,),
+    )
+    return {row[0]: Lane(*row[1:]) for row in rows}

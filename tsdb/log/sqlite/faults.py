@@ -1,0 +1,60 @@
+"""Faults that an embedded log injects on request: what real brokers do at their worst, on demand and by a seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Fate(Enum):
+    """What becomes of one append."""
+
+    STORED = "stored and acknowledged"
+    ACK_LOST = "stored, but answered Unavailable"
+    FAILED = "not stored, and answered Unavailable"
+
+
+@dataclass(slots=True)
+class FaultPlan:
+    """Shares are probabilities in [0, 1], drawn per append, or per group of appends where said.
+
+    gap_share: offsets are skipped behind the record, up to gap_max. ack_lost_share, failed_share: see Fate.
+    step_back_share: per group, the broker's clock stands step_back_ms behind. slow_share: per group, the answer takes
+    slow_s longer. One thread draws: the log's writer.
+    """
+
+    seed: int = 0
+    gap_share: float = 0.0
+    gap_max: int = 3
+    ack_lost_share: float = 0.0
+    failed_share: float = 0.0
+    step_back_share: float = 0.0
+    step_back_ms: int = 0
+    slow_share: float = 0.0
+    slow_s: float = 0.0
+    _random: random.Random = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+
+    def gap(self) -> int:
+        """Offsets to skip."""
+        return self._random.randint(1, self.gap_max) if self._happens(self.gap_share) else 0
+
+    def fate(self) -> Fate:
+        """Of the next append."""
+        if self._happens(self.failed_share):
+            return Fate.FAILED
+        return Fate.ACK_LOST if self._happens(self.ack_lost_share) else Fate.STORED
+
+    def broker_ms(self, now_ms: int) -> int:
+        """Broker time of the next group."""
+        return now_ms - self.step_back_ms if self._happens(self.step_back_share) else now_ms
+
+    def delay_s(self) -> float:
+        """How much longer the next group takes."""
+        return self.slow_s if self._happens(self.slow_share) else 0.0
+
+    def _happens(self, share: float) -> bool:
+        return share > 0 and self._random.random() < share

@@ -1,0 +1,152 @@
+"""Group member over an embedded log: partitions from the coordinator, commits in the database."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from tsdb.log.checks import check_commit
+from tsdb.log.interface import (
+    POLL_BYTES_MAX,
+    POLL_RECORDS_MAX,
+    Event,
+    GroupListener,
+    Position,
+    TopicPartition,
+)
+from tsdb.log.sqlite.asking import SqliteAsking
+from tsdb.log.sqlite.coordinator import Coordinator
+from tsdb.log.sqlite.database import transaction
+from tsdb.log.sqlite.reader import SqliteReader
+from tsdb.log.sqlite.writer import SqliteWriter
+
+UPSERT = (
+    "INSERT INTO commits (group_id, topic, partition, next_offset, metadata) VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset, metadata = excluded.metadata"
+)
+
+
+class SqliteGroup:
+    """Group. `prefix` is put before topics; group_id has it already."""
+
+    def __init__(
+        self,
+        group_id: str,
+        prefix: str,
+        coordinator: Coordinator,
+        reader: SqliteReader,
+        asking: SqliteAsking,
+        writer: SqliteWriter,
+        timeout_s: float,
+    ) -> None:
+        self._group_id = group_id
+        self._prefix = prefix
+        self._coordinator = coordinator
+        self._reader = reader
+        self._asking = asking
+        self._writer = writer
+        self._timeout_s = timeout_s
+        self._listener: GroupListener | None = None
+        self._topics: dict[str, int] = {}
+        self._number: int | None = None
+        self._assigned: set[TopicPartition] = set()
+        self._untold: frozenset[TopicPartition] = frozenset()  # Taken, but their commits could not be read yet.
+        self._left = False
+
+    def join(self, topics: Sequence[str], listener: GroupListener) -> None:
+        self._topics = {topic: self._asking.partitions(topic) for topic in topics}
+        self._listener = listener
+        self._number = self._coordinator.join(self._topics)
+
+    def poll(
+        self, timeout_s: float, *, max_records: int = POLL_RECORDS_MAX, max_bytes: int = POLL_BYTES_MAX
+    ) -> list[Event]:
+        self._rebalance()
+        return self._reader.poll(timeout_s, max_records=max_records, max_bytes=max_bytes)
+
+    def seek(self, topic: str, partition: int, next_offset: int) -> None:
+        assert (topic, partition) in self._assigned, f"topic {topic}, partition {partition} is not ours"
+        self._reader.seek(topic, partition, next_offset)
+
+    def assigned(self) -> frozenset[TopicPartition]:
+        return frozenset(self._assigned)
+
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
+        number = self._number
+        ours = () if number is None else {p for p in self._assigned if self._coordinator.holds(number, p)}
+        check_commit(positions, ours)
+        rows = [
+            (self._group_id, self._prefix + topic, partition, at.next_offset, at.metadata)
+            for (topic, partition), at in positions.items()
+        ]
+
+        def write(connection: sqlite3.Connection) -> None:
+            with transaction(connection, "commit", write=True):
+                # Once more, now that nothing can come between: a stale member must not overwrite its successor.
+                check_commit(positions, [p for p in positions if number and self._coordinator.holds(number, p)])
+                connection.executemany(UPSERT, rows)
+
+        if rows:
+            self._writer.run(write, self._timeout_s)
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Position | None]:
+        return self._asking.committed(self._group_id, partitions)
+
+    def leave(self) -> None:
+        if self._left:
+            return
+        self._left = True
+        try:
+            self._revoke(self._assigned)
+        finally:
+            if self._number is not None:
+                self._coordinator.leave(self._number)
+            self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave()
+
+    def _rebalance(self) -> None:
+        assert self._number is not None, "poll before join"
+        assert self._listener is not None, "poll before join"
+        change = self._coordinator.beat(self._number)
+        if change.lost:
+            gone = sorted(self._assigned)
+            self._drop(gone)
+            self._number = self._coordinator.join(self._topics)
+            if gone:
+                self._listener.on_lost(gone)
+            return
+        self._revoke(change.revoke & self._assigned)
+        self._coordinator.released(self._number, sorted(change.revoke & self._untold))
+        self._untold = (self._untold | change.take) - change.revoke
+        fresh = sorted(self._untold)
+        if fresh:
+            starts = self._listener.on_assigned(self.committed(fresh))
+            assert set(starts) == set(fresh), f"a start for each of {fresh}; got {dict(starts)}"
+            self._reader.assign(starts)
+            self._assigned.update(fresh)
+            self._untold = frozenset()
+
+    def _revoke(self, partitions: frozenset[TopicPartition] | set[TopicPartition]) -> None:
+        going = sorted(partitions)
+        if not going:
+            return
+        assert self._listener is not None, "partitions before join"
+        try:
+            self._listener.on_revoked(going)
+        finally:
+            self._drop(going)
+
+    def _drop(self, partitions: Sequence[TopicPartition]) -> None:
+        self._reader.release(partitions)
+        self._assigned.difference_update(partitions)
+        if self._number is not None:
+            self._coordinator.released(self._number, partitions)

@@ -1,0 +1,145 @@
+"""The log embedded in one process: a database file, one writing thread, a connection a reader."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tsdb.log.append_metrics import append_failures_total
+from tsdb.log.checks import check_partition
+from tsdb.log.interface import Appended, Headers, OnDone, TopicPartition, Watermarks
+from tsdb.log.settings import LogSettings
+from tsdb.log.sqlite.appends import Append
+from tsdb.log.sqlite.arrivals import Arrivals
+from tsdb.log.sqlite.asking import SqliteAsking
+from tsdb.log.sqlite.coordinator import Coordinator
+from tsdb.log.sqlite.faults import FaultPlan
+from tsdb.log.sqlite.group import SqliteGroup
+from tsdb.log.sqlite.maintenance import maintain
+from tsdb.log.sqlite.reader import SqliteReader
+from tsdb.log.sqlite.writer import SqliteWriter
+from tsdb.log.topics import RECORD_BYTES_MAX
+from tsdb.log.waiting import wait_for_append
+from tsdb.model.clock import Clock
+from tsdb.model.errors import InvalidRequest, TsdbError
+
+
+class SqliteLog:
+    """Log. Groups live within this object. `faults` are what tests ask for; none by default."""
+
+    def __init__(
+        self, path: Path, prefix: str, settings: LogSettings, clock: Clock, faults: FaultPlan | None = None
+    ) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._prefix = prefix
+        self._settings = settings
+        self._clock = clock
+        self._arrivals = Arrivals()
+        self._asking = SqliteAsking(path, prefix)
+        self._writer = SqliteWriter(path, settings, clock, faults or FaultPlan(), self._arrivals)
+        self._lock = threading.Lock()  # Guards the coordinators.
+        self._coordinators: dict[str, Coordinator] = {}
+
+    def topic_id(self, topic: str) -> str:
+        return self._asking.topic_id(topic)
+
+    def partitions(self, topic: str) -> int:
+        return self._asking.partitions(topic)
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        on_done: OnDone,
+    ) -> None:
+        topic_id = self._asking.topic_id(topic)
+        check_partition(topic, partition, self._asking.partitions(topic))
+        append = Append(self._prefix + topic, topic_id, partition, value, key, tuple(headers), timestamp_ms, on_done)
+        if append.size > RECORD_BYTES_MAX:
+            raise _count(
+                InvalidRequest(
+                    f"topic {topic}, partition {partition}: record of {append.size} bytes; "
+                    f"the limit is {RECORD_BYTES_MAX}",
+                    reason="record_too_large",
+                )
+            )
+        self._writer.append(append)
+
+    def append_sync(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        timeout_s: float = 30.0,
+    ) -> Appended:
+        return wait_for_append(
+            lambda on_done: self.append(
+                topic, partition, value, key=key, headers=headers, timestamp_ms=timestamp_ms, on_done=on_done
+            ),
+            timeout_s,
+        )
+
+    def flush(self, timeout_s: float) -> None:
+        self._writer.flush(timeout_s)
+
+    def watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, Watermarks]:
+        return self._asking.watermarks(topic, partitions)
+
+    def offsets_for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
+        return self._asking.offsets_for_times(topic, times_ms)
+
+    def reader(self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None) -> SqliteReader:
+        for topic, partition in starts:
+            check_partition(topic, partition, self._asking.partitions(topic))
+        reader = SqliteReader(self._path, self._prefix, self._arrivals, self._asking.topic_id)
+        reader.assign(starts)
+        return reader
+
+    def group(self, group_id: str) -> SqliteGroup:
+        with self._lock:
+            coordinator = self._coordinators.setdefault(group_id, Coordinator(self._clock))
+        return SqliteGroup(
+            self._prefix + group_id,
+            self._prefix,
+            coordinator,
+            SqliteReader(self._path, self._prefix, self._arrivals, self._asking.topic_id),
+            self._asking,
+            self._writer,
+            self._settings.request_timeout_s,
+        )
+
+    def maintain(self) -> None:
+        """Retention and compaction now; otherwise the writer runs them every settings.embedded_maintain_s."""
+        self._writer.run(
+            lambda connection: maintain(connection, self._clock.now_ms()), self._settings.request_timeout_s
+        )
+
+    def close(self) -> None:
+        self._writer.close()
+        self._asking.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _count(error: TsdbError) -> TsdbError:
+    append_failures_total.labels(error.reason).inc()
+    return error

@@ -1,0 +1,28 @@
+"""Lookups by time in an embedded log. Broker times may step back, their running maximum (latest_ms) does not."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from tsdb.log.sqlite.database import OFFSET_MAX, Lane
+
+
+def first_at(connection: sqlite3.Connection, lane: Lane, ms: int) -> int | None:
+    """First offset with broker time >= ms; None: there is none. By bisection: offsets rise with latest_ms."""
+    low, high = lane.low_offset, lane.next_offset
+    while low < high:
+        middle = (low + high) // 2
+        row = connection.execute(
+            "SELECT id, latest_ms FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT 1",
+            (lane.first_id + middle, lane.first_id + high),
+        ).fetchone()
+        if row is None or row[1] >= ms:
+            high = middle
+        else:
+            low = (row[0] & OFFSET_MAX) + 1
+    # Where the front was trimmed, what raised the maximum may be gone: so the first record that has the time itself.
+    found = connection.execute(
+        "SELECT id FROM records WHERE id >= ? AND id < ? AND broker_ms >= ? ORDER BY id LIMIT 1",
+        (lane.first_id + low, lane.end_id, ms),
+    ).fetchone()
+    return None if found is None else int(found[0]) & OFFSET_MAX

@@ -1,0 +1,195 @@
+"""Reader of an embedded log: one connection, one look at a time at all its partitions in one moment of the database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from tsdb.log.interface import (
+    KEYLESS,
+    POLL_BYTES_MAX,
+    POLL_RECORDS_MAX,
+    EndOfLog,
+    Event,
+    RecordBatch,
+    TopicPartition,
+)
+from tsdb.log.joined import empty, join
+from tsdb.log.sqlite.appends import decode_headers
+from tsdb.log.sqlite.arrivals import Arrivals
+from tsdb.log.sqlite.database import OFFSET_MAX, Lane, connect, find_lanes, transaction
+from tsdb.log.sqlite.topic_ids import check_lane
+from tsdb.model.errors import LostOffsets, Unavailable
+
+SELECT = "SELECT id, broker_ms, value, key, headers FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+OTHER_PROCESS_S = 0.05  # How often to look for what another process wrote; our own wakes us at once.
+
+Row = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where the reading of one partition stands. at_end: the next offset at which the end was last told."""
+
+    topic_id: str
+    next_offset: int
+    at_end: int | None = None
+
+
+class SqliteReader:
+    """LogReader. `prefix` is put before topics; `topic_ids` gives the incarnation that is meant."""
+
+    def __init__(self, path: Path, prefix: str, arrivals: Arrivals, topic_ids: Callable[[str], str]) -> None:
+        self._connection = connect(path)
+        self._prefix = prefix
+        self._arrivals = arrivals
+        self._topic_ids = topic_ids
+        self._places: dict[TopicPartition, _Place] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}
+        self._seen: tuple[int, int] | None = None  # State of the database when everything in it had been read.
+        self._unavailable_since: float | None = None
+
+    def poll(
+        self, timeout_s: float, *, max_records: int = POLL_RECORDS_MAX, max_bytes: int = POLL_BYTES_MAX
+    ) -> list[Event]:
+        give_up_at = time.monotonic() + timeout_s
+        while True:
+            arrived = self._arrivals.count
+            try:
+                events = self._look(arrived, max_records, max_bytes)
+                self._unavailable_since = None
+            except Unavailable:
+                self._unavailable_since = self._unavailable_since or time.monotonic()
+                events = []
+            left_s = give_up_at - time.monotonic()
+            if events or left_s <= 0:
+                return events
+            self._arrivals.wait(arrived, min(left_s, OTHER_PROCESS_S))
+
+    def seek(self, topic: str, partition: int, next_offset: int) -> None:
+        self.assign({(topic, partition): next_offset})
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read these too, from these offsets on."""
+        for (topic, partition), next_offset in starts.items():
+            self._places[topic, partition] = _Place(self._topic_ids(topic), next_offset)
+        self._seen = None
+
+    def release(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these no more."""
+        for partition in partitions:
+            self._places.pop(partition, None)
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        return {partition: mark for partition, mark in self._high_watermarks.items() if partition in self._places}
+
+    @property
+    def unavailable_since_monotonic(self) -> float | None:
+        return self._unavailable_since
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _look(self, arrived: int, max_records: int, max_bytes: int) -> list[Event]:
+        with transaction(self._connection, "reading", write=False):
+            version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+            if self._seen == (version, arrived):
+                return []
+            events, exhausted = self._read(max_records, max_bytes)
+        if exhausted:
+            self._seen = (version, arrived)
+        return events
+
+    def _read(self, max_records: int, max_bytes: int) -> tuple[list[Event], bool]:
+        """Events, and whether they are all there is."""
+        topics = {topic: find_lanes(self._connection, self._prefix + topic) for topic, _ in self._places}
+        # All partitions are checked before any is read: an error must not swallow another's records.
+        lanes = {partition: self._lane(partition, topics[partition[0]]) for partition in list(self._places)}
+        batches: list[Event] = []
+        ends: list[Event] = []
+        for partition, lane in lanes.items():
+            if max_records <= 0 or max_bytes <= 0:
+                return batches + ends, False
+            rows, size = self._rows(lane, self._places[partition].next_offset, max_records, max_bytes)
+            max_records -= len(rows)
+            max_bytes -= size
+            if rows:
+                batches.append(_to_batch(partition, rows))
+                self._places[partition].next_offset = (rows[-1][0] & OFFSET_MAX) + 1
+                # Last in line for the next poll: no partition waits for ever behind a busy one.
+                self._places[partition] = self._places.pop(partition)
+            if max_records > 0 and max_bytes > 0:
+                ends.extend(self._ends(partition, lane))
+        return batches + ends, max_records > 0 and max_bytes > 0
+
+    def _lane(self, partition: TopicPartition, lanes: Mapping[int, Lane]) -> Lane:
+        topic, number = partition
+        place = self._places[partition]
+        lane = check_lane(topic, place.topic_id, number, lanes)
+        self._high_watermarks[partition] = lane.next_offset
+        if lane.low_offset <= place.next_offset <= lane.next_offset:
+            return lane
+        del self._places[partition]
+        raise LostOffsets(
+            f"topic {topic}, partition {number}: offset {place.next_offset} is not in the log, which holds "
+            f"[{lane.low_offset}, {lane.next_offset})",
+            reason="below_low_watermark" if place.next_offset < lane.low_offset else "offset_above_end",
+            topic=topic,
+            partition=number,
+            asked=place.next_offset,
+            low=lane.low_offset,
+            high=lane.next_offset,
+        )
+
+    def _rows(self, lane: Lane, next_offset: int, max_records: int, max_bytes: int) -> tuple[list[Row], int]:
+        """Rows from next_offset on, and the bytes of their values; at least one if there is one."""
+        rows: list[Row] = []
+        size = 0
+        for row in self._connection.execute(SELECT, (lane.first_id + next_offset, lane.end_id, max_records)):
+            rows.append(row)
+            size += len(row[2] or b"")
+            if size >= max_bytes:
+                break
+        return rows, size
+
+    def _ends(self, partition: TopicPartition, lane: Lane) -> list[Event]:
+        place = self._places[partition]
+        place.next_offset = lane.next_offset  # Past a gap at the end, where no record will ever be.
+        if place.at_end == place.next_offset:
+            return []
+        place.at_end = place.next_offset
+        return [EndOfLog(*partition, place.next_offset)]
+
+
+def _to_batch(partition: TopicPartition, rows: list[Row]) -> RecordBatch:
+    topic, number = partition
+    ids, broker_ms, value_parts, key_parts, header_parts = zip(*rows, strict=True)
+    values = join(value_parts)
+    keys = empty(len(rows)) if topic in KEYLESS else join(key_parts)
+    some_headers = topic not in KEYLESS and any(header_parts)
+    return RecordBatch(
+        topic,
+        number,
+        values.data,
+        values.starts,
+        keys.data,
+        keys.starts,
+        np.array(ids, np.int64) & OFFSET_MAX,
+        np.array(broker_ms, np.int64),
+        values.nulls,
+        list(map(decode_headers, header_parts)) if some_headers else None,
+    )

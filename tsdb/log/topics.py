@@ -1,0 +1,189 @@
+"""Topics: how each must be set up, making them, and naming every setting that is not so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
+
+from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, META, METRICS, SERIES
+from tsdb.model.errors import ConfigMismatch
+from tsdb.ops.logs import get_logger
+
+DAY_MS = 24 * 3600 * 1000
+REPLICATION = 3
+RECORD_BYTES_MAX = 2 * 1024 * 1024  # As the clients'; a broker's default is a little below what we may send.
+# Compaction may take a covered chunk from under a loader that has not read it: not before its longest outage is over.
+CHUNKS_COMPACTION_LAG_MS = 7 * DAY_MS
+LOG_APPEND_TIME = "LogAppendTime"
+CREATE_TIME = "CreateTime"
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """How a topic must be. exact: settings that must be so. least: that must be so or higher; -1 is no limit."""
+
+    name: str
+    partitions: int
+    replication: int
+    exact: Mapping[str, str]
+    least: Mapping[str, int] = field(default_factory=dict)
+
+    def config(self) -> dict[str, str]:
+        """All settings to make it with."""
+        return {**self.exact, **{key: str(value) for key, value in self.least.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """How a topic is. replication: of its least replicated partition; None where nothing is replicated."""
+
+    topic_id: str
+    partitions: int
+    replication: int | None
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One setting that is not as it must be."""
+
+    topic: str
+    setting: str
+    got: str
+    want: str
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}: {self.setting} is {self.got}, must be {self.want}"
+
+
+class TopicAdmin(Protocol):
+    """Makes and looks at topics, by our names. Raises Unavailable when no broker answers. A context manager."""
+
+    def describe(self, topic: str) -> TopicState | None:
+        """None: there is no such topic."""
+
+    def create(self, spec: TopicSpec) -> bool:
+        """False: it is there already, as it is. Returns once the topic can be written."""
+
+    def delete(self, topic: str) -> None:
+        """Also when it is not there."""
+
+    def trim(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """Per partition drop every record below an offset, which becomes the low watermark. Raises WrongTopic."""
+
+    def close(self) -> None:
+        """Release; idempotent."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def topic_specs(
+    partitions: int,
+    *,
+    replication: int = REPLICATION,
+    retention_ms: int = 5 * DAY_MS,
+    timestamp_type: str = LOG_APPEND_TIME,
+) -> tuple[TopicSpec, ...]:
+    """All topics. retention_ms: of the log; it must hold more than hold + chunk stage outage + the longest rebuild.
+
+    timestamp_type: CREATE_TIME lets tests set broker times; `check_topics` refuses it.
+    """
+    common = {
+        "message.timestamp.type": timestamp_type,
+        "unclean.leader.election.enable": "false",
+        "retention.bytes": "-1",
+        "compression.type": "producer",
+    }
+    least = {"min.insync.replicas": 2 if replication >= 3 else 1, "max.message.bytes": RECORD_BYTES_MAX}
+    compacted = {"min.compaction.lag.ms": CHUNKS_COMPACTION_LAG_MS}
+
+    def spec(name: str, count: int, cleanup: str, retention: int | None, more: Mapping[str, int]) -> TopicSpec:
+        kept = {} if retention is None else {"retention.ms": retention}
+        return TopicSpec(name, count, replication, {**common, "cleanup.policy": cleanup}, {**least, **kept, **more})
+
+    return (
+        spec(METRICS, partitions, "delete", retention_ms, {}),
+        spec(SERIES, partitions, "compact,delete", 90 * DAY_MS, {}),
+        spec(CHUNKS, partitions, "compact,delete", 60 * DAY_MS, compacted),
+        spec(CHUNKS_DLQ, partitions, "delete", 14 * DAY_MS, {}),
+        spec(META, 1, "compact", None, {}),
+    )
+
+
+def create_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[str]:
+    """Make what is missing; returns the names made. Raises ConfigMismatch (topics) when one is there but differs."""
+    if specs[0].replication < REPLICATION:
+        log.warning("topics without spare replicas: a lost broker loses data", replication=specs[0].replication)
+    made = [spec.name for spec in specs if admin.create(spec)]
+    _refuse(_all_differences(admin, specs))
+    return made
+
+
+def check_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[Difference]:
+    """Everything that is not as it must be; empty when all is well. CREATE_TIME always differs."""
+    strict = [
+        TopicSpec(
+            spec.name,
+            spec.partitions,
+            spec.replication,
+            {**spec.exact, "message.timestamp.type": LOG_APPEND_TIME},
+            spec.least,
+        )
+        for spec in specs
+    ]
+    return _all_differences(admin, strict)
+
+
+def require_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> None:
+    """Raises ConfigMismatch (topics) naming every difference: what each process does before it starts."""
+    _refuse(check_topics(admin, specs))
+
+
+def differences(spec: TopicSpec, state: TopicState | None) -> list[Difference]:
+    """One topic's. More partitions than asked are a difference too: they decide where a series lives."""
+    if state is None:
+        return [Difference(spec.name, "topic", "missing", "there")]
+    found: list[Difference] = []
+    if state.partitions != spec.partitions:
+        found.append(Difference(spec.name, "partitions", str(state.partitions), str(spec.partitions)))
+    if state.replication is not None and state.replication < spec.replication:
+        want = f"{spec.replication} or more"
+        found.append(Difference(spec.name, "replication factor", str(state.replication), want))
+    for key, value in spec.exact.items():
+        got = state.config.get(key, "unset")
+        if _words(got) != _words(value):
+            found.append(Difference(spec.name, key, got, value))
+    for key, least in spec.least.items():
+        got = state.config.get(key, "unset")
+        if not _at_least(got, least):
+            found.append(Difference(spec.name, key, got, f"{least} or more"))
+    return found
+
+
+def _all_differences(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[Difference]:
+    return [difference for spec in specs for difference in differences(spec, admin.describe(spec.name))]
+
+
+def _refuse(found: Sequence[Difference]) -> None:
+    if found:
+        raise ConfigMismatch("; ".join(map(str, found)), reason="topics")
+
+
+def _words(value: str) -> set[str]:
+    return {word.strip() for word in value.split(",")}  # Kafka gives back `compact,delete` in any order.
+
+
+def _at_least(got: str, least: int) -> bool:
+    try:
+        number = int(got)
+    except ValueError:
+        return False
+    return number == -1 or number >= least

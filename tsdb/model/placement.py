@@ -1,0 +1,51 @@
+"""Placement and packs: which series travel and are stored together.
+
+Placement is the values of the placement labels (the metric family when none is present); it decides the partition, so
+one source's samples travel together. A pack is placement + metric family: what one source's reader reads together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import xxhash
+
+from tsdb.model.labels import METRIC_NAME, SEPARATOR
+
+PACK_RULE_VERSION = 1
+# Suffixes that client libraries add to one histogram's or summary's name. Stripped once, longest match first.
+FAMILY_SUFFIXES = (b"_bucket", b"_count", b"_sum", b"_total", b"_created")
+DEFAULT_PLACEMENT_LABELS = ("job", "instance")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a series belongs. pack_id is unsigned, 64 bit."""
+
+    placement: bytes
+    family: bytes
+    pack_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRule:
+    """The labels that place a series; all processes share them through `meta`."""
+
+    labels: tuple[str, ...] = DEFAULT_PLACEMENT_LABELS
+
+    def place(self, canonical: bytes) -> Place:
+        """Place of canonical labels. Absent placement labels count as empty; when all are absent the family places."""
+        parts = canonical.split(SEPARATOR)
+        values = dict(zip(parts[::2], parts[1::2], strict=True))
+        family = metric_family(values.get(METRIC_NAME, b""))
+        wanted = [values.get(label.encode(), b"") for label in self.labels]
+        placement = SEPARATOR.join(wanted) if any(wanted) else family
+        return Place(placement, family, xxhash.xxh3_64_intdigest(placement + SEPARATOR + family))
+
+
+def metric_family(name: bytes) -> bytes:
+    """Metric name without one histogram or summary suffix; a name that is only a suffix stays whole."""
+    for suffix in FAMILY_SUFFIXES:
+        if name.endswith(suffix) and len(name) > len(suffix):
+            return name[: -len(suffix)]
+    return name

@@ -1,0 +1,40 @@
+"""Windows and index epochs: half-open stretches of sample time, pure arithmetic on milliseconds UTC."""
+
+from __future__ import annotations
+
+EPOCH_MS = 30 * 24 * 3600 * 1000  # An index epoch: 30 days of sample time.
+
+
+def floor_to(ts_ms: int, length_ms: int) -> int:
+    """Start of the aligned interval of `length_ms` that holds ts_ms; right for times before 1970 too."""
+    return ts_ms - ts_ms % length_ms
+
+
+def ceil_to(ts_ms: int, length_ms: int) -> int:
+    """First multiple of `length_ms` at or after ts_ms."""
+    return -(-ts_ms // length_ms) * length_ms
+
+
+def window_start(ts_ms: int, window_ms: int) -> int:
+    """Start of the window [start, start + window_ms) that holds ts_ms; windows are aligned to the Unix epoch."""
+    return floor_to(ts_ms, window_ms)
+
+
+def window_end(ts_ms: int, window_ms: int) -> int:
+    """End (exclusive) of the window that holds ts_ms."""
+    return floor_to(ts_ms, window_ms) + window_ms
+
+
+def index_epoch(series_id: int, ts_ms: int) -> int:
+    """Index epoch of a series at a sample time; its phase is the series' own: no instant renews all."""
+    return (ts_ms + series_id % EPOCH_MS) // EPOCH_MS
+
+
+def index_epoch_start_ms(series_id: int, epoch: int) -> int:
+    """First sample time (inclusive) of an index epoch of this series."""
+    return epoch * EPOCH_MS - series_id % EPOCH_MS
+
+
+def index_epoch_end_ms(series_id: int, epoch: int) -> int:
+    """End (exclusive) of an index epoch of this series, in sample time."""
+    return index_epoch_start_ms(series_id, epoch) + EPOCH_MS

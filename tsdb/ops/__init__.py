@@ -1,0 +1,1 @@
+"""What every process needs around its work: metrics, logs, health, servers, credentials, an orderly end."""

@@ -1,0 +1,113 @@
+"""Bearer tokens: which are valid now, and whether a request shows one. Knows nothing of gRPC or HTTP.
+
+Several tokens may be valid at once, so that they can be rotated without a gap; a token file is read again when it
+changes. Comparison takes the same time whichever token, if any, matches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NoReturn
+
+from tsdb.model.errors import ConfigMismatch, Unauthenticated
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter
+
+log = get_logger(__name__)
+
+_REASONS = ("token_missing", "token_malformed", "token_wrong")
+_failures = counter(
+    "tsdb_auth_failures_total",
+    "Requests refused for want of a valid bearer token.",
+    ("server", "reason"),
+    [(server, reason) for server in ("grpc", "http") for reason in _REASONS],
+)
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
+
+
+class Tokens:
+    """The valid tokens. Thread-safe.
+
+    `text`: tokens separated by white space or commas. `file`: one a line, lines with # are comments.
+    Raises ConfigMismatch (token) for an unreadable file, an illegal token, or none at all.
+    """
+
+    def __init__(self, *, text: str = "", file: Path | None = None) -> None:
+        self._fixed = _digests(re.split(r"[\s,]+", text.strip()) if text.strip() else [], "the token setting")
+        self._file = file
+        # Guards the two below; a leaf: nothing else is taken while it is held.
+        self._lock = threading.Lock()
+        self._stamp = (0, 0, 0)
+        self._from_file: frozenset[bytes] = frozenset()
+        if file is not None:
+            self._stamp, self._from_file = self._read(file)
+        if not self._fixed and not self._from_file:
+            raise ConfigMismatch(f"no token in {file or 'the token setting'}: nobody could call", reason="token")
+
+    def check(self, authorization: str | bytes | None, *, server: str) -> None:
+        """Raises Unauthenticated (token_missing, token_malformed, token_wrong); `server`: "grpc" or "http"."""
+        if not authorization:
+            _refuse(server, "token_missing", "a bearer token is required: send authorization: Bearer TOKEN")
+        header = authorization.encode("utf-8", "replace") if isinstance(authorization, str) else authorization
+        scheme, _, token = header.partition(b" ")
+        if scheme.lower() != b"bearer" or not token.strip():
+            _refuse(server, "token_malformed", "the authorization is not of the form: Bearer TOKEN")
+        if not self._known(token.strip()):
+            _refuse(server, "token_wrong", "the bearer token is not valid here")
+
+    def _known(self, token: bytes) -> bool:
+        shown = hashlib.sha256(token).digest()
+        # No early exit: time must not tell how many tokens there are or which one was near.
+        return sum(hmac.compare_digest(shown, valid) for valid in (*self._fixed, *self._current())) > 0
+
+    def _current(self) -> frozenset[bytes]:
+        if self._file is None:
+            return frozenset()
+        with self._lock:
+            try:
+                if _file_stamp(self._file) != self._stamp:
+                    self._stamp, self._from_file = self._read(self._file)
+                    log.info("token file reloaded", file=str(self._file), count=len(self._from_file))
+            except (OSError, ConfigMismatch) as error:
+                # Half-written or gone for a moment: those valid so far stay valid.
+                log.warning("token file not reloaded", file=str(self._file), error=str(error))
+            return self._from_file
+
+    @staticmethod
+    def _read(file: Path) -> tuple[tuple[int, int, int], frozenset[bytes]]:
+        try:
+            # The stamp first: a change after it is seen by the next check.
+            stamp, lines = _file_stamp(file), file.read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigMismatch(f"token file {file} cannot be read: {error}", reason="token") from error
+        tokens = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        if not tokens:
+            raise ConfigMismatch(f"token file {file} holds no token", reason="token")
+        return stamp, _digests(tokens, f"token file {file}")
+
+
+def _digests(tokens: Iterable[str], place: str) -> frozenset[bytes]:
+    found = set()
+    for number, token in enumerate(tokens, 1):
+        if not _TOKEN.fullmatch(token):
+            raise ConfigMismatch(
+                f"token {number} in {place} has characters outside A-Z a-z 0-9 . _ ~ + / - =", reason="token"
+            )
+        found.add(hashlib.sha256(token.encode()).digest())
+    return frozenset(found)
+
+
+def _file_stamp(file: Path) -> tuple[int, int, int]:
+    stat = file.stat()
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def _refuse(server: str, reason: str, message: str) -> NoReturn:
+    _failures.labels(server, reason).inc()
+    raise Unauthenticated(message, reason=reason)

@@ -1,0 +1,165 @@
+"""What surrounds each gRPC call on a server: a bound on how many run, errors made into statuses, counts and times.
+
+A call beyond the bound is refused at once instead of waiting in a queue that nobody sees. A request that is not a
+message of its type is the caller's error, as is every other bad input. Health checks pass by all of this.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError
+from tsdb.ops.grpc_errors import abort, code_of
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter, gauge, histogram
+
+log = get_logger(__name__)
+
+_requests = counter("tsdb_grpc_requests_total", "Finished gRPC calls by status code.", ("method", "code"))
+_errors = counter(
+    "tsdb_grpc_errors_total", "gRPC calls ended by an error of ours, by its reason.", ("method", "reason")
+)
+_seconds = histogram("tsdb_grpc_duration_seconds", "From a call's start to its last byte handed to gRPC.", "method")
+_running = gauge("tsdb_grpc_running_requests", "gRPC calls running now, streams included.")
+
+RETRY_AFTER_S = 0.1  # a unary call takes milliseconds: room appears soon
+HEALTH_PREFIX = "/grpc.health.v1.Health/"
+
+# The stubs type both by request and response, of which an interceptor sees all; the classes themselves know no types.
+if TYPE_CHECKING:
+    Interceptor = grpc.ServerInterceptor[Any, Any]
+    Handler = grpc.RpcMethodHandler[Any, Any]
+else:
+    Interceptor = grpc.ServerInterceptor
+    Handler = grpc.RpcMethodHandler
+Continuation = Callable[[grpc.HandlerCallDetails], "Handler | None"]
+
+
+class Calls(Interceptor):
+    """The outermost interceptor. `methods`: full names ("/package.Service/Method") of all that the server serves."""
+
+    def __init__(self, methods: list[str], *, running_max: int) -> None:
+        self._running_max = running_max
+        # Guards _count; a leaf.
+        self._lock = threading.Lock()
+        self._count = 0
+        for method in methods:
+            _requests.labels(method, grpc.StatusCode.OK.name)
+            _seconds.labels(method)
+
+    def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
+        method = handler_call_details.method
+        handler = continuation(handler_call_details)
+        if handler is None:
+            # The caller chose this name, so it must not become a label.
+            _requests.labels("unknown", grpc.StatusCode.UNIMPLEMENTED.name).inc()
+            return None
+        return handler if method.startswith(HEALTH_PREFIX) else self._surrounded(method, handler)
+
+    def _surrounded(self, method: str, handler: Handler) -> Handler:
+        behavior = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+        assert behavior is not None
+
+        def answer(request: Any, context: grpc.ServicerContext) -> Any:
+            with self._call(method, context):
+                return behavior(_well_formed(request), context)
+
+        def stream(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            with self._call(method, context):
+                yield from behavior(_well_formed(request), context)
+
+        codecs = {"response_serializer": handler.response_serializer}
+        if handler.request_streaming:
+            codecs["request_deserializer"] = handler.request_deserializer
+            make: Any = grpc.stream_stream_rpc_method_handler if handler.response_streaming else _stream_unary
+        else:
+            codecs["request_deserializer"] = _lenient(handler.request_deserializer)
+            make = grpc.unary_stream_rpc_method_handler if handler.response_streaming else _unary_unary
+        surrounded: Handler = make(stream if handler.response_streaming else answer, **codecs)
+        return surrounded
+
+    @contextmanager
+    def _call(self, method: str, context: grpc.ServicerContext) -> Iterator[None]:
+        started = time.perf_counter()
+        code = grpc.StatusCode.OK
+        try:
+            with self._room():
+                yield
+        except TsdbError as error:
+            code = code_of(error)
+            _errors.labels(method, error.reason).inc()
+            abort(context, error)
+        except grpc.RpcError:  # the caller's stream broke while we read it
+            code = grpc.StatusCode.CANCELLED
+            raise
+        except GeneratorExit:  # the caller went away in the middle of an answer
+            code = grpc.StatusCode.CANCELLED
+            raise
+        except Exception as error:
+            aborted = cast(Any, context).code()  # the stubs do not know it; set when the handler ended the call itself
+            if aborted is not None:
+                code = aborted
+                raise
+            code = grpc.StatusCode.INTERNAL
+            _errors.labels(method, "internal").inc()
+            log.error("call failed", method=method, exc_info=error)
+            abort(context, TsdbError("internal error; the server's log has the details"))
+        finally:
+            _requests.labels(method, code.name).inc()
+            _seconds.labels(method).observe(time.perf_counter() - started)
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        with self._lock:
+            if self._count >= self._running_max:
+                raise Overloaded(
+                    f"{self._count} calls are running; limit is {self._running_max}",
+                    reason="concurrent_requests",
+                    retry_after_s=RETRY_AFTER_S,
+                    limit=self._running_max,
+                )
+            self._count += 1
+        _running.inc()
+        try:
+            yield
+        finally:
+            _running.dec()
+            with self._lock:
+                self._count -= 1
+
+
+class _Malformed:
+    """Stands for a request that could not be parsed, until the call is far enough along to be refused."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+_stream_unary = grpc.stream_unary_rpc_method_handler
+_unary_unary = grpc.unary_unary_rpc_method_handler
+
+
+def _lenient(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+    # Left to gRPC, a parse error would be INTERNAL and log a stack for each bad request.
+    def parse_or_keep(data: bytes) -> Any:
+        try:
+            return parse(data) if parse else data
+        except DecodeError as error:
+            return _Malformed(str(error))
+
+    return parse_or_keep
+
+
+def _well_formed(request: Any) -> Any:
+    if isinstance(request, _Malformed):
+        raise InvalidRequest(f"the request is not a valid message: {request.text}", reason="malformed_request")
+    return request

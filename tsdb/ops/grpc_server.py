@@ -1,0 +1,172 @@
+"""A gRPC server: threads, limits, TLS, tokens, health, reflection, and an orderly end. Roles bring their servicers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+import grpc
+from google.protobuf import descriptor_pool
+from grpc_reflection.v1alpha import reflection
+
+from tsdb.model.errors import Unavailable
+from tsdb.ops.auth import Tokens
+from tsdb.ops.grpc_auth import TokenCheck
+from tsdb.ops.grpc_calls import Calls
+from tsdb.ops.grpc_health import SERVICE as HEALTH_SERVICE
+from tsdb.ops.grpc_health import Health
+from tsdb.ops.logs import get_logger
+from tsdb.ops.tls import ServerTls
+
+log = get_logger(__name__)
+
+SPARE_THREADS = 4  # answer refusals while all others are busy
+BACKLOG = 256  # calls beyond the bound that may wait for a spare thread; gRPC itself refuses more
+GRACE_S = 3600.0  # how long gRPC waits for running calls; the caller's deadline ends it sooner, by abort()
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcService:
+    """One service of a server: its full name, the object that serves it, the generated function that registers it.
+
+    `GrpcService("tsdb.v1.Ingest", servicer, ingest_pb2_grpc.add_IngestServicer_to_server)`
+    """
+
+    name: str
+    servicer: Any
+    add: Callable[[Any, grpc.Server], object]
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcLimits:
+    """running_max: calls at once, streams included; more are refused with Overloaded (concurrent_requests).
+
+    receive_bytes_max, send_bytes_max: one message; gRPC refuses larger ones before we see them, so keep the first
+    above the role's own limit, whose refusal says more.
+    """
+
+    running_max: int = 64
+    receive_bytes_max: int = 64 << 20
+    send_bytes_max: int = 64 << 20
+
+
+class GrpcServer:
+    """A started server listens on `port`. A context manager: leaving it closes and joins, aborting after `drain_s`."""
+
+    def __init__(self, server: grpc.Server, threads: ThreadPoolExecutor, health: Health, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+        self._server = server
+        self._threads = threads
+        self._health = health
+        self._stopped: Event | None = None
+
+    def start(self) -> None:
+        """Begins to serve. Health stays as the role set it."""
+        self._server.start()
+        log.info("grpc server listens", host=self.host, port=self.port)
+
+    def close(self) -> None:
+        """Refuses new calls; running ones go on. Returns at once."""
+        self._health.drain()
+        if self._stopped is None:
+            self._stopped = self._server.stop(GRACE_S)
+
+    def join(self, timeout_s: float) -> bool:
+        """After close: waits for the running calls. False when some still run."""
+        assert self._stopped is not None, "close comes before join"
+        if not self._stopped.wait(timeout_s):
+            return False
+        self._release()
+        return True
+
+    def abort(self) -> None:
+        """Cancels the running calls."""
+        self._server.stop(None).wait(5.0)
+        self._release()
+
+    def _release(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._health.close()
+
+    def __enter__(self) -> GrpcServer:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+        if not self.join(5.0):
+            self.abort()
+
+
+def build_server(
+    services: Sequence[GrpcService],
+    *,
+    host: str,
+    port: int,
+    health: Health,
+    reflect: bool = True,
+    tls: ServerTls | None = None,
+    tokens: Tokens | None = None,
+    limits: GrpcLimits | None = None,
+) -> GrpcServer:
+    """A server bound to host and port (0: any free one), not yet started.
+
+    Raises Unavailable (bind) when the address cannot be had, ConfigMismatch (tls) for files that do not work.
+    """
+    limits = limits or GrpcLimits()
+    names = [service.name for service in services]
+    if reflect:
+        names.append(reflection.SERVICE_NAME)
+    threads = ThreadPoolExecutor(limits.running_max + SPARE_THREADS, thread_name_prefix="grpc")
+    # The first interceptor is the outermost: it also counts what the token check refuses.
+    interceptors: list[Any] = [Calls(_methods(names), running_max=limits.running_max)]
+    if tokens:
+        interceptors.append(TokenCheck(tokens))
+    server = grpc.server(
+        threads,
+        interceptors=interceptors,
+        options=_options(limits),
+        maximum_concurrent_rpcs=limits.running_max + BACKLOG,
+    )
+    for service in services:
+        service.add(service.servicer, server)
+    health.add_to(server)
+    if reflect:
+        reflection.enable_server_reflection([*names, HEALTH_SERVICE], server)
+    return GrpcServer(server, threads, health, host, _bind(server, host, port, tls))
+
+
+def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", limits.receive_bytes_max),
+        ("grpc.max_send_message_length", limits.send_bytes_max),
+        # With port reuse a second process would quietly take half of the calls.
+        ("grpc.so_reuseport", 0),
+        # A peer that vanished is noticed, and idle clients may ask as often as every 5 s whether we live.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]
+
+
+def _bind(server: grpc.Server, host: str, port: int, tls: ServerTls | None) -> int:
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        bound = server.add_secure_port(address, tls.grpc_credentials()) if tls else server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise Unavailable(f"cannot listen on {address} for gRPC: {error}", reason="bind", address=address) from error
+    if not bound:
+        raise Unavailable(f"cannot listen on {address} for gRPC", reason="bind", address=address)
+    return bound
+
+
+def _methods(services: Sequence[str]) -> list[str]:
+    pool = descriptor_pool.Default()
+    found = [pool.FindServiceByName(name) for name in services]
+    return [f"/{service.full_name}/{method.name}" for service in found for method in service.methods]

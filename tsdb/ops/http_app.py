@@ -1,0 +1,111 @@
+"""The routes of the ops HTTP server: probes, metrics, index. Each answers from a callable; none keeps state."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tsdb.model.errors import Unauthenticated
+from tsdb.ops import process_metrics as _process_metrics  # noqa: F401  # declares what /metrics also shows
+from tsdb.ops.auth import Tokens
+from tsdb.ops.health import Liveness, Readiness
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter, registry
+
+log = get_logger(__name__)
+
+READY = "/-/ready"
+HEALTHY = "/-/healthy"
+METRICS = "/metrics"
+PROBES = frozenset((READY, HEALTHY))
+
+_Endpoint = Callable[[Request], Awaitable[Response]]
+
+_requests = counter("tsdb_http_requests_total", "Answered requests of the ops HTTP server.", ("route", "code"))
+
+
+def ops_app(
+    readiness: Callable[[], Readiness],
+    liveness: Callable[[], Liveness],
+    routes: Sequence[Route],
+    tokens: Tokens | None,
+) -> Starlette:
+    """The application. `routes` are a role's own. With `tokens`, all but the probes want a bearer token."""
+
+    async def ready(_request: Request) -> Response:
+        seen = await run_in_threadpool(readiness)
+        return JSONResponse(_readiness_json(seen), 200 if seen.ready else 503)
+
+    async def healthy(_request: Request) -> Response:
+        seen = await run_in_threadpool(liveness)
+        return JSONResponse({"alive": seen.alive, "reason": seen.reason}, 200 if seen.alive else 503)
+
+    async def index(_request: Request) -> Response:
+        paths = [READY, HEALTHY, METRICS, *(route.path for route in routes)]
+        return PlainTextResponse("kafka-tsdb\n\n" + "\n".join(paths) + "\n")
+
+    own = [Route("/", index), Route(READY, ready), Route(HEALTHY, healthy), Route(METRICS, _metrics)]
+    known = frozenset(route.path for route in (*own, *routes))
+    for path in known:
+        _requests.labels(path, "200")
+    return Starlette(
+        routes=[*own, *routes],
+        exception_handlers={Exception: _failed},
+        middleware=[Middleware(_Guard, tokens=tokens, known=known)],
+    )
+
+
+async def _metrics(request: Request) -> Response:
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    # Encoding holds the interpreter for milliseconds; on a thread it at least does not hold up a probe.
+    return Response(await run_in_threadpool(encode, registry), media_type=content_type)
+
+
+def _readiness_json(seen: Readiness) -> dict[str, Any]:
+    partitions = {
+        str(partition): {"ready": health.ready, "reason": health.reason, **health.details}
+        for partition, health in sorted(seen.partitions.items())
+    }
+    return {"ready": seen.ready, "reason": seen.reason, "partitions": partitions}
+
+
+async def _failed(_request: Request, error: Exception) -> Response:
+    log.error("http request failed", exc_info=error)
+    return JSONResponse({"error": "internal error; the server's log has the details"}, 500)
+
+
+class _Guard:
+    """Asks for the token where one is wanted, and counts what was answered under the route, never the caller's path."""
+
+    def __init__(self, app: ASGIApp, *, tokens: Tokens | None, known: frozenset[str]) -> None:
+        self._app = app
+        self._tokens = tokens
+        self._known = known
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        route = path if path in self._known else "unknown"
+
+        async def counted_send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                _requests.labels(route, str(message["status"])).inc()
+            await send(message)
+
+        try:
+            if self._tokens and path not in PROBES:
+                self._tokens.check(Headers(scope=scope).get("authorization"), server="http")
+        except Unauthenticated as error:
+            refusal = JSONResponse({"error": error.message}, 401, headers={"www-authenticate": "Bearer"})
+            await refusal(scope, receive, counted_send)
+            return
+        await self._app(scope, receive, counted_send)

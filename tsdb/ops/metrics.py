@@ -1,0 +1,60 @@
+"""Metrics: the one registry, and constructors bound to it.
+
+Each module declares the metrics that it moves, at import; `docs/metrics.md` lists them all and a test compares the two.
+Label values known beforehand are created at once, so that a counter which never moved shows 0 instead of nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.metrics import MetricWrapperBase
+
+# `_created` series would double what is scraped, for a moment that the process start time tells as well.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the library leaves it bare
+registry = CollectorRegistry()
+
+PREFIX = "tsdb_"
+# From a fast read of a few series to a request that waits for a broker's fail-over.
+DURATION_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+Label = str | tuple[str, ...] | None
+Values = Iterable[str | tuple[str, ...]]
+_Metric = TypeVar("_Metric", bound=MetricWrapperBase)
+
+
+def counter(name: str, help: str, label: Label = None, values: Values = ()) -> Counter:
+    """A counter; `name` starts with tsdb_ and ends with _total. `values`: label values (tuples for several labels)."""
+    assert name.endswith("_total"), f"counter {name} must end with _total"
+    return _with_values(Counter(_checked(name), help, _names(label), registry=registry), values)
+
+
+def gauge(name: str, help: str, label: Label = None, values: Values = ()) -> Gauge:
+    """A gauge. `values` as in `counter`."""
+    return _with_values(Gauge(_checked(name), help, _names(label), registry=registry), values)
+
+
+def histogram(
+    name: str, help: str, label: Label = None, values: Values = (), *, buckets: Sequence[float] = DURATION_BUCKETS_S
+) -> Histogram:
+    """A histogram; `buckets` are upper bounds, ascending, in the unit that the name ends with (default: seconds)."""
+    return _with_values(Histogram(_checked(name), help, _names(label), registry=registry, buckets=buckets), values)
+
+
+def _names(label: Label) -> tuple[str, ...]:
+    if label is None:
+        return ()
+    return (label,) if isinstance(label, str) else label
+
+
+def _checked(name: str) -> str:
+    assert name.startswith(PREFIX), f"metric {name} must start with {PREFIX}"
+    return name
+
+
+def _with_values(metric: _Metric, values: Values) -> _Metric:
+    for value in values:
+        metric.labels(*((value,) if isinstance(value, str) else value))
+    return metric

@@ -1,0 +1,96 @@
+"""TLS of our servers, from PEM files. Files that a renewal replaces are read again, without a restart."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import grpc
+
+from tsdb.model.errors import ConfigMismatch
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter
+
+log = get_logger(__name__)
+
+_reloads = counter(
+    "tsdb_tls_reloads_total", "Certificates read again after their files changed.", "result", ("ok", "failed")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """A server's certificate and key; with `client_ca_file`, gRPC callers must show a certificate signed by it.
+
+    Checked on construction: raises ConfigMismatch (tls) when a file cannot be read or the pair does not match.
+    """
+
+    cert_file: Path
+    key_file: Path
+    client_ca_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.cert_file, self.key_file, password=_no_password)
+            if self.client_ca_file:
+                context.load_verify_locations(self.client_ca_file)
+        except (OSError, ValueError) as error:
+            raise ConfigMismatch(
+                f"TLS files do not work: certificate {self.cert_file}, key {self.key_file}, "
+                f"client CA {self.client_ca_file or 'none'}: {error}",
+                reason="tls",
+            ) from error
+
+    def grpc_credentials(self) -> grpc.ServerCredentials:
+        """Credentials that follow the files: each handshake looks whether they changed."""
+        source = _Files(self)
+        # None means: keep what you have. The stubs do not know.
+        reload = cast(Callable[[], grpc.ServerCertificateConfiguration], source.reload)
+        return grpc.dynamic_ssl_server_credentials(
+            source.load(), reload, require_client_authentication=self.client_ca_file is not None
+        )
+
+
+class _Files:
+    """Remembers which version of the files is in use. gRPC calls `reload` on its own threads, one handshake each."""
+
+    def __init__(self, tls: ServerTls) -> None:
+        self._tls = tls
+        self._seen = self._stamp()
+
+    def load(self) -> grpc.ServerCertificateConfiguration:
+        ca_file = self._tls.client_ca_file
+        pair = (self._tls.key_file.read_bytes(), self._tls.cert_file.read_bytes())
+        return grpc.ssl_server_certificate_configuration([pair], ca_file.read_bytes() if ca_file else None)
+
+    def reload(self) -> grpc.ServerCertificateConfiguration | None:
+        """New credentials when the files changed and work; else None: gRPC keeps those it has."""
+        try:
+            stamp = self._stamp()
+            if stamp == self._seen:
+                return None
+            self._seen = stamp
+            ServerTls(self._tls.cert_file, self._tls.key_file, self._tls.client_ca_file)
+            configuration = self.load()
+        except (OSError, ConfigMismatch) as error:
+            # A renewal writes two files; the next change brings the pair that matches.
+            _reloads.labels("failed").inc()
+            log.warning("tls files not reloaded", error=str(error))
+            return None
+        _reloads.labels("ok").inc()
+        log.info("tls files reloaded", cert_file=str(self._tls.cert_file))
+        return configuration
+
+    def _stamp(self) -> tuple[tuple[int, int, int], ...]:
+        files = (self._tls.cert_file, self._tls.key_file, self._tls.client_ca_file)
+        stats = [path.stat() for path in files if path]
+        return tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats)
+
+
+def _no_password() -> str:
+    # Without this OpenSSL would ask on the terminal and a service would hang.
+    raise ValueError("the key is encrypted; give one without a passphrase")

@@ -1,0 +1,1 @@
+"""From the log into heads: the loop that stores, the chunk stage and Spark share."""

@@ -1,0 +1,246 @@
+"""Replay: from the log into heads, one step at a time, on the thread of whoever calls it.
+
+Guarantees: records are applied in offset order, each once; a record with an unknown series becomes visible only after
+`series` was read to a high watermark taken after the record was fetched; a record of unknown version or a broker clock
+gone ahead stops its partition, a topic made anew stops all; lost offsets make a fresh head, never a skip. A log that
+does not answer is waited for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tsdb.codec.log_record import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION, DecodedRecords, decode_records
+from tsdb.head.head import Applied, Head
+from tsdb.log.interface import METRICS, EndOfLog, Event, Log, LogReader, RecordBatch
+from tsdb.model.clock import Clock
+from tsdb.model.errors import LostOffsets, Overloaded, TsdbError, Unavailable, UnknownVersion, WrongTopic
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter
+from tsdb.replay.series_feed import SeriesFeed
+
+CLOCK_AHEAD_MAX_MS = 5 * 60 * 1000  # A record further ahead of our clock means that a broker's clock is wrong.
+SERIES_WAIT_S = 1.0  # Bounds a step; what is not read by then is tried again with the next one.
+
+log = get_logger(__name__)
+
+records_total = counter("tsdb_replay_records_total", "Log records applied.")
+samples_total = counter("tsdb_replay_samples_total", "Samples applied to heads.")
+ignored_samples_total = counter(
+    "tsdb_replay_ignored_samples_total",
+    "Samples in the log that no reader will see, by reason.",
+    label="reason",
+    values=("ahead", "unknown_series"),
+)
+bad_records_total = counter(
+    "tsdb_replay_bad_records_total",
+    "Log records that could not be applied, by reason.",
+    label="reason",
+    values=("corrupt", "unknown_version", "broker_clock_ahead"),
+)
+
+lost_offsets_total = counter(
+    "tsdb_replay_lost_offsets_total", "Fresh starts of a partition because the log no longer holds what comes next."
+)
+
+
+@dataclass(slots=True)
+class PartitionProgress:
+    """Where the replay of one partition stands. `stopped` is the reason why it will not go on, or empty."""
+
+    next_offset: int
+    applied_broker_ms: int | None = None
+    stopped: str = ""
+    stopped_message: str = ""
+    records: int = 0
+    samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """A fresh start of one partition: an empty head, where its replay begins, and where its series begin."""
+
+    head: Head
+    progress: PartitionProgress
+    series_start: int
+
+
+@dataclass(slots=True)
+class Step:
+    """What one step applied."""
+
+    records: int = 0
+    samples: int = 0
+
+
+class Replay:
+    """Applies the records of some partitions of the log to their heads.
+
+    `heads` and `progress`: one per partition; replay starts at progress.next_offset. `renew(partition)` makes the fresh
+    start after lost offsets. One thread calls everything; any may look at `progress`. `waiting`: why nothing can be
+    applied for now; None when it can.
+    """
+
+    def __init__(
+        self,
+        log_: Log,
+        heads: dict[int, Head],
+        progress: dict[int, PartitionProgress],
+        series: SeriesFeed,
+        *,
+        clock: Clock,
+        renew: Callable[[int], Renewed],
+    ) -> None:
+        self._heads = heads
+        self._series = series
+        self._clock = clock
+        self._renew = renew
+        self.progress = progress
+        starts = {(METRICS, partition): at.next_offset for partition, at in progress.items()}
+        self._reader: LogReader = log_.reader(starts)
+        self._pending: deque[Event] = deque()
+        self._lost: dict[int, LostOffsets] = {}
+        self._series_read = False
+        self.waiting: TsdbError | None = Unavailable("series topic not read yet", reason="series_behind")
+
+    def step(self, timeout_s: float, *, records_max: int) -> Step:
+        """Fetch once and apply what came. Waits up to timeout_s for the first record.
+
+        A batch that cannot be applied now (memory at its hard limit, `series` not readable) stays pending, and nothing
+        is fetched until it went through.
+        """
+        done = Step()
+        if all(progress.stopped for progress in self.progress.values()):
+            self._clock.sleep(timeout_s)
+            return done
+        try:
+            self._advance(timeout_s, records_max, done)
+            self.waiting = None
+        except (Overloaded, Unavailable) as error:
+            self._wait(error, timeout_s)
+        except WrongTopic as error:
+            for partition in self.progress:
+                self._stop(partition, error)
+        return done
+
+    def close(self) -> None:
+        """Release the readers."""
+        self._reader.close()
+        self._series.close()
+
+    def _advance(self, timeout_s: float, records_max: int, done: Step) -> None:
+        if self._series_read:
+            self._series.poll()
+        else:
+            self._series.catch_up(list(self.progress), self._clock, timeout_s)
+            self._series_read = True
+        for partition in list(self._lost):
+            self._start_again(partition)
+        if not self._pending:
+            self._pending.extend(self._fetch(timeout_s, records_max))
+        while self._pending:
+            self._apply(self._pending[0], done)
+            self._pending.popleft()
+
+    def _wait(self, error: TsdbError, timeout_s: float) -> None:
+        if self.waiting is None or self.waiting.reason != error.reason:
+            log.warning("replay waits", reason=error.reason, error=error.message)
+        self.waiting = error
+        self._clock.sleep(timeout_s)
+
+    def _fetch(self, timeout_s: float, records_max: int) -> list[Event]:
+        try:
+            return self._reader.poll(timeout_s, max_records=records_max)
+        except LostOffsets as error:
+            # Kept, for the log may not answer what a fresh start has to ask.
+            self._lost[int(error.metadata["partition"])] = error
+            return []
+
+    def _start_again(self, partition: int) -> None:
+        fresh = self._renew(partition)
+        error = self._lost.pop(partition)
+        lost_offsets_total.inc()
+        log.error("log lost offsets; starting the partition afresh", partition=partition, error=error.message)
+        self._heads[partition] = fresh.head
+        self.progress[partition] = fresh.progress
+        self._series.restart(partition, fresh.head, fresh.series_start)
+        self._reader.seek(METRICS, partition, fresh.progress.next_offset)
+
+    def _stop(self, partition: int, error: TsdbError) -> None:
+        progress = self.progress[partition]
+        if not progress.stopped:
+            log.error("partition stopped", partition=partition, reason=error.reason, error=error.message)
+        # The message first: who sees the reason looks for it.
+        progress.stopped_message, progress.stopped = error.message, error.reason
+
+    def _apply(self, event: Event, done: Step) -> None:
+        progress = self.progress[event.partition]
+        if progress.stopped:
+            return
+        if isinstance(event, EndOfLog):
+            # Offsets at the end may be of no record; without this they would count as lag for ever.
+            progress.next_offset = max(progress.next_offset, event.next_offset)
+            return
+        batch, records, trouble = self._usable(event)
+        if len(batch.offsets):
+            self._apply_usable(batch, records, progress, done)
+        if trouble is not None:
+            bad_records_total.labels(trouble.reason).inc()
+            self._stop(batch.partition, trouble)
+
+    def _usable(self, batch: RecordBatch) -> tuple[RecordBatch, DecodedRecords, TsdbError | None]:
+        """The records before the first that stops the partition, decoded, and why that one does."""
+        records = decode_records(batch.values, batch.value_starts)
+        unknown = records.status == STATUS_UNKNOWN_VERSION
+        ahead = batch.broker_ms > self._clock.now_ms() + CLOCK_AHEAD_MAX_MS
+        bad = np.flatnonzero(unknown | ahead)
+        if not len(bad):
+            return batch, records, None
+        first = int(bad[0])
+        trouble = _unknown_version(batch, first) if unknown[first] else _clock_ahead(batch, first)
+        usable = batch.first(first)
+        return usable, decode_records(usable.values, usable.value_starts), trouble
+
+    def _apply_usable(
+        self, batch: RecordBatch, records: DecodedRecords, progress: PartitionProgress, done: Step
+    ) -> None:
+        head = self._heads[batch.partition]
+        if len(head.unknown_ids(records)):
+            self._series.catch_up([batch.partition], self._clock, SERIES_WAIT_S)
+        applied = head.apply(records, batch.offsets, batch.broker_ms)
+        # Broker time first: a lag judged between the two is too high, never too low.
+        progress.applied_broker_ms = int(batch.broker_ms[-1])
+        progress.next_offset = int(batch.offsets[-1]) + 1
+        self._count(records, applied, progress, done)
+
+    def _count(self, records: DecodedRecords, applied: Applied, progress: PartitionProgress, done: Step) -> None:
+        count = len(records.status)
+        records_total.inc(count)
+        samples_total.inc(applied.samples)
+        ignored_samples_total.labels("ahead").inc(applied.ignored_ahead)
+        ignored_samples_total.labels("unknown_series").inc(applied.unknown_samples)
+        bad_records_total.labels("corrupt").inc(int((records.status == STATUS_CORRUPT).sum()))
+        progress.records += count
+        progress.samples += applied.samples
+        done.records += count
+        done.samples += applied.samples
+
+
+def _unknown_version(batch: RecordBatch, index: int) -> TsdbError:
+    return UnknownVersion(f"record of an unknown version: a newer writer is on the log; {_place(batch, index)}")
+
+
+def _clock_ahead(batch: RecordBatch, index: int) -> TsdbError:
+    return Unavailable(
+        f"record is of {batch.broker_ms[index]} ms, over {CLOCK_AHEAD_MAX_MS} ms ahead of our clock: a broker's clock"
+        f" or ours is wrong; {_place(batch, index)}",
+        reason="broker_clock_ahead",
+    )
+
+
+def _place(batch: RecordBatch, index: int) -> str:
+    return f"partition {batch.partition}, record_offset {batch.offsets[index]}"

@@ -1,0 +1,46 @@
+"""Limits of one read: the server's, lowered by what the caller asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tsdb.model.errors import Overloaded
+
+
+@dataclass(frozen=True, slots=True)
+class SelectLimits:
+    """Bounds of one Select. series: matched; samples: before trimming; bytes: payload of the answer."""
+
+    series_max: int = 200_000
+    samples_max: int = 50_000_000
+    bytes_max: int = 1 << 30
+
+    def lowered(self, series_max: int, samples_max: int, bytes_max: int) -> SelectLimits:
+        """The lower of both, where the caller's 0 means none."""
+        return SelectLimits(
+            min(self.series_max, series_max or self.series_max),
+            min(self.samples_max, samples_max or self.samples_max),
+            min(self.bytes_max, bytes_max or self.bytes_max),
+        )
+
+    def check_series(self, got: int) -> None:
+        """Raises Overloaded (series_limit)."""
+        _check("series", got, self.series_max)
+
+    def check_samples(self, got: int) -> None:
+        """Raises Overloaded (samples_limit)."""
+        _check("samples", got, self.samples_max)
+
+    def check_bytes(self, got: int) -> None:
+        """Raises Overloaded (bytes_limit)."""
+        _check("bytes", got, self.bytes_max)
+
+
+def _check(what: str, got: int, limit: int) -> None:
+    if got > limit:
+        raise Overloaded(
+            f"the answer has {got} {what}; limit is {limit}: ask for a shorter range or fewer series",
+            reason=f"{what}_limit",
+            limit=limit,
+            asked=got,
+        )

@@ -1,0 +1,214 @@
+"""Partition: what the store's reads see of one: its head, how far it is, and whether it may answer.
+
+The worker writes progress, the watermark poller writes high watermarks, any thread judges; a lock guards the judgement.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+
+from tsdb.head.head import Head, HeadState
+from tsdb.model.clock import Clock
+from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
+from tsdb.replay.replay import PartitionProgress
+from tsdb.store.readiness import Observation, PartitionReadiness, Verdict
+from tsdb.v1 import common_pb2
+
+LAG_REASONS = ("replaying", "lagging")  # Of a verdict that is about the lag alone.
+LAG_UNKNOWN_MS = (1 << 63) - 1  # On the wire: lag cannot be told yet.
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One moment of a partition: what its head holds and the verdict on it."""
+
+    partition: int
+    topic_id: str
+    state: HeadState
+    next_offset: int
+    high_watermark: int | None
+    verdict: Verdict
+    stopped_message: str
+
+    def to_proto(self) -> common_pb2.PartitionState:
+        """As every answer carries it."""
+        state, verdict = self.state, self.verdict
+        message = common_pb2.PartitionState(
+            partition=self.partition,
+            topic_id=self.topic_id,
+            since_offset=state.since_offset,
+            coverage_start_ms=state.coverage_start_ms,
+            next_offset=self.next_offset,
+            high_watermark=self.high_watermark or 0,
+            lag_records=verdict.lag_records or 0,
+            lag_ms=LAG_UNKNOWN_MS if verdict.lag_ms is None else verdict.lag_ms,
+            from_start=state.from_start,
+            ready=verdict.ready,
+            reason=verdict.reason,
+            series=state.series,
+            samples=state.samples,
+            bytes=state.bytes,
+        )
+        if state.applied_offset is not None:
+            message.applied_offset = state.applied_offset
+        if state.watermark_ms is not None:
+            message.watermark_ms = state.watermark_ms
+        for hole in state.holes:
+            message.holes.add(
+                partition=self.partition,
+                start_ms=hole.start_ms,
+                end_ms=hole.end_ms,
+                reason=hole.reason,
+                record_offset=hole.record_offset,
+                pack_id=hole.pack_id,
+            )
+        return message
+
+    def through(self, later: HeadState) -> PartitionStatus:
+        """Of an answer gathered after this moment and before `later`: never more than both say.
+
+        Applied as before, for what came while it was gathered may be in it in part; coverage and holes as after.
+        """
+        state = replace(
+            self.state,
+            since_offset=later.since_offset,
+            coverage_start_ms=later.coverage_start_ms,
+            from_start=later.from_start,
+            holes=later.holes,
+        )
+        return replace(self, state=state)
+
+    def check_fresh(self, max_lag_ms: int | None) -> None:
+        """Raises Unavailable naming partition and lag: not ready, or over the caller's own bound."""
+        verdict = self.verdict
+        reason, bound = verdict.reason, ""
+        # A bound of the caller's own replaces ours on the lag, where the lag is known.
+        if max_lag_ms is not None and reason in ("", *LAG_REASONS):
+            over = verdict.lag_ms is None or verdict.lag_ms > max_lag_ms
+            reason, bound = (reason or "lagging") if over else "", f"; the request allows {max_lag_ms} ms"
+        if not reason:
+            return
+        lag = "unknown" if verdict.lag_ms is None else f"{verdict.lag_ms} ms"
+        raise Unavailable(
+            f"partition {self.partition} is behind the log: {reason}, lag {lag}, {verdict.lag_records} records{bound}"
+            + (f"; {self.stopped_message}" if self.stopped_message else ""),
+            reason=reason,
+            retry_after_s=1.0,
+            partition=self.partition,
+            lag_ms=verdict.lag_ms,
+            lag_records=verdict.lag_records,
+        )
+
+    def check_coverage(self, start_ms: int) -> None:
+        """Raises OutOfCoverage when the range starts before what is complete here."""
+        state = self.state
+        if state.from_start or start_ms >= state.coverage_start_ms:
+            return
+        raise OutOfCoverage(
+            f"partition {self.partition} is complete from {state.coverage_start_ms} ms on; asked from {start_ms} ms",
+            partition=self.partition,
+            coverage_start_ms=state.coverage_start_ms,
+            asked_start_ms=start_ms,
+        )
+
+    def check_holes(self, start_ms: int, end_ms: int) -> None:
+        """Raises HoleInRange naming the first hole that touches [start_ms, end_ms)."""
+        for hole in self.state.holes:
+            if hole.start_ms < end_ms and hole.end_ms > start_ms:
+                raise HoleInRange(
+                    f"samples of partition {self.partition} in [{hole.start_ms}, {hole.end_ms}) may be lost:"
+                    f" {hole.reason}, record_offset {hole.record_offset}; allow_holes answers without them",
+                    partition=self.partition,
+                    hole_reason=hole.reason,
+                    hole_start_ms=hole.start_ms,
+                    hole_end_ms=hole.end_ms,
+                )
+
+
+class Partition:
+    """Joins what worker and poller know of one partition."""
+
+    def __init__(
+        self,
+        partition: int,
+        topic_id: str,
+        head: Head,
+        progress: PartitionProgress,
+        readiness: PartitionReadiness,
+        clock: Clock,
+    ) -> None:
+        self.partition = partition
+        self.topic_id = topic_id
+        self._clock = clock
+        self._readiness = readiness
+        self._lock = threading.Lock()  # Guards everything below; nothing else is locked under it.
+        self._head = head
+        self._progress = progress
+        self._waiting = ""
+        self._high_watermark: int | None = None
+        self._high_watermark_at = 0.0
+
+    @property
+    def head(self) -> Head:
+        """The head that answers now; a fresh start replaces it."""
+        with self._lock:
+            return self._head
+
+    @property
+    def progress(self) -> PartitionProgress:
+        """Where the replay of this partition stands; moved by its worker."""
+        with self._lock:
+            return self._progress
+
+    def renew(self, head: Head, progress: PartitionProgress) -> None:
+        """Answer from a fresh head from now on."""
+        with self._lock:
+            self._head, self._progress = head, progress
+
+    def observe_waiting(self, reason: str) -> None:
+        """Why the worker cannot apply for now; empty when it can."""
+        with self._lock:
+            self._waiting = reason
+
+    def observe_high_watermark(self, high_watermark: int, at: float) -> None:
+        """A high watermark fetched at monotonic time `at`."""
+        with self._lock:
+            self._high_watermark, self._high_watermark_at = high_watermark, at
+
+    def check_going(self) -> None:
+        """Raises Unavailable with the reason why nothing more will be applied."""
+        progress = self.progress
+        if progress.stopped:
+            raise Unavailable(
+                f"partition {self.partition} has stopped: {progress.stopped_message}",
+                reason=progress.stopped,
+                retry_after_s=1.0,
+                partition=self.partition,
+            )
+
+    def status(self) -> PartitionStatus:
+        """State, lag and readiness now."""
+        return self.moment()[1]
+
+    def moment(self) -> tuple[Head, PartitionStatus]:
+        """The head to read from, and the status of this very head."""
+        with self._lock:
+            head, progress = self._head, self._progress
+            seen = Observation(
+                progress.next_offset,
+                progress.applied_broker_ms,
+                self._high_watermark,
+                self._high_watermark_at,
+                progress.stopped or self._waiting,
+            )
+            verdict = self._readiness.judge(seen, now_ms=self._clock.now_ms(), monotonic=self._clock.monotonic())
+        return head, PartitionStatus(
+            self.partition,
+            self.topic_id,
+            head.state(),
+            seen.next_offset,
+            seen.high_watermark,
+            verdict,
+            progress.stopped_message,
+        )

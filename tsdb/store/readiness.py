@@ -1,0 +1,93 @@
+"""Readiness of one partition: a pure function of what was observed, with hysteresis.
+
+Lag in time is min(now - broker time applied, time since next_offset last equalled a fresh high watermark), and 0 when
+caught up: the first term is right during a replay, the second after an idle stretch, when the last record is old but
+nothing is missing. A broker's clock that is ahead makes the first too small, so it is at least the time since
+next_offset last moved: a stall shows all the same. A partition becomes ready below `enter_s` and stops being ready
+above `leave_s`, so it does not flap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ENTER_S = 5.0
+LEAVE_S = 20.0
+HIGH_WATERMARK_AGE_MAX_S = 10.0  # Without a fresh high watermark nobody can say that nothing is missing.
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What is known of one partition at a moment.
+
+    next_offset: next record to read. applied_broker_ms: broker time of the last applied record, None before the first.
+    high_watermark: the broker's, fetched at `high_watermark_at` (monotonic seconds); None before the first fetch.
+    stopped: why applying has stopped for good or for now; empty while it goes on.
+    """
+
+    next_offset: int
+    applied_broker_ms: int | None
+    high_watermark: int | None
+    high_watermark_at: float
+    stopped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Lag and readiness of one partition. lag_ms is None while it cannot be told."""
+
+    ready: bool
+    reason: str
+    lag_records: int | None
+    lag_ms: int | None
+
+
+class PartitionReadiness:
+    """Holds the one bit of hysteresis and the moments of the last catch-up and move. Called by one thread at a time."""
+
+    def __init__(self, *, enter_s: float = ENTER_S, leave_s: float = LEAVE_S) -> None:
+        self._enter_ms = enter_s * 1000
+        self._leave_ms = leave_s * 1000
+        self._ready = False
+        self._caught_up_at: float | None = None
+        self._next_offset: int | None = None
+        self._moved_at = 0.0
+
+    def judge(self, seen: Observation, *, now_ms: int, monotonic: float) -> Verdict:
+        """Readiness now. Reasons: stopped text, high_watermark_unknown, high_watermark_old, replaying, lagging."""
+        if seen.next_offset != self._next_offset:
+            self._next_offset, self._moved_at = seen.next_offset, monotonic
+        lag_records, lag_ms = self._lag(seen, now_ms, monotonic)
+        reason = self._reason(seen, lag_ms, monotonic)
+        self._ready = not reason
+        return Verdict(self._ready, reason, lag_records, lag_ms)
+
+    def _lag(self, seen: Observation, now_ms: int, monotonic: float) -> tuple[int | None, int | None]:
+        if seen.high_watermark is None:
+            return None, None
+        lag_records = max(0, seen.high_watermark - seen.next_offset)
+        if not lag_records:
+            # Nothing was missing at the moment that this high watermark was taken, not at this one.
+            self._caught_up_at = max(self._caught_up_at or seen.high_watermark_at, seen.high_watermark_at)
+            return 0, 0
+        ages = []
+        if seen.applied_broker_ms is not None:
+            ages.append(max(now_ms - seen.applied_broker_ms, (monotonic - self._moved_at) * 1000))
+        if self._caught_up_at is not None:
+            ages.append((monotonic - self._caught_up_at) * 1000)
+        return lag_records, max(0, int(min(ages))) if ages else None
+
+    def _reason(self, seen: Observation, lag_ms: int | None, monotonic: float) -> str:
+        if seen.stopped:
+            return seen.stopped
+        if seen.high_watermark is None:
+            return "high_watermark_unknown"
+        if monotonic - seen.high_watermark_at > HIGH_WATERMARK_AGE_MAX_S:
+            return "high_watermark_old"
+        if lag_ms is None:
+            return "replaying"
+        if self._ready:
+            return "lagging" if lag_ms > self._leave_ms else ""
+        if lag_ms >= self._enter_ms:
+            return "lagging" if self._caught_up_at is not None else "replaying"
+        return ""

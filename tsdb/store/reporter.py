@@ -1,0 +1,158 @@
+"""Reporter: says every half second, in gRPC health, metrics and the log, how each partition stands.
+
+Readiness over HTTP asks the same statuses at the moment of the probe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tsdb.model.clock import Clock
+from tsdb.ops.health import PartitionHealth
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import gauge
+from tsdb.replay.replay import PartitionProgress
+from tsdb.store.partition import PartitionStatus
+from tsdb.store.store import Store
+
+EVERY_S = 0.5
+PROGRESS_EVERY_S = 5.0
+
+log = get_logger(__name__)
+
+ready = gauge("tsdb_store_partition_ready", "1 when the partition answers reads, else 0.", label="partition")
+lag_records = gauge("tsdb_store_lag_records", "High watermark minus next offset.", label="partition")
+lag_seconds = gauge("tsdb_store_lag_seconds", "Lag in time; -1 while it cannot be told.", label="partition")
+applied_offset = gauge(
+    "tsdb_store_applied_offset", "Last record visible to reads; -1 before the first.", label="partition"
+)
+coverage_start = gauge(
+    "tsdb_store_coverage_start_timestamp_seconds", "Sample time from which all is held.", label="partition"
+)
+series = gauge("tsdb_store_series", "Series in the label index.", label="partition")
+samples = gauge("tsdb_store_samples", "Samples held, late list included.", label="partition")
+memory = gauge("tsdb_store_head_bytes", "Memory of slices, late list and label index.", label="partition")
+late = gauge("tsdb_store_late_samples", "Samples in the late list.", label="partition")
+slices = gauge("tsdb_store_sealed_slices", "Sealed slices held.", label="partition")
+sealed_samples = gauge("tsdb_store_sealed_samples", "Samples in sealed slices.", label="partition")
+sealed_bytes = gauge("tsdb_store_sealed_bytes", "Memory of sealed slices, directories included.", label="partition")
+holes = gauge("tsdb_store_holes", "Named losses among what is held.", label="partition")
+
+
+class StatusReporter:
+    """Owns one thread. `set_health(partition, serving)`; partition None stands for the whole store."""
+
+    def __init__(self, store: Store, set_health: Callable[[int | None, bool], None], clock: Clock) -> None:
+        self._store = store
+        self._set_health = set_health
+        self._clock = clock
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
+        self._ready: dict[int, bool] = {}
+        self._progress_at = clock.monotonic()
+        self._records = 0
+
+    def start(self) -> None:
+        """Begin to report."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop reporting."""
+        self._closing.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread; False when it still runs."""
+        if self._thread.ident is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def abort(self) -> None:
+        """Nothing to drop."""
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._report(self._store.statuses())
+            self._closing.wait(EVERY_S)
+
+    def _report(self, statuses: list[PartitionStatus]) -> None:
+        for status in statuses:
+            _set_gauges(status)
+            self._note_change(status)
+            self._set_health(status.partition, status.verdict.ready)
+        self._set_health(None, all(status.verdict.ready for status in statuses))
+        if self._clock.monotonic() - self._progress_at >= PROGRESS_EVERY_S:
+            self._log_progress(statuses)
+
+    def _note_change(self, status: PartitionStatus) -> None:
+        before = self._ready.get(status.partition)
+        if before == status.verdict.ready:
+            return
+        self._ready[status.partition] = status.verdict.ready
+        if status.verdict.ready:
+            log.info("partition ready", partition=status.partition, applied_offset=status.state.applied_offset)
+        elif before is not None:
+            log.warning(
+                "partition not ready",
+                partition=status.partition,
+                reason=status.verdict.reason,
+                lag_ms=status.verdict.lag_ms,
+                lag_records=status.verdict.lag_records,
+            )
+
+    def _log_progress(self, statuses: list[PartitionStatus]) -> None:
+        """While anything replays: how far, how fast, how long still."""
+        now = self._clock.monotonic()
+        done = [self._store.partitions[status.partition].progress for status in statuses]
+        records = sum(progress.records for progress in done)
+        rate = max(0, records - self._records) / (now - self._progress_at)  # A fresh start counts anew.
+        self._records, self._progress_at = records, now
+        left = sum(status.verdict.lag_records or 0 for status in statuses)
+        if all(status.verdict.ready for status in statuses):
+            return
+        log.info(
+            "replaying",
+            records=records,
+            samples=_samples(done),
+            records_per_second=round(rate),
+            records_left=left,
+            seconds_left=round(left / rate) if rate else None,
+        )
+
+
+def partition_health(status: PartitionStatus) -> PartitionHealth:
+    """A status as `/-/ready` shows it."""
+    return PartitionHealth(
+        status.verdict.ready,
+        status.verdict.reason,
+        {
+            "lag_ms": status.verdict.lag_ms,
+            "lag_records": status.verdict.lag_records,
+            "next_offset": status.next_offset,
+            "high_watermark": status.high_watermark,
+            "coverage_start_ms": status.state.coverage_start_ms,
+            "message": status.stopped_message or None,
+        },
+    )
+
+
+def _samples(done: list[PartitionProgress]) -> int:
+    return sum(progress.samples for progress in done)
+
+
+def _set_gauges(status: PartitionStatus) -> None:
+    name, state, verdict = str(status.partition), status.state, status.verdict
+    ready.labels(name).set(verdict.ready)
+    lag_records.labels(name).set(verdict.lag_records or 0)
+    lag_seconds.labels(name).set(-1 if verdict.lag_ms is None else verdict.lag_ms / 1000)
+    applied_offset.labels(name).set(-1 if state.applied_offset is None else state.applied_offset)
+    coverage_start.labels(name).set(state.coverage_start_ms / 1000)
+    series.labels(name).set(state.series)
+    samples.labels(name).set(state.samples)
+    memory.labels(name).set(state.bytes)
+    late.labels(name).set(state.late)
+    slices.labels(name).set(state.slices)
+    sealed_samples.labels(name).set(state.sealed_samples)
+    sealed_bytes.labels(name).set(state.sealed_bytes)
+    holes.labels(name).set(len(state.holes))

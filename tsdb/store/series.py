@@ -1,0 +1,78 @@
+"""Series over the heads of a store: which series match, when they were first and last seen, or how many per group."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.head.head import Head
+from tsdb.store.frames import series_block
+from tsdb.store.limits import SelectLimits
+from tsdb.store.partition import Partition, PartitionStatus
+from tsdb.store.request import SeriesQuery
+from tsdb.store.tolerance import Tolerance
+from tsdb.v1 import common_pb2, reader_pb2
+
+Response = reader_pb2.SeriesResponse
+
+
+@dataclass(slots=True)
+class Found:
+    """Matching series of one partition, ascending by id."""
+
+    head: Head
+    refs: NDArray[np.uint32]
+    status: PartitionStatus
+
+
+def find(partitions: list[Partition], query: SeriesQuery, tolerance: Tolerance, limits: SelectLimits) -> list[Found]:
+    """Exact or an error: a start before coverage, or a hole in the range, is refused as by Select."""
+    moments = [partition.moment() for partition in partitions]
+    for _, status in moments:
+        tolerance.check_fresh(status)
+    found = []
+    for head, before in moments:
+        refs = head.index.select(query.matchers) if query.matchers else head.index.all_refs()
+        status = before
+        if query.ranged:
+            refs = refs[head.has_samples(refs, query.start_ms, query.end_ms)]
+            status = before.through(head.state())
+            if query.start_given:
+                status.check_coverage(query.start_ms)
+            tolerance.check_holes(status, query.start_ms, query.end_ms)
+        found.append(Found(head, refs, status))
+    if not query.group_by:
+        limits.check_series(sum(len(part.refs) for part in found))
+    return found
+
+
+def frames(found: list[Found], query: SeriesQuery) -> Iterator[Response]:
+    """Header, then counts per group, or the series of each partition."""
+    header = reader_pb2.SelectHeader(partitions=[part.status.to_proto() for part in found])
+    yield Response(header=header)
+    if query.group_by:
+        yield Response(groups=_groups(found, query.group_by))
+        return
+    for part in found:
+        yield Response(series=_seen(part))
+
+
+def _seen(part: Found) -> common_pb2.SeriesBlock:
+    index = part.head.index
+    block = series_block(part.status.partition, index.series_ids_of(part.refs), index.labels_of(part.refs))
+    first_ms, last_ms = part.head.seen(part.refs)
+    block.first_seen_ms = first_ms.astype("<i8").tobytes()
+    block.last_seen_ms = last_ms.astype("<i8").tobytes()
+    return block
+
+
+def _groups(found: list[Found], names: tuple[str, ...]) -> reader_pb2.SeriesGroups:
+    tally: Tally[tuple[str, ...]] = Tally()
+    for part in found:
+        tally.update(part.head.index.group_counts(list(names), part.refs))
+    groups = [reader_pb2.SeriesGroups.Group(values=values, series=count) for values, count in sorted(tally.items())]
+    return reader_pb2.SeriesGroups(groups=groups)

@@ -1,0 +1,145 @@
+"""The Reader service of a store: thin methods, one per call of proto/tsdb/v1/reader.proto."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+
+import grpc
+
+from tsdb.model.errors import InvalidRequest, Overloaded
+from tsdb.ops.metrics import counter, histogram
+from tsdb.store import select, series
+from tsdb.store.applied import AppliedSignal
+from tsdb.store.limits import SelectLimits
+from tsdb.store.partition import Partition
+from tsdb.store.request import matchers_of, partitions_of, select_query, series_query, tokens_of
+from tsdb.store.tolerance import tolerance_of
+from tsdb.store.watch import Watch
+from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
+
+AFTER_WAIT_MAX_S = 30.0  # A caller without a deadline still gets an answer.
+ANSWER_SHARE = 0.05  # Of a caller's deadline, kept for the answer itself.
+WATCHES_MAX = 16  # Each holds a thread of the server; the rest must stay free for reads.
+LABEL_VALUES_MAX = 1_000_000
+
+series_total = counter("tsdb_store_selected_series_total", "Series in Select answers.")
+samples_total = counter("tsdb_store_selected_samples_total", "Samples in Select answers; whole columns count in full.")
+select_seconds = histogram(
+    "tsdb_store_select_gather_seconds", "Time to gather a Select answer, before its first frame."
+)
+watches_refused_total = counter("tsdb_store_watches_refused_total", "Watch streams refused because too many are open.")
+
+
+class ReaderService(reader_pb2_grpc.ReaderServicer):
+    """Answers from the heads of `partitions`. Called from the server's threads."""
+
+    def __init__(
+        self, topic_id: str, partitions: Mapping[int, Partition], applied: AppliedSignal, limits: SelectLimits
+    ) -> None:
+        self._topic_id = topic_id
+        self._partitions = partitions
+        self._applied = applied
+        self._limits = limits
+        self._watches = threading.BoundedSemaphore(WATCHES_MAX)
+
+    def Select(
+        self, request: reader_pb2.SelectRequest, context: grpc.ServicerContext
+    ) -> Iterator[reader_pb2.SelectResponse]:
+        query = select_query(request)
+        partitions = self._ready_partitions(request.options, context)
+        limits = self._limits.lowered(request.series_max, request.samples_max, request.bytes_max)
+        with select_seconds.time():
+            parts = select.gather(partitions, query, tolerance_of(request.options), limits)
+        series_total.inc(sum(len(part.series_ids) for part in parts))
+        samples_total.inc(sum(part.data.samples for part in parts))
+        yield from select.responses(parts)
+
+    def Series(
+        self, request: reader_pb2.SeriesRequest, context: grpc.ServicerContext
+    ) -> Iterator[reader_pb2.SeriesResponse]:
+        query = series_query(request)
+        partitions = self._ready_partitions(request.options, context)
+        limits = self._limits.lowered(request.series_max, 0, 0)
+        found = series.find(partitions, query, tolerance_of(request.options), limits)
+        yield from series.frames(found, query)
+
+    def LabelNames(
+        self, request: reader_pb2.LabelNamesRequest, context: grpc.ServicerContext
+    ) -> reader_pb2.LabelNamesResponse:
+        matchers = matchers_of(request.matchers)
+        partitions = self._fresh_partitions(request.options, context)
+        names: set[str] = set()
+        for partition in partitions:
+            names.update(partition.head.index.label_names(matchers))
+        return reader_pb2.LabelNamesResponse(header=_header(partitions), names=sorted(names))
+
+    def LabelValues(
+        self, request: reader_pb2.LabelValuesRequest, context: grpc.ServicerContext
+    ) -> reader_pb2.LabelValuesResponse:
+        if not request.name:
+            raise InvalidRequest("label name is empty", reason="bad_label")
+        matchers = matchers_of(request.matchers)
+        limit = min(LABEL_VALUES_MAX, request.values_max or LABEL_VALUES_MAX)
+        partitions = self._fresh_partitions(request.options, context)
+        values: set[str] = set()
+        for partition in partitions:
+            values.update(partition.head.index.label_values(request.name, matchers))
+            if len(values) > limit:
+                raise Overloaded(
+                    f"label {request.name!r} has over {limit} values; add matchers", reason="values_limit", limit=limit
+                )
+        return reader_pb2.LabelValuesResponse(header=_header(partitions), values=sorted(values))
+
+    def Coverage(
+        self, request: reader_pb2.CoverageRequest, context: grpc.ServicerContext
+    ) -> reader_pb2.CoverageResponse:
+        return reader_pb2.CoverageResponse(partitions=_states(self._partitions.values()))
+
+    def Watch(
+        self, request: reader_pb2.WatchRequest, context: grpc.ServicerContext
+    ) -> Iterator[reader_pb2.WatchResponse]:
+        wanted = {p: self._partitions[p] for p in partitions_of(request.partitions, self._partitions)}
+        resume = tokens_of(getattr(request, "from"), self._topic_id, wanted)
+        watch = Watch(wanted, matchers_of(request.matchers), resume)
+        if not self._watches.acquire(blocking=False):
+            watches_refused_total.inc()
+            raise Overloaded(
+                f"{WATCHES_MAX} watches are open, which is the limit",
+                reason="watches_limit",
+                retry_after_s=5.0,
+                limit=WATCHES_MAX,
+            )
+        try:
+            yield from watch.responses(self._applied, context.is_active)
+        finally:
+            self._watches.release()
+
+    def _ready_partitions(self, options: reader_pb2.ReadOptions, context: grpc.ServicerContext) -> list[Partition]:
+        """The partitions to answer from, once they have applied what `after` names."""
+        numbers = partitions_of(options.partitions, self._partitions)
+        tokens = tokens_of(options.after, self._topic_id, self._partitions)
+        if tokens:
+            self._applied.wait_for(self._partitions, tokens, _wait_s(context))
+        return [self._partitions[number] for number in numbers]
+
+    def _fresh_partitions(self, options: reader_pb2.ReadOptions, context: grpc.ServicerContext) -> list[Partition]:
+        partitions = self._ready_partitions(options, context)
+        tolerance = tolerance_of(options)
+        for partition in partitions:
+            tolerance.check_fresh(partition.status())
+        return partitions
+
+
+def _states(partitions: Iterable[Partition]) -> list[common_pb2.PartitionState]:
+    return [partition.status().to_proto() for partition in partitions]
+
+
+def _header(partitions: Iterable[Partition]) -> reader_pb2.SelectHeader:
+    return reader_pb2.SelectHeader(partitions=_states(partitions))
+
+
+def _wait_s(context: grpc.ServicerContext) -> float:
+    """How long a read may wait: within its deadline, with time left to say why it was not enough."""
+    left_s = context.time_remaining()
+    return AFTER_WAIT_MAX_S if left_s is None else min(left_s * (1 - ANSWER_SHARE), AFTER_WAIT_MAX_S)

@@ -1,0 +1,188 @@
+"""Store: a share of the log's partitions in memory, rebuilt by replay at every start. It owns no state.
+
+`start` resolves where each partition's replay begins and starts the workers; reads are refused until a partition has
+caught up. Nothing is committed anywhere: a killed store starts again from the log alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tsdb.head.head import Head
+from tsdb.head.limits import HeadLimits
+from tsdb.log.interface import METRICS, SERIES, Log
+from tsdb.log.start import Start, find_start
+from tsdb.model.clock import Clock
+from tsdb.model.time_set import SliceLengths, TimeSet
+from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.logs import get_logger
+from tsdb.replay.replay import PartitionProgress, Renewed, Replay
+from tsdb.replay.series_feed import SeriesFeed
+from tsdb.store.applied import AppliedSignal
+from tsdb.store.interpreter import GiveBack
+from tsdb.store.partition import Partition, PartitionStatus
+from tsdb.store.readiness import PartitionReadiness
+from tsdb.store.watermarks import WatermarkPoller
+from tsdb.store.worker import Worker
+
+ALIVE_WITHIN_S = 120.0  # A step may compile kernels or merge a large slice; nothing of ours takes longer.
+RECORDS_MAX = 5_000  # Best for thin records while replaying; kernels then run milliseconds without the GIL.
+SERIES_WINDOWS_BACK = 2  # A gateway announces a series at least once in this many windows.
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """How a store holds its partitions.
+
+    hold_ms: how far back memory reaches, at least the time set's least hold. workers: threads, each with one consumer.
+    lag_enter_s, lag_leave_s: ready below, no longer ready above. records_max: fetched at a time.
+    """
+
+    time_set: TimeSet
+    slices: SliceLengths
+    hold_ms: int
+    limits: HeadLimits
+    workers: int
+    lag_enter_s: float
+    lag_leave_s: float
+    records_max: int = RECORDS_MAX
+
+
+class Store:
+    """Partitions, workers and what their readers need. `start`, `close`, `join`."""
+
+    def __init__(self, log_: Log, partitions: Sequence[int], options: StoreOptions, clock: Clock) -> None:
+        self._log = log_
+        self._options = options
+        self._clock = clock
+        self.topic_id = log_.topic_id(METRICS)
+        self.applied = AppliedSignal(clock)
+        self._give_back = GiveBack(clock)
+        self._starts = find_start(
+            log_, METRICS, partitions, now_ms=clock.now_ms(), hold_ms=options.hold_ms, time_set=options.time_set
+        )
+        self.partitions: dict[int, Partition] = {}
+        for partition in partitions:
+            self.partitions[partition] = self._partition(partition, self._starts[partition])
+        self._workers = [self._worker(i, share) for i, share in enumerate(_shares(partitions, options.workers))]
+        self._poller = WatermarkPoller(log_, self.partitions, clock)
+
+    def start(self) -> None:
+        """Begin to replay; returns at once."""
+        for partition, start in self._starts.items():
+            log.info(
+                "replay starts",
+                partition=partition,
+                case=start.case.name.lower(),
+                offset=start.offset,
+                coverage_start_ms=start.coverage_start_ms,
+                from_start=start.from_start,
+            )
+        self._poller.poll()
+        self._poller.start()
+        for worker in self._workers:
+            worker.start()
+
+    def close(self) -> None:
+        """Stop applying; reads that wait are woken."""
+        for worker in self._workers:
+            worker.close()
+        self._poller.close()
+        self.applied.close()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the threads; False when one still runs."""
+        deadline = Deadline.after(timeout_s)
+        workers_ended = [worker.join(deadline.remaining()) for worker in self._workers]
+        return self._poller.join(deadline.remaining()) and all(workers_ended)
+
+    def abort(self) -> None:
+        """Nothing to drop: what is in memory is in the log."""
+
+    def statuses(self) -> list[PartitionStatus]:
+        """State, lag and readiness of every partition now."""
+        return [partition.status() for partition in self.partitions.values()]
+
+    def failure(self) -> BaseException | None:
+        """What broke a worker; None while all work."""
+        return next(filter(None, (worker.failure() for worker in self._workers)), None)
+
+    def stalled(self) -> str:
+        """Why the store is not alive; empty while it makes progress or has nothing to do. Lag is no reason."""
+        silent_s = max(worker.silent_s() for worker in self._workers)
+        return f"a worker has been in one step for {silent_s:.0f} s" if silent_s > ALIVE_WITHIN_S else ""
+
+    def _partition(self, partition: int, start: Start) -> Partition:
+        readiness = PartitionReadiness(enter_s=self._options.lag_enter_s, leave_s=self._options.lag_leave_s)
+        head = self._head(partition, start)
+        return Partition(partition, self.topic_id, head, PartitionProgress(start.offset), readiness, self._clock)
+
+    def _head(self, partition: int, start: Start) -> Head:
+        return Head(
+            partition,
+            slices=self._options.slices,
+            time_set=self._options.time_set,
+            hold_ms=self._options.hold_ms,
+            coverage_start_ms=start.coverage_start_ms,
+            since_offset=start.offset,
+            from_start=start.from_start,
+            limits=self._options.limits,
+        )
+
+    def _worker(self, number: int, share: Sequence[int]) -> Worker:
+        partitions = {partition: self.partitions[partition] for partition in share}
+        return Worker(
+            f"replay-{number}",
+            partitions,
+            lambda: self._replay(partitions),
+            self.applied,
+            self._clock,
+            self._options.records_max,
+            self._give_back,
+        )
+
+    def _replay(self, partitions: Mapping[int, Partition]) -> Replay:
+        heads = {number: partition.head for number, partition in partitions.items()}
+        starts = {number: self._starts[number] for number in partitions}
+        horizon_ms = min(start.horizon_ms for start in starts.values())
+        feed = SeriesFeed(
+            self._log,
+            heads,
+            self._series_starts(list(partitions), horizon_ms),
+            oldest_ms=horizon_ms - self._options.time_set.accept_past_ms,
+        )
+        progress = {number: partition.progress for number, partition in partitions.items()}
+        try:
+            return Replay(self._log, heads, progress, feed, clock=self._clock, renew=self._renew)
+        except BaseException:
+            feed.close()
+            raise
+
+    def _series_starts(self, partitions: Sequence[int], horizon_ms: int) -> dict[int, int]:
+        """First announcement to read: two windows before the replay, where every series held was announced once."""
+        since_ms = horizon_ms - SERIES_WINDOWS_BACK * self._options.time_set.window_ms
+        marks = self._log.watermarks(SERIES, partitions)
+        found = self._log.offsets_for_times(SERIES, dict.fromkeys(partitions, since_ms))
+        return {p: marks[p].high if (offset := found[p]) is None else offset for p in partitions}
+
+    def _renew(self, partition: int) -> Renewed:
+        start = find_start(
+            self._log,
+            METRICS,
+            [partition],
+            now_ms=self._clock.now_ms(),
+            hold_ms=self._options.hold_ms,
+            time_set=self._options.time_set,
+        )[partition]
+        head, progress = self._head(partition, start), PartitionProgress(start.offset)
+        self.partitions[partition].renew(head, progress)
+        return Renewed(head, progress, self._series_starts([partition], start.horizon_ms)[partition])
+
+
+def _shares(partitions: Sequence[int], workers: int) -> list[list[int]]:
+    """Partitions dealt to workers in turn; never more workers than partitions."""
+    count = max(1, min(workers, len(partitions)))
+    return [list(partitions[first::count]) for first in range(count)]

@@ -1,0 +1,33 @@
+"""Tolerance: what a reader accepts beyond exact and fresh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tsdb.store.partition import PartitionStatus
+from tsdb.v1 import reader_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """The default accepts nothing. max_lag_ms: refuse above it; None: above the store's own bound."""
+
+    allow_stale: bool = False
+    allow_holes: bool = False
+    max_lag_ms: int | None = None
+
+    def check_fresh(self, status: PartitionStatus) -> None:
+        """Raises Unavailable when a partition is further behind than accepted."""
+        if not self.allow_stale:
+            status.check_fresh(self.max_lag_ms)
+
+    def check_holes(self, status: PartitionStatus, start_ms: int, end_ms: int) -> None:
+        """Raises HoleInRange when a hole touches [start_ms, end_ms), unless holes are accepted."""
+        if not self.allow_holes:
+            status.check_holes(start_ms, end_ms)
+
+
+def tolerance_of(options: reader_pb2.ReadOptions) -> Tolerance:
+    """As asked for on the wire."""
+    max_lag_ms = options.max_lag_ms if options.HasField("max_lag_ms") else None
+    return Tolerance(options.allow_stale, options.allow_holes, max_lag_ms)

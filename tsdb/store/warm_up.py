@@ -1,0 +1,32 @@
+"""Warm-up: the kernels of replay and reads, compiled or loaded before a partition can be ready.
+
+A read that compiles takes seconds, and so does a replay: a store must not say that it is ready, or measure its lag,
+before that is over.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+
+from tsdb.codec.jit import Compiling, cache_root
+from tsdb.head.warm_up import warm_up as warm_up_head
+from tsdb.ops.logs import get_logger
+
+log = get_logger(__name__)
+
+_lock = threading.Lock()  # Held while one thread warms up; the others wait for it.
+
+
+def warm_up() -> None:
+    """Once a process, whoever comes first; returns when the kernels are there. Says when it compiles."""
+    with _lock:
+        _warm_up()
+
+
+@functools.cache
+def _warm_up() -> None:
+    announce = functools.cache(lambda: log.info("compiling kernels", cache=str(cache_root())))
+    with Compiling(lambda name: announce()) as compiling:
+        warm_up_head()
+    log.info("kernels ready", compiled=compiling.count, seconds=round(compiling.seconds, 1))

@@ -1,0 +1,122 @@
+"""Watch: the live tail of applied samples, each once per offset, resumable within a head's ring.
+
+One stream, one thread: it looks at each head's ring in turn and sleeps on the applied signal. It never waits for a slow
+reader with a lock held; a reader slower than the ring is told the offset up to which it has seen everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.head.head import Head
+from tsdb.head.matching import conditions_of
+from tsdb.head.ring import RingBatch
+from tsdb.model.errors import OutOfCoverage
+from tsdb.model.selector import Matcher
+from tsdb.store.applied import AppliedSignal
+from tsdb.store.frames import series_block
+from tsdb.store.partition import Partition
+from tsdb.v1 import reader_pb2
+
+HEARTBEAT_S = 1.0
+"""How often a quiet stream says how far it has looked."""
+
+
+class Watch:
+    """State of one stream: the last offset looked at and the series already described, per partition.
+
+    resume: the last record seen of a partition; without one it starts now. Raises InvalidRequest for bad matchers.
+    """
+
+    def __init__(
+        self, partitions: Mapping[int, Partition], matchers: tuple[Matcher, ...], resume: Mapping[int, int]
+    ) -> None:
+        conditions_of(matchers)  # What cannot be chosen by is refused now, not with the first record.
+        self._partitions = partitions
+        self._matchers = matchers
+        self._seen = {p: resume.get(p, _now(partition)) for p, partition in partitions.items()}
+        self._described: dict[int, set[int]] = {p: set() for p in partitions}
+
+    def responses(self, applied: AppliedSignal, active: Callable[[], bool]) -> Iterator[reader_pb2.WatchResponse]:
+        """Frames until `active` says no more. Raises OutOfCoverage with the last offset when the ring has moved on,
+        Unavailable when the store ends."""
+        quiet_since = applied.clock.monotonic()
+        while active():
+            applied.check_open()
+            generation = applied.generation()
+            sent = False
+            for number in self._partitions:
+                for response in self._new_samples(number):
+                    sent = True
+                    yield response
+            now = applied.clock.monotonic()
+            if sent:
+                quiet_since = now
+            elif now - quiet_since < HEARTBEAT_S:
+                applied.wait(generation, HEARTBEAT_S - (now - quiet_since))
+            else:
+                # Also while records come that do not match: the resume point must not fall out of the ring.
+                yield from self._heartbeats()
+                quiet_since = now
+
+    def _heartbeats(self) -> Iterator[reader_pb2.WatchResponse]:
+        for number, partition in self._partitions.items():
+            yield reader_pb2.WatchResponse(
+                partition=number, topic_id=partition.topic_id, last_record_offset=self._seen[number]
+            )
+
+    def _new_samples(self, number: int) -> Iterator[reader_pb2.WatchResponse]:
+        partition = self._partitions[number]
+        head = partition.head
+        try:
+            batches = head.watch_since(self._seen[number])
+        except OutOfCoverage as error:
+            raise OutOfCoverage(
+                f"watch is too far behind: {error.message}; last record_offset sent {self._seen[number]}",
+                reason="watch_ring",
+                partition=number,
+                last_record_offset=self._seen[number],
+            ) from None
+        for batch in batches:
+            response = self._response(number, head, batch)
+            self._seen[number] = batch.last_offset
+            if response is not None:
+                yield response
+
+    def _response(self, number: int, head: Head, batch: RingBatch) -> reader_pb2.WatchResponse | None:
+        picked = np.flatnonzero(np.isin(batch.refs, head.index.select(self._matchers)))
+        if not len(picked):
+            return None
+        refs = batch.refs[picked]
+        series_ids = head.index.series_ids_of(refs)
+        response = reader_pb2.WatchResponse(
+            partition=number,
+            topic_id=self._partitions[number].topic_id,
+            last_record_offset=batch.last_offset,
+            record_offsets=batch.offsets[picked].tobytes(),
+            series_ids=series_ids.astype("<u8").tobytes(),
+            ts_ms=batch.ts_ms[picked].tobytes(),
+            values=batch.values[picked].tobytes(),
+        )
+        fresh = self._not_described(number, refs, series_ids)
+        if len(fresh):
+            block = series_block(number, head.index.series_ids_of(fresh), head.index.labels_of(fresh))
+            response.series.CopyFrom(block)
+        return response
+
+    def _not_described(
+        self, number: int, refs: NDArray[np.uint32], series_ids: NDArray[np.uint64]
+    ) -> NDArray[np.uint32]:
+        # By id: a ref may come to mean another series, and a fresh head has its own.
+        described = self._described[number]
+        ids, first = np.unique(series_ids, return_index=True)
+        fresh = [at for series_id, at in zip(ids.tolist(), first.tolist(), strict=True) if series_id not in described]
+        described.update(ids.tolist())
+        return refs[fresh]
+
+
+def _now(partition: Partition) -> int:
+    return partition.head.next_offset - 1

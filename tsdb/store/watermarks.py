@@ -1,0 +1,72 @@
+"""Watermark poller: fetches fresh high watermarks for readiness, on a thread of its own.
+
+Apart from the workers on purpose: a worker that hangs must not also hide its lag.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from tsdb.log.interface import METRICS, Log
+from tsdb.model.clock import Clock
+from tsdb.model.errors import TsdbError
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter
+from tsdb.store.partition import Partition
+
+EVERY_S = 0.5
+
+log = get_logger(__name__)
+
+polls_total = counter("tsdb_store_watermark_polls_total", "Requests for fresh high watermarks.")
+poll_failures_total = counter("tsdb_store_watermark_poll_failures_total", "Requests for high watermarks that failed.")
+
+
+class WatermarkPoller:
+    """Keeps each partition's high watermark fresh; on failure they age, and readiness says so."""
+
+    def __init__(self, log_: Log, partitions: Mapping[int, Partition], clock: Clock) -> None:
+        self._log = log_
+        self._partitions = partitions
+        self._clock = clock
+        self._closing = threading.Event()
+        self._failing = False
+        self._thread = threading.Thread(target=self._run, name="watermarks", daemon=True)
+
+    def start(self) -> None:
+        """Begin to poll."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop after the request under way."""
+        self._closing.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread; False when it still runs."""
+        if self._thread.ident is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self.poll()
+            self._closing.wait(EVERY_S)
+
+    def poll(self) -> None:
+        """One request for all partitions."""
+        polls_total.inc()
+        # Taken before the request: the answer is at least as fresh as this.
+        at = self._clock.monotonic()
+        try:
+            marks = self._log.watermarks(METRICS, list(self._partitions))
+        except TsdbError as error:
+            poll_failures_total.inc()
+            if not self._failing:
+                log.warning("high watermarks not to be had", error=error.message)
+            self._failing = True
+            return
+        self._failing = False
+        for number, mark in marks.items():
+            self._partitions[number].observe_high_watermark(mark.high, at)

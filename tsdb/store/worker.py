@@ -1,0 +1,123 @@
+"""Worker: one thread with one consumer and its share of the partitions.
+
+It warms up, opens the replay as soon as the log answers, steps it, maintains the heads, and tells readers what became
+visible. A failure of ours ends the thread; the exception is kept and ends the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from tsdb.model.clock import Clock
+from tsdb.model.errors import Unavailable
+from tsdb.ops.logs import get_logger
+from tsdb.replay.replay import Replay
+from tsdb.store.applied import AppliedSignal
+from tsdb.store.interpreter import GiveBack, tune
+from tsdb.store.partition import Partition
+from tsdb.store.warm_up import warm_up
+
+POLL_S = 0.05  # Bounds how long a close waits for an idle worker.
+MAINTAIN_EVERY_S = 0.25
+OPEN_AGAIN_S = 0.5
+
+log = get_logger(__name__)
+
+
+class Worker:
+    """Owns a Replay and the heads behind it. `open_replay` is called on the worker's own thread."""
+
+    def __init__(
+        self,
+        name: str,
+        partitions: Mapping[int, Partition],
+        open_replay: Callable[[], Replay],
+        applied: AppliedSignal,
+        clock: Clock,
+        records_max: int,
+        give_back: GiveBack,
+    ) -> None:
+        self._partitions = partitions
+        self._open_replay = open_replay
+        self._applied = applied
+        self._clock = clock
+        self._records_max = records_max
+        self._give_back = give_back
+        self._closing = threading.Event()
+        self._beat_at: float | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to replay."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop after the current step."""
+        self._closing.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread; False when it still runs."""
+        if self._thread.ident is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def failure(self) -> BaseException | None:
+        """What ended the thread; None while it works."""
+        return self._error
+
+    def silent_s(self) -> float:
+        """Seconds since its last step began; 0 before the first, which may have to wait for kernels to compile."""
+        beat_at = self._beat_at
+        return 0.0 if beat_at is None else self._clock.monotonic() - beat_at
+
+    def _run(self) -> None:
+        try:
+            self._tell("warming_up")
+            warm_up()
+            tune()
+            replay = self._open()
+            if replay is None:
+                return
+            try:
+                self._loop(replay)
+            finally:
+                replay.close()
+        except BaseException as error:
+            log.error("worker failed", error=str(error), exc_info=True)
+            self._error = error
+            self._tell("worker_failed")
+        finally:
+            self._applied.notify()
+
+    def _open(self) -> Replay | None:
+        """The replay, as soon as the log answers; None when closed before."""
+        self._tell("replaying")
+        while not self._closing.is_set():
+            try:
+                return self._open_replay()
+            except Unavailable as error:
+                log.warning("replay cannot begin yet", reason=error.reason, error=error.message)
+                self._tell(error.reason)
+                self._closing.wait(OPEN_AGAIN_S)
+        return None
+
+    def _loop(self, replay: Replay) -> None:
+        maintain_at = self._clock.monotonic() + MAINTAIN_EVERY_S
+        while not self._closing.is_set():
+            self._beat_at = self._clock.monotonic()
+            step = replay.step(POLL_S, records_max=self._records_max)
+            self._tell(replay.waiting.reason if replay.waiting else "")
+            if step.records:
+                self._applied.notify()
+            if self._clock.monotonic() >= maintain_at:
+                for partition in self._partitions.values():
+                    partition.head.maintain()
+                self._give_back.offer()
+                maintain_at = self._clock.monotonic() + MAINTAIN_EVERY_S
+
+    def _tell(self, waiting: str) -> None:
+        for partition in self._partitions.values():
+            partition.observe_waiting(waiting)
