@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from stack.maven import KAFKA, jars
 from stack.ports import Ports
@@ -142,13 +142,13 @@ class KafkaCluster:
         return admin.list_topics(topic, timeout=READY_WITHIN_S).topics[topic].partitions[partition].leader - 1
 
     def wait_ready(self, within_s: float = READY_WITHIN_S) -> None:
-        """Wait until every running broker is in an answered metadata request. RuntimeError with their last words."""
+        """Wait until every running broker answers and no partition misses a running replica. RuntimeError otherwise."""
         give_up_at = time.monotonic() + within_s
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         while True:
             running = [broker for broker in self._brokers if broker.running]
             try:
-                if running and len(admin.list_topics(timeout=1.0).brokers) >= len(running):
+                if running and _is_whole(admin.list_topics(timeout=1.0), len(running)):
                     return
             except KafkaException:
                 pass  # Not yet; the loop's bound decides.
@@ -203,6 +203,14 @@ class KafkaCluster:
             broker.kill()
         if self._ports is not None:
             self._ports.close()
+
+
+def _is_whole(cluster: ClusterMetadata, running: int) -> bool:
+    # A broker that is back but not yet in sync would turn the next fault into two.
+    partitions = [partition for topic in cluster.topics.values() for partition in topic.partitions.values()]
+    return len(cluster.brokers) >= running and all(
+        partition.leader != -1 and len(partition.isrs) >= min(running, len(partition.replicas)) for partition in partitions
+    )
 
 
 def _format(class_path: str, cluster_id: str, properties: Path, log4j: Path) -> None:

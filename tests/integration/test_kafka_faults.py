@@ -202,8 +202,8 @@ def test_two_brokers_of_three_lost_means_refused(three: KafkaCluster, replicated
 
 
 def test_what_was_read_before_a_fail_over_is_not_read_again(three: KafkaCluster, replicated: LogFactory) -> None:
+    append_all(replicated.open(), METRICS, 0, [b"%d" % i for i in range(100)])
     log = replicated.open(SETTINGS)
-    append_all(log, METRICS, 0, [b"%d" % i for i in range(100)])
     with log.reader({(METRICS, 0): 0}) as reader:
         events = read_to_end(reader)
         leader = _leader(three, replicated)

@@ -73,7 +73,8 @@ def append_all(log: Log, topic: str, partition: int, values: Sequence[bytes]) ->
     for value in values:
         log.append(topic, partition, value, key=None if topic in KEYLESS else value, on_done=answers.append)
     log.flush(WITHIN_S)
-    assert not [answer for answer in answers if isinstance(answer, Exception)]
+    failed = [answer for answer in answers if isinstance(answer, Exception)]
+    assert not failed, f"{len(failed)} of {len(values)} appends failed, first {failed[0]}"
 
 
 def poll_until(
