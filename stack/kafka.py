@@ -209,7 +209,7 @@ def _is_whole(cluster: ClusterMetadata, running: int) -> bool:
     # A broker that is back but not yet in sync would turn the next fault into two.
     partitions = [partition for topic in cluster.topics.values() for partition in topic.partitions.values()]
     return len(cluster.brokers) >= running and all(
-        partition.leader != -1 and len(partition.isrs) >= min(running, len(partition.replicas)) for partition in partitions
+        one.leader != -1 and len(one.isrs) >= min(running, len(one.replicas)) for one in partitions
     )
 
 
