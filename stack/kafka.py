@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata
+from confluent_kafka.admin import AdminClient
 
 from stack.maven import KAFKA, jars
 from stack.ports import Ports
@@ -148,7 +148,7 @@ class KafkaCluster:
         while True:
             running = [broker for broker in self._brokers if broker.running]
             try:
-                if running and _is_whole(admin.list_topics(timeout=1.0), len(running)):
+                if running and _is_whole(admin, len(running)):
                     return
             except KafkaException:
                 pass  # Not yet; the loop's bound decides.
@@ -205,9 +205,10 @@ class KafkaCluster:
             self._ports.close()
 
 
-def _is_whole(cluster: ClusterMetadata, running: int) -> bool:
+def _is_whole(admin: AdminClient, running: int) -> bool:
     # A broker that is back but not yet in sync would turn the next fault into two.
-    partitions = [partition for topic in cluster.topics.values() for partition in topic.partitions.values()]
+    cluster = admin.list_topics(timeout=1.0)
+    partitions = [one for topic in cluster.topics.values() for one in topic.partitions.values()]
     return len(cluster.brokers) >= running and all(
         one.leader != -1 and len(one.isrs) >= min(running, len(one.replicas)) for one in partitions
     )
