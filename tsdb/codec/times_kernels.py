@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import unzigzag, zigzag
-from tsdb.codec.frame_kernels import head_of, read_frame, write_frame
+from tsdb.codec.frame_kernels import head_of, read_frame, write_entropy_frame, write_frame
 from tsdb.codec.jit import kernel
-from tsdb.codec.plan_kernels import plan_steps
+from tsdb.codec.memory_kernels import copy_bytes
+from tsdb.codec.plan_kernels import plan_entropy, plan_steps
 from tsdb.codec.varint_kernels import get_varint, put_varint
 
 REGULAR = 0  # + zigzag first; zigzag interval when there is a second
@@ -47,6 +48,29 @@ def encode_times_kernel(
     planned = plan_steps(integers, n, far, residuals)
     out[pos] = np.uint8(FRAMED | head_of(planned))
     return write_frame(planned, n, residuals, out, pos + 1)
+
+
+@kernel
+def encode_times_dense_kernel(
+    ts: NDArray[np.int64], start: int, n: int, out: NDArray[np.uint8], pos: int, scratch: NDArray[np.int64]
+) -> int:
+    """As encode_times_kernel, but tries the entropy coder too: a quarter less for times with jitter. For chunks."""
+    stop = encode_times_kernel(ts, start, n, out, pos, scratch)
+    if n < 2 or out[pos] == REGULAR:
+        return stop
+    integers, residuals = scratch[:n], scratch[n : 2 * n]
+    far = False
+    for index in range(n):
+        integers[index] = ts[start + index]
+        far |= abs(integers[index]) >> 62 != 0
+    planned = plan_entropy(integers, n, far, residuals)
+    room = np.empty(stop - pos, np.uint8)
+    room[0] = np.uint8(FRAMED | head_of(planned))
+    size = write_entropy_frame(planned, n, residuals, room, 1, room.size)
+    if size < 0 or size >= room.size:
+        return stop
+    copy_bytes(out, pos, room, 0, size)
+    return pos + size
 
 
 @kernel

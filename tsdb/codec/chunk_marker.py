@@ -1,0 +1,125 @@
+"""Markers and holes on the `chunks` topic: how far the chunk stage is, and what it could not read.
+
+Layout: docs/formats/chunk-record.md. Pure. Each decoder raises CorruptData (chunk_marker) for bytes that break the
+format, and UnknownVersion for a whole record of a newer version.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from tsdb.codec.crc32c import crc32c
+from tsdb.model.errors import CorruptData, UnknownVersion
+
+VERSION = 1
+TEXT_BYTES_MAX = 255
+
+_CRC = struct.Struct("<I")
+_WINDOW = struct.Struct("<BqIIQ")
+_PROGRESS = struct.Struct("<Bqqq")
+_HOLE = struct.Struct("<BIQqqq")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowMarker:
+    """A finished window: its decision offset D, and how many packs, chunks (parts) and samples its base has."""
+
+    decision_offset: int
+    packs: int
+    chunks: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressMarker:
+    """How far the chunk stage of a partition is: late samples below `position` of the topic `topic_id` and windows that
+    end at or before emitted_through_ms are emitted; `series` up to series_end_offset was read for them."""
+
+    topic_id: str
+    position: int
+    emitted_through_ms: int
+    series_end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoleRecord:
+    """Samples of [start_ms, end_ms) of a partition, or of one pack of it (pack_id 0: any), may be lost."""
+
+    partition: int
+    pack_id: int
+    start_ms: int
+    end_ms: int
+    reason: str
+    record_offset: int
+
+
+def encode_window_marker(marker: WindowMarker) -> bytes:
+    """Value of the record at WindowKey."""
+    return _sealed(_WINDOW.pack(VERSION, marker.decision_offset, marker.packs, marker.chunks, marker.samples))
+
+
+def decode_window_marker(value: bytes) -> WindowMarker:
+    """The marker in exactly these bytes."""
+    body = _opened("window marker", value, _WINDOW.size, 0)
+    return WindowMarker(*_WINDOW.unpack(body)[1:])
+
+
+def encode_progress_marker(marker: ProgressMarker) -> bytes:
+    """Value of the record at ProgressKey."""
+    fields = _PROGRESS.pack(VERSION, marker.position, marker.emitted_through_ms, marker.series_end_offset)
+    return _sealed(fields + _text("topic id", marker.topic_id))
+
+
+def decode_progress_marker(value: bytes) -> ProgressMarker:
+    """The marker in exactly these bytes."""
+    body = _opened("progress marker", value, _PROGRESS.size, TEXT_BYTES_MAX)
+    _, position, emitted_through_ms, series_end_offset = _PROGRESS.unpack_from(body)
+    return ProgressMarker(
+        _decoded_text("progress marker", body[_PROGRESS.size :]), position, emitted_through_ms, series_end_offset
+    )
+
+
+def encode_hole(hole: HoleRecord) -> bytes:
+    """Value of the record at HoleKey."""
+    fields = _HOLE.pack(VERSION, hole.partition, hole.pack_id, hole.start_ms, hole.end_ms, hole.record_offset)
+    return _sealed(fields + _text("reason", hole.reason))
+
+
+def decode_hole(value: bytes) -> HoleRecord:
+    """The hole in exactly these bytes."""
+    body = _opened("hole", value, _HOLE.size, TEXT_BYTES_MAX)
+    _, partition, pack_id, start_ms, end_ms, record_offset = _HOLE.unpack_from(body)
+    return HoleRecord(partition, pack_id, start_ms, end_ms, _decoded_text("hole", body[_HOLE.size :]), record_offset)
+
+
+def _sealed(body: bytes) -> bytes:
+    return body + _CRC.pack(crc32c(body))
+
+
+def _opened(what: str, value: bytes, fixed: int, text_max: int) -> bytes:
+    """The bytes before the checksum, once it and the version are right."""
+    body = value[: -_CRC.size]
+    if len(value) <= _CRC.size or _CRC.pack(crc32c(body)) != value[-_CRC.size :]:
+        raise CorruptData(f"{what} of {len(value)} bytes has a wrong checksum", reason="chunk_marker")
+    if body[0] != VERSION:
+        raise UnknownVersion(f"{what} is of version {body[0]}; this process knows {VERSION}")
+    if not fixed <= len(body) <= fixed + text_max:
+        raise CorruptData(
+            f"{what} has {len(body)} bytes before its checksum; want {fixed} to {fixed + text_max}",
+            reason="chunk_marker",
+        )
+    return body
+
+
+def _text(what: str, text: str) -> bytes:
+    data = text.encode()
+    assert len(data) <= TEXT_BYTES_MAX, f"{what} of {len(data)} bytes; limit is {TEXT_BYTES_MAX}"
+    return data
+
+
+def _decoded_text(what: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptData(f"{what} has text that is not UTF-8: {data[:40]!r}", reason="chunk_marker") from error
