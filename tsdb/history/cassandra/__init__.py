@@ -1,0 +1,1 @@
+"""History in Cassandra. Types of its driver stay in this package."""

@@ -1,0 +1,107 @@
+"""Reads: pages of statements, several on their way at once, answered in the order asked."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from cassandra.cluster import ResponseFuture, Session
+from cassandra.query import BoundStatement
+
+from tsdb.history import statement_metrics as metrics
+from tsdb.history.cassandra.errors import is_busy, to_error, translate_cassandra_errors
+from tsdb.history.cassandra.session import READ_PROFILE
+from tsdb.history.cassandra.writes import BUSY_PAUSE_S
+from tsdb.history.settings import HistorySettings
+
+Row = tuple[Any, ...]
+
+PAGE_ROWS = (8, 500)  # Least and most rows of a page.
+ROW_BYTES_GUESS = 64 * 1024  # Of a chunk, before any was seen.
+
+
+class PageSize:
+    """How many rows a page should have, by what rows weighed so far. Thread-safe."""
+
+    def __init__(self, bytes_target: int) -> None:
+        self._bytes_target = bytes_target
+        self._lock = threading.Lock()  # Guards the estimate.
+        self._row_bytes = float(ROW_BYTES_GUESS)
+
+    def rows(self) -> int:
+        """Rows to ask for."""
+        least, most = PAGE_ROWS
+        return max(least, min(most, int(self._bytes_target / self._row_bytes)))
+
+    def saw(self, rows: int, size: int) -> None:
+        """A page had so many rows and bytes. What is heavier counts at once, what is lighter bit by bit."""
+        with self._lock:
+            weight = size / rows
+            share = 1.0 if weight > self._row_bytes else 0.2
+            self._row_bytes = max(1.0, self._row_bytes + share * (weight - self._row_bytes))
+
+
+class PagedRead:
+    """One statement; its first page is on its way at once. One thread.
+
+    Each page is a request of its own: the driver's way to the next page counts all of them, and the caller's time in
+    between, against one timeout. page_size: None for statements whose rows are small.
+    """
+
+    def __init__(
+        self, session: Session, statement: BoundStatement, settings: HistorySettings, page_size: PageSize | None = None
+    ) -> None:
+        self._session = session
+        self._statement = statement
+        self._settings = settings
+        self._page_size = page_size
+        self._future: ResponseFuture | None = self._ask(None)
+
+    def pages(self) -> Iterator[list[Row]]:
+        """Each page, none empty; the next is on its way while the caller looks at this one. Raises our errors."""
+        paging_state: bytes | None = None
+        while self._future is not None:
+            rows, next_state = self._answer(self._future, paging_state)
+            self._future = None if next_state is None else self._ask(next_state)
+            paging_state = next_state
+            if rows:
+                yield rows
+
+    def _ask(self, paging_state: bytes | None) -> ResponseFuture:
+        metrics.statements_total.labels(metrics.READ).inc()
+        self._statement.fetch_size = PAGE_ROWS[1] if self._page_size is None else self._page_size.rows()
+        with translate_cassandra_errors("reading"):
+            return self._session.execute_async(
+                self._statement, execution_profile=READ_PROFILE, paging_state=paging_state
+            )
+
+    def _answer(self, future: ResponseFuture, paging_state: bytes | None) -> tuple[list[Row], bytes | None]:
+        """(rows, where the next page begins)."""
+        give_up_at = time.monotonic() + self._settings.read_timeout_s
+        while True:
+            try:
+                result = future.result()
+                return list(result.current_rows), result.paging_state
+            except Exception as error:
+                if not is_busy(error) or time.monotonic() >= give_up_at:
+                    raise metrics.count_failure(to_error(error, "reading")) from error
+            metrics.busy_retries_total.inc()
+            time.sleep(BUSY_PAUSE_S)
+            future = self._ask(paging_state)
+
+
+def read_ahead(
+    session: Session, statements: Iterable[BoundStatement], settings: HistorySettings, page_size: PageSize | None = None
+) -> Iterator[list[Row]]:
+    """The pages of all statements, in order; the first pages of the next ones are fetched meanwhile."""
+    waiting: deque[PagedRead] = deque()
+    rest = iter(statements)
+    while True:
+        while len(waiting) < settings.reads_ahead_max and (statement := next(rest, None)) is not None:
+            waiting.append(PagedRead(session, statement, settings, page_size))
+        if not waiting:
+            return
+        yield from waiting.popleft().pages()

@@ -1,0 +1,155 @@
+"""Session: the connection to a cluster, made when first needed and again when it could not be made."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from dataclasses import dataclass
+
+from cassandra import ConsistencyLevel
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.policies import (
+    ConstantSpeculativeExecutionPolicy,
+    DCAwareRoundRobinPolicy,
+    ExponentialReconnectionPolicy,
+    TokenAwarePolicy,
+)
+from cassandra.query import tuple_factory
+
+from tsdb.history.cassandra.errors import translate_cassandra_errors
+from tsdb.history.cassandra.statements import Statements, prepare
+from tsdb.history.settings import HistorySettings
+from tsdb.model.errors import ConfigMismatch, TsdbError, Unavailable
+from tsdb.ops.logs import get_logger
+
+READ_PROFILE = "read"
+CONNECT_TIMEOUT_S = 5.0
+CONNECT_AGAIN_S = 1.0  # Callers in between get the last attempt's error at once, instead of queueing for the next.
+# A node that is back is used again within seconds; the driver's own choice goes up to ten minutes.
+RECONNECT_S = (0.5, 10.0)
+# A connection that answers nothing for so long is replaced; writes to a node that hangs fail by their timeout before.
+HEARTBEAT_S = 10.0
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Where a cluster is. keyspace: quoted by nobody, so a plain identifier."""
+
+    names: tuple[str, ...]
+    port: int
+    keyspace: str
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A session and its statements."""
+
+    session: Session
+    statements: Statements
+
+
+def open_cluster(hosts: Hosts, settings: HistorySettings) -> Cluster:
+    """A cluster object, not connected. LOCAL_QUORUM both ways; only reads are asked of a second replica."""
+    access = settings.access
+    # Token awareness sends a row to a replica of it; the policy below keeps to one data centre.
+    balancing = TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc=access.local_dc))
+    writing = ExecutionProfile(
+        load_balancing_policy=balancing,
+        consistency_level=ConsistencyLevel.LOCAL_QUORUM,
+        request_timeout=settings.write_timeout_s,
+        row_factory=tuple_factory,
+    )
+    reading = ExecutionProfile(
+        load_balancing_policy=balancing,
+        consistency_level=ConsistencyLevel.LOCAL_QUORUM,
+        request_timeout=settings.read_timeout_s,
+        row_factory=tuple_factory,
+        speculative_execution_policy=ConstantSpeculativeExecutionPolicy(settings.speculate_after_s, 1),
+    )
+    return Cluster(
+        hosts.names,
+        hosts.port,
+        execution_profiles={EXEC_PROFILE_DEFAULT: writing, READ_PROFILE: reading},
+        # Chunks are compressed already. Without NODELAY a serial write takes 44 ms, a tenth of that with it.
+        compression=False,
+        sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+        auth_provider=PlainTextAuthProvider(access.username, access.secret()) if access.username else None,
+        ssl_context=_tls(settings),
+        connect_timeout=CONNECT_TIMEOUT_S,
+        control_connection_timeout=CONNECT_TIMEOUT_S,
+        idle_heartbeat_interval=HEARTBEAT_S,
+        idle_heartbeat_timeout=HEARTBEAT_S,
+        reconnection_policy=ExponentialReconnectionPolicy(*RECONNECT_S, max_attempts=None),
+    )
+
+
+class LazySession:
+    """Thread-safe. Connects with the first `get`; from then on the driver itself reconnects."""
+
+    def __init__(self, hosts: Hosts, settings: HistorySettings) -> None:
+        self._hosts = hosts
+        self._settings = settings
+        self._lock = threading.Lock()  # Guards what is below; held while connecting.
+        self._cluster: Cluster | None = None
+        self._connected: Connected | None = None
+        self._error: TsdbError | None = None
+        self._again_at = 0.0
+        self._closed = False
+
+    def get(self) -> Connected:
+        """Raises Unavailable, and ConfigMismatch (store_not_created) when a table is missing."""
+        connected = self._connected
+        if connected is not None:
+            return connected
+        with self._lock:
+            if self._closed:
+                raise Unavailable("the history connection is closed", reason="store_closed")
+            if self._connected is None:
+                self._connected = self._connect_locked()
+            return self._connected
+
+    def close(self) -> None:
+        """Release; idempotent."""
+        with self._lock:
+            self._closed = True
+            self._connected = None
+            cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster.shutdown()
+
+    def _connect_locked(self) -> Connected:
+        if self._error is not None and time.monotonic() < self._again_at:
+            # A new one each time: a raised error keeps the traces of all who raised it.
+            raise type(self._error)(self._error.message, reason=self._error.reason)
+        cluster = open_cluster(self._hosts, self._settings)
+        try:
+            with translate_cassandra_errors(f"connecting to {','.join(self._hosts.names)}:{self._hosts.port}"):
+                session = cluster.connect(self._hosts.keyspace)
+                connected = Connected(session, prepare(session))
+        except TsdbError as error:
+            cluster.shutdown()
+            self._error, self._again_at = error, time.monotonic() + CONNECT_AGAIN_S
+            raise
+        self._cluster = cluster
+        log.info("history connected", keyspace=self._hosts.keyspace, nodes=len(cluster.metadata.all_hosts()))
+        return connected
+
+
+def _tls(settings: HistorySettings) -> ssl.SSLContext | None:
+    access = settings.access
+    if not access.ssl_ca_location:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=access.ssl_ca_location)
+        # Nodes are found by their addresses, which certificates of a cluster seldom name; the CA vouches for them.
+        context.check_hostname = False
+        if access.ssl_certificate_location:
+            context.load_cert_chain(access.ssl_certificate_location, access.ssl_key_location or None)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigMismatch(f"TLS files of Cassandra: {error}", reason="history_settings") from error
+    return context

@@ -1,0 +1,179 @@
+"""History in Cassandra: ChunkStore over its driver. Tables: docs/formats/cassandra.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from cassandra.query import BoundStatement
+
+from tsdb.codec.chunk_key import ChunkKey
+from tsdb.codec.chunk_marker import HoleRecord
+from tsdb.codec.series_record import Announcement
+from tsdb.history import statement_metrics as metrics
+from tsdb.history.cassandra.reads import PageSize, Row, read_ahead
+from tsdb.history.cassandra.session import Connected, Hosts, LazySession
+from tsdb.history.cassandra.statements import Statements
+from tsdb.history.cassandra.tokens import token_ranges
+from tsdb.history.cassandra.writes import CassandraWrites, Write
+from tsdb.history.chunk_rows import check_size, columns_of, pieces_of
+from tsdb.history.hole_rows import holes_of, key_columns_of
+from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesRows, TokenRange, WindowRange
+from tsdb.history.joined import Joined
+from tsdb.history.known_names import KnownNames
+from tsdb.history.row_keys import SERIES_BUCKETS, bucket_of, month_of, months_of, signed
+from tsdb.history.series_rows import series_rows
+from tsdb.history.settings import HistorySettings
+from tsdb.model.errors import TsdbError
+from tsdb.model.labels import metric_name
+
+Bind = Callable[[Statements], BoundStatement]
+
+
+class CassandraStore:
+    """ChunkStore. `on_done` is called on the driver's one thread: what it does delays all other answers."""
+
+    def __init__(self, hosts: Hosts, settings: HistorySettings) -> None:
+        self._settings = settings
+        self._session = LazySession(hosts, settings)
+        self._writes = CassandraWrites(settings)
+        self._names = KnownNames()
+        self._page_size = PageSize(settings.page_bytes_target)
+
+    # Chunks.
+
+    def write(self, key: ChunkKey, value: bytes, on_done: OnDone) -> None:
+        """As ChunkStore."""
+        check_size(key, value, self._settings.part_bytes_max)
+        values = (*_row_key(key), value)
+        self._put(metrics.CHUNK, lambda to: to.put_chunk.bind(values), on_done, len(value))
+
+    def delete_covered(self, keys: Sequence[ChunkKey], on_done: OnDone) -> None:
+        """As ChunkStore; a statement a row."""
+        if not keys:
+            on_done(None)
+            return
+        joined = Joined(len(keys), on_done)
+        for values in [_row_key(key) for key in keys]:
+            self._put(metrics.DELETE, lambda to, values=values: to.delete_chunk.bind(values), joined)  # type: ignore[misc]
+
+    def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
+        """As ChunkStore."""
+        keys = ((signed(pack_id), month) for pack_id in pack_ids for month in months_of(windows))
+        read_chunks = self._connected().statements.read_chunks
+        bound = (read_chunks.bind((*key, windows.start_ms, windows.end_ms)) for key in keys)
+        return self._chunks(bound)
+
+    def windows(self, pack_id: int, windows: WindowRange) -> list[tuple[ChunkKey, int]]:
+        """As ChunkStore; the values are read, for Cassandra 5.0 cannot tell their length."""
+        return [(row.key, len(row.value)) for piece in self.read([pack_id], windows) for row in piece]
+
+    def token_ranges(self, count: int) -> list[TokenRange]:
+        """As ChunkStore."""
+        token_map = self._connected().session.cluster.metadata.token_map
+        return token_ranges([token.value for token in token_map.ring] if token_map else [], count)
+
+    def scan(self, tokens: TokenRange) -> Iterator[list[ChunkRow]]:
+        """As ChunkStore."""
+        bound = self._connected().statements.scan_chunks.bind((tokens.after, tokens.through))
+        return self._chunks([bound])
+
+    # What is loaded.
+
+    def write_loaded(self, loaded: Loaded, on_done: OnDone) -> None:
+        """As ChunkStore."""
+        values = (loaded.topic_id, loaded.partition, loaded.position, loaded.emitted_through_ms, loaded.position)
+        self._put(metrics.LOADED, lambda to: to.put_loaded.bind(values), on_done)
+
+    def loaded(self, topic_id: str) -> dict[int, Loaded]:
+        """As ChunkStore."""
+        rows = self._rows([self._connected().statements.read_loaded.bind((topic_id,))])
+        return {row[0]: Loaded(topic_id, *row) for row in rows}
+
+    # Holes.
+
+    def write_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
+        """As ChunkStore."""
+        values = (*key_columns_of(hole), hole.reason)
+        self._put(metrics.HOLE, lambda to: to.put_hole.bind(values), on_done)
+
+    def accept_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
+        """As ChunkStore."""
+        values = (*key_columns_of(hole), hole.reason)
+        self._put(metrics.HOLE, lambda to: to.accept_hole.bind(values), on_done)
+
+    def delete_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
+        """As ChunkStore."""
+        self._put(metrics.HOLE, lambda to: to.delete_hole.bind(key_columns_of(hole)), on_done)
+
+    def holes(self, partitions: Collection[int] | None, start_ms: int, end_ms: int) -> list[HistoryHole]:
+        """As ChunkStore. Reads the whole table: holes are few, or somebody is at work on them."""
+        rows = self._rows([self._connected().statements.read_holes.bind(())])
+        return holes_of(rows, partitions, start_ms, end_ms)
+
+    # Series of the past.
+
+    def write_series(self, announcement: Announcement, partition: int, on_done: OnDone) -> None:
+        """As ChunkStore; two statements with the first series of a name, one with the others."""
+        name = (announcement.epoch, metric_name(announcement.canonical))
+        series_id = announcement.series_id
+        values = (
+            *(*name, bucket_of(series_id), signed(series_id)),
+            *(signed(announcement.pack_id), partition, announcement.canonical),
+        )
+        if name not in self._names:
+            on_done = Joined(2, on_done)
+            noted = self._names.once_written(name, on_done)
+            self._put(metrics.METRIC_NAME, lambda to: to.put_metric_name.bind(name), noted)
+        self._put(metrics.SERIES, lambda to: to.put_series.bind(values), on_done)
+
+    def metric_names(self, epoch: int) -> list[bytes]:
+        """As ChunkStore."""
+        return [row[0] for row in self._rows([self._connected().statements.read_metric_names.bind((epoch,))])]
+
+    def series(self, epoch: int, name: bytes) -> SeriesRows:
+        """As ChunkStore."""
+        read_series = self._connected().statements.read_series
+        return series_rows(self._rows(read_series.bind((epoch, name, bucket)) for bucket in range(SERIES_BUCKETS)))
+
+    def close(self) -> None:
+        """As ChunkStore."""
+        self._writes.close()
+        self._session.close()
+
+    def _connected(self) -> Connected:
+        try:
+            return self._session.get()
+        except TsdbError as error:
+            raise metrics.count_failure(error) from None
+
+    def _put(self, kind: str, bind: Bind, on_done: OnDone, size: int = 0) -> None:
+        connected = self._connected()
+        self._writes.put(Write(kind, connected.session, bind(connected.statements), on_done, size))
+
+    def _rows(self, statements: Iterable[BoundStatement]) -> list[Row]:
+        pages = read_ahead(self._connected().session, statements, self._settings)
+        return [row for page in pages for row in page]
+
+    def _chunks(self, statements: Iterable[BoundStatement]) -> Iterator[list[ChunkRow]]:
+        for page in read_ahead(self._connected().session, statements, self._settings, self._page_size):
+            pieces = pieces_of(page)
+            size = sum(len(row.value) for piece in pieces for row in piece)
+            self._page_size.saw(len(page), size)
+            metrics.read_rows_total.inc(len(page))
+            metrics.read_bytes_total.inc(size)
+            yield from pieces
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _row_key(key: ChunkKey) -> tuple[Any, ...]:
+    pack_id, window_start_ms, order, kind, part = columns_of(key)
+    return pack_id, month_of(window_start_ms), window_start_ms, order, kind, part

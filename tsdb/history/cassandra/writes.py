@@ -1,0 +1,146 @@
+"""Writes: statements on their way to Cassandra, bounded by bytes, sent again while connections have no room for them.
+
+The driver refuses a statement at once when a socket takes no more bytes for the moment. Nothing was sent then, so it is
+tried again, in order and one at a time, until the write's own time is over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from cassandra.cluster import Session
+from cassandra.query import BoundStatement
+
+from tsdb.history import statement_metrics as metrics
+from tsdb.history.cassandra.errors import is_busy, to_error
+from tsdb.history.inflight import ROW_BYTES, InflightBytes
+from tsdb.history.interface import OnDone
+from tsdb.history.settings import HistorySettings
+from tsdb.model.errors import TsdbError
+from tsdb.ops.logs import get_logger
+
+# Each refusal costs the driver one of 32,768 request numbers of the connection, until that is replaced.
+BUSY_PAUSE_S = 0.01
+
+log = get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Write:
+    """One statement. size: bytes of a chunk in it."""
+
+    kind: str
+    session: Session
+    statement: BoundStatement
+    on_done: OnDone
+    size: int = 0
+    started: float = field(default_factory=time.monotonic)
+    retried: bool = False
+
+    @property
+    def weight(self) -> int:
+        """What it counts for while it waits."""
+        return self.size + ROW_BYTES
+
+
+class CassandraWrites:
+    """Thread-safe. Answers come on the driver's thread, or on one of ours for what had to be tried again."""
+
+    def __init__(self, settings: HistorySettings) -> None:
+        self._settings = settings
+        self._inflight = InflightBytes(settings.inflight_bytes_max)
+        self._changed = threading.Condition()  # Guards what is below.
+        self._busy: deque[Write] = deque()
+        self._refused_again = False
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def put(self, write: Write) -> None:
+        """Send it. Raises Overloaded (inflight_full) and Unavailable (store_closed)."""
+        self._inflight.take(write.weight, self._settings.write_timeout_s)
+        metrics.statements_total.labels(write.kind).inc()
+        with self._changed:
+            queued = bool(self._busy)
+            if queued:
+                self._busy.append(write)
+        if not queued:
+            self._send(write)
+
+    def close(self) -> None:
+        """Wait for what is on its way; idempotent."""
+        left = self._inflight.close(self._settings.write_timeout_s)
+        if left:
+            log.warning("history closed with writes unanswered", writes=left)
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _send(self, write: Write) -> None:
+        try:
+            future = write.session.execute_async(write.statement)
+        except Exception as error:
+            # The driver's own refusals come through the future; this is a session that is being closed.
+            self._answer(write, to_error(error, f"writing {write.kind}"))
+            return
+        future.add_callbacks(
+            callback=lambda _: self._answer(write, None), errback=lambda error: self._refused(write, error)
+        )
+
+    def _refused(self, write: Write, error: BaseException) -> None:
+        late = time.monotonic() - write.started >= self._settings.write_timeout_s
+        if is_busy(error) and not late:
+            metrics.busy_retries_total.inc()
+            self._put_back(write)
+        else:
+            self._answer(write, to_error(error, f"writing {write.kind}"))
+
+    def _answer(self, write: Write, error: TsdbError | None) -> None:
+        metrics.write_seconds.observe(time.monotonic() - write.started)
+        if error is not None:
+            metrics.count_failure(error)
+        elif write.size:
+            metrics.written_bytes_total.inc(write.size)
+        try:
+            write.on_done(error)
+        finally:
+            self._inflight.give_back(write.weight)
+
+    def _put_back(self, write: Write) -> None:
+        with self._changed:
+            self._refused_again = True
+            if write.retried:
+                self._busy.appendleft(write)
+            else:
+                self._busy.append(write)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="history-busy", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._busy or self._closing)
+                if not self._busy:
+                    return
+            time.sleep(BUSY_PAUSE_S)
+            self._drain()
+
+    def _drain(self) -> None:
+        """Send what waits until one is refused again."""
+        while True:
+            with self._changed:
+                if not self._busy:
+                    return
+                write = self._busy.popleft()
+                write.retried = True
+                self._refused_again = False
+            self._send(write)
+            with self._changed:
+                if self._refused_again:
+                    return

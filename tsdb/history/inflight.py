@@ -1,0 +1,64 @@
+"""Bytes in flight: how much may wait for a store's answer. Thread-safe."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from tsdb.history.statement_metrics import count_failure, inflight_bytes
+from tsdb.model.errors import Overloaded, Unavailable
+
+ROW_BYTES = 256  # What a row weighs beside its value: keys and the driver's objects.
+
+
+class InflightBytes:
+    """A count with a bound. `take` waits for room; whoever took gives back."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._changed = threading.Condition()  # Guards what is below.
+        self._bytes = 0
+        self._waiting_for = 0
+        self._closing = False
+
+    def take(self, size: int, timeout_s: float) -> None:
+        """Count `size` bytes as on their way. One that is alone always may, however large.
+
+        Raises Overloaded (inflight_full) when there is no room in time, Unavailable (store_closed) after `close`.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing or self._has_room_locked(size), timeout_s)
+            if self._closing:
+                raise count_failure(Unavailable("the history connection is closed", reason="store_closed"))
+            if not self._has_room_locked(size):
+                raise count_failure(
+                    Overloaded(
+                        f"{self._bytes} bytes wait for history's answer and {size} more found no room in "
+                        f"{timeout_s:g} s; limit is {self._bytes_max}",
+                        reason="inflight_full",
+                        retry_after_s=1.0,
+                    )
+                )
+            self._bytes += size
+            self._waiting_for += 1
+        inflight_bytes.inc(size)
+
+    def give_back(self, size: int) -> None:
+        """One write of `size` bytes was answered."""
+        with self._changed:
+            self._bytes -= size
+            self._waiting_for -= 1
+            self._changed.notify_all()
+        inflight_bytes.dec(size)
+
+    def close(self, timeout_s: float) -> int:
+        """Let nobody in any more and wait until all was given back; returns how many writes did not come back."""
+        give_up_at = time.monotonic() + timeout_s
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._waiting_for == 0, give_up_at - time.monotonic())
+            return self._waiting_for
+
+    def _has_room_locked(self, size: int) -> bool:
+        return self._bytes == 0 or self._bytes + size <= self._bytes_max

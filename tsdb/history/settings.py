@@ -1,0 +1,73 @@
+"""Settings of a history connection, as plain values; `tsdb.config` fills them from files, environment and flags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tsdb.model.errors import ConfigMismatch
+from tsdb.model.meta import PART_BYTES_MAX
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CassandraAccess:
+    """How to get into a cluster. Empty strings leave the driver's defaults. Secrets are in no repr.
+
+    local_dc: data centre whose replicas answer; empty: that of the first node reached.
+    password_file is read at each connect, so that a mounted secret can be rotated; it wins over password.
+    """
+
+    local_dc: str = ""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    password_file: str = ""
+    ssl_ca_location: str = ""
+    ssl_certificate_location: str = ""
+    ssl_key_location: str = ""
+
+    def secret(self) -> str:
+        """The password. Raises ConfigMismatch (history_settings) when its file cannot be read."""
+        if not self.password_file:
+            return self.password
+        try:
+            return Path(self.password_file).read_text().strip()
+        except OSError as error:
+            raise ConfigMismatch(f"password_file: {error}", reason="history_settings") from error
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySettings:
+    """How a process talks to history.
+
+    part_bytes_max: longer values are refused before they are sent; the shared setting of the same name.
+    inflight_bytes_max: bytes of writes without an answer. A connection of Cassandra's driver refuses at some 6 MiB.
+    write_timeout_s: bound of one write, and of the wait for room to begin it.
+    read_timeout_s: bound of one page of a read.
+    page_bytes_target: what a page of a read should hold; the rows asked for follow what rows weigh.
+    reads_ahead_max: pages of a read that are fetched at once.
+    speculate_after_s: a read without an answer for so long is asked of one more replica.
+    access: to Cassandra.
+    """
+
+    part_bytes_max: int = PART_BYTES_MAX
+    inflight_bytes_max: int = 4 * MIB
+    write_timeout_s: float = 10.0
+    read_timeout_s: float = 10.0
+    page_bytes_target: int = 2 * MIB
+    reads_ahead_max: int = 32
+    speculate_after_s: float = 0.5
+    access: CassandraAccess = CassandraAccess()
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, int | float) and value <= 0:
+                raise ConfigMismatch(f"{name} must be above 0; got {value}", reason="history_settings")
+        if self.inflight_bytes_max < self.part_bytes_max:
+            raise ConfigMismatch(
+                f"inflight_bytes_max must hold a part of part_bytes_max ({self.part_bytes_max}); "
+                f"got {self.inflight_bytes_max}",
+                reason="history_settings",
+            )

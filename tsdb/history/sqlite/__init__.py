@@ -1,0 +1,1 @@
+"""History in one SQLite file: of a process on its own, and of tests."""

@@ -1,0 +1,71 @@
+"""Making the tables of an embedded history and looking at them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tsdb.history.shared_settings import HINT
+from tsdb.history.sqlite.database import TABLES, columns_of, connect, transaction
+from tsdb.history.sqlite.errors import translate_sqlite_errors
+from tsdb.model.errors import InvalidRequest
+
+
+class SqliteHistoryAdmin:
+    """HistoryAdmin of one file. Not thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection = connect(path)
+
+    def create(self, shared: Mapping[str, str], *, replication: int | None = None, ttl_days: int | None = None) -> bool:
+        """As HistoryAdmin; a file has no copies."""
+        if ttl_days is not None:
+            raise InvalidRequest(f"history in {self._path} keeps its rows: SQLite has no TTL", reason="no_ttl")
+        missing = [table for table in TABLES if not self._columns(table)]
+        with transaction(self._connection, f"creating {self._path}"):
+            for table in missing:
+                self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({TABLES[table]})")
+            if "shared" in missing:
+                self._connection.executemany("INSERT OR IGNORE INTO shared VALUES (?, ?)", shared.items())
+        return bool(missing)
+
+    def differences(self) -> list[str]:
+        """As HistoryAdmin."""
+        found: list[str] = []
+        for table, definition in TABLES.items():
+            have, want = self._columns(table), columns_of(definition)
+            if not have:
+                found.append(f"table {table} is missing: {HINT}")
+                continue
+            for column in sorted({*have, *want}):
+                if have.get(column) != want.get(column):
+                    found.append(
+                        f"table {table}: column {column} is {have.get(column, 'missing')}, "
+                        f"must be {want.get(column, 'absent')}"
+                    )
+        return found
+
+    def shared(self) -> dict[str, str]:
+        """As HistoryAdmin."""
+        with translate_sqlite_errors("reading shared settings"):
+            return dict(self._connection.execute("SELECT name, value FROM shared").fetchall())
+
+    def close(self) -> None:
+        """As HistoryAdmin."""
+        self._connection.close()
+
+    def _columns(self, table: str) -> dict[str, str]:
+        with translate_sqlite_errors(f"looking at table {table}"):
+            rows = self._connection.execute(f"PRAGMA table_info({table})").fetchall()
+        return {row[1]: row[2] for row in rows}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,201 @@
+"""History in one SQLite file: ChunkStore for a process on its own."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tsdb.codec.chunk_key import ChunkKey
+from tsdb.codec.chunk_marker import HoleRecord
+from tsdb.codec.series_record import Announcement
+from tsdb.history import statement_metrics as metrics
+from tsdb.history.chunk_rows import check_size, columns_of, key_of
+from tsdb.history.hole_rows import holes_of, key_columns_of
+from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesRows, TokenRange, WindowRange
+from tsdb.history.joined import Joined
+from tsdb.history.known_names import KnownNames
+from tsdb.history.row_keys import TOKEN_MIN, even_token_ranges, signed
+from tsdb.history.series_rows import series_rows
+from tsdb.history.settings import HistorySettings
+from tsdb.history.sqlite import statements as sql
+from tsdb.history.sqlite.database import connect
+from tsdb.history.sqlite.errors import translate_sqlite_errors
+from tsdb.history.sqlite.writer import SqliteWriter, Write
+from tsdb.model.errors import TsdbError
+from tsdb.model.labels import metric_name
+
+FETCH_ROWS = 64
+
+
+class SqliteStore:
+    """ChunkStore. Reads use connections of their own, so that none waits for the writer."""
+
+    def __init__(self, path: Path, settings: HistorySettings) -> None:
+        self._path = path
+        self._settings = settings
+        self._writer = SqliteWriter(path, settings)
+        self._lock = threading.Lock()  # Guards the connections that no read uses.
+        self._idle: list[sqlite3.Connection] = []
+        self._closed = False
+        self._names = KnownNames()
+
+    # Chunks.
+
+    def write(self, key: ChunkKey, value: bytes, on_done: OnDone) -> None:
+        """As ChunkStore."""
+        check_size(key, value, self._settings.part_bytes_max)
+        self._put(metrics.CHUNK, [(sql.PUT_CHUNK, (*columns_of(key), value))], on_done, len(value))
+
+    def delete_covered(self, keys: Sequence[ChunkKey], on_done: OnDone) -> None:
+        """As ChunkStore."""
+        if not keys:
+            on_done(None)
+            return
+        self._put(metrics.DELETE, [(sql.DELETE_CHUNK, columns_of(key)) for key in keys], on_done)
+
+    def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
+        """As ChunkStore."""
+        for pack_id in pack_ids:
+            yield from self._pieces(sql.READ_CHUNKS, (signed(pack_id), windows.start_ms, windows.end_ms))
+
+    def windows(self, pack_id: int, windows: WindowRange) -> list[tuple[ChunkKey, int]]:
+        """As ChunkStore."""
+        rows = self._rows(sql.READ_SIZES, (signed(pack_id), windows.start_ms, windows.end_ms))
+        return [(key_of(row[:5]), row[5]) for row in rows]
+
+    def token_ranges(self, count: int) -> list[TokenRange]:
+        """As ChunkStore; a pack's token is its signed id."""
+        return even_token_ranges(count)
+
+    def scan(self, tokens: TokenRange) -> Iterator[list[ChunkRow]]:
+        """As ChunkStore."""
+        # The lowest token is nobody's in Cassandra; here it may be a pack's.
+        first = tokens.after if tokens.after == TOKEN_MIN else tokens.after + 1
+        return self._pieces(sql.SCAN_CHUNKS, (first, tokens.through))
+
+    # What is loaded.
+
+    def write_loaded(self, loaded: Loaded, on_done: OnDone) -> None:
+        """As ChunkStore."""
+        values = (loaded.topic_id, loaded.partition, loaded.position, loaded.emitted_through_ms)
+        self._put(metrics.LOADED, [(sql.PUT_LOADED, values)], on_done)
+
+    def loaded(self, topic_id: str) -> dict[int, Loaded]:
+        """As ChunkStore."""
+        rows = self._rows(sql.READ_LOADED, (topic_id,))
+        return {row[0]: Loaded(topic_id, *row) for row in rows}
+
+    # Holes.
+
+    def write_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
+        """As ChunkStore."""
+        self._put(metrics.HOLE, [(sql.PUT_HOLE, (*key_columns_of(hole), hole.reason))], on_done)
+
+    def accept_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
+        """As ChunkStore."""
+        self._put(metrics.HOLE, [(sql.ACCEPT_HOLE, (*key_columns_of(hole), hole.reason))], on_done)
+
+    def delete_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
+        """As ChunkStore."""
+        self._put(metrics.HOLE, [(sql.DELETE_HOLE, key_columns_of(hole))], on_done)
+
+    def holes(self, partitions: Collection[int] | None, start_ms: int, end_ms: int) -> list[HistoryHole]:
+        """As ChunkStore."""
+        return holes_of(self._rows(sql.READ_HOLES, (end_ms, start_ms)), partitions, start_ms, end_ms)
+
+    # Series of the past.
+
+    def write_series(self, announcement: Announcement, partition: int, on_done: OnDone) -> None:
+        """As ChunkStore."""
+        name = (announcement.epoch, metric_name(announcement.canonical))
+        ids = (signed(announcement.series_id), signed(announcement.pack_id))
+        row = (sql.PUT_SERIES, (*name, *ids, partition, announcement.canonical))
+        if name in self._names:
+            self._put(metrics.SERIES, [row], on_done)
+            return
+        both = Joined(2, on_done)
+        self._put(metrics.METRIC_NAME, [(sql.PUT_METRIC_NAME, name)], self._names.once_written(name, both))
+        self._put(metrics.SERIES, [row], both)
+
+    def metric_names(self, epoch: int) -> list[bytes]:
+        """As ChunkStore."""
+        return [row[0] for row in self._rows(sql.READ_METRIC_NAMES, (epoch,))]
+
+    def series(self, epoch: int, name: bytes) -> SeriesRows:
+        """As ChunkStore."""
+        return series_rows(self._rows(sql.READ_SERIES, (epoch, name)))
+
+    def close(self) -> None:
+        """As ChunkStore."""
+        self._writer.close()
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _put(
+        self, kind: str, statements: Sequence[tuple[str, tuple[object, ...]]], on_done: OnDone, size: int = 0
+    ) -> None:
+        self._writer.put(Write(kind, statements, on_done, size))
+
+    def _rows(self, statement: str, values: tuple[object, ...]) -> list[tuple]:  # type: ignore[type-arg]
+        with self._reading() as connection:
+            return connection.execute(statement, values).fetchall()
+
+    def _pieces(self, statement: str, values: tuple[object, ...]) -> Iterator[list[ChunkRow]]:
+        """Rows of one statement in pieces, none with rows of two packs."""
+        # A cursor left open would hold a read transaction, and so the WAL.
+        with self._reading() as connection, closing(connection.execute(statement, values)) as rows:
+            piece: list[ChunkRow] = []
+            size = 0
+            while fetched := rows.fetchmany(FETCH_ROWS):
+                for row in fetched:
+                    chunk = ChunkRow(key_of(row[:5]), row[5])
+                    if piece and (piece[0].key.pack_id != chunk.key.pack_id or size > self._settings.page_bytes_target):
+                        yield piece
+                        piece, size = [], 0
+                    piece.append(chunk)
+                    size += len(chunk.value)
+                    metrics.read_rows_total.inc()
+                    metrics.read_bytes_total.inc(len(chunk.value))
+            if piece:
+                yield piece
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection that no other read uses meanwhile."""
+        metrics.statements_total.labels(metrics.READ).inc()
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        try:
+            if connection is None:
+                connection = connect(self._path)
+            with translate_sqlite_errors("reading"):
+                yield connection
+        except TsdbError as error:
+            metrics.count_failure(error)
+            raise
+        finally:
+            self._give_back(connection)
+
+    def _give_back(self, connection: sqlite3.Connection | None) -> None:
+        with self._lock:
+            if connection is not None and not self._closed:
+                self._idle.append(connection)
+                return
+        if connection is not None:
+            connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,56 @@
+"""What all history stores count: statements of every kind, their failures, bytes and times."""
+
+from __future__ import annotations
+
+from tsdb.model.errors import TsdbError
+from tsdb.ops.metrics import counter, gauge, histogram
+
+CHUNK = "chunk"
+DELETE = "delete"
+LOADED = "loaded"
+HOLE = "hole"
+SERIES = "series"
+METRIC_NAME = "metric_name"
+READ = "read"
+WRITES = (CHUNK, DELETE, LOADED, HOLE, SERIES, METRIC_NAME)
+
+REASONS = (
+    "unavailable",
+    "timeout",
+    "store_overloaded",
+    "store_unauthorized",
+    "store_not_created",
+    "store_closed",
+    "store_locked",
+    "store_error",
+    "disk_full",
+    "disk_error",
+    "inflight_full",
+    "connection_busy",
+    "chunk_too_large",
+    "key_out_of_range",
+    "corrupt_row",
+    "corrupt_data",
+    "internal",
+)
+
+statements_total = counter(
+    "tsdb_history_statements_total", "Statements sent to history, by what they are of.", "kind", (*WRITES, READ)
+)
+failures_total = counter(
+    "tsdb_history_failures_total", "Statements that history refused or did not answer, by reason.", "reason", REASONS
+)
+busy_retries_total = counter(
+    "tsdb_history_busy_retries_total", "Writes sent again because a connection had no room for them yet."
+)
+written_bytes_total = counter("tsdb_history_written_bytes_total", "Bytes of chunks that history acknowledged.")
+inflight_bytes = gauge("tsdb_history_inflight_bytes", "Bytes of writes that history has not answered yet.")
+write_seconds = histogram("tsdb_history_write_duration_seconds", "From a write's start to its answer.")
+read_rows_total = counter("tsdb_history_read_rows_total", "Rows of chunks read from history.")
+read_bytes_total = counter("tsdb_history_read_bytes_total", "Bytes of chunks read from history.")
+
+
+def count_failure(error: TsdbError) -> TsdbError:
+    """Count it by its reason and give it back."""
+    failures_total.labels(error.reason).inc()
+    return error
