@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+
+from stack.ports import Ports
 
 TSDB = (sys.executable, "-m", "tsdb.cli.main")
 READY_WITHIN_S = 200.0  # The first start on a machine compiles the kernels.
@@ -32,7 +33,8 @@ class Standalone:
     """`tsdb standalone` over a folder; may be killed and started again."""
 
     def __init__(self, scratch: Path) -> None:
-        self.grpc, self.http = (f"127.0.0.1:{_free_port()}" for _ in range(2))
+        self._ports = Ports(2)  # Still ours while the process is down: it comes back where it was.
+        self.grpc, self.http = (f"127.0.0.1:{port}" for port in self._ports.numbers)
         self._scratch = scratch
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -41,6 +43,7 @@ class Standalone:
 
     def __exit__(self, *exc: object) -> None:
         self.kill()
+        self._ports.close()
 
     def start(self, on_wait: Callable[[str], None] = lambda reason: None) -> float:
         """Start and wait until ready; seconds it took. `on_wait` hears why it is not ready yet, each reason once."""
@@ -106,9 +109,3 @@ class Agent:
     def __exit__(self, *exc: object) -> None:
         self._process.terminate()
         self._process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -49,7 +49,7 @@ def on_kafka(
     made = Deployment(Role(scratch, "gateway", *log, *gateway), Role(scratch, "store", *log, *store), log)
     with contextlib.ExitStack() as stack:
         for role in (made.gateway, made.store):
-            stack.callback(role.kill)
+            stack.push(role)
             role.start(ready=False)
         for role in (made.gateway, made.store):
             role.wait_ready()

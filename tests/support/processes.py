@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,15 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from stack.ports import Ports
+
 READY_WITHIN_S = 240.0  # Covers a first compilation of all kernels on a busy machine.
 TSDB = (sys.executable, "-m", "tsdb.cli.main")
-
-
-def free_port() -> int:
-    """A port of the loopback that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def run_tsdb(
@@ -58,8 +52,8 @@ class Role:
     """A long-running `tsdb` role with ports of its own; leaving the context kills it."""
 
     def __init__(self, scratch: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
-        self.grpc = f"127.0.0.1:{free_port()}"
-        self.http = f"127.0.0.1:{free_port()}"
+        self._ports = Ports(2)  # Still ours while the process is down: it comes back where it was.
+        self.grpc, self.http = (f"127.0.0.1:{port}" for port in self._ports.numbers)
         self.arguments = [*arguments, "--grpc", self.grpc, "--http", self.http]
         self.log_file = scratch / f"{arguments[0]}-{self.grpc.rpartition(':')[2]}.log"
         self._env = {**os.environ, **(env or {})}
@@ -71,6 +65,7 @@ class Role:
 
     def __exit__(self, *exc: object) -> None:
         self.kill()
+        self._ports.close()
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
