@@ -31,3 +31,11 @@ def announced_raw(series: Sequence[tuple[int, bytes]], *, broker_ms: int = 0) ->
 
 def _pack_id(text: bytes) -> int:
     return PlacementRule().place(text).pack_id if text.count(b"\xff") % 2 else 0
+
+
+def joined(pairs: Sequence[tuple[bytes, bytes]], *, broker_ms: int = 0) -> Batch:
+    """A batch of encoded announcements."""
+    keys, values = (b"".join(pair[side] for pair in pairs) for side in (0, 1))
+    key_starts, value_starts = (np.cumsum([0, *(len(pair[side]) for pair in pairs)]) for side in (0, 1))
+    decoded = decode_announcements(keys, key_starts, values, value_starts)
+    return decoded, values, np.full(len(pairs), broker_ms, np.int64)

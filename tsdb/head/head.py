@@ -85,6 +85,14 @@ class Head:
         done.forgotten_series = self._expiry.run()
         return done
 
+    def drop_before(self, start_ms: int, since_offset: int) -> None:
+        """Let go of all samples below start_ms, a multiple of both slice lengths, that records below since_offset gave.
+
+        For who emits windows: nothing else drops, when hold and the soft memory limit are out of reach.
+        """
+        with self._contents.lock:
+            self._maintenance.drop_before_locked(start_ms, since_offset)
+
     # Any thread.
 
     @property

@@ -70,6 +70,11 @@ class SeriesIndex:
         """series_id by ref, at least refs_size long; registering may replace it."""
         return self._rows.columns.series_id
 
+    @property
+    def pack_of_ref(self) -> NDArray[np.uint64]:
+        """pack_id by ref, as id_of_ref."""
+        return self._rows.columns.pack_id
+
     def bytes(self) -> int:
         """Memory of the index, bitmaps estimated."""
         return self.table.nbytes + self._rows.nbytes + self._labels.nbytes + self._selects.nbytes

@@ -64,11 +64,12 @@ class Maintenance:
                     done.sealed += 1
                 contents.open.close(0)
 
-    def drop_before_locked(self, start_ms: int) -> None:
-        """An import's tick: drop every slice that starts before start_ms and raise coverage at least to there."""
+    def drop_before_locked(self, start_ms: int, since_offset: int | None = None) -> None:
+        """Drop every slice that starts before start_ms and raise coverage at least to there, since_offset too."""
         contents = self._contents
         gone = tuple(slice_ for slice_ in contents.sealed if slice_.start_ms < start_ms)
-        coverage_ms, since = ceil_to(start_ms, contents.slices.small_ms), contents.since_offset
+        coverage_ms = ceil_to(start_ms, contents.slices.small_ms)
+        since = contents.since_offset if since_offset is None else max(contents.since_offset, since_offset)
         while contents.open.count and contents.open.start_ms(0) < start_ms:
             row = contents.open.rows[0]
             coverage_ms, since = max(coverage_ms, int(row[OPEN_END])), max(since, int(row[OPEN_NEWEST_OFFSET]) + 1)

@@ -1,0 +1,94 @@
+"""The chunk stage writes what follows from the log alone, however it was batched and wherever it was stopped."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.announcements import joined
+from support.chunk_runs import ChunkRun
+from support.chunk_twin import ChunkTwin
+from support.heads import (
+    DAY_MS,
+    SMALL_SLICES,
+    SMALL_TIMES,
+    Record,
+    Sample,
+    announcement,
+    decoded_of,
+    positions_of,
+)
+from tsdb.chunks.rebuild import WindowRebuild
+from tsdb.codec.chunk import PART_BYTES_MAX, PART_BYTES_MIN
+from tsdb.codec.chunk_key import ChunkKey, Kind, decode_key
+from tsdb.model.time_set import SliceLengths
+
+SERIES = range(6)
+START_MS = 10_000
+STALE_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
+
+values = st.sampled_from([0.0, -0.0, 1.0, 2.5, 1e300, 5e-324, float("inf"), float("nan"), STALE_NAN, 0.1])
+# From a record's time: live, out of order, ahead of the limit, of the window before, from long ago.
+lateness = st.one_of(
+    st.integers(-12, 3), st.integers(-30, 20), st.integers(-900, 0), st.sampled_from([-5_000, -2 * DAY_MS, -20_000])
+)
+samples = st.lists(st.tuples(st.sampled_from(SERIES), lateness, values), max_size=6)
+advance = st.one_of(st.integers(0, 8), st.integers(0, 60), st.sampled_from([-6, -14, 0, 150, 900, 5_000]))
+parts = st.tuples(advance, st.integers(0, 2), samples, st.integers(0, 30).map(lambda n: n == 0))
+
+
+def log_of(made: list[tuple[int, int, list[Sample], bool]]) -> list[Record]:
+    """Records with rising offsets, broker times that may step back, and samples stamped from them."""
+    records: list[Record] = []
+    offset, broker_ms = 0, START_MS
+    for forward, gap, drawn, tick in made:
+        broker_ms += forward
+        stamped = tuple((number, broker_ms + late, value) for number, late, value in drawn)
+        records.append(Record(offset, broker_ms, () if tick else stamped, tick))
+        offset += 1 + gap
+    return records
+
+
+logs = st.lists(parts, min_size=1, max_size=60).map(log_of)
+slice_lengths = st.sampled_from([SMALL_SLICES, SliceLengths(5, 5), SliceLengths(25, 100), SliceLengths(400, 400)])
+
+
+@given(logs, slice_lengths, st.lists(st.integers(0, 60), max_size=6), st.integers(0, 1 << 30))
+@settings(max_examples=300, deadline=None)
+def test_any_batching_and_any_stops_write_what_the_log_says(
+    records: list[Record], slices: SliceLengths, stops: list[int], seed: int
+) -> None:
+    part_bytes_max = PART_BYTES_MAX if seed % 2 else PART_BYTES_MIN
+    run = ChunkRun(records, random.Random(seed), slices=slices, part_bytes_max=part_bytes_max)
+    assert run.run(stops) == ChunkTwin(records, SMALL_TIMES, part_bytes_max).written()
+
+
+@given(logs, st.integers(0, 1 << 30))
+@settings(max_examples=50, deadline=None)
+def test_a_rebuild_of_any_window_writes_what_the_stage_wrote(records: list[Record], seed: int) -> None:
+    twin, written = ChunkTwin(records, SMALL_TIMES), ChunkRun(records, random.Random(seed)).run()
+    rebuilt: set[tuple[bytes, bytes]] = set()
+    for window_ms in twin.closed_windows():
+        rebuilt |= rebuild(records, window_ms, twin)
+    assert rebuilt == {pair for pair in written if not is_late(pair[0])}
+
+
+def rebuild(records: list[Record], window_ms: int, twin: ChunkTwin) -> set[tuple[bytes, bytes]]:
+    """One window from the records of [lookup of (its start - ahead), D)."""
+    decision = twin.decision_offset(window_ms)
+    assert decision is not None
+    start = next(r.offset for r in records if r.broker_ms >= window_ms - SMALL_TIMES.ahead_ms)
+    made = WindowRebuild(0, window_ms, times=SMALL_TIMES, slices=SMALL_SLICES)
+    made.register(*joined([announcement(number) for number in SERIES], broker_ms=1 << 60))
+    stretch = [record for record in records if start <= record.offset < decision]
+    if stretch:
+        made.apply(decoded_of(stretch), *positions_of(stretch))
+    return {(record.key, record.value) for record in made.records(decision)}
+
+
+def is_late(key: bytes) -> bool:
+    decoded = decode_key(key)
+    return isinstance(decoded, ChunkKey) and decoded.kind is Kind.LATE

@@ -1,0 +1,66 @@
+"""Parts of decoded batches: some of their records, or some of their samples. Pure; columns are shared if possible."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.log_record import FLAG_IMPORT_TICK, DecodedRecords
+
+
+def part(records: DecodedRecords, first: int, last: int) -> DecodedRecords:
+    """The records [first, last); the batch itself when that is all of it."""
+    if first == 0 and last == len(records.status):
+        return records
+    packs, samples = records.pack_start[first : last + 1], records.sample_start[first : last + 1]
+    of_packs, of_samples = slice(int(packs[0]), int(packs[-1])), slice(int(samples[0]), int(samples[-1]))
+    return DecodedRecords(
+        status=records.status[first:last],
+        flags=records.flags[first:last],
+        pack_start=packs - packs[0],
+        sample_start=samples - samples[0],
+        pack_id=records.pack_id[of_packs],
+        pack_length=records.pack_length[of_packs],
+        id_hash=records.id_hash[of_packs],
+        series_id=records.series_id[of_samples],
+        ts_ms=records.ts_ms[of_samples],
+        value=records.value[of_samples],
+    )
+
+
+def with_samples(records: DecodedRecords, keep: NDArray[np.bool_]) -> DecodedRecords:
+    """All records, but of their samples only those where keep (n,) is true; packs without samples are left out."""
+    pack_of = np.repeat(np.arange(len(records.pack_id)), records.pack_length)
+    lengths = np.bincount(pack_of[keep], minlength=len(records.pack_id)).astype(np.uint32)
+    held = lengths > 0
+    return DecodedRecords(
+        status=records.status,
+        flags=records.flags,
+        pack_start=_before(held)[records.pack_start],
+        sample_start=_before(keep)[records.sample_start],
+        pack_id=records.pack_id[held],
+        pack_length=lengths[held],
+        id_hash=records.id_hash[held],
+        series_id=records.series_id[keep],
+        ts_ms=records.ts_ms[keep],
+        value=records.value[keep],
+    )
+
+
+def without_import_ticks(records: DecodedRecords) -> DecodedRecords:
+    """The records with the flag of import ticks taken off: what it makes a store drop may not have been emitted yet."""
+    if not (records.flags & FLAG_IMPORT_TICK).any():
+        return records
+    return replace(records, flags=records.flags & ~np.uint8(FLAG_IMPORT_TICK))
+
+
+def record_of(records: DecodedRecords, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which record each of these samples (positions) is in."""
+    return np.searchsorted(records.sample_start, samples, side="right") - 1
+
+
+def _before(kept: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """(n + 1,): how many are kept before each position."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(kept, dtype=np.int64)])

@@ -1,0 +1,49 @@
+"""Losses: what of a batch cannot be emitted, as the holes that name it. The same rules as a head's own holes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.chunk_marker import HoleRecord
+from tsdb.codec.log_record import STATUS_CORRUPT, DecodedRecords
+from tsdb.head.head import Head
+from tsdb.head.holes import corrupt_holes, unknown_holes
+from tsdb.head.rows import IGNORED_REF, NO_REF
+from tsdb.head.state import Hole
+from tsdb.model.time_set import TimeSet
+
+
+def corrupt_losses(
+    records: DecodedRecords,
+    offsets: NDArray[np.int64],
+    broker_ms: NDArray[np.int64],
+    times: TimeSet,
+    partition: int,
+) -> list[HoleRecord]:
+    """A hole for each corrupt record."""
+    if not (records.status == STATUS_CORRUPT).any():
+        return []
+    return _named(corrupt_holes(records, 0, len(records.status), offsets, broker_ms, times), partition)
+
+
+def unknown_losses(
+    records: DecodedRecords,
+    head: Head,
+    offsets: NDArray[np.int64],
+    broker_ms: NDArray[np.int64],
+    times: TimeSet,
+    partition: int,
+) -> list[HoleRecord]:
+    """A hole for each pack with samples of series that the head does not know, but for those too far ahead."""
+    refs = head.index.table.find(records.series_id)
+    latest_ms = np.repeat(broker_ms + times.ahead_ms, np.diff(records.sample_start))
+    refs[(refs == NO_REF) & (records.ts_ms > latest_ms)] = IGNORED_REF
+    return _named(unknown_holes(records, 0, len(records.status), refs, offsets), partition)
+
+
+def _named(holes: list[Hole], partition: int) -> list[HoleRecord]:
+    return [
+        HoleRecord(partition, hole.pack_id, hole.start_ms, hole.end_ms, hole.reason, hole.record_offset)
+        for hole in holes
+    ]

@@ -1,0 +1,73 @@
+"""Rebuild: the base of one window out of a stretch of the log, without a group: for engines that read by offsets.
+
+The same chunks as ChunkStage emits, byte for byte, from the records of [lookup of (window start - ahead), D).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.chunks.batches import with_samples, without_import_ticks
+from tsdb.chunks.records import ChunkRecord, window_record
+from tsdb.chunks.stage import OUT_OF_REACH_MS
+from tsdb.chunks.window import ClosedWindow
+from tsdb.codec.chunk import PART_BYTES_MAX
+from tsdb.codec.log_record import DecodedRecords
+from tsdb.codec.series_record import DecodedAnnouncements
+from tsdb.head.head import Applied, Head
+from tsdb.head.limits import HeadLimits
+from tsdb.model.time_set import SliceLengths, TimeSet
+
+
+class WindowRebuild:
+    """One (partition, window). Give it the announcements and then the records, in order; then take `records`."""
+
+    def __init__(
+        self,
+        partition: int,
+        start_ms: int,
+        *,
+        times: TimeSet,
+        slices: SliceLengths,
+        part_bytes_max: int = PART_BYTES_MAX,
+    ) -> None:
+        self._start_ms = start_ms
+        self._times = times
+        self._part_bytes_max = part_bytes_max
+        self._head = Head(
+            partition,
+            slices=slices,
+            time_set=times,
+            hold_ms=OUT_OF_REACH_MS,
+            coverage_start_ms=start_ms,
+            since_offset=0,
+            from_start=False,
+            limits=HeadLimits(memory_soft_bytes=1 << 62, memory_hard_bytes=1 << 62, ring_samples_max=1),
+        )
+
+    def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
+        """As Head.register."""
+        self._head.register(records, values, broker_ms)
+
+    def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
+        """As Head.unknown_ids: what is still unknown when `series` was read is a hole, and not in the chunks."""
+        return self._head.unknown_ids(records)
+
+    def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:
+        """Take records below D."""
+        inside = (records.ts_ms >= self._start_ms) & (records.ts_ms < self._start_ms + self._times.window_ms)
+        applied = self._head.apply(without_import_ticks(with_samples(records, inside)), offsets, broker_ms)
+        self._head.maintain()
+        return applied
+
+    def records(self, decision_offset: int) -> Iterator[ChunkRecord]:
+        """The base chunks and, last, the window's marker."""
+        window = ClosedWindow(self._head, self._start_ms, decision_offset, self._times, self._part_bytes_max)
+        while not window.finished:
+            base = window.records(window.within_bounds())
+            yield from base.records
+            window.emitted(base)
+        yield window_record(self._start_ms, window.marker)

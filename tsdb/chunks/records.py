@@ -1,0 +1,45 @@
+"""Records for the `chunks` topic: fragments as the parts of chunks, each under its key. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tsdb.codec.chunk import encode_chunk
+from tsdb.codec.chunk_key import ChunkKey, HoleKey, Kind, WindowKey, encode_key
+from tsdb.codec.chunk_marker import HoleRecord, WindowMarker, encode_hole, encode_window_marker
+from tsdb.codec.fragment import Fragment
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRecord:
+    """Key and value of one record, in the partition of the log partition it speaks of."""
+
+    key: bytes
+    value: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of both."""
+        return len(self.key) + len(self.value)
+
+
+def chunk_records(
+    fragment: Fragment, kind: Kind, order: int, *, window_ms: int, part_bytes_max: int
+) -> list[ChunkRecord]:
+    """The parts of one chunk. order: of the key, see ChunkKey."""
+    parts = encode_chunk(fragment, window_ms=window_ms, part_bytes_max=part_bytes_max)
+    return [
+        ChunkRecord(encode_key(ChunkKey(fragment.pack_id, fragment.window_start_ms, kind, order, number)), value)
+        for number, value in enumerate(parts)
+    ]
+
+
+def window_record(window_start_ms: int, marker: WindowMarker) -> ChunkRecord:
+    """The marker of a finished window."""
+    return ChunkRecord(encode_key(WindowKey(window_start_ms)), encode_window_marker(marker))
+
+
+def hole_record(hole: HoleRecord) -> ChunkRecord:
+    """A named loss."""
+    key = HoleKey(hole.pack_id, hole.start_ms, hole.end_ms, hole.record_offset)
+    return ChunkRecord(encode_key(key), encode_hole(hole))

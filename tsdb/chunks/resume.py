@@ -1,0 +1,118 @@
+"""Resume: where the chunk stage of a partition begins, and what to do where the log no longer has what it needs.
+
+Pure: whoever runs the stage asks the log and passes the answers in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tsdb.chunks.progress import Progress
+from tsdb.codec.chunk_marker import HoleRecord, ProgressMarker
+from tsdb.model.errors import LostOffsets
+from tsdb.model.time_set import TimeSet
+from tsdb.model.window import ceil_to, floor_to
+
+TRIMMED_START, GAP_ACCEPTED = "trimmed_start", "gap_accepted"
+LONG_AGO_MS = -(1 << 60)  # Before any sample.
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What was asked of one partition of the log.
+
+    low, high: watermarks. first_broker_ms: of the first retained record, None: there is none. required_offset: lookup
+    of required_ms(progress), None: no record at or after it.
+    """
+
+    low: int
+    high: int
+    first_broker_ms: int | None
+    required_offset: int | None
+
+
+def progress_of(marker: ProgressMarker) -> Progress:
+    """What a progress marker says, for a group that lost its commit."""
+    return Progress(marker.position, marker.emitted_through_ms)
+
+
+def required_ms(progress: Progress, times: TimeSet) -> int:
+    """Broker time from which on records may hold samples that are not emitted yet."""
+    return max(progress.emitted_through_ms, progress.whole_from_ms) - times.ahead_ms
+
+
+def first_progress(
+    low: int, first_broker_ms: int, partition: int, times: TimeSet
+) -> tuple[Progress, HoleRecord | None]:
+    """Progress before anything was emitted, and the hole of a trimmed log. first_broker_ms: of the first record.
+
+    A sample at t that counts has broker time >= t - ahead, and broker times step back by no more than ahead: windows
+    from first_broker_ms + 2 ahead on are whole.
+    """
+    emitted_through_ms = floor_to(first_broker_ms - times.grace_ms, times.window_ms)
+    if low == 0:
+        return Progress(low, emitted_through_ms), None
+    whole_from_ms = ceil_to(first_broker_ms + 2 * times.ahead_ms, times.window_ms)
+    hole = HoleRecord(partition, 0, LONG_AGO_MS, whole_from_ms, TRIMMED_START, low)
+    return Progress(low, emitted_through_ms, whole_from_ms), hole
+
+
+def seek_offset(progress: Progress, facts: LogFacts) -> int:
+    """First record to read; see check_gap."""
+    return progress.position if facts.required_offset is None else min(progress.position, facts.required_offset)
+
+
+def check_gap(progress: Progress, facts: LogFacts, partition: int, times: TimeSet) -> None:
+    """Raises LostOffsets (chunk_gap), naming the lost interval, when the log was trimmed past what must be read."""
+    if not _has_gap(progress, facts):
+        return
+    assert facts.low, "a log that was never trimmed has everything"
+    lost = gap_hole(progress, facts, partition, times)
+    raise LostOffsets(
+        f"the chunk stage of partition {partition} needs offset {progress.position} and records from"
+        f" {required_ms(progress, times)} ms on; the log begins at offset {facts.low}: samples in"
+        f" [{lost.start_ms}, {lost.end_ms}) ms may be lost; `tsdb chunks resume --accept-gap` records that as a hole",
+        reason="chunk_gap",
+        partition=partition,
+        position=progress.position,
+        low=facts.low,
+        start_ms=lost.start_ms,
+        end_ms=lost.end_ms,
+    )
+
+
+def gap_hole(progress: Progress, facts: LogFacts, partition: int, times: TimeSet) -> HoleRecord:
+    """The hole that a gap is. Late samples may be as old as is accepted."""
+    start_ms = progress.emitted_through_ms
+    if progress.position < facts.low:
+        start_ms -= times.accept_past_ms
+    return HoleRecord(partition, 0, start_ms, _whole_from_ms(facts, progress, times), GAP_ACCEPTED, facts.low)
+
+
+def progress_after_gap(progress: Progress, facts: LogFacts, times: TimeSet) -> Progress:
+    """Where to go on once a gap was accepted: at the log's beginning, with the first window that is whole.
+
+    The log has a record: an empty one gets a tick first.
+    """
+    assert facts.first_broker_ms is not None, "a gap is accepted where the log has a record again"
+    emitted_through_ms = floor_to(facts.first_broker_ms - times.grace_ms, times.window_ms)
+    return Progress(
+        max(progress.position, facts.low),
+        max(progress.emitted_through_ms, emitted_through_ms),
+        _whole_from_ms(facts, progress, times),
+    )
+
+
+def _has_gap(progress: Progress, facts: LogFacts) -> bool:
+    if progress.position < facts.low:
+        return True
+    # A lookup that finds the first retained record cannot tell whether one before it was trimmed.
+    if facts.low and facts.first_broker_ms is None:
+        return progress.position >= facts.high
+    return facts.low > 0 and facts.required_offset is not None and facts.required_offset <= facts.low
+
+
+def _whole_from_ms(facts: LogFacts, progress: Progress, times: TimeSet) -> int:
+    if facts.first_broker_ms is None:
+        return progress.emitted_through_ms + times.window_ms
+    return max(progress.whole_from_ms, ceil_to(facts.first_broker_ms + 2 * times.ahead_ms, times.window_ms))
