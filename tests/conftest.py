@@ -1,4 +1,4 @@
-"""Shared fixtures: one real broker a session, and logs of both kinds."""
+"""Shared fixtures: one real broker and one Cassandra node a session; logs and histories of both kinds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from stack.cassandra import CassandraNode
 from stack.kafka import KafkaCluster
+from support.histories import HistoryFactory
 from support.logs import LogFactory
 
 
@@ -19,6 +21,13 @@ def kafka() -> Iterator[KafkaCluster]:
         yield cluster
 
 
+@pytest.fixture(scope="session")
+def cassandra() -> Iterator[CassandraNode]:
+    """One real node for all tests; whoever uses it takes a keyspace of its own and leaves the node running."""
+    with CassandraNode() as node:
+        yield node
+
+
 @pytest.fixture(params=["sqlite", "kafka"])
 def log_factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogFactory]:
     """Logs of one kind, each test with topics of its own."""
@@ -27,4 +36,17 @@ def log_factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogF
     else:
         url = f"kafka://{request.getfixturevalue('kafka').bootstrap}"
     with LogFactory(url, f"t{uuid.uuid4().hex[:12]}.") as factory:
+        yield factory
+
+
+@pytest.fixture(params=["sqlite", "cassandra"])
+def history_factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HistoryFactory]:
+    """Histories of one kind, made and empty."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/history.db"
+    else:
+        node = request.getfixturevalue("cassandra")
+        url = f"cassandra://{node.host}:{node.port}/contract"
+    with HistoryFactory(url) as factory:
+        factory.create()
         yield factory

@@ -118,7 +118,8 @@ class ChunkStore(Protocol):
 
         Comes in pieces of some MiB at most, none empty, each of one pack; packs in the order asked, rows of a pack
         ascending by (window, order, kind, part). More is fetched ahead within a bound. Stop early by closing the
-        iterator. Packs must be distinct.
+        iterator. Packs must be distinct. Costs a statement a pack and month also where nothing is: narrow the range
+        to what the index of the past says (`PastIndex`).
         """
 
     def windows(self, pack_id: int, windows: WindowRange) -> list[tuple[ChunkKey, int]]:
@@ -156,6 +157,9 @@ class ChunkStore(Protocol):
 
     def write_series(self, announcement: Announcement, partition: int, on_done: OnDone) -> None:
         """Put one (series, epoch), and the name of its metric in that epoch."""
+
+    def epochs(self) -> list[int]:
+        """Index epochs with any series, ascending."""
 
     def metric_names(self, epoch: int) -> list[bytes]:
         """Names with a series in this index epoch, ascending; b"" for series without one."""

@@ -21,11 +21,13 @@ from cassandra.query import tuple_factory
 
 from tsdb.history.cassandra.errors import translate_cassandra_errors
 from tsdb.history.cassandra.statements import Statements, prepare
+from tsdb.history.hosts import Hosts
 from tsdb.history.settings import HistorySettings
 from tsdb.model.errors import ConfigMismatch, TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
 
 READ_PROFILE = "read"
+PROTOCOL = 5  # Of Cassandra 4 and later; to find out costs a refused connection each.
 CONNECT_TIMEOUT_S = 5.0
 CONNECT_AGAIN_S = 1.0  # Callers in between get the last attempt's error at once, instead of queueing for the next.
 # A node that is back is used again within seconds; the driver's own choice goes up to ten minutes.
@@ -34,15 +36,6 @@ RECONNECT_S = (0.5, 10.0)
 HEARTBEAT_S = 10.0
 
 log = get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Hosts:
-    """Where a cluster is. keyspace: quoted by nobody, so a plain identifier."""
-
-    names: tuple[str, ...]
-    port: int
-    keyspace: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +68,7 @@ def open_cluster(hosts: Hosts, settings: HistorySettings) -> Cluster:
         hosts.names,
         hosts.port,
         execution_profiles={EXEC_PROFILE_DEFAULT: writing, READ_PROFILE: reading},
+        protocol_version=PROTOCOL,
         # Chunks are compressed already. Without NODELAY a serial write takes 44 ms, a tenth of that with it.
         compression=False,
         sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
@@ -129,8 +123,8 @@ class LazySession:
         cluster = open_cluster(self._hosts, self._settings)
         try:
             with translate_cassandra_errors(f"connecting to {','.join(self._hosts.names)}:{self._hosts.port}"):
-                session = cluster.connect(self._hosts.keyspace)
-                connected = Connected(session, prepare(session))
+                session = cluster.connect()
+                connected = Connected(session, prepare(session, self._hosts.keyspace))
         except TsdbError as error:
             cluster.shutdown()
             self._error, self._again_at = error, time.monotonic() + CONNECT_AGAIN_S

@@ -9,33 +9,35 @@ from cassandra.query import PreparedStatement
 
 _CHUNK_KEY = 'pack_id = ? AND month = ? AND window_start = ? AND "order" = ? AND kind = ? AND part = ?'
 _COLUMNS = 'pack_id, window_start, "order", kind, part, value'
-_OF_MONTH = "FROM chunks WHERE pack_id = ? AND month = ? AND window_start >= ? AND window_start < ?"
+_OF_MONTH = "FROM {ks}.chunks WHERE pack_id = ? AND month = ? AND window_start >= ? AND window_start < ?"
 _HOLE_KEY = "partition = ? AND start_ms = ? AND end_ms = ? AND pack_id = ? AND record_offset = ?"
 
 _CQL = {
-    "put_chunk": 'INSERT INTO chunks (pack_id, month, window_start, "order", kind, part, value) '
+    "put_chunk": 'INSERT INTO {ks}.chunks (pack_id, month, window_start, "order", kind, part, value) '
     "VALUES (?, ?, ?, ?, ?, ?, ?)",
-    "delete_chunk": f"DELETE FROM chunks WHERE {_CHUNK_KEY}",
+    "delete_chunk": f"DELETE FROM {{ks}}.chunks WHERE {_CHUNK_KEY}",
     "read_chunks": f"SELECT {_COLUMNS} {_OF_MONTH}",
     # Cassandra has no length of a blob: sizes are told of what was read.
-    "scan_chunks": f"SELECT {_COLUMNS} FROM chunks WHERE token(pack_id, month) > ? AND token(pack_id, month) <= ?",
+    "scan_chunks": f"SELECT {_COLUMNS} FROM {{ks}}.chunks "
+    "WHERE token(pack_id, month) > ? AND token(pack_id, month) <= ?",
     # X is the write time, so the highest stands; of one X the higher emitted_through_ms does, as of equal times
     # the higher value.
-    "put_loaded": "INSERT INTO loaded (topic_id, partition, position, emitted_through_ms) VALUES (?, ?, ?, ?) "
+    "put_loaded": "INSERT INTO {ks}.loaded (topic_id, partition, position, emitted_through_ms) VALUES (?, ?, ?, ?) "
     "USING TIMESTAMP ?",
-    "read_loaded": "SELECT partition, position, emitted_through_ms FROM loaded WHERE topic_id = ?",
-    "put_hole": "INSERT INTO holes (partition, start_ms, end_ms, pack_id, record_offset, reason) "
+    "read_loaded": "SELECT partition, position, emitted_through_ms FROM {ks}.loaded WHERE topic_id = ?",
+    "put_hole": "INSERT INTO {ks}.holes (partition, start_ms, end_ms, pack_id, record_offset, reason) "
     "VALUES (?, ?, ?, ?, ?, ?)",
-    "accept_hole": "INSERT INTO holes (partition, start_ms, end_ms, pack_id, record_offset, reason, accepted) "
+    "accept_hole": "INSERT INTO {ks}.holes (partition, start_ms, end_ms, pack_id, record_offset, reason, accepted) "
     "VALUES (?, ?, ?, ?, ?, ?, true)",
-    "delete_hole": f"DELETE FROM holes WHERE {_HOLE_KEY}",
-    "read_holes": "SELECT partition, start_ms, end_ms, pack_id, record_offset, reason, accepted FROM holes",
-    "put_series": "INSERT INTO series (epoch, name, bucket, series_id, pack_id, partition, labels) "
+    "delete_hole": f"DELETE FROM {{ks}}.holes WHERE {_HOLE_KEY}",
+    "read_holes": "SELECT partition, start_ms, end_ms, pack_id, record_offset, reason, accepted FROM {ks}.holes",
+    "put_series": "INSERT INTO {ks}.series (epoch, name, bucket, series_id, pack_id, partition, labels) "
     "VALUES (?, ?, ?, ?, ?, ?, ?)",
-    "read_series": "SELECT series_id, pack_id, partition, labels FROM series "
+    "read_series": "SELECT series_id, pack_id, partition, labels FROM {ks}.series "
     "WHERE epoch = ? AND name = ? AND bucket = ?",
-    "put_metric_name": "INSERT INTO metric_names (epoch, name) VALUES (?, ?)",
-    "read_metric_names": "SELECT name FROM metric_names WHERE epoch = ?",
+    "put_metric_name": "INSERT INTO {ks}.metric_names (epoch, name) VALUES (?, ?)",
+    "read_epochs": "SELECT DISTINCT epoch FROM {ks}.metric_names",
+    "read_metric_names": "SELECT name FROM {ks}.metric_names WHERE epoch = ?",
 }
 
 
@@ -56,14 +58,15 @@ class Statements:
     put_series: PreparedStatement
     read_series: PreparedStatement
     put_metric_name: PreparedStatement
+    read_epochs: PreparedStatement
     read_metric_names: PreparedStatement
 
 
-def prepare(session: Session) -> Statements:
+def prepare(session: Session, keyspace: str) -> Statements:
     """Raises the driver's errors: of a missing table too."""
     prepared = {}
     for field in fields(Statements):
-        statement = session.prepare(_CQL[field.name])
+        statement = session.prepare(_CQL[field.name].format(ks=keyspace))
         statement.is_idempotent = True  # So the driver may ask a second replica when one is slow.
         prepared[field.name] = statement
     return Statements(**prepared)

@@ -13,12 +13,13 @@ from tsdb.codec.chunk_marker import HoleRecord
 from tsdb.codec.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.cassandra.reads import PageSize, Row, read_ahead
-from tsdb.history.cassandra.session import Connected, Hosts, LazySession
+from tsdb.history.cassandra.session import Connected, LazySession
 from tsdb.history.cassandra.statements import Statements
 from tsdb.history.cassandra.tokens import token_ranges
 from tsdb.history.cassandra.writes import CassandraWrites, Write
 from tsdb.history.chunk_rows import check_size, columns_of, pieces_of
 from tsdb.history.hole_rows import holes_of, key_columns_of
+from tsdb.history.hosts import Hosts
 from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesRows, TokenRange, WindowRange
 from tsdb.history.joined import Joined
 from tsdb.history.known_names import KnownNames
@@ -127,6 +128,10 @@ class CassandraStore:
             noted = self._names.once_written(name, on_done)
             self._put(metrics.METRIC_NAME, lambda to: to.put_metric_name.bind(name), noted)
         self._put(metrics.SERIES, lambda to: to.put_series.bind(values), on_done)
+
+    def epochs(self) -> list[int]:
+        """As ChunkStore; the keys of a table that has one for each."""
+        return sorted(row[0] for row in self._rows([self._connected().statements.read_epochs.bind(())]))
 
     def metric_names(self, epoch: int) -> list[bytes]:
         """As ChunkStore."""

@@ -38,5 +38,6 @@ PUT_SERIES = (
     " ON CONFLICT DO UPDATE SET pack_id = excluded.pack_id, partition = excluded.partition, labels = excluded.labels"
 )
 PUT_METRIC_NAME = "INSERT OR IGNORE INTO metric_names (epoch, name) VALUES (?, ?)"
+READ_EPOCHS = "SELECT DISTINCT epoch FROM metric_names ORDER BY epoch"
 READ_METRIC_NAMES = "SELECT name FROM metric_names WHERE epoch = ? ORDER BY name"
 READ_SERIES = "SELECT series_id, pack_id, partition, labels FROM series WHERE epoch = ? AND name = ?"

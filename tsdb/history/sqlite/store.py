@@ -122,6 +122,10 @@ class SqliteStore:
         self._put(metrics.METRIC_NAME, [(sql.PUT_METRIC_NAME, name)], self._names.once_written(name, both))
         self._put(metrics.SERIES, [row], both)
 
+    def epochs(self) -> list[int]:
+        """As ChunkStore."""
+        return [row[0] for row in self._rows(sql.READ_EPOCHS, ())]
+
     def metric_names(self, epoch: int) -> list[bytes]:
         """As ChunkStore."""
         return [row[0] for row in self._rows(sql.READ_METRIC_NAMES, (epoch,))]

@@ -1,0 +1,49 @@
+"""Hosts: where a cluster that keeps a history is, from its URL."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tsdb.model.errors import ConfigMismatch
+
+CASSANDRA = "cassandra://"
+CASSANDRA_PORT = 9042
+
+_KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")  # One that needs no quotes.
+_HOST = re.compile(r"(?P<host>[\w.-]+)(:(?P<port>\d{1,5}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """names: hosts or addresses to ask first; the rest of the cluster is found through them."""
+
+    names: tuple[str, ...]
+    port: int
+    keyspace: str
+
+    @classmethod
+    def parse(cls, url: str) -> Hosts:
+        """From `cassandra://host[:port][,host[:port]]/keyspace`. Raises ConfigMismatch (history_url)."""
+        hosts, _, keyspace = url.removeprefix(CASSANDRA).rstrip("/").partition("/")
+        if not _KEYSPACE.fullmatch(keyspace):
+            raise bad_url(url, f"{keyspace!r} is no keyspace (a-z, 0-9 and _, at most 48, a letter first)")
+        names: list[str] = []
+        ports: set[int] = set()
+        for host in hosts.split(","):
+            match = _HOST.fullmatch(host)
+            if match is None:
+                raise bad_url(url, f"{host!r} is not host or host:port")
+            names.append(match["host"])
+            ports.add(int(match["port"] or CASSANDRA_PORT))
+        if len(ports) > 1:
+            raise bad_url(url, "all hosts of a cluster have one port")
+        return cls(tuple(names), ports.pop(), keyspace)
+
+
+def bad_url(url: str, why: str) -> ConfigMismatch:
+    """What is wrong with a URL of a history."""
+    return ConfigMismatch(
+        f"history URL {url!r}: {why}; want cassandra://host[:port][,host]/keyspace or sqlite:///path",
+        reason="history_url",
+    )
