@@ -118,11 +118,6 @@ def to_error(error: KafkaError, where: str) -> TsdbError:
     return kind(message, reason=reason)
 
 
-def is_passing(error: KafkaError) -> bool:
-    """Whether asking again may help."""
-    return isinstance(to_error(error, ""), Unavailable)
-
-
 @contextmanager
 def translate_kafka_errors(where: str) -> Iterator[None]:
     """Raise Kafka's exceptions as ours."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartition
 
 from tsdb.log.interface import Watermarks
-from tsdb.log.kafka.errors import RETRY_AFTER_S, is_passing, to_error, translate_kafka_errors
+from tsdb.log.kafka.errors import RETRY_AFTER_S, to_error, translate_kafka_errors
 from tsdb.model.clock import Clock
-from tsdb.model.errors import InvalidRequest, Unavailable
+from tsdb.model.errors import TsdbError, Unavailable
 
-RETRY_S = 0.1  # While a partition has no leader.
+RETRY_S = 0.1  # While a partition has no leader, or its broker has just started.
 
 
 class KafkaOffsets:
@@ -44,29 +43,35 @@ class KafkaOffsets:
             self._consumer.close()
 
     def _list_offsets(self, topic: str, what: Mapping[int, int]) -> dict[int, int]:
-        name = self._kafka_name(topic)
         give_up_at = self._clock.monotonic() + self._timeout_s
         answers: dict[int, int] = {}
         while True:
-            asked = [TopicPartition(name, partition, at) for partition, at in what.items() if partition not in answers]
-            with _known_to_exist(), self._lock, translate_kafka_errors(f"offsets of topic {topic}"):
-                got = self._consumer.offsets_for_times(asked, timeout=max(0.1, give_up_at - self._clock.monotonic()))
-            failed = [answer for answer in got if answer.error is not None]
-            answers.update({answer.partition: answer.offset for answer in got if answer.error is None})
-            if not failed:
+            left_s = max(0.1, give_up_at - self._clock.monotonic())
+            error = self._ask(topic, {p: at for p, at in what.items() if p not in answers}, answers, left_s)
+            if error is None:
                 return answers
-            first = failed[0]
-            assert first.error is not None, "filtered above"
-            if not is_passing(first.error) or self._clock.monotonic() > give_up_at:
-                with _known_to_exist():
-                    raise to_error(first.error, f"offsets of topic {topic}, partition {first.partition}")
+            if not isinstance(error, Unavailable) or self._clock.monotonic() > give_up_at:
+                raise error
             self._clock.sleep(RETRY_S)
 
+    def _ask(self, topic: str, what: Mapping[int, int], answers: dict[int, int], timeout_s: float) -> TsdbError | None:
+        """One request; adds to the answers and returns the first error."""
+        asked = [TopicPartition(self._kafka_name(topic), partition, at) for partition, at in what.items()]
+        try:
+            with self._lock, translate_kafka_errors(f"offsets of topic {topic}"):
+                got = self._consumer.offsets_for_times(asked, timeout=timeout_s)
+        except TsdbError as error:
+            return _known_to_exist(error)
+        answers.update({answer.partition: answer.offset for answer in got if answer.error is None})
+        for answer in got:
+            if answer.error is not None:
+                place = f"offsets of topic {topic}, partition {answer.partition}"
+                return _known_to_exist(to_error(answer.error, place))
+        return None
 
-@contextmanager
-def _known_to_exist() -> Iterator[None]:
+
+def _known_to_exist(error: TsdbError) -> TsdbError:
     """A broker that has just started does not know its topics yet. That one is gone, only the topic guard says."""
-    try:
-        yield
-    except InvalidRequest as error:
-        raise Unavailable(error.message, reason="log_unavailable", retry_after_s=RETRY_AFTER_S) from error
+    if error.reason not in ("unknown_partition", "unknown_topic"):
+        return error
+    return Unavailable(error.message, reason="log_unavailable", retry_after_s=RETRY_AFTER_S)

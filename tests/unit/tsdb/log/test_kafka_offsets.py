@@ -39,13 +39,22 @@ def offsets(*answers: Any) -> KafkaOffsets:
     return KafkaOffsets(cast(Consumer, FakeConsumer(*answers)), lambda topic: topic, ManualClock(), timeout_s=1.0)
 
 
-@pytest.mark.parametrize(
+UNKNOWN = pytest.mark.parametrize(
     "code", [KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART]
 )
+
+
+@UNKNOWN
+def test_a_partition_known_to_exist_is_asked_for_again(code: int) -> None:
+    error = KafkaError(code)
+    assert offsets(KafkaException(error), error, 3, 9).watermarks("metrics", [0]) == {0: Watermarks(3, 9)}
+
+
+@UNKNOWN
 def test_a_partition_known_to_exist_is_never_reported_as_unknown(code: int) -> None:
-    for asked in (offsets(KafkaException(KafkaError(code))), offsets(KafkaError(code))):
+    for answer in (KafkaException(KafkaError(code)), KafkaError(code)):
         with pytest.raises(Unavailable) as caught:
-            asked.watermarks("metrics", [0])
+            offsets(*[answer] * 100).watermarks("metrics", [0])
         assert caught.value.reason == "log_unavailable"
         assert caught.value.retry_after_s is not None
 
