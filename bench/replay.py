@@ -13,6 +13,7 @@ from bench.heads import Poll, new_head, polls, register
 from bench.measure import Spent, say, spent
 from bench.workload import Workload
 from tsdb.codec.log_record import decode_records
+from tsdb.head.head import Head
 from tsdb.log.interface import METRICS, Log, RecordBatch
 from tsdb.log.open import open_log
 from tsdb.model.clock import SystemClock
@@ -118,7 +119,8 @@ def _replay(log: Log, records: int) -> tuple[Spent, int]:
     feed.catch_up(list(heads), SystemClock(), 60.0)  # Reading the series is not what is measured here.
     found, steps = 0, 0
     with spent() as result:
-        replay = Replay(log, heads, progress, feed, clock=SystemClock(), renew=_never)
+        reader = log.reader({(METRICS, partition): 0 for partition in heads})
+        replay = Replay(reader, heads, progress, feed, clock=SystemClock(), renew=_never)
         try:
             while found < records:
                 found += replay.step(0.5, records_max=RECORDS_MAX).records
@@ -133,7 +135,7 @@ def _replay(log: Log, records: int) -> tuple[Spent, int]:
     return result, samples
 
 
-def _never(partition: int) -> Renewed:
+def _never(partition: int) -> Renewed[Head]:
     raise AssertionError(f"partition {partition} lost offsets")
 
 

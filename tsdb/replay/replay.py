@@ -11,17 +11,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tsdb.codec.log_record import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION, DecodedRecords, decode_records
-from tsdb.head.head import Applied, Head
-from tsdb.log.interface import METRICS, EndOfLog, Event, Log, LogReader, RecordBatch
+from tsdb.head.head import Applied
+from tsdb.log.interface import METRICS, EndOfLog, Event, RecordBatch
 from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, Overloaded, TsdbError, Unavailable, UnknownVersion, WrongTopic
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
-from tsdb.replay.series_feed import SeriesFeed
+from tsdb.replay.series_feed import Registry, SeriesFeed
 
 CLOCK_AHEAD_MAX_MS = 5 * 60 * 1000  # A record further ahead of our clock means that a broker's clock is wrong.
 SERIES_WAIT_S = 1.0  # Bounds a step; what is not read by then is tried again with the next one.
@@ -48,6 +50,32 @@ lost_offsets_total = counter(
 )
 
 
+class Source(Protocol):
+    """What records come from: a LogReader, or a partition's share of what a group reads."""
+
+    def poll(self, timeout_s: float, *, max_records: int) -> list[Event]:
+        """As LogReader.poll."""
+
+    def seek(self, topic: str, partition: int, next_offset: int) -> None:
+        """As LogReader.seek."""
+
+    def close(self) -> None:
+        """Release; idempotent."""
+
+
+class Target(Registry, Protocol):
+    """What records are applied to: a head, or a stage that has one."""
+
+    def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
+        """As Head.unknown_ids."""
+
+    def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:
+        """As Head.apply."""
+
+
+AnyTarget = TypeVar("AnyTarget", bound=Target)
+
+
 @dataclass(slots=True)
 class PartitionProgress:
     """Where the replay of one partition stands. `stopped` is the reason why it will not go on, or empty."""
@@ -61,10 +89,10 @@ class PartitionProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Renewed:
+class Renewed(Generic[AnyTarget]):
     """A fresh start of one partition: an empty head, where its replay begins, and where its series begin."""
 
-    head: Head
+    head: AnyTarget
     progress: PartitionProgress
     series_start: int
 
@@ -77,31 +105,30 @@ class Step:
     samples: int = 0
 
 
-class Replay:
+class Replay(Generic[AnyTarget]):
     """Applies the records of some partitions of the log to their heads.
 
-    `heads` and `progress`: one per partition; replay starts at progress.next_offset. `renew(partition)` makes the fresh
-    start after lost offsets. One thread calls everything; any may look at `progress`. `waiting`: why nothing can be
-    applied for now; None when it can.
+    `heads` and `progress`: one per partition, where `source` begins at progress.next_offset. `renew(partition)` makes
+    the fresh start after lost offsets. One thread calls everything; any may look at `progress`. `waiting`: why nothing
+    can be applied for now; None when it can.
     """
 
     def __init__(
         self,
-        log_: Log,
-        heads: dict[int, Head],
+        source: Source,
+        heads: dict[int, AnyTarget],
         progress: dict[int, PartitionProgress],
         series: SeriesFeed,
         *,
         clock: Clock,
-        renew: Callable[[int], Renewed],
+        renew: Callable[[int], Renewed[AnyTarget]],
     ) -> None:
         self._heads = heads
         self._series = series
         self._clock = clock
         self._renew = renew
         self.progress = progress
-        starts = {(METRICS, partition): at.next_offset for partition, at in progress.items()}
-        self._reader: LogReader = log_.reader(starts)
+        self._source = source
         self._pending: deque[Event] = deque()
         self._lost: dict[int, LostOffsets] = {}
         self._series_read = False
@@ -128,8 +155,8 @@ class Replay:
         return done
 
     def close(self) -> None:
-        """Release the readers."""
-        self._reader.close()
+        """Release source and series."""
+        self._source.close()
         self._series.close()
 
     def _advance(self, timeout_s: float, records_max: int, done: Step) -> None:
@@ -154,7 +181,7 @@ class Replay:
 
     def _fetch(self, timeout_s: float, records_max: int) -> list[Event]:
         try:
-            return self._reader.poll(timeout_s, max_records=records_max)
+            return self._source.poll(timeout_s, max_records=records_max)
         except LostOffsets as error:
             # Kept, for the log may not answer what a fresh start has to ask.
             self._lost[int(error.metadata["partition"])] = error
@@ -168,7 +195,7 @@ class Replay:
         self._heads[partition] = fresh.head
         self.progress[partition] = fresh.progress
         self._series.restart(partition, fresh.head, fresh.series_start)
-        self._reader.seek(METRICS, partition, fresh.progress.next_offset)
+        self._source.seek(METRICS, partition, fresh.progress.next_offset)
 
     def _stop(self, partition: int, error: TsdbError) -> None:
         progress = self.progress[partition]

@@ -7,12 +7,13 @@ read are passed over.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tsdb.codec.record_status import STATUS_CORRUPT, STATUS_OK
-from tsdb.codec.series_record import decode_announcements
-from tsdb.head.head import Head
+from tsdb.codec.series_record import DecodedAnnouncements, decode_announcements
 from tsdb.log.interface import SERIES, Log, LogReader, RecordBatch
 from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, Unavailable
@@ -39,15 +40,23 @@ series_rereads_total = counter(
 )
 
 
+class Registry(Protocol):
+    """What announcements are registered in."""
+
+    def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
+        """As Head.register."""
+
+
 class SeriesFeed:
     """Keeps the label indexes of some heads abreast of the `series` topic.
 
-    `starts`: first offset to read per partition. `oldest_ms`: sample time before which an index epoch is of no use.
+    `starts`: first offset to read per partition; one without a head is read and passed over. `oldest_ms`: sample time
+    before which an index epoch is of no use.
     """
 
-    def __init__(self, log_: Log, heads: dict[int, Head], starts: Mapping[int, int], oldest_ms: int) -> None:
+    def __init__(self, log_: Log, heads: Mapping[int, Registry], starts: Mapping[int, int], oldest_ms: int) -> None:
         self._log = log_
-        self._heads = dict(heads)
+        self._heads: dict[int, Registry] = dict(heads)
         self._oldest_ms = oldest_ms
         self._next_offset = dict(starts)
         self._reader: LogReader = log_.reader({(SERIES, partition): start for partition, start in starts.items()})
@@ -70,11 +79,15 @@ class SeriesFeed:
                 )
             self._read(CATCH_UP_POLL_S)
 
-    def restart(self, partition: int, head: Head, start: int) -> None:
-        """Read a partition again from `start`, into a new head."""
+    def restart(self, partition: int, head: Registry, start: int) -> None:
+        """Read a partition from `start`, into a new head."""
         self._heads[partition] = head
         self._next_offset[partition] = start
         self._reader.seek(SERIES, partition, start)
+
+    def forget(self, partition: int) -> None:
+        """Pass a partition over from now on."""
+        self._heads.pop(partition, None)
 
     def close(self) -> None:
         """Release the reader."""
@@ -103,6 +116,9 @@ class SeriesFeed:
         self._reader.seek(SERIES, partition, low)
 
     def _register(self, batch: RecordBatch) -> None:
+        head = self._heads.get(batch.partition)
+        if head is None:
+            return
         records = decode_announcements(batch.keys, batch.key_starts, batch.values, batch.value_starts)
         announcements_total.inc(len(batch.offsets))
         phase_ms = (records.series_id % np.uint64(EPOCH_MS)).astype(np.int64)
@@ -111,4 +127,4 @@ class SeriesFeed:
         announcements_ignored_total.labels("corrupt").inc(int((~good).sum()))
         announcements_ignored_total.labels("epoch_over").inc(int((good & over).sum()))
         records.status[over] = _PASSED_OVER
-        self._heads[batch.partition].register(records, batch.values, batch.broker_ms)
+        head.register(records, batch.values, batch.broker_ms)

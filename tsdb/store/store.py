@@ -144,7 +144,7 @@ class Store:
             self._give_back,
         )
 
-    def _replay(self, partitions: Mapping[int, Partition]) -> Replay:
+    def _replay(self, partitions: Mapping[int, Partition]) -> Replay[Head]:
         heads = {number: partition.head for number, partition in partitions.items()}
         starts = {number: self._starts[number] for number in partitions}
         horizon_ms = min(start.horizon_ms for start in starts.values())
@@ -156,7 +156,8 @@ class Store:
         )
         progress = {number: partition.progress for number, partition in partitions.items()}
         try:
-            return Replay(self._log, heads, progress, feed, clock=self._clock, renew=self._renew)
+            reader = self._log.reader({(METRICS, number): at.next_offset for number, at in progress.items()})
+            return Replay(reader, heads, progress, feed, clock=self._clock, renew=self._renew)
         except BaseException:
             feed.close()
             raise
@@ -168,7 +169,7 @@ class Store:
         found = self._log.offsets_for_times(SERIES, dict.fromkeys(partitions, since_ms))
         return {p: marks[p].high if (offset := found[p]) is None else offset for p in partitions}
 
-    def _renew(self, partition: int) -> Renewed:
+    def _renew(self, partition: int) -> Renewed[Head]:
         start = find_start(
             self._log,
             METRICS,

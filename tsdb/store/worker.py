@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
+from tsdb.head.head import Head
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
 from tsdb.ops.logs import get_logger
@@ -32,7 +33,7 @@ class Worker:
         self,
         name: str,
         partitions: Mapping[int, Partition],
-        open_replay: Callable[[], Replay],
+        open_replay: Callable[[], Replay[Head]],
         applied: AppliedSignal,
         clock: Clock,
         records_max: int,
@@ -92,7 +93,7 @@ class Worker:
         finally:
             self._applied.notify()
 
-    def _open(self) -> Replay | None:
+    def _open(self) -> Replay[Head] | None:
         """The replay, as soon as the log answers; None when closed before."""
         self._tell("replaying")
         while not self._closing.is_set():
@@ -104,7 +105,7 @@ class Worker:
                 self._closing.wait(OPEN_AGAIN_S)
         return None
 
-    def _loop(self, replay: Replay) -> None:
+    def _loop(self, replay: Replay[Head]) -> None:
         maintain_at = self._clock.monotonic() + MAINTAIN_EVERY_S
         while not self._closing.is_set():
             self._beat_at = self._clock.monotonic()

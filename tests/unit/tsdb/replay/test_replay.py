@@ -32,7 +32,7 @@ class Bench:
         self.renew_errors: list[TsdbError] = []
         self.feed = SeriesFeed(self.log.log, self.heads, dict.fromkeys(range(partitions), 0), oldest_ms=0)
         self.replay = Replay(
-            self.log.log,
+            self.log.log.reader({(METRICS, p): 0 for p in range(partitions)}),
             self.heads,
             {p: PartitionProgress(0) for p in range(partitions)},
             self.feed,
@@ -40,7 +40,7 @@ class Bench:
             renew=self._renew,
         )
 
-    def _renew(self, partition: int) -> Renewed:
+    def _renew(self, partition: int) -> Renewed[Head]:
         if self.renew_errors:
             raise self.renew_errors.pop(0)
         self.renewed.append(partition)
@@ -335,5 +335,5 @@ def test_announcements_of_epochs_that_are_over_and_corrupt_ones_are_passed_over_
 def test_close_releases_both_readers() -> None:
     bench = Bench()
     bench.replay.close()
-    assert bench.replay._reader.closed  # type: ignore[attr-defined]  # of ReplayReader
+    assert bench.replay._source.closed  # type: ignore[attr-defined]  # of ReplayReader
     assert bench.feed._reader.closed  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ from typing import cast
 
 from support.heads import new_head
 from support.logs import wait_until
+from tsdb.head.head import Head
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.replay.replay import PartitionProgress, Replay, Step
@@ -52,10 +53,10 @@ class Bench:
         give_back = GiveBack(CLOCK, lambda pad: None)
         self.worker = Worker("test", {0: self.partition}, self._open, AppliedSignal(CLOCK), CLOCK, 100, give_back)
 
-    def _open(self) -> Replay:
+    def _open(self) -> Replay[Head]:
         if self.open_errors:
             raise self.open_errors.pop(0)
-        return cast(Replay, self.replay)
+        return cast(Replay[Head], self.replay)
 
     def reason(self) -> str:
         self.partition.observe_high_watermark(0, CLOCK.monotonic())
