@@ -1,4 +1,7 @@
-"""The Reader service over real heads: every answer against a twin, every refusal by code, reason and what it names."""
+"""The Reader service over real heads: every answer against a twin, every refusal by code, reason and what it names.
+
+Of a store, and of a querier over that store, which nobody can tell apart while memory reaches.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,13 @@ import pytest
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from grpc_status import rpc_status
 
+from support.fake_history import FakeHistory
 from support.feeder import Feeder
 from support.head_twin import HeadTwin
 from support.heads import Sample, bits, canonical_of, id_of
 from support.logs import LogFactory
 from support.node import Node, make_topics
+from support.querier_node import QuerierNode
 from tsdb.client import ReadOptions, SelectResult
 from tsdb.client.select import AGGREGATIONS
 from tsdb.head.pattern import PATTERN_BYTES_MAX
@@ -37,8 +42,17 @@ def partition_of(number: int) -> int:
     return number // 3 % 2
 
 
+class Reader:
+    """Whoever serves it: a client, a stub, and the id of the log's topic."""
+
+    def __init__(self, server: Node | QuerierNode, topic_id: str) -> None:
+        self.client = server.client
+        self.stub = server.stub
+        self.topic_id = topic_id
+
+
 class Served:
-    """A node with known contents: minutes of samples, out of order, twice, late, NaN and -0.0 among them."""
+    """A reader with known contents: minutes of samples, out of order, twice, late, NaN and -0.0 among them."""
 
     def __init__(self, factory: LogFactory) -> None:
         self.now_ms = time.time_ns() // 1_000_000
@@ -53,7 +67,8 @@ class Served:
                 broker_ms = self.now_ms - (MINUTES - minute) * MINUTE_MS
                 records.append((broker_ms, list(_samples(mine, broker_ms, rng))))
             self.feeder.many(partition, records)
-        self.node = Node(log, limits=LIMITS)
+        self.store = Node(log, limits=LIMITS)
+        self.node = Reader(self.store, self.store.store.topic_id)
 
     @property
     def since_ms(self) -> int:
@@ -79,12 +94,19 @@ def _samples(numbers: list[int], broker_ms: int, rng: np.random.Generator) -> It
             yield number, broker_ms - 10, float(rng.integers(100))
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", params=["store", "querier"])
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with LogFactory(f"sqlite:///{tmp_path_factory.mktemp('reader')}/log.db", "") as factory:
         made = Served(factory)
-        with made.node.wait_ready_on_entry():
-            yield made
+        with made.store.wait_ready_on_entry():
+            if request.param == "store":
+                yield made
+                return
+            topic_id = made.store.store.topic_id
+            # Its own limits are the defaults: the store's hold all the same.
+            with QuerierNode([made.store.address], FakeHistory(), topic_id=topic_id, partitions=2) as querier:
+                made.node = Reader(querier, topic_id)
+                yield made
 
 
 def answered(result: SelectResult) -> dict[int, dict[int, float]]:
@@ -223,7 +245,7 @@ def test_the_header_says_what_each_partition_holds(served: Served) -> None:
     result = served.node.client.select("m_1", *RANGES["the newest"](served))
     assert [state.partition for state in result.partitions] == [0, 1]
     for state in result.partitions:
-        assert state.topic_id == served.node.store.topic_id
+        assert state.topic_id == served.node.topic_id
         assert (state.applied_offset, state.next_offset, state.high_watermark) == (MINUTES - 1, MINUTES, MINUTES)
         assert (state.since_offset, state.lag_records, state.lag_ms) == (0, 0, 0)
         assert state.from_start
@@ -232,7 +254,13 @@ def test_the_header_says_what_each_partition_holds(served: Served) -> None:
         assert state.watermark_ms == served.now_ms - MINUTE_MS
         assert list(state.holes) == []
         assert (state.series, state.samples > MINUTES) == (6, True)
-    assert list(map(str, served.node.client.coverage())) == list(map(str, result.partitions))
+    assert list(map(_steady, served.node.client.coverage())) == list(map(_steady, result.partitions))
+
+
+def _steady(state: common_pb2.PartitionState) -> str:
+    """All of it but the memory in use: slices merge while nobody looks."""
+    state.ClearField("bytes")
+    return str(state)
 
 
 def test_series_tell_when_they_were_first_and_last_seen(served: Served) -> None:
@@ -345,7 +373,7 @@ def test_bad_selects_are_invalid_arguments_that_name_what_is_wrong(served: Serve
 
 
 def test_a_token_of_a_partition_not_served_is_refused(served: Served) -> None:
-    options = reader_pb2.ReadOptions(after=[token(partition=5, topic_id=served.node.store.topic_id)])
+    options = reader_pb2.ReadOptions(after=[token(partition=5, topic_id=served.node.topic_id)])
     request = reader_pb2.SelectRequest(matchers=[M1], start_ms=0, end_ms=1, options=options)
     got = refusal(lambda: served.node.stub.Select(request))
     assert (got.code, got.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "bad_partition")
@@ -427,16 +455,18 @@ def test_label_values_over_a_limit_name_the_label(served: Served) -> None:
 
 
 def test_a_token_not_applied_in_time_is_unavailable_and_says_which(served: Served) -> None:
-    options = reader_pb2.ReadOptions(after=[token(MINUTES + 5, 1, served.node.store.topic_id)])
+    options = reader_pb2.ReadOptions(after=[token(MINUTES + 5, 1, served.node.topic_id)])
     request = reader_pb2.SelectRequest(matchers=[M1], start_ms=0, end_ms=1, options=options)
     got = refusal(lambda: served.node.stub.Select(request, timeout=1.0))
     assert (got.code, got.reason, got.retry) == (grpc.StatusCode.UNAVAILABLE, "not_applied", True)
     assert (got.metadata["partition"], got.metadata["record_offset"]) == ("1", str(MINUTES + 5))
 
 
-@pytest.fixture(scope="module")
-def trimmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, int]]:
-    """A node over a log whose first record is gone, and the time of the record after it."""
+@pytest.fixture(scope="module", params=["store", "querier"])
+def trimmed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Node | QuerierNode, int]]:
+    """A store over a log whose first record is gone, or a querier without a history over it; the next record's time."""
     with LogFactory(f"sqlite:///{tmp_path_factory.mktemp('trimmed')}/log.db", "") as factory:
         log = make_topics(factory, 1)
         now_ms = time.time_ns() // 1_000_000
@@ -447,10 +477,14 @@ def trimmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, in
             feeder.samples(0, [(1, at_ms, 1.0)], at_ms)
         factory.topics().trim("metrics", {0: 1})
         with Node(log).wait_ready_on_entry() as node:
-            yield node, now_ms - 60 * MINUTE_MS
+            if request.param == "store":
+                yield node, now_ms - 60 * MINUTE_MS
+                return
+            with QuerierNode([node.address], None, topic_id=node.store.topic_id, partitions=1) as querier:
+                yield querier, now_ms - 60 * MINUTE_MS
 
 
-def test_a_range_before_coverage_is_out_of_range_and_says_what_is_held(trimmed: tuple[Node, int]) -> None:
+def test_a_range_before_coverage_is_out_of_range_and_says_what_is_held(trimmed: tuple[Node | QuerierNode, int]) -> None:
     node, first_ms = trimmed
     coverage_ms = first_ms + 20 * MINUTE_MS
     request = reader_pb2.SelectRequest(matchers=[M1], start_ms=coverage_ms - 1, end_ms=coverage_ms + 3600_000)
@@ -464,7 +498,7 @@ def test_a_range_before_coverage_is_out_of_range_and_says_what_is_held(trimmed: 
     assert (got.code, got.reason) == (grpc.StatusCode.OUT_OF_RANGE, "out_of_coverage")
 
 
-def test_a_partial_read_gets_what_is_held_below_coverage_too(trimmed: tuple[Node, int]) -> None:
+def test_a_partial_read_gets_what_is_held_below_coverage_too(trimmed: tuple[Node | QuerierNode, int]) -> None:
     node, first_ms = trimmed
     result = node.client.select("m_1", first_ms - 1, first_ms + 1, partial=True)
     assert (result.ts_ms.tolist(), result.orders is not None and result.orders.tolist()) == ([first_ms], [1])

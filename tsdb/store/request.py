@@ -49,6 +49,18 @@ class SeriesQuery:
     group_by: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LabelsQuery:
+    """A request for label names or values that makes sense; no matchers: every series.
+
+    start_ms: from where on, None: whatever is held. end_ms: exclusive.
+    """
+
+    matchers: tuple[Matcher, ...]
+    start_ms: int | None
+    end_ms: int
+
+
 def select_query(request: reader_pb2.SelectRequest) -> SelectQuery:
     """Check a Select. Raises InvalidRequest naming field, got and limit."""
     check_range(request.start_ms, request.end_ms)
@@ -83,6 +95,14 @@ def series_query(request: reader_pb2.SeriesRequest) -> SeriesQuery:
     ranged = start_given or request.HasField("end_ms")
     matchers = matchers_of(request.matchers)
     return SeriesQuery(matchers, ranged, start_given, start_ms, end_ms, tuple(request.group_by))
+
+
+def labels_query(request: reader_pb2.LabelNamesRequest | reader_pb2.LabelValuesRequest) -> LabelsQuery:
+    """Check a request for labels. Raises InvalidRequest."""
+    start_ms = request.start_ms if request.HasField("start_ms") else None
+    end_ms = request.end_ms if request.HasField("end_ms") else TIME_MAX_MS
+    check_range(-TIME_MAX_MS if start_ms is None else start_ms, end_ms)
+    return LabelsQuery(matchers_of(request.matchers), start_ms, end_ms)
 
 
 def matchers_of(messages: Iterable[common_pb2.Matcher]) -> tuple[Matcher, ...]:

@@ -13,7 +13,7 @@ from tsdb.store import select, series
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition
-from tsdb.store.request import matchers_of, partitions_of, select_query, series_query, tokens_of
+from tsdb.store.request import labels_query, matchers_of, partitions_of, select_query, series_query, tokens_of
 from tsdb.store.tolerance import tolerance_of
 from tsdb.store.watch import Watch
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
@@ -67,11 +67,11 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
     def LabelNames(
         self, request: reader_pb2.LabelNamesRequest, context: grpc.ServicerContext
     ) -> reader_pb2.LabelNamesResponse:
-        matchers = matchers_of(request.matchers)
-        partitions = self._fresh_partitions(request.options, context)
+        query = labels_query(request)
+        partitions = self._fresh_partitions(request.options, context, query.start_ms)
         names: set[str] = set()
         for partition in partitions:
-            names.update(partition.head.index.label_names(matchers))
+            names.update(partition.head.index.label_names(query.matchers))
         return reader_pb2.LabelNamesResponse(header=_header(partitions), names=sorted(names))
 
     def LabelValues(
@@ -79,12 +79,12 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
     ) -> reader_pb2.LabelValuesResponse:
         if not request.name:
             raise InvalidRequest("label name is empty", reason="bad_label")
-        matchers = matchers_of(request.matchers)
+        query = labels_query(request)
         limit = min(LABEL_VALUES_MAX, request.values_max or LABEL_VALUES_MAX)
-        partitions = self._fresh_partitions(request.options, context)
+        partitions = self._fresh_partitions(request.options, context, query.start_ms)
         values: set[str] = set()
         for partition in partitions:
-            values.update(partition.head.index.label_values(request.name, matchers))
+            values.update(partition.head.index.label_values(request.name, query.matchers))
             if len(values) > limit:
                 raise Overloaded(
                     f"label {request.name!r} has over {limit} values; add matchers", reason="values_limit", limit=limit
@@ -123,11 +123,16 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
             self._applied.wait_for(self._partitions, tokens, _wait_s(context))
         return [self._partitions[number] for number in numbers]
 
-    def _fresh_partitions(self, options: reader_pb2.ReadOptions, context: grpc.ServicerContext) -> list[Partition]:
+    def _fresh_partitions(
+        self, options: reader_pb2.ReadOptions, context: grpc.ServicerContext, start_ms: int | None
+    ) -> list[Partition]:
         partitions = self._ready_partitions(options, context)
         tolerance = tolerance_of(options)
         for partition in partitions:
-            tolerance.check_fresh(partition.status())
+            status = partition.status()
+            tolerance.check_fresh(status)
+            if start_ms is not None:
+                status.check_coverage(start_ms)
         return partitions
 
 

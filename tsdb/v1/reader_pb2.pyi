@@ -372,6 +372,10 @@ Global___SelectTrailer: _TypeAlias = SelectTrailer  # noqa: Y015
 
 @_typing.final
 class SeriesRequest(_message.Message):
+    """Where memory does not reach start_ms a querier adds the series of the past: those announced for an index epoch of
+    theirs (30 days of sample time) that touches the range, and says nothing of when they were seen.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     MATCHERS_FIELD_NUMBER: _builtins.int
@@ -498,6 +502,12 @@ class LabelNamesRequest(_message.Message):
 
     MATCHERS_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    START_MS_FIELD_NUMBER: _builtins.int
+    END_MS_FIELD_NUMBER: _builtins.int
+    start_ms: _builtins.int
+    """Also those of the past from here on, as Series has it. Absent: what memory holds."""
+    end_ms: _builtins.int
+    """Exclusive; bounds what is looked at of the past."""
     @_builtins.property
     def matchers(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Matcher]:
         """Empty: every series."""
@@ -509,12 +519,21 @@ class LabelNamesRequest(_message.Message):
         *,
         matchers: _abc.Iterable[_common_pb2.Matcher] | None = ...,
         options: Global___ReadOptions | None = ...,
+        start_ms: _builtins.int | None = ...,
+        end_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_start_ms", b"_start_ms", "end_ms", b"end_ms", "options", b"options", "start_ms", b"start_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["matchers", b"matchers", "options", b"options"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_start_ms", b"_start_ms", "end_ms", b"end_ms", "matchers", b"matchers", "options", b"options", "start_ms", b"start_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__end_ms: _TypeAlias = _typing.Literal["end_ms"]  # noqa: Y015
+    _WhichOneofArgType__end_ms: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms"]  # noqa: Y015
+    _WhichOneofReturnType__start_ms: _TypeAlias = _typing.Literal["start_ms"]  # noqa: Y015
+    _WhichOneofArgType__start_ms: _TypeAlias = _typing.Literal["_start_ms", b"_start_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_ms) -> _WhichOneofReturnType__end_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__start_ms) -> _WhichOneofReturnType__start_ms | None: ...
 
 Global___LabelNamesRequest: _TypeAlias = LabelNamesRequest  # noqa: Y015
 
@@ -552,9 +571,14 @@ class LabelValuesRequest(_message.Message):
     MATCHERS_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     VALUES_MAX_FIELD_NUMBER: _builtins.int
+    START_MS_FIELD_NUMBER: _builtins.int
+    END_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     values_max: _builtins.int
     """0: the server's limit."""
+    start_ms: _builtins.int
+    """As in LabelNamesRequest."""
+    end_ms: _builtins.int
     @_builtins.property
     def matchers(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Matcher]:
         """Empty: every series."""
@@ -568,12 +592,21 @@ class LabelValuesRequest(_message.Message):
         matchers: _abc.Iterable[_common_pb2.Matcher] | None = ...,
         options: Global___ReadOptions | None = ...,
         values_max: _builtins.int = ...,
+        start_ms: _builtins.int | None = ...,
+        end_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_start_ms", b"_start_ms", "end_ms", b"end_ms", "options", b"options", "start_ms", b"start_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["matchers", b"matchers", "name", b"name", "options", b"options", "values_max", b"values_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_start_ms", b"_start_ms", "end_ms", b"end_ms", "matchers", b"matchers", "name", b"name", "options", b"options", "start_ms", b"start_ms", "values_max", b"values_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__end_ms: _TypeAlias = _typing.Literal["end_ms"]  # noqa: Y015
+    _WhichOneofArgType__end_ms: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms"]  # noqa: Y015
+    _WhichOneofReturnType__start_ms: _TypeAlias = _typing.Literal["start_ms"]  # noqa: Y015
+    _WhichOneofArgType__start_ms: _TypeAlias = _typing.Literal["_start_ms", b"_start_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_ms) -> _WhichOneofReturnType__end_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__start_ms) -> _WhichOneofReturnType__start_ms | None: ...
 
 Global___LabelValuesRequest: _TypeAlias = LabelValuesRequest  # noqa: Y015
 
@@ -623,20 +656,62 @@ class CoverageResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionState]: ...
+    @_builtins.property
+    def history(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryState]:
+        """Only from a querier with a history."""
+
     def __init__(
         self,
         *,
         partitions: _abc.Iterable[_common_pb2.PartitionState] | None = ...,
+        history: _abc.Iterable[Global___HistoryState] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["history", b"history", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CoverageResponse: _TypeAlias = CoverageResponse  # noqa: Y015
+
+@_typing.final
+class HistoryState(_message.Message):
+    """What history holds of one partition: every sample below `position` that is before emitted_through_ms."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    EMITTED_THROUGH_MS_FIELD_NUMBER: _builtins.int
+    REACHES_MEMORY_FIELD_NUMBER: _builtins.int
+    partition: _builtins.int
+    topic_id: _builtins.str
+    position: _builtins.int
+    """Offset in the log."""
+    emitted_through_ms: _builtins.int
+    """Exclusive, ms since epoch UTC; a window's end."""
+    reaches_memory: _builtins.bool
+    """Together with memory any range can be answered."""
+    def __init__(
+        self,
+        *,
+        partition: _builtins.int = ...,
+        topic_id: _builtins.str = ...,
+        position: _builtins.int = ...,
+        emitted_through_ms: _builtins.int = ...,
+        reaches_memory: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["emitted_through_ms", b"emitted_through_ms", "partition", b"partition", "position", b"position", "reaches_memory", b"reaches_memory", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryState: _TypeAlias = HistoryState  # noqa: Y015
 
 @_typing.final
 class WatchRequest(_message.Message):

@@ -1,0 +1,119 @@
+"""Queriers for tests: over heads of this process, called as a server would, without a network or a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import cast
+
+import grpc
+
+from tsdb.client import SelectQuery, SelectResult
+from tsdb.head.head import Head
+from tsdb.model.clock import ManualClock
+from tsdb.query.history_reads import HistoryReads
+from tsdb.query.local_store import LocalStore, OneStore
+from tsdb.query.past_index import PastIndex
+from tsdb.query.service import QuerierService
+from tsdb.query.sources import Past, Sources
+from tsdb.query.stores import Stores
+from tsdb.replay.replay import PartitionProgress
+from tsdb.store.applied import AppliedSignal
+from tsdb.store.limits import SelectLimits
+from tsdb.store.partition import Partition
+from tsdb.store.readiness import PartitionReadiness
+from tsdb.store.service import ReaderService
+from tsdb.v1 import reader_pb2
+
+TOPIC_ID = "topic"
+
+
+class Context:
+    """A caller with some time left, who listens until `leave`."""
+
+    def __init__(self, remaining_s: float | None = None) -> None:
+        self.remaining_s = remaining_s
+        self.active = True
+        self.callbacks: list[Callable[[], None]] = []
+
+    def time_remaining(self) -> float | None:
+        return self.remaining_s
+
+    def is_active(self) -> bool:
+        return self.active
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        self.callbacks.append(callback)
+        return True
+
+    def leave(self) -> None:
+        """The caller goes away."""
+        self.active = False
+        for callback in self.callbacks:
+            callback()
+
+
+def context(remaining_s: float | None = None) -> grpc.ServicerContext:
+    """As a servicer gets it."""
+    return cast(grpc.ServicerContext, Context(remaining_s))
+
+
+class ServedHeads:
+    """The Reader service of a store over these heads, caught up with a log that ends where they do."""
+
+    def __init__(
+        self, heads: Mapping[int, Head], *, topic_id: str = TOPIC_ID, limits: SelectLimits | None = None
+    ) -> None:
+        self.clock = ManualClock(1 << 40)
+        self.partitions = {number: self._partition(number, head, topic_id) for number, head in heads.items()}
+        self.service = ReaderService(topic_id, self.partitions, AppliedSignal(self.clock), limits or SelectLimits())
+        self.store = LocalStore(self.service, self.clock)
+
+    def catch_up(self) -> None:
+        """After records were applied: the log ends there."""
+        for partition in self.partitions.values():
+            partition.progress.next_offset = partition.head.next_offset
+            partition.observe_high_watermark(partition.head.next_offset, self.clock.monotonic())
+        self.clock.advance(1000)  # What was said of coverage before is old news.
+
+    def _partition(self, number: int, head: Head, topic_id: str) -> Partition:
+        progress = PartitionProgress(head.next_offset)
+        partition = Partition(number, topic_id, head, progress, PartitionReadiness(), self.clock)
+        partition.observe_high_watermark(head.next_offset, self.clock.monotonic())
+        return partition
+
+
+def querier_over(
+    stores: Stores,
+    history: HistoryReads | None,
+    *,
+    window_ms: int,
+    partitions: int = 1,
+    topic_id: str = TOPIC_ID,
+    limits: SelectLimits | None = None,
+) -> QuerierService:
+    """A querier's Reader service."""
+    past = None if history is None else Past(history, PastIndex(history), window_ms)
+    return QuerierService(Sources(stores, topic_id, range(partitions), past), limits or SelectLimits())
+
+
+def one_store(served: ServedHeads) -> OneStore:
+    """Stores of a process with this one."""
+    return OneStore(served.store)
+
+
+def select(service: QuerierService, query: SelectQuery, caller: grpc.ServicerContext | None = None) -> SelectResult:
+    """One Select, put together as the client does."""
+    call = query.call()
+    reader = call.reader()
+    for message in messages(service, query, caller):
+        reader.add(message)
+    return reader.finish()
+
+
+def messages(
+    service: QuerierService, query: SelectQuery, caller: grpc.ServicerContext | None = None
+) -> Iterator[reader_pb2.SelectResponse]:
+    """Its messages, as they would cross the wire."""
+    request = cast(reader_pb2.SelectRequest, query.call().request)
+    for message in service.Select(request, caller or context()):
+        yield reader_pb2.SelectResponse.FromString(message.SerializeToString())

@@ -1,0 +1,60 @@
+"""Completeness: whether memory and history together hold all of a range, per partition. Pure.
+
+Memory holds the log from since_offset on; history holds, of what lies below X (the loaded position), all before
+emitted_through. So they meet when X >= since_offset, and all before the seam is there when emitted_through reaches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tsdb.history.interface import Loaded
+from tsdb.model.errors import Unavailable
+from tsdb.v1 import common_pb2
+
+RETRY_AFTER_S = 1.0
+
+
+def reaches(state: common_pb2.PartitionState, start_ms: int) -> bool:
+    """Whether memory alone holds everything from start_ms on."""
+    return state.from_start or state.coverage_start_ms <= start_ms
+
+
+def seam_ms(state: common_pb2.PartitionState, end_ms: int) -> int:
+    """History answers before it, memory from it on."""
+    return min(state.coverage_start_ms, end_ms)
+
+
+def check_complete(state: common_pb2.PartitionState, loaded: Mapping[int, Loaded], seam: int) -> None:
+    """Raises Unavailable (history_behind) naming the partition and the four numbers, unless all before `seam` is there.
+
+    loaded: read before any chunk was. seam: of the range, see seam_ms.
+    """
+    _check(state, loaded.get(state.partition), seam)
+
+
+def check_series_complete(state: common_pb2.PartitionState, loaded: Mapping[int, Loaded]) -> None:
+    """As check_complete, for the index alone: what was announced below a position is there before it is loaded."""
+    _check(state, loaded.get(state.partition), None)
+
+
+def _check(state: common_pb2.PartitionState, loaded: Loaded | None, needed_ms: int | None) -> None:
+    if loaded is not None and loaded.topic_id != state.topic_id:
+        loaded = None  # Of another incarnation of the log: its offsets mean nothing here.
+    joined = loaded is not None and loaded.position >= state.since_offset
+    if loaded is not None and joined and (needed_ms is None or loaded.emitted_through_ms >= needed_ms):
+        return
+    position = "none" if loaded is None else loaded.position
+    emitted_ms = "none" if loaded is None else loaded.emitted_through_ms
+    raise Unavailable(
+        f"history of partition {state.partition} does not reach memory yet: loaded up to offset {position}, memory"
+        f" begins at offset {state.since_offset}; windows emitted through {emitted_ms} ms, needed through"
+        f" {needed_ms} ms",
+        reason="history_behind",
+        retry_after_s=RETRY_AFTER_S,
+        partition=state.partition,
+        loaded_position=position,
+        since_offset=state.since_offset,
+        emitted_through_ms=emitted_ms,
+        needed_through_ms=needed_ms,
+    )

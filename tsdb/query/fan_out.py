@@ -1,0 +1,72 @@
+"""Fan-out: asks the stores that share a request, all at once, and the next store where one does not answer.
+
+A store judges a request before its first message, so what matters is known when the first messages are there. A stream
+that breaks later is the caller's to ask again: nothing half answered is ever passed off as whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Generic, TypeVar
+
+from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.query.routing import Routing, Share
+
+Message = TypeVar("Message")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened(Generic[Message]):
+    """A store that answers. first: the first message of each of its streams; rest: what follows, stream by stream."""
+
+    share: Share
+    first: tuple[Message, ...]
+    rest: tuple[Iterator[Message], ...]
+
+    def messages(self, stream: int = 0) -> Iterator[Message]:
+        """One stream from its first message on."""
+        return chain((self.first[stream],), self.rest[stream])
+
+
+Start = Callable[[Share], Sequence[Iterator[Message]]]
+Handled = Callable[[Share, TsdbError], bool]
+
+
+def open_all(
+    routing: Routing,
+    partitions: Iterable[int],
+    start: Callable[[Share], Sequence[Iterator[Message]]],
+    handled: Handled = lambda share, error: False,
+) -> list[Opened[Message]]:
+    """Streams of stores that together answer for all partitions.
+
+    start: begins the streams of a share, without waiting. handled: whether a refusal was dealt with, so that the same
+    store is worth asking again. Raises what the last store said.
+    """
+    opened: list[Opened[Message]] = []
+    waiting = list(partitions)
+    while waiting:
+        begun = [(share, tuple(start(share))) for share in routing.shares(waiting)]
+        waiting = []
+        for share, streams in begun:
+            try:
+                opened.append(Opened(share, tuple(_first(share, stream) for stream in streams), streams))
+            except TsdbError as error:
+                _close(streams)
+                if not handled(share, error):
+                    routing.refused(share, error)
+                waiting += share.partitions
+    return opened
+
+
+def _first(share: Share, stream: Iterator[Message]) -> Message:
+    for message in stream:
+        return message
+    raise Unavailable(f"store {share.store.name} ended its answer before it began", reason="answer_cut")
+
+
+def _close(streams: Iterable[Any]) -> None:
+    for stream in streams:
+        stream.close()

@@ -1,0 +1,27 @@
+"""History reads: what of a ChunkStore a querier uses; the contracts are those of tsdb.history.interface."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Protocol
+
+from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, SeriesRows, WindowRange
+
+
+class HistoryReads(Protocol):
+    """The reading half of ChunkStore. Thread-safe."""
+
+    def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
+        """As ChunkStore.read."""
+
+    def loaded(self, topic_id: str) -> dict[int, Loaded]:
+        """As ChunkStore.loaded."""
+
+    def holes(self, partitions: Collection[int] | None, start_ms: int, end_ms: int) -> list[HistoryHole]:
+        """As ChunkStore.holes."""
+
+    def metric_names(self, epoch: int) -> list[bytes]:
+        """As ChunkStore.metric_names."""
+
+    def series(self, epoch: int, name: bytes) -> SeriesRows:
+        """As ChunkStore.series."""

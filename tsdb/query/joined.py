@@ -1,0 +1,109 @@
+"""Joined: the partitions of one Select whose memory does not reach the start, each out of memory and history.
+
+What can be refused without reading a chunk is refused before the first message: history that does not reach memory,
+and holes. Chunks are read as the answer is taken, a partition at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tsdb.model.errors import CorruptData, Unavailable
+from tsdb.ops.metrics import histogram
+from tsdb.query.completeness import check_complete, reaches, seam_ms
+from tsdb.query.fan_out import Opened
+from tsdb.query.held import NOTHING, Held, held_of
+from tsdb.query.partition_join import Joined, PartitionJoin
+from tsdb.query.past_holes import PastHoles
+from tsdb.query.pieces import Piece, Totals, by_partition, pieces
+from tsdb.query.sources import Past
+from tsdb.query.stores import Caller
+from tsdb.store.frames import raw_frames, series_block
+from tsdb.store.request import SelectQuery
+from tsdb.v1 import common_pb2, reader_pb2
+
+Response = reader_pb2.SelectResponse
+States = dict[int, common_pb2.PartitionState]
+
+joined_seconds = histogram("tsdb_query_joined_seconds", "Time to join one partition's answer of memory and history.")
+
+
+class JoinedRead:
+    """The joined partitions of one Select. Not thread-safe: it has the caller's thread."""
+
+    def __init__(self, past: Past, query: SelectQuery, totals: Totals, caller: Caller, *, allow_holes: bool) -> None:
+        self._past = past
+        self._query = query
+        self._totals = totals
+        self._caller = caller
+        self._allow_holes = allow_holes
+
+    def open(self, opened: Sequence[Opened[Response]]) -> tuple[States, list[Iterator[Piece]]]:
+        """States for the header, and per store the pieces of its partitions, which are read as they are taken.
+
+        Raises Unavailable (history_behind), HoleInRange, and as history does.
+        """
+        states = {state.partition: state for one in opened for state in _states(one)}
+        topic_id = next(iter(states.values())).topic_id
+        # Before any chunk is read: what is loaded after this is in no marker seen here.
+        loaded = self._past.store.loaded(topic_id)
+        seams = {
+            partition: seam_ms(state, self._query.end_ms)
+            for partition, state in states.items()
+            if not reaches(state, self._query.start_ms)
+        }
+        for partition, seam in seams.items():
+            check_complete(states[partition], loaded, seam)
+        holes = PastHoles.read(self._past.store, self._query.start_ms, seams, allowed=self._allow_holes)
+        for partition in seams:
+            holes.check(partition)
+        join = PartitionJoin(self._past, self._query, loaded, seams, holes, self._totals.limits, self._check_going)
+        parts = [self._pieces(one, states, join) for one in opened]
+        if self._allow_holes:
+            # The header lists every hole, those that only reading finds among them.
+            parts = [iter(list(part)) for part in parts]
+        holes.list_in(states)
+        return states, parts
+
+    def _pieces(self, opened: Opened[Response], states: States, join: PartitionJoin) -> Iterator[Piece]:
+        samples = by_partition(pieces(opened.messages(), None))
+        steps = by_partition(pieces(opened.messages(1), None)) if len(opened.first) > 1 else None
+        for partition in opened.share.partitions:
+            held = _next(samples, partition)
+            aggregated = NOTHING if steps is None else _next(steps, partition)
+            with joined_seconds.time():
+                joined = join.answer(states[partition], held, aggregated)
+            self._totals.add(len(joined.series_ids), joined.raw.samples, joined.raw.payload_bytes)
+            yield from self._messages(partition, joined)
+
+    def _messages(self, partition: int, joined: Joined) -> Iterator[Piece]:
+        labels = joined.packed_labels() if self._query.labels else None
+        yield Piece(partition, Response(series=[series_block(partition, joined.series_ids, labels)]))
+        # An answer of COLUMNS has samples that are in none as overlay.
+        for frame in raw_frames(partition, joined.raw, overlay=self._query.columns):
+            yield Piece(partition, Response(raw=[frame]))
+
+    def _check_going(self) -> None:
+        left_s = self._caller.time_remaining()
+        if not self._caller.is_active() or (left_s is not None and left_s <= 0):
+            raise Unavailable("the caller no longer waits for this answer", reason="deadline")
+
+
+def _states(opened: Opened[Response]) -> Iterator[common_pb2.PartitionState]:
+    """Of the samples' stream; where there are steps too, both have been applied to the lower offset."""
+    answers = [{state.partition: state for state in first.header.partitions} for first in opened.first]
+    for partition in opened.share.partitions:
+        found = [answer[partition] for answer in answers if partition in answer]
+        if len(found) != len(answers):
+            raise CorruptData(f"store {opened.share.store.name} says nothing of partition {partition}")
+        state = found[0]
+        if all(one.HasField("applied_offset") for one in found):
+            state.applied_offset = min(one.applied_offset for one in found)
+        yield state
+
+
+def _next(answers: Iterator[tuple[int, list[Response]]], partition: int) -> Held:
+    found, messages = next(answers, (None, []))
+    if found != partition:
+        raise CorruptData(f"a store answered partition {found} in place of {partition}", reason="answer_malformed")
+    return held_of(messages)

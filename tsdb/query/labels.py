@@ -1,0 +1,89 @@
+"""Labels over stores and history: the names of labels, or the values of one, of all series that match."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tsdb.model.labels import parse_labels
+from tsdb.query.fan_out import Opened, open_all
+from tsdb.query.past_index import Choice
+from tsdb.query.past_series import past_series
+from tsdb.query.routing import NO_START_MS, Routing, Share
+from tsdb.query.sources import Sources, request_for
+from tsdb.query.stores import Caller
+from tsdb.store.request import LabelsQuery
+from tsdb.v1 import common_pb2, reader_pb2
+
+Start = Callable[[Share], Sequence[Iterator[Any]]]
+
+
+class LabelsRead:
+    """One LabelNames or LabelValues call. Not thread-safe: it has the caller's thread."""
+
+    def __init__(self, sources: Sources, query: LabelsQuery, caller: Caller, *, allow_holes: bool) -> None:
+        self._sources = sources
+        self._query = query
+        self._caller = caller
+        self._allow_holes = allow_holes
+
+    def names(
+        self, request: reader_pb2.LabelNamesRequest, partitions: Sequence[int]
+    ) -> tuple[reader_pb2.SelectHeader, set[str]]:
+        """Raises as Select."""
+        opened = self._open(
+            partitions,
+            lambda share: [share.store.label_names(_whole(request_for(request, share), share), self._caller)],
+        )
+        found = {name for one in opened for name in one.first[0].names}
+        found.update(name for canonical in self._past_labels(opened) for name, _ in parse_labels(canonical))
+        return _header(opened), found
+
+    def values(
+        self, request: reader_pb2.LabelValuesRequest, partitions: Sequence[int]
+    ) -> tuple[reader_pb2.SelectHeader, set[str]]:
+        """Raises as Select."""
+        opened = self._open(
+            partitions,
+            lambda share: [share.store.label_values(_whole(request_for(request, share), share), self._caller)],
+        )
+        found = {value for one in opened for value in one.first[0].values}
+        for canonical in self._past_labels(opened):
+            found.update(value for name, value in parse_labels(canonical) if name == request.name and value)
+        return _header(opened), found
+
+    def _open(self, partitions: Sequence[int], start: Start) -> list[Opened[Any]]:
+        start_ms = NO_START_MS if self._query.start_ms is None else self._query.start_ms
+        history = self._sources.past is not None and self._query.start_ms is not None
+        routing = Routing(self._sources.stores, self._sources.topic_id, start_ms, history=history)
+        return open_all(routing, partitions, start)
+
+    def _past_labels(self, opened: list[Opened[Any]]) -> Iterator[bytes]:
+        joined: dict[int, common_pb2.PartitionState] = {
+            state.partition: state for one in opened if not one.share.alone for state in one.first[0].header.partitions
+        }
+        if not joined or self._sources.past is None or self._query.start_ms is None:
+            return
+        found = past_series(
+            self._sources.past,
+            joined,
+            Choice(self._query.matchers),
+            self._query.start_ms,
+            self._query.end_ms,
+            allow_holes=self._allow_holes,
+        )
+        for series in found.values():
+            yield from series.labels
+
+
+def _whole(request: Any, share: Share) -> Any:
+    """What memory holds, where the past is added to it."""
+    if not share.alone:
+        request.ClearField("start_ms")
+        request.ClearField("end_ms")
+    return request
+
+
+def _header(opened: list[Opened[Any]]) -> reader_pb2.SelectHeader:
+    states = [state for one in opened for state in one.first[0].header.partitions]
+    return reader_pb2.SelectHeader(partitions=sorted(states, key=lambda state: state.partition))

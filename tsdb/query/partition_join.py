@@ -1,0 +1,113 @@
+"""Partition join: one partition's answer, out of what its store holds and what history holds of the same series."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.head.gather import RawResult
+from tsdb.history.interface import Loaded
+from tsdb.model.labels import metric_name
+from tsdb.ops.metrics import counter
+from tsdb.query.held import Held
+from tsdb.query.past_holes import PastHoles
+from tsdb.query.past_index import NO_SERIES, Choice, PastSeries
+from tsdb.query.past_samples import PastQuery, past_samples
+from tsdb.query.seam import Reduction, Seam
+from tsdb.query.sources import Past
+from tsdb.store.limits import SelectLimits
+from tsdb.store.request import SelectQuery
+from tsdb.v1 import common_pb2
+
+answered_total = counter(
+    "tsdb_query_partitions_answered_total",
+    "Partitions in Select answers, by what their samples came from; memory: it reached the start.",
+    "source",
+    ("memory", "history", "both"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """series_ids: uint64 (s,), ascending; labels: canonical, one of each; raw: their samples."""
+
+    series_ids: NDArray[np.uint64]
+    labels: list[bytes]
+    raw: RawResult
+
+    def packed_labels(self) -> tuple[bytes, NDArray[np.uint32]]:
+        """(labels joined, bytes of each)."""
+        return b"".join(self.labels), np.fromiter(map(len, self.labels), np.uint32, len(self.labels))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionJoin:
+    """Of one Select. seams: by partition that needs history, the time before which history answers.
+
+    loaded: read before any chunk. check_going: raises when the caller is gone.
+    """
+
+    past: Past
+    query: SelectQuery
+    loaded: Mapping[int, Loaded]
+    seams: Mapping[int, int]
+    holes: PastHoles
+    limits: SelectLimits
+    check_going: Callable[[], None]
+
+    def answer(self, state: common_pb2.PartitionState, held: Held, steps: Held) -> Joined:
+        """held: samples that memory has, with orders; steps: of what follows them, aggregated by the store already.
+
+        Raises Overloaded (samples_limit), HoleInRange, CorruptData, and as history does.
+        """
+        query, partition = self.query, state.partition
+        series = self._past_series(state, held)
+        self.holes.check(partition, set(series.pack_ids))
+        seam = Seam(held, Reduction(query.start_ms, query.step_ms, query.aggregation, query.last_n))
+        joined = 0
+        if series.pack_ids:
+            asked = PastQuery(series.pack_ids, series.series_ids, query.start_ms, self.seams[partition])
+            corrupt = partial(self.holes.add_corrupt, partition, self.past.window_ms)
+            for stretch in past_samples(self.past.store, asked, self.past.window_ms, corrupt, self.check_going):
+                joined += seam.add(stretch)
+                self.limits.check_samples(joined)
+        answered_total.labels(self._source(partition, held, steps)).inc()
+        series_ids, labels = _union(held, steps, series)
+        return Joined(series_ids, labels, seam.result(series_ids, steps))
+
+    def _past_series(self, state: common_pb2.PartitionState, held: Held) -> PastSeries:
+        partition = state.partition
+        if partition not in self.seams:
+            return NO_SERIES
+        choice = Choice(self.query.matchers, self.query.series_ids, _names(self.query, held))
+        needs = {partition: state.since_offset}
+        return self.past.index.find(choice, self.query.start_ms, self.seams[partition], self.loaded, needs)[partition]
+
+    def _source(self, partition: int, held: Held, steps: Held) -> str:
+        if partition not in self.seams:
+            return "memory"
+        return "both" if len(held.ts_ms) or len(steps.ts_ms) else "history"
+
+
+def _names(query: SelectQuery, held: Held) -> frozenset[bytes] | None:
+    """Metric names of series asked for by id, when memory knows them all; else they may have any name."""
+    if query.series_ids is None or len(held.series_ids) < len(query.series_ids):
+        return None
+    return frozenset(map(metric_name, held.labels))
+
+
+def _union(held: Held, steps: Held, past: PastSeries) -> tuple[NDArray[np.uint64], list[bytes]]:
+    """All series, ascending by id, each once. Of one id the labels are the same everywhere."""
+    sources = [(held.series_ids, held.labels), (steps.series_ids, steps.labels), (past.series_ids, past.labels)]
+    filled = [source for source in sources if len(source[0])]
+    if not filled:
+        return held.series_ids, []
+    if len(filled) == 1:
+        return filled[0]
+    series_ids, first = np.unique(np.concatenate([ids for ids, _ in filled]), return_index=True)
+    labels = [label for _, of_source in filled for label in of_source]
+    return series_ids, [labels[at] for at in first.tolist()]

@@ -1,0 +1,237 @@
+"""Past index: the series that history knows, chosen by the same rules as those in memory.
+
+Read by (index epoch, metric name) and kept, each with the loaded positions from before it was read. Such a part has
+every series with a sample below those positions, so it serves as long as memory begins at or below them: nothing has
+to be read again because the loader went on. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.record_status import STATUS_OK
+from tsdb.codec.series_record import DecodedAnnouncements
+from tsdb.head.index import SeriesIndex
+from tsdb.head.matching import Condition, conditions_of
+from tsdb.history.interface import Loaded, SeriesRows
+from tsdb.model.errors import CorruptData, Overloaded
+from tsdb.model.labels import METRIC_NAME
+from tsdb.model.selector import Matcher
+from tsdb.model.window import EPOCH_MS
+from tsdb.ops.metrics import counter, gauge
+from tsdb.query.history_reads import HistoryReads
+
+EPOCHS_MAX = 1_000  # 80 years; beyond it the range is a mistake that would ask history thousands of times.
+SERIES_KEPT_MAX = 1_000_000  # A few hundred bytes each.
+
+reads_total = counter(
+    "tsdb_query_past_index_reads_total", "Reads of the series of one (epoch, metric name) from history."
+)
+kept_series = gauge("tsdb_query_past_index_series", "Series of the past kept in memory; one an epoch.")
+
+Needs = Mapping[int, int]
+"""since_offset of each partition that an answer is for: the index must be complete below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastSeries:
+    """Series of one partition that may have samples in a range.
+
+    series_ids: uint64 (s,), ascending. labels: canonical, one of each. pack_ids: ascending, of all of them together.
+    """
+
+    series_ids: NDArray[np.uint64]
+    labels: list[bytes]
+    pack_ids: list[int]
+
+
+NO_SERIES = PastSeries(np.empty(0, np.uint64), [], [])
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which series: those that satisfy all matchers (none: every series), or those with these ids (uint64).
+
+    names: the metric names that they can have; None: any.
+    """
+
+    matchers: tuple[Matcher, ...]
+    series_ids: NDArray[np.uint64] | None = None
+    names: frozenset[bytes] | None = None
+
+    def may_have(self, name: bytes) -> bool:
+        """Whether a series of this metric name can be chosen."""
+        if self.names is not None and name not in self.names:
+            return False
+        conditions = conditions_of(self.matchers) if self.matchers else ()
+        return all(_holds(condition, name) for condition in conditions if condition.name == METRIC_NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    loaded: Mapping[int, Loaded]
+    names: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Series of one (epoch, name), by ref of `index`: pack and partition."""
+
+    loaded: Mapping[int, Loaded]
+    index: SeriesIndex
+    pack_id: NDArray[np.uint64]
+    partition: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    part: _Part
+    refs: NDArray[np.uint32]
+
+
+class PastIndex:
+    """Over the series of one history."""
+
+    def __init__(self, history: HistoryReads, *, series_kept_max: int = SERIES_KEPT_MAX) -> None:
+        self._history = history
+        self._series_kept_max = series_kept_max
+        self._lock = threading.Lock()  # Guards what is kept; a leaf.
+        self._names: dict[int, _Names] = {}
+        self._parts: OrderedDict[tuple[int, bytes], _Part] = OrderedDict()
+        self._kept = 0
+
+    def find(
+        self, choice: Choice, start_ms: int, end_ms: int, loaded: Mapping[int, Loaded], needs: Needs
+    ) -> dict[int, PastSeries]:
+        """By partition of `needs`: series chosen that were announced for a sample time in [start_ms, end_ms).
+
+        loaded: what history held before this call. Raises Overloaded (epochs_limit) and as the history does.
+        """
+        found: dict[int, list[_Found]] = {partition: [] for partition in needs}
+        for epoch in _epochs(start_ms, end_ms):
+            for part in self._parts_of(epoch, choice, loaded, needs):
+                refs = _chosen(part, choice)
+                refs = refs[_touching(part.index.series_ids_of(refs), epoch, start_ms, end_ms)]
+                partitions = part.partition[refs]
+                for partition in needs:
+                    mine = refs[partitions == partition]
+                    if len(mine):
+                        found[partition].append(_Found(part, mine))
+        return {partition: _union(parts) for partition, parts in found.items()}
+
+    def _parts_of(self, epoch: int, choice: Choice, loaded: Mapping[int, Loaded], needs: Needs) -> Iterator[_Part]:
+        for name in self._names_of(epoch, loaded, needs):
+            if choice.may_have(name):
+                yield self._part(epoch, name, loaded, needs)
+
+    def _names_of(self, epoch: int, loaded: Mapping[int, Loaded], needs: Needs) -> list[bytes]:
+        with self._lock:
+            known = self._names.get(epoch)
+        if known is None or not _serves(known.loaded, needs):
+            known = _Names(loaded, self._history.metric_names(epoch))
+            with self._lock:
+                self._names[epoch] = known
+        return known.names
+
+    def _part(self, epoch: int, name: bytes, loaded: Mapping[int, Loaded], needs: Needs) -> _Part:
+        key = epoch, name
+        with self._lock:
+            known = self._parts.get(key)
+            if known is not None and _serves(known.loaded, needs):
+                self._parts.move_to_end(key)
+                return known
+        reads_total.inc()
+        fresh = _part_of(self._history.series(epoch, name), loaded)
+        with self._lock:
+            self._keep_locked(key, fresh)
+        return fresh
+
+    def _keep_locked(self, key: tuple[int, bytes], part: _Part) -> None:
+        before = self._parts.pop(key, None)
+        self._kept += part.index.series - (before.index.series if before else 0)
+        self._parts[key] = part
+        while self._kept > self._series_kept_max and len(self._parts) > 1:
+            _, oldest = self._parts.popitem(last=False)
+            self._kept -= oldest.index.series
+        kept_series.set(self._kept)
+
+
+def _epochs(start_ms: int, end_ms: int) -> range:
+    """Index epochs of any series with a sample time in [start_ms, end_ms): each series has a phase of its own."""
+    epochs = range(start_ms // EPOCH_MS, (end_ms - 1 + EPOCH_MS - 1) // EPOCH_MS + 1)
+    if len(epochs) > EPOCHS_MAX:
+        raise Overloaded(
+            f"range [{start_ms}, {end_ms}) touches {len(epochs)} index epochs of history; limit is {EPOCHS_MAX}:"
+            " ask for a shorter range",
+            reason="epochs_limit",
+            limit=EPOCHS_MAX,
+            asked=len(epochs),
+        )
+    return epochs
+
+
+def _touching(series_ids: NDArray[np.uint64], epoch: int, start_ms: int, end_ms: int) -> NDArray[np.bool_]:
+    """Which series have part of [start_ms, end_ms) in this epoch of theirs."""
+    starts = epoch * EPOCH_MS - (series_ids % np.uint64(EPOCH_MS)).astype(np.int64)
+    touching: NDArray[np.bool_] = (starts < end_ms) & (starts + EPOCH_MS > start_ms)
+    return touching
+
+
+def _serves(kept: Mapping[int, Loaded], needs: Needs) -> bool:
+    return all(partition in kept and kept[partition].position >= since for partition, since in needs.items())
+
+
+def _chosen(part: _Part, choice: Choice) -> NDArray[np.uint32]:
+    if choice.series_ids is not None:
+        return part.index.refs_of(choice.series_ids)
+    return part.index.select(choice.matchers) if choice.matchers else part.index.all_refs()
+
+
+def _holds(condition: Condition, name: bytes) -> bool:
+    """Whether a metric name satisfies a matcher on it."""
+    return (condition.pattern.matches(name) == condition.wanted) == condition.keep
+
+
+def _part_of(rows: SeriesRows, loaded: Mapping[int, Loaded]) -> _Part:
+    index = SeriesIndex()
+    ends = np.cumsum([0, *map(len, rows.labels)], dtype=np.int64)
+    records = DecodedAnnouncements(
+        status=np.full(len(rows.labels), STATUS_OK, np.uint8),
+        series_id=rows.series_id,
+        epoch=np.zeros(len(rows.labels), np.int32),
+        pack_id=rows.pack_id,
+        label_start=ends[:-1],
+        label_end=ends[1:],
+    )
+    done = index.register(records, b"".join(rows.labels), np.zeros(len(rows.labels), np.int64))
+    if done.new != len(rows.labels):
+        raise CorruptData(
+            f"{len(rows.labels) - done.new} of {len(rows.labels)} series of history have labels that are not canonical",
+            reason="corrupt_row",
+        )
+    refs = index.table.find(rows.series_id)
+    pack_id, partition = np.empty(len(refs), np.uint64), np.empty(len(refs), np.int32)
+    pack_id[refs], partition[refs] = rows.pack_id, rows.partition
+    return _Part(loaded, index, pack_id, partition)
+
+
+def _union(found: Sequence[_Found]) -> PastSeries:
+    if not found:
+        return NO_SERIES
+    ids = np.concatenate([one.part.index.series_ids_of(one.refs) for one in found])
+    labels = [canonical for one in found for canonical in _labels(one)]
+    packs = np.unique(np.concatenate([one.part.pack_id[one.refs] for one in found]))
+    series_ids, first = np.unique(ids, return_index=True)
+    return PastSeries(series_ids, [labels[at] for at in first.tolist()], packs.tolist())
+
+
+def _labels(found: _Found) -> list[bytes]:
+    joined, lengths = found.part.index.labels_of(found.refs)
+    ends = np.cumsum(lengths, dtype=np.int64).tolist()
+    return [bytes(joined[end - length : end]) for end, length in zip(ends, lengths.tolist(), strict=True)]

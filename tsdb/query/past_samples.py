@@ -1,0 +1,92 @@
+"""Past samples: what history holds of some series in a range, in bounded stretches of whole packs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.chunk import decode_chunk
+from tsdb.codec.fragment import Fragment
+from tsdb.history.interface import ChunkRow, WindowRange
+from tsdb.history.merge import merge
+from tsdb.model.errors import CorruptData
+from tsdb.ops.metrics import counter
+from tsdb.query.history_reads import HistoryReads
+from tsdb.query.narrow import narrow
+
+STRETCH_SAMPLES = 4 << 20  # As a head decodes at a time: bounds what a read needs beside its result.
+
+chunks_total = counter("tsdb_query_history_chunks_total", "Chunks (parts) read back from history.")
+bytes_total = counter("tsdb_query_history_bytes_total", "Bytes of the chunks read back from history.")
+decoded_total = counter("tsdb_query_history_samples_decoded_total", "Samples in the chunks read back from history.")
+wanted_total = counter(
+    "tsdb_query_history_samples_wanted_total",
+    "Samples of those that a query asked for; the decoded ones over these are the over-read.",
+)
+corrupt_total = counter("tsdb_query_history_corrupt_chunks_total", "Chunks read back that do not decode.")
+
+OnCorrupt = Callable[[ChunkRow, CorruptData], None]
+"""Decides about a chunk that does not decode: raises, or lets the answer go on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastQuery:
+    """Series (uint64, ascending) of packs (each once) in [start_ms, end_ms)."""
+
+    pack_ids: Sequence[int]
+    series_ids: NDArray[np.uint64]
+    start_ms: int
+    end_ms: int
+
+
+def past_samples(
+    history: HistoryReads, query: PastQuery, window_ms: int, on_corrupt: OnCorrupt, check_going: Callable[[], None]
+) -> Iterator[Fragment]:
+    """Merged samples in stretches of about STRETCH_SAMPLES, none empty; a pack is in one of them, whole.
+
+    check_going is called between pieces of history and raises when nobody waits any more.
+    """
+    held: list[Fragment] = []
+    samples, pack_id = 0, None
+    for rows in history.read(query.pack_ids, WindowRange.touching(query.start_ms, query.end_ms, window_ms)):
+        check_going()
+        if samples >= STRETCH_SAMPLES and rows[0].key.pack_id != pack_id:
+            yield merge(held)
+            held, samples = [], 0
+        pack_id = rows[0].key.pack_id
+        for fragment in _fragments(rows, query, on_corrupt):
+            held.append(fragment)
+            samples += fragment.samples
+    if held:
+        yield merge(held)
+
+
+def _fragments(rows: Sequence[ChunkRow], query: PastQuery, on_corrupt: OnCorrupt) -> Iterator[Fragment]:
+    for row in rows:
+        try:
+            fragment = _decoded(row)
+        except CorruptData as error:
+            corrupt_total.inc()
+            on_corrupt(row, error)
+            continue
+        chunks_total.inc()
+        bytes_total.inc(len(row.value))
+        decoded_total.inc(fragment.samples)
+        wanted = narrow(fragment, query.series_ids, query.start_ms, query.end_ms)
+        if wanted.samples:
+            wanted_total.inc(wanted.samples)
+            yield wanted
+
+
+def _decoded(row: ChunkRow) -> Fragment:
+    fragment = decode_chunk(row.value)
+    if (fragment.pack_id, fragment.window_start_ms) != (row.key.pack_id, row.key.window_start_ms):
+        raise CorruptData(
+            f"chunk is of pack {fragment.pack_id:016x}, window {fragment.window_start_ms} ms, and not of its key's"
+            f" pack {row.key.pack_id:016x}, window {row.key.window_start_ms} ms",
+            reason="corrupt_chunk",
+        )
+    return fragment

@@ -1,0 +1,56 @@
+"""Past series: which series of some partitions were there before their memory begins. Exact or an error, as samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tsdb.model.errors import HoleInRange
+from tsdb.query.completeness import check_series_complete, reaches, seam_ms
+from tsdb.query.past_holes import PastHoles
+from tsdb.query.past_index import Choice, PastSeries
+from tsdb.query.sources import Past
+from tsdb.v1 import common_pb2
+
+
+def past_series(
+    past: Past,
+    states: Mapping[int, common_pb2.PartitionState],
+    choice: Choice,
+    start_ms: int,
+    end_ms: int,
+    *,
+    allow_holes: bool,
+) -> dict[int, PastSeries]:
+    """Of each partition whose memory does not reach start_ms: its series in [start_ms, end_ms) before memory begins.
+
+    Raises Unavailable (history_behind), HoleInRange, and as history does.
+    """
+    wanted = {partition: state for partition, state in states.items() if not reaches(state, start_ms)}
+    if not wanted:
+        return {}
+    topic_id = next(iter(wanted.values())).topic_id
+    loaded = past.store.loaded(topic_id)
+    for state in wanted.values():
+        check_series_complete(state, loaded)
+    seams = {partition: seam_ms(state, end_ms) for partition, state in wanted.items()}
+    holes = PastHoles.read(past.store, start_ms, seams, allowed=allow_holes)
+    for partition, state in wanted.items():
+        holes.check(partition)
+        if not allow_holes:
+            _check_memory(state, start_ms, end_ms)
+    needs = {partition: state.since_offset for partition, state in wanted.items()}
+    return past.index.find(choice, start_ms, max(seams.values()), loaded, needs)
+
+
+def _check_memory(state: common_pb2.PartitionState, start_ms: int, end_ms: int) -> None:
+    """A store asked without a range looks at no hole."""
+    for hole in state.holes:
+        if hole.start_ms < end_ms and hole.end_ms > start_ms:
+            raise HoleInRange(
+                f"samples of partition {state.partition} in [{hole.start_ms}, {hole.end_ms}) may be lost:"
+                f" {hole.reason}, record_offset {hole.record_offset}; allow_holes answers without them",
+                partition=state.partition,
+                hole_reason=hole.reason,
+                hole_start_ms=hole.start_ms,
+                hole_end_ms=hole.end_ms,
+            )

@@ -1,0 +1,143 @@
+"""Remote store: a store behind gRPC. Its calls end with the caller's: by deadline, or when the caller leaves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import grpc
+
+from tsdb.model.clock import Clock
+from tsdb.ops.grpc_errors import from_rpc_error
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter
+from tsdb.query.stores import Caller
+from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
+
+STATES_AGE_MAX_S = 10.0  # As the store's own bound for a high watermark: older news say nothing of now.
+NO_DEADLINE_S = 1e7  # gRPC gives callers without one a deadline in a century or so.
+
+log = get_logger(__name__)
+
+polls_total = counter("tsdb_query_store_polls_total", "Times that a store was asked what it covers.")
+poll_failures_total = counter("tsdb_query_store_poll_failures_total", "Times that a store did not say what it covers.")
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+class RemoteStore:
+    """One store at one address over a channel that it owns. Thread-safe. metadata: of each call, such as a token."""
+
+    def __init__(self, name: str, channel: grpc.Channel, metadata: Metadata, clock: Clock) -> None:
+        self._name = name
+        self._channel = channel
+        self._stub = reader_pb2_grpc.ReaderStub(channel)
+        self._metadata = metadata
+        self._clock = clock
+        self._lock = threading.Lock()  # Guards what was learned last; a leaf.
+        self._states: dict[int, common_pb2.PartitionState] = {}
+        self._heard_at: float | None = None
+        self._reachable: bool | None = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def close(self) -> None:
+        """Ends running calls."""
+        self._channel.close()
+
+    def states(self) -> Mapping[int, common_pb2.PartitionState]:
+        with self._lock:
+            fresh = self._heard_at is not None and self._clock.monotonic() - self._heard_at <= STATES_AGE_MAX_S
+            return self._states if fresh and self._reachable else {}
+
+    def refresh(self, timeout_s: float) -> None:
+        self.finish_refresh(self.begin_refresh(timeout_s))
+
+    def begin_refresh(self, timeout_s: float) -> Any:
+        """Ask, without waiting: several stores are asked at a time. Returns what `finish_refresh` wants."""
+        polls_total.inc()
+        return self._stub.Coverage.future(
+            reader_pb2.CoverageRequest(), timeout=timeout_s, metadata=self._metadata, wait_for_ready=False
+        )
+
+    def finish_refresh(self, asked: Any) -> None:
+        """Take the answer; one that is an error leaves the store without states."""
+        try:
+            answer = asked.result()
+        except (grpc.RpcError, grpc.FutureCancelledError) as error:
+            poll_failures_total.inc()
+            self._lost(error)
+            return
+        with self._lock:
+            before, self._reachable = self._reachable, True
+            self._states = {state.partition: state for state in answer.partitions}
+            self._heard_at = self._clock.monotonic()
+        if not before:
+            log.info("store answers", store=self._name, partitions=sorted(self._states))
+
+    def _lost(self, error: BaseException) -> None:
+        with self._lock:
+            before, self._reachable = self._reachable, False
+        if before is not False:
+            text = from_rpc_error(error).message if isinstance(error, grpc.RpcError) else "cancelled"
+            log.warning("store does not answer", store=self._name, error=text)
+
+    def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
+        return self._stream(self._stub.Select, request, caller)
+
+    def series(self, request: reader_pb2.SeriesRequest, caller: Caller) -> Iterator[reader_pb2.SeriesResponse]:
+        return self._stream(self._stub.Series, request, caller)
+
+    def label_names(
+        self, request: reader_pb2.LabelNamesRequest, caller: Caller
+    ) -> Iterator[reader_pb2.LabelNamesResponse]:
+        return self._single(self._stub.LabelNames, request, caller)
+
+    def label_values(
+        self, request: reader_pb2.LabelValuesRequest, caller: Caller
+    ) -> Iterator[reader_pb2.LabelValuesResponse]:
+        return self._single(self._stub.LabelValues, request, caller)
+
+    def watch(self, request: reader_pb2.WatchRequest, caller: Caller) -> Iterator[reader_pb2.WatchResponse]:
+        return self._stream(self._stub.Watch, request, caller)
+
+    def _stream(self, method: Any, request: Any, caller: Caller) -> Iterator[Any]:
+        call = method(request, timeout=_timeout_s(caller), metadata=self._metadata)
+        _end_with(caller, call)
+        return _messages(call)
+
+    def _single(self, method: Any, request: Any, caller: Caller) -> Iterator[Any]:
+        call = method.future(request, timeout=_timeout_s(caller), metadata=self._metadata)
+        _end_with(caller, call)
+        return _answer(call)
+
+
+def _messages(call: Any) -> Iterator[Any]:
+    try:
+        yield from call
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from error
+    finally:
+        call.cancel()
+
+
+def _answer(call: Any) -> Iterator[Any]:
+    try:
+        yield call.result()
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from error
+    finally:
+        call.cancel()
+
+
+def _end_with(caller: Caller, call: Any) -> None:
+    if not caller.add_callback(call.cancel):
+        call.cancel()
+
+
+def _timeout_s(caller: Caller) -> float | None:
+    left_s = caller.time_remaining()
+    return None if left_s is None or left_s > NO_DEADLINE_S else left_s

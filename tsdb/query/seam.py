@@ -1,0 +1,134 @@
+"""Seam: one partition's answer out of memory and history, as if one had held it all. Pure.
+
+Memory and history overlap: what memory holds below coverage came late, or came first and is loaded already. The order
+of a sample decides between them. Above coverage memory is complete, and nothing of history is looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.fragment import Fragment
+from tsdb.head.gather import RawResult, Runs, compact
+from tsdb.head.step_kernels import aggregate_kernel
+from tsdb.history.merge import merge
+from tsdb.model.errors import CorruptData
+from tsdb.query.held import Held
+from tsdb.query.narrow import narrow
+
+NO_PACK = 0  # Of fragments that are of no one pack.
+_ABOVE_COVERAGE = np.iinfo(np.int64).max  # Order of what only memory has: it stands.
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """What becomes of a series' samples: all (no step, last_n 0), one a step from start_ms on, or the newest last_n."""
+
+    start_ms: int
+    step_ms: int = 0
+    aggregation: int = 0
+    last_n: int = 0
+
+    def apply(self, fragment: Fragment) -> Fragment:
+        """The samples left; the orders of aggregates mean nothing."""
+        if not self.step_ms and not self.last_n:
+            return fragment
+        starts, ends = fragment.sample_start[:-1].copy(), fragment.sample_start[1:].copy()
+        # Aggregated in place: the arrays of a fragment may be shared.
+        runs = Runs(starts, ends, fragment.ts_ms.copy(), fragment.value.copy(), np.empty(0, np.int64))
+        if self.step_ms:
+            aggregate_kernel(
+                runs.starts, runs.ends, runs.ts_ms, runs.values, self.start_ms, self.step_ms, self.aggregation
+            )
+        raw = compact(runs, last_n=self.last_n)
+        counts = raw.counts.astype(np.int64)
+        return _fragment(fragment.series_id, counts, raw.ts_ms, raw.values, np.zeros(raw.samples, np.int64))
+
+
+class Seam:
+    """Joins the stretches of one partition's past with what memory holds of it.
+
+    Give `add` each stretch, then take `result`. held: all that memory has of the range. Not thread-safe.
+    """
+
+    def __init__(self, held: Held, reduction: Reduction) -> None:
+        self._held = fragment_of(held)
+        self._reduction = reduction
+        self._done: list[Fragment] = []
+        self._joined: list[NDArray[np.uint64]] = []
+
+    def add(self, past: Fragment) -> int:
+        """One stretch of the past, of series that no other has. Returns the samples it leaves."""
+        self._joined.append(past.series_id)
+        mine = self._of(past.series_id)
+        return self._keep(past if mine is None else merge([past, mine]))
+
+    def result(self, series_ids: NDArray[np.uint64], steps: Held) -> RawResult:
+        """Samples of these series (uint64, ascending), which hold all that was joined, and then the steps."""
+        self._keep_rest()
+        later = fragment_of(steps)
+        return raw_of(self._done if later is None else [*self._done, later], series_ids)
+
+    def _of(self, series_ids: NDArray[np.uint64]) -> Fragment | None:
+        if self._held is None:
+            return None
+        found = narrow(self._held, series_ids, *_EVER)
+        return found if found.samples else None
+
+    def _keep_rest(self) -> None:
+        """What memory alone has."""
+        if self._held is None:
+            return
+        joined = np.concatenate(self._joined) if self._joined else np.empty(0, np.uint64)
+        rest = self._of(np.setdiff1d(self._held.series_id, joined))
+        self._held = None
+        if rest is not None:
+            self._keep(rest)
+
+    def _keep(self, fragment: Fragment) -> int:
+        reduced = self._reduction.apply(fragment)
+        self._done.append(reduced)
+        return reduced.samples
+
+
+_EVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+def raw_of(fragments: list[Fragment], series_ids: NDArray[np.uint64]) -> RawResult:
+    """Fragments without common samples as one result over series_ids. Raises CorruptData for a series not among them.
+
+    No two may have samples of one series and time, except that one has all later ones: steps after samples.
+    """
+    counts = np.zeros(len(series_ids), np.uint32)
+    if not fragments:
+        return RawResult(counts, np.empty(0, np.int64), np.empty(0, np.float64))
+    whole = merge(fragments)
+    places = np.searchsorted(series_ids, whole.series_id)
+    if not np.array_equal(series_ids[places[places < len(series_ids)]], whole.series_id):
+        raise CorruptData("samples of a series that no index knows", reason="unindexed_series")
+    counts[places] = np.diff(whole.sample_start)
+    return RawResult(counts, whole.ts_ms, whole.value)
+
+
+def fragment_of(held: Held) -> Fragment | None:
+    """What memory holds, ranked against history; None when it is nothing."""
+    if not len(held.ts_ms):
+        return None
+    orders = np.where(held.orders < 0, _ABOVE_COVERAGE, held.orders)
+    return _fragment(held.series_ids, held.counts, held.ts_ms, held.values, orders)
+
+
+def _fragment(
+    series_ids: NDArray[np.uint64],
+    counts: NDArray[np.int64],
+    ts_ms: NDArray[np.int64],
+    values: NDArray[np.float64],
+    orders: NDArray[np.int64],
+) -> Fragment:
+    filled = np.flatnonzero(counts)
+    starts = np.zeros(len(filled) + 1, np.int64)
+    np.cumsum(counts[filled], out=starts[1:])
+    return Fragment(NO_PACK, 0, series_ids[filled], starts, ts_ms, values, orders)

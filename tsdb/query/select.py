@@ -1,0 +1,104 @@
+"""Select over stores and history: exact or an error, whichever of them holds what was asked.
+
+Memory first. Partitions whose memory reaches the start are the stores' own answers, passed on as they are. For the
+others a store gives what it holds, with the order of what lies below coverage, and history everything before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from tsdb.model.errors import OutOfCoverage, TsdbError
+from tsdb.query.fan_out import Opened, open_all
+from tsdb.query.joined import JoinedRead
+from tsdb.query.partition_join import answered_total
+from tsdb.query.pieces import Piece, Totals, merged, packed, pieces
+from tsdb.query.routing import Routing, Share
+from tsdb.query.sources import Sources, request_for
+from tsdb.query.step_split import StepSplit
+from tsdb.query.stores import Caller
+from tsdb.store.limits import SelectLimits
+from tsdb.store.request import SelectQuery
+from tsdb.v1 import common_pb2, reader_pb2
+
+Response = reader_pb2.SelectResponse
+
+
+class Select:
+    """One Select. Not thread-safe: it has the caller's thread."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        request: reader_pb2.SelectRequest,
+        query: SelectQuery,
+        limits: SelectLimits,
+        caller: Caller,
+    ) -> None:
+        self._sources = sources
+        self._request = _limited(request, limits)
+        self._query = query
+        self._limits = limits
+        self._caller = caller
+        self._unsplit: set[int] = set()
+
+    def responses(self, partitions: Sequence[int]) -> Iterator[Response]:
+        """The answer. Raises what a store or history refused with, Unavailable (history_behind), DATA_LOSS errors."""
+        query = self._query
+        # A partial answer is what memory holds: the caller has a history of its own.
+        history = self._sources.past is not None and not query.partial
+        routing = Routing(self._sources.stores, self._sources.topic_id, query.start_ms, history=history)
+        opened = open_all(routing, partitions, self._start(routing), self._handled)
+        alone = [one for one in opened if one.share.alone]
+        answered_total.labels("memory").inc(sum(len(one.share.partitions) for one in alone))
+        if len(opened) == len(alone) == 1:
+            yield from alone[0].messages()
+            return
+        yield from self._joined(alone, [one for one in opened if not one.share.alone])
+
+    def _joined(self, alone: list[Opened[Response]], others: list[Opened[Response]]) -> Iterator[Response]:
+        totals = Totals(self._limits)
+        states = [state for one in alone for state in one.first[0].header.partitions]
+        parts: list[Iterator[Piece]] = [pieces(one.messages(), totals) for one in alone]
+        if others:
+            assert self._sources.past is not None, "only a querier with a history joins"
+            allow_holes = self._request.options.allow_holes
+            read = JoinedRead(self._sources.past, self._query, totals, self._caller, allow_holes=allow_holes)
+            joined_states, joined_parts = read.open(others)
+            states += joined_states.values()
+            parts += joined_parts
+        yield from packed(states, merged(parts), totals)
+
+    def _start(self, routing: Routing) -> Callable[[Share], Sequence[Iterator[Response]]]:
+        def start(share: Share) -> Sequence[Iterator[Response]]:
+            request = request_for(self._request, share)
+            if share.alone:
+                return [share.store.select(request, self._caller)]
+            split = self._split(share, [routing.state(share, partition) for partition in share.partitions])
+            return [share.store.select(part, self._caller) for part in split.requests(request)]
+
+        return start
+
+    def _split(self, share: Share, states: Sequence[common_pb2.PartitionState]) -> StepSplit:
+        if self._unsplit.isdisjoint(share.partitions):
+            return StepSplit.of(self._query, states)
+        return StepSplit(None)
+
+    def _handled(self, share: Share, error: TsdbError) -> bool:
+        """Coverage moved past where the steps of a share were split: it is asked again for all of its samples."""
+        if share.alone or not isinstance(error, OutOfCoverage):
+            return False
+        self._unsplit.update(share.partitions)
+        return True
+
+
+def _limited(request: reader_pb2.SelectRequest, limits: SelectLimits) -> reader_pb2.SelectRequest:
+    """The request with the limits of the whole, which hold for each part of it as well."""
+    limited = reader_pb2.SelectRequest()
+    limited.CopyFrom(request)
+    limited.series_max, limited.samples_max, limited.bytes_max = (
+        limits.series_max,
+        limits.samples_max,
+        limits.bytes_max,
+    )
+    return limited

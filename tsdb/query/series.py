@@ -1,0 +1,163 @@
+"""Series over stores and history: which match, when memory saw them first and last, or how many there are per group."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.client.wire import I64, U64, block_labels, unpack
+from tsdb.model.errors import CorruptData
+from tsdb.model.labels import parse_labels
+from tsdb.query.fan_out import Opened, open_all
+from tsdb.query.past_index import NO_SERIES, Choice, PastSeries
+from tsdb.query.past_series import past_series
+from tsdb.query.routing import NO_START_MS, Routing, Share
+from tsdb.query.sources import Sources, request_for
+from tsdb.query.stores import Caller
+from tsdb.store.frames import series_block
+from tsdb.store.limits import SelectLimits
+from tsdb.store.request import SeriesQuery
+from tsdb.v1 import common_pb2, reader_pb2
+
+Response = reader_pb2.SeriesResponse
+
+NEVER_FIRST_MS, NEVER_LAST_MS = np.iinfo(np.int64).max, np.iinfo(np.int64).min  # On the wire: no sample is held.
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Series of one partition, ascending by id: labels, canonical; first_ms, last_ms: int64, sample times in memory."""
+
+    series_ids: NDArray[np.uint64]
+    labels: list[bytes]
+    first_ms: NDArray[np.int64]
+    last_ms: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, block: common_pb2.SeriesBlock) -> Seen:
+        """Raises CorruptData (answer_malformed)."""
+        ids = unpack(block.series_ids, U64, "series_ids")
+        first = unpack(block.first_seen_ms, I64, "first_seen_ms", len(ids))
+        last = unpack(block.last_seen_ms, I64, "last_seen_ms", len(ids))
+        return cls(ids, block_labels(block, len(ids)), first, last)
+
+    def within(self, start_ms: int, end_ms: int) -> Seen:
+        """Those whose samples in memory may be in [start_ms, end_ms)."""
+        kept = np.flatnonzero((self.last_ms >= start_ms) & (self.first_ms < end_ms))
+        labels = [self.labels[index] for index in kept.tolist()]
+        return Seen(self.series_ids[kept], labels, self.first_ms[kept], self.last_ms[kept])
+
+    def with_past(self, past: PastSeries) -> Seen:
+        """And the series of the past, of which nobody knows here when they were seen."""
+        fresh = np.flatnonzero(~np.isin(past.series_ids, self.series_ids))
+        ids = np.concatenate([self.series_ids, past.series_ids[fresh]])
+        labels = self.labels + [past.labels[index] for index in fresh.tolist()]
+        first = np.concatenate([self.first_ms, np.full(len(fresh), NEVER_FIRST_MS)])
+        last = np.concatenate([self.last_ms, np.full(len(fresh), NEVER_LAST_MS)])
+        order = np.argsort(ids)
+        return Seen(ids[order], [labels[index] for index in order.tolist()], first[order], last[order])
+
+    def block(self, partition: int) -> common_pb2.SeriesBlock:
+        """As a message."""
+        lengths = np.fromiter(map(len, self.labels), np.uint32, len(self.labels))
+        block = series_block(partition, self.series_ids, (b"".join(self.labels), lengths))
+        block.first_seen_ms, block.last_seen_ms = self.first_ms.tobytes(), self.last_ms.tobytes()
+        return block
+
+
+class SeriesRead:
+    """One Series call. Not thread-safe: it has the caller's thread."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        request: reader_pb2.SeriesRequest,
+        query: SeriesQuery,
+        limits: SelectLimits,
+        caller: Caller,
+    ) -> None:
+        self._sources = sources
+        self._request = reader_pb2.SeriesRequest()
+        self._request.CopyFrom(request)
+        self._request.series_max = limits.series_max
+        self._query = query
+        self._limits = limits
+        self._caller = caller
+
+    def responses(self, partitions: Sequence[int]) -> Iterator[Response]:
+        """The answer. Raises as Select."""
+        query, sources = self._query, self._sources
+        # Without a start the answer begins with whatever memory holds.
+        history = sources.past is not None and query.start_given
+        start_ms = query.start_ms if query.start_given else NO_START_MS
+        routing = Routing(sources.stores, sources.topic_id, start_ms, history=history)
+        opened = open_all(routing, partitions, self._start)
+        if len(opened) == 1 and opened[0].share.alone:
+            yield from opened[0].messages()
+            return
+        yield from self._whole(opened)
+
+    def _start(self, share: Share) -> Sequence[Iterator[Response]]:
+        request = request_for(self._request, share)
+        if not share.alone:
+            # Whole, to be joined with the past before it is counted and cut to the range.
+            request.ClearField("start_ms")
+            request.ClearField("end_ms")
+            del request.group_by[:]
+        return [share.store.series(request, self._caller)]
+
+    def _whole(self, opened: list[Opened[Response]]) -> Iterator[Response]:
+        states = {state.partition: state for one in opened for state in one.first[0].header.partitions}
+        answers = [(one.share, list(one.rest[0])) for one in opened]
+        joined = {p: states[p] for share, _ in answers if not share.alone for p in share.partitions}
+        past = self._past(joined)
+        blocks, tally = {}, Tally[tuple[str, ...]]()
+        for share, messages in answers:
+            tally.update(_groups(messages))
+            for block in (message.series for message in messages if message.HasField("series")):
+                if share.alone:
+                    blocks[block.partition] = block
+                    continue
+                seen = Seen.of(block).within(self._query.start_ms, self._query.end_ms)
+                seen = seen.with_past(past.get(block.partition, NO_SERIES))
+                tally.update(_counted(seen.labels, self._query.group_by))
+                blocks[block.partition] = seen.block(block.partition)
+        yield Response(header=reader_pb2.SelectHeader(partitions=[states[p] for p in sorted(states)]))
+        if self._query.group_by:
+            yield Response(groups=_message(tally))
+            return
+        if blocks.keys() != states.keys():
+            raise CorruptData(f"series of partitions {sorted(states.keys() - blocks.keys())} did not come")
+        self._limits.check_series(sum(len(block.series_ids) // 8 for block in blocks.values()))
+        for partition in sorted(blocks):
+            yield Response(series=blocks[partition])
+
+    def _past(self, joined: dict[int, common_pb2.PartitionState]) -> dict[int, PastSeries]:
+        if not joined:
+            return {}
+        assert self._sources.past is not None, "only a querier with a history joins"
+        query = self._query
+        allow_holes = self._request.options.allow_holes
+        choice = Choice(query.matchers)
+        return past_series(self._sources.past, joined, choice, query.start_ms, query.end_ms, allow_holes=allow_holes)
+
+
+def _groups(messages: Iterable[Response]) -> dict[tuple[str, ...], int]:
+    return {tuple(group.values): group.series for message in messages for group in message.groups.groups}
+
+
+def _counted(labels: Iterable[bytes], names: Sequence[str]) -> Tally[tuple[str, ...]]:
+    tally: Tally[tuple[str, ...]] = Tally()
+    for canonical in labels if names else ():
+        values = dict(parse_labels(canonical))
+        tally[tuple(values.get(name, "") for name in names)] += 1
+    return tally
+
+
+def _message(tally: Tally[tuple[str, ...]]) -> reader_pb2.SeriesGroups:
+    groups = [reader_pb2.SeriesGroups.Group(values=values, series=count) for values, count in sorted(tally.items())]
+    return reader_pb2.SeriesGroups(groups=groups)

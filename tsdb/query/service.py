@@ -1,0 +1,104 @@
+"""The Reader service of a querier: thin methods, one per call of proto/tsdb/v1/reader.proto."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import grpc
+
+from tsdb.head.matching import conditions_of
+from tsdb.model.errors import InvalidRequest, Overloaded
+from tsdb.ops.metrics import counter
+from tsdb.query.coverage import coverage
+from tsdb.query.labels import LabelsRead
+from tsdb.query.select import Select
+from tsdb.query.series import SeriesRead
+from tsdb.query.sources import Sources
+from tsdb.query.watch import Watch
+from tsdb.store.limits import SelectLimits
+from tsdb.store.request import labels_query, matchers_of, partitions_of, select_query, series_query, tokens_of
+from tsdb.store.service import LABEL_VALUES_MAX, WATCHES_MAX
+from tsdb.v1 import reader_pb2, reader_pb2_grpc
+
+watches_refused_total = counter("tsdb_query_watches_refused_total", "Watch streams refused because too many are open.")
+
+
+class QuerierService(reader_pb2_grpc.ReaderServicer):
+    """Answers from stores and history. Called from the server's threads."""
+
+    def __init__(self, sources: Sources, limits: SelectLimits) -> None:
+        self._sources = sources
+        self._limits = limits
+        self._watches = threading.BoundedSemaphore(WATCHES_MAX)
+
+    def Select(
+        self, request: reader_pb2.SelectRequest, context: grpc.ServicerContext
+    ) -> Iterator[reader_pb2.SelectResponse]:
+        query = select_query(request)
+        if query.series_ids is None:
+            conditions_of(query.matchers)  # What cannot be chosen by is refused before anything is asked.
+        partitions = self._partitions(request.options)
+        limits = self._limits.lowered(request.series_max, request.samples_max, request.bytes_max)
+        yield from Select(self._sources, request, query, limits, context).responses(partitions)
+
+    def Series(
+        self, request: reader_pb2.SeriesRequest, context: grpc.ServicerContext
+    ) -> Iterator[reader_pb2.SeriesResponse]:
+        query = series_query(request)
+        partitions = self._partitions(request.options)
+        limits = self._limits.lowered(request.series_max, 0, 0)
+        yield from SeriesRead(self._sources, request, query, limits, context).responses(partitions)
+
+    def LabelNames(
+        self, request: reader_pb2.LabelNamesRequest, context: grpc.ServicerContext
+    ) -> reader_pb2.LabelNamesResponse:
+        partitions = self._partitions(request.options)
+        read = LabelsRead(self._sources, labels_query(request), context, allow_holes=request.options.allow_holes)
+        header, names = read.names(request, partitions)
+        return reader_pb2.LabelNamesResponse(header=header, names=sorted(names))
+
+    def LabelValues(
+        self, request: reader_pb2.LabelValuesRequest, context: grpc.ServicerContext
+    ) -> reader_pb2.LabelValuesResponse:
+        if not request.name:
+            raise InvalidRequest("label name is empty", reason="bad_label")
+        partitions = self._partitions(request.options)
+        read = LabelsRead(self._sources, labels_query(request), context, allow_holes=request.options.allow_holes)
+        header, values = read.values(request, partitions)
+        limit = min(LABEL_VALUES_MAX, request.values_max or LABEL_VALUES_MAX)
+        if len(values) > limit:
+            raise Overloaded(
+                f"label {request.name!r} has over {limit} values; add matchers", reason="values_limit", limit=limit
+            )
+        return reader_pb2.LabelValuesResponse(header=header, values=sorted(values))
+
+    def Coverage(
+        self, request: reader_pb2.CoverageRequest, context: grpc.ServicerContext
+    ) -> reader_pb2.CoverageResponse:
+        return coverage(self._sources, context)
+
+    def Watch(
+        self, request: reader_pb2.WatchRequest, context: grpc.ServicerContext
+    ) -> Iterator[reader_pb2.WatchResponse]:
+        conditions_of(matchers_of(request.matchers))
+        partitions = partitions_of(request.partitions, self._sources.partitions)
+        resume = tokens_of(getattr(request, "from"), self._sources.topic_id, partitions)
+        if not self._watches.acquire(blocking=False):
+            watches_refused_total.inc()
+            raise Overloaded(
+                f"{WATCHES_MAX} watches are open, which is the limit",
+                reason="watches_limit",
+                retry_after_s=5.0,
+                limit=WATCHES_MAX,
+            )
+        try:
+            yield from Watch(self._sources, request, resume, context).responses(partitions)
+        finally:
+            self._watches.release()
+
+    def _partitions(self, options: reader_pb2.ReadOptions) -> list[int]:
+        """The partitions to answer for; the tokens to wait for are checked, and waited for by the stores."""
+        partitions = partitions_of(options.partitions, self._sources.partitions)
+        tokens_of(options.after, self._sources.topic_id, self._sources.partitions)
+        return partitions

@@ -1,0 +1,109 @@
+"""Watch over stores: the live tail of each partition from one store, all in one stream.
+
+A stream that ends or breaks ends the whole: the watcher resumes by its tokens, and then the next store is chosen.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from tsdb.model.errors import Unavailable
+from tsdb.query.routing import NO_START_MS, Routing, Share
+from tsdb.query.sources import Sources
+from tsdb.query.stores import Caller
+from tsdb.v1 import common_pb2, reader_pb2
+
+Response = reader_pb2.WatchResponse
+
+QUEUED_MAX = 64  # Messages waiting for a slow watcher; beyond them the stores' own streams wait.
+LOOK_EVERY_S = 0.5  # How soon a watcher that left is noticed on a quiet stream.
+
+
+class Watch:
+    """One watcher. resume: tokens to resume from, by partition."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        request: reader_pb2.WatchRequest,
+        resume: Mapping[int, int],
+        caller: Caller,
+    ) -> None:
+        self._sources = sources
+        self._request = request
+        self._resume = resume
+        self._caller = caller
+
+    def responses(self, partitions: Sequence[int]) -> Iterator[Response]:
+        """Messages of all partitions, those of one in their order. Raises what a store ended with."""
+        routing = Routing(self._sources.stores, self._sources.topic_id, NO_START_MS, history=False)
+        shares = routing.shares(partitions)
+        streams = [share.store.watch(self._part(share), self._caller) for share in shares]
+        if len(streams) == 1:
+            return streams[0]
+        return _together(streams, self._caller.is_active)
+
+    def _part(self, share: Share) -> reader_pb2.WatchRequest:
+        part = reader_pb2.WatchRequest(matchers=self._request.matchers, partitions=share.partitions)
+        getattr(part, "from").extend(  # A keyword of Python.
+            common_pb2.Token(
+                topic_id=self._sources.topic_id, partition=partition, record_offset=self._resume[partition]
+            )
+            for partition in share.partitions
+            if partition in self._resume
+        )
+        return part
+
+
+class _Ended:
+    """Stands in the queue where a stream ended, with why."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def _together(streams: Sequence[Iterator[Response]], active: Callable[[], bool]) -> Iterator[Response]:
+    """What comes from any of the streams, as it comes, until one ends. Each is read by a thread of its own."""
+    arrived: queue.Queue[Response | _Ended] = queue.Queue(QUEUED_MAX)
+    done = threading.Event()
+    threads = [
+        threading.Thread(target=_pump, args=(stream, arrived, done), name=f"watch-{number}", daemon=True)
+        for number, stream in enumerate(streams)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        while active():
+            try:
+                message = arrived.get(timeout=LOOK_EVERY_S)
+            except queue.Empty:
+                continue
+            if isinstance(message, _Ended):
+                raise message.error
+            yield message
+    finally:
+        # The calls themselves end with the caller's; a thread that waits for room sees that nobody reads any more.
+        done.set()
+
+
+def _pump(stream: Iterator[Response], arrived: queue.Queue[Response | _Ended], done: threading.Event) -> None:
+    try:
+        for message in stream:
+            if not _put(arrived, message, done):
+                return
+        error: BaseException = Unavailable("a store ended the watch", reason="watch_ended", retry_after_s=0.1)
+    except BaseException as broken:
+        error = broken
+    _put(arrived, _Ended(error), done)
+
+
+def _put(arrived: queue.Queue[Response | _Ended], message: Response | _Ended, done: threading.Event) -> bool:
+    while not done.is_set():
+        try:
+            arrived.put(message, timeout=LOOK_EVERY_S)
+            return True
+        except queue.Full:
+            continue
+    return False
