@@ -119,7 +119,7 @@ class ChunkStore(Protocol):
         Comes in pieces of some MiB at most, none empty, each of one pack; packs in the order asked, rows of a pack
         ascending by (window, order, kind, part). More is fetched ahead within a bound. Stop early by closing the
         iterator. Packs must be distinct. Costs a statement a pack and month also where nothing is: narrow the range
-        to what the index of the past says (`PastIndex`).
+        to the epochs that the series are of.
         """
 
     def windows(self, pack_id: int, windows: WindowRange) -> list[tuple[ChunkKey, int]]:

@@ -37,6 +37,7 @@ _TABLE: dict[type[BaseException], _Kind] = {
     cassandra.UnresolvableContactPoints: _AWAY,
     connection.ConnectionException: _AWAY,
     connection.ProtocolError: _AWAY,
+    OSError: _AWAY,
     # No answer in time: the row may or may not be there.
     cassandra.Timeout: _LATE,
     cassandra.OperationTimedOut: _LATE,
@@ -71,7 +72,7 @@ _TABLE: dict[type[BaseException], _Kind] = {
     protocol.NotSupportedError: _BUG,
     protocol.ErrorMessage: _BUG,
 }
-_NO_TABLE = ("unconfigured table", "keyspace", "Undefined column")
+_NO_TABLE = ("unconfigured table", "does not exist", "undefined column")
 
 
 def to_error(error: BaseException, where: str) -> TsdbError:
@@ -94,7 +95,7 @@ def _kind_of(error: BaseException) -> _Kind:
     if isinstance(error, cluster.NoHostAvailable) and isinstance(error.errors, dict):
         return _kind_of_all([one for one in error.errors.values() if isinstance(one, BaseException)])
     invalid = isinstance(error, cassandra.InvalidRequest | protocol.InvalidRequestException)
-    if invalid and any(words in str(error) for words in _NO_TABLE):
+    if invalid and any(words in str(error).lower() for words in _NO_TABLE):
         return _MISSING
     return next((_TABLE[ancestor] for ancestor in type(error).__mro__ if ancestor in _TABLE), _BUG)
 
@@ -122,4 +123,4 @@ def translate_cassandra_errors(where: str) -> Iterator[None]:
 
 def is_drivers(error: BaseException) -> bool:
     """Whether an exception is of the driver, or of the system below it."""
-    return isinstance(error, OSError) or any(ancestor in _TABLE for ancestor in type(error).__mro__)
+    return any(ancestor in _TABLE for ancestor in type(error).__mro__)

@@ -1,0 +1,122 @@
+"""The embedded history: what its errors are, and what an ended writer leaves."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from support.histories import META, Answers, row, written
+from tsdb.history.interface import WindowRange
+from tsdb.history.open import open_history, open_history_admin
+from tsdb.history.shared_settings import ensure_history, history_differences, shared_rows
+from tsdb.history.sqlite.errors import translate_sqlite_errors
+from tsdb.model.errors import ConfigMismatch, CorruptData, InvalidRequest, TsdbError, Unavailable
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path}/history.db"
+    with open_history_admin(url) as admin:
+        ensure_history(admin, META)
+    return url
+
+
+def change(url: str, statement: str) -> None:
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "reason"),
+    [
+        (sqlite3.SQLITE_FULL, Unavailable, "disk_full"),
+        (sqlite3.SQLITE_BUSY, Unavailable, "store_locked"),
+        (sqlite3.SQLITE_CORRUPT, CorruptData, "corrupt_data"),
+        (sqlite3.SQLITE_MISUSE, TsdbError, "internal"),
+    ],
+)
+def test_what_to_do_next_is_in_the_class(code: int, kind: type[TsdbError], reason: str) -> None:
+    error = sqlite3.OperationalError("what SQLite said")
+    error.sqlite_errorcode, error.sqlite_errorname = code, "NAME"
+    with pytest.raises(kind) as ours, translate_sqlite_errors("here"):
+        raise error
+    assert type(ours.value) is kind
+    assert ours.value.reason == reason
+
+
+def test_a_history_that_was_not_made_says_so(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/history.db"
+    with open_history_admin(url) as admin:
+        assert history_differences(admin, META) == [
+            f"table {table} is missing: run `tsdb history create`"
+            for table in ("shared", "chunks", "series", "metric_names", "loaded", "holes")
+        ]
+    with open_history(url) as store:
+        with pytest.raises(ConfigMismatch, match="tsdb history create") as refused:
+            store.loaded("topic")
+        assert refused.value.reason == "store_not_created"
+        with pytest.raises(ConfigMismatch, match="tsdb history create"):
+            written(lambda done: store.write(row(1, 0).key, b"", done))
+
+
+def test_a_changed_table_is_named(url: str) -> None:
+    change(url, "ALTER TABLE chunks RENAME COLUMN part TO piece")
+    with open_history_admin(url) as admin:
+        assert history_differences(admin, META) == [
+            "table chunks: column part is missing, must be INTEGER",
+            "table chunks: column piece is INTEGER, must be absent",
+        ]
+
+
+def test_a_history_without_shared_settings_is_refused(url: str) -> None:
+    change(url, "DELETE FROM shared")
+    with open_history_admin(url) as admin:
+        assert history_differences(admin, META) == ["no shared settings are there: run `tsdb history create`"]
+
+
+def test_a_ttl_is_refused(url: str) -> None:
+    with open_history_admin(url) as admin, pytest.raises(InvalidRequest) as refused:
+        admin.create(shared_rows(META), ttl_days=3)
+    assert refused.value.reason == "no_ttl"
+
+
+def test_a_row_that_cannot_be_ours_is_corrupt_data(url: str) -> None:
+    change(url, "INSERT INTO chunks VALUES (1, 0, 5, 77, 0, x'00')")
+    with open_history(url) as store, pytest.raises(CorruptData, match="kind 77"):
+        list(store.read([1], WindowRange(0, 1)))
+
+
+def test_a_file_that_is_no_database_is_corrupt_data(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    path.write_bytes(b"no database at all" * 1000)
+    with open_history(f"sqlite:///{path}") as store, pytest.raises(CorruptData):
+        store.loaded("topic")
+
+
+def test_a_folder_that_is_not_there_is_told_to_every_write(tmp_path: Path) -> None:
+    with open_history(f"sqlite:///{tmp_path}/missing/history.db") as store:
+        answers = Answers()
+        store.write(row(1, 0).key, b"", answers)
+        (error,) = answers.wait(1)
+        assert isinstance(error, Unavailable)
+        with pytest.raises(Unavailable):
+            store.write(row(1, 0).key, b"", answers)
+
+
+def test_a_callback_that_fails_is_raised_by_the_next_write_and_the_others_are_answered(url: str) -> None:
+    answers, queued = Answers(), threading.Event()
+
+    def fail(error: TsdbError | None) -> None:
+        assert queued.wait(10)
+        raise ZeroDivisionError
+
+    with open_history(url) as store:
+        store.write(row(1, 0).key, b"", fail)
+        store.write(row(1, 1).key, b"", answers)
+        queued.set()
+        answers.wait(1)
+        with pytest.raises(ZeroDivisionError):
+            store.write(row(1, 2).key, b"", answers)

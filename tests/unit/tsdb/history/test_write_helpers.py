@@ -1,0 +1,98 @@
+"""What writes share: the bound of bytes in flight, joined answers, names written once."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tsdb.history.inflight import InflightBytes
+from tsdb.history.joined import Joined
+from tsdb.history.known_names import KnownNames
+from tsdb.history.settings import CassandraAccess, HistorySettings
+from tsdb.history.waiting import write_sync
+from tsdb.model.errors import ConfigMismatch, Overloaded, TsdbError, Unavailable
+
+
+def test_what_is_alone_may_however_large_and_nothing_beside_it() -> None:
+    inflight = InflightBytes(100)
+    inflight.take(1000, 0)
+    with pytest.raises(Overloaded, match=r"1000 bytes wait .* 1 more .* limit is 100"):
+        inflight.take(1, 0.01)
+    inflight.give_back(1000)
+    inflight.take(60, 0)
+    inflight.take(40, 0)
+    with pytest.raises(Overloaded):
+        inflight.take(1, 0.01)
+
+
+def test_room_that_comes_free_is_taken_by_who_waits() -> None:
+    inflight = InflightBytes(100)
+    inflight.take(80, 0)
+    threading.Timer(0.05, inflight.give_back, (80,)).start()
+    inflight.take(50, 10)
+
+
+def test_closing_waits_for_what_is_out_and_lets_nobody_in() -> None:
+    inflight = InflightBytes(100)
+    inflight.take(80, 0)
+    assert inflight.close(0.01) == 1
+    threading.Timer(0.05, inflight.give_back, (80,)).start()
+    assert inflight.close(10) == 0
+    with pytest.raises(Unavailable) as closed:
+        inflight.take(1, 10)
+    assert closed.value.reason == "store_closed"
+
+
+def test_joined_answers_once_after_the_last_with_the_first_error() -> None:
+    answers: list[TsdbError | None] = []
+    first, second = Unavailable("first"), Unavailable("second")
+    joined = Joined(3, answers.append)
+    joined(first)
+    joined(None)
+    assert answers == []
+    joined(second)
+    assert answers == [first]
+
+
+def test_a_name_is_known_once_its_write_succeeded() -> None:
+    names = KnownNames()
+    answers: list[TsdbError | None] = []
+    names.once_written((1, b"up"), answers.append)(Unavailable("no"))
+    assert (1, b"up") not in names
+    names.once_written((1, b"up"), answers.append)(None)
+    assert (1, b"up") in names
+    assert (2, b"up") not in names
+    assert len(answers) == 2
+
+
+def test_known_names_are_bounded() -> None:
+    names = KnownNames(names_max=3)
+    for number in range(4):
+        names.once_written((number, b"up"), lambda error: None)(None)
+    assert (0, b"up") not in names
+    assert (3, b"up") in names
+
+
+def test_waiting_for_a_write_raises_what_it_was_told() -> None:
+    write_sync(lambda done: done(None))
+    with pytest.raises(Unavailable, match="away"):
+        write_sync(lambda done: done(Unavailable("away")))
+    with pytest.raises(Unavailable, match="did not answer") as late:
+        write_sync(lambda done: None, timeout_s=0.01)
+    assert late.value.reason == "timeout"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"write_timeout_s": 0.0}, {"part_bytes_max": -1}, {"reads_ahead_max": 0}, {"inflight_bytes_max": 1000}],
+)
+def test_settings_out_of_range_are_refused_by_name(values: dict[str, float]) -> None:
+    with pytest.raises(ConfigMismatch, match=next(iter(values))):
+        HistorySettings(**values)  # type: ignore[arg-type]
+
+
+def test_a_password_is_in_no_repr_and_a_missing_file_is_named() -> None:
+    assert "hush" not in repr(HistorySettings(access=CassandraAccess(password="hush")))
+    with pytest.raises(ConfigMismatch, match="password_file"):
+        CassandraAccess(password_file="/nonexistent/secret").secret()
