@@ -16,6 +16,7 @@ from tsdb.history.shared_settings import ensure_history, history_differences, sh
 from tsdb.history.sqlite.errors import translate_sqlite_errors
 from tsdb.model.errors import ConfigMismatch, CorruptData, InvalidRequest, TsdbError, Unavailable
 
+
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     url = f"sqlite:///{tmp_path}/history.db"
