@@ -83,6 +83,7 @@ def test_a_store_whose_broker_is_away_as_it_opens_waits_for_it(broker: KafkaClus
                 wait_until(lambda: node.reason() not in ("warming_up", "replaying"))
                 assert not node.status().verdict.ready
                 repair()
+                broker.wait_ready()
                 node.wait_ready()
                 assert node.client.select("m", now_ms, now_ms + 1).samples == 10
         finally:
