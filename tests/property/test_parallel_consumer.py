@@ -1,0 +1,227 @@
+"""The parallel consumer under any interleaving: order, exact commits, and nothing lost or done without need."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tsdb.parallel_consumer.metadata import decode_metadata
+from tsdb.parallel_consumer.options import Options
+from tsdb.parallel_consumer.order import Order, by_key, by_partition, unordered
+from tsdb.parallel_consumer.policy import Action, Backoff, ErrorPolicy
+from tsdb.parallel_consumer.record import Partition, Record
+from tsdb.parallel_consumer.testing import MemoryBroker, MemoryOutlet, Simulation, VirtualClock
+
+TOPIC = "orders"
+PARTITIONS = 3
+POLICY = ErrorPolicy(
+    attempts_max=1_000,
+    exhausted=Action.FATAL,
+    crashes_max=None,
+    retry_backoff=Backoff(first_s=0.01, longest_s=0.1),
+)
+
+
+class Shop:
+    """A handler with effects, some failures, and an eye on the order."""
+
+    def __init__(self, seed: int, failing: float) -> None:
+        self._random = random.Random(seed)
+        self._failing = failing
+        self.done: list[Record] = []
+
+    def __call__(self, record: Record) -> None:
+        if self._random.random() < self._failing:
+            raise TimeoutError("not now")
+        self.done.append(record)
+
+    def counts(self) -> Counter[tuple[Partition, int]]:
+        return Counter((record.place, record.offset) for record in self.done)
+
+
+def filled(seed: int, records: int, keys: int) -> MemoryBroker:
+    source = random.Random(seed)
+    broker = MemoryBroker(PARTITIONS, TOPIC)
+    for number in range(records):
+        key = None if source.random() < 0.1 else b"k%d" % source.randrange(keys)
+        gap = source.choice([0, 0, 0, 1, 7])
+        broker.append(TOPIC, source.randrange(PARTITIONS), b"%d" % number, key=key, gap=gap)
+    return broker
+
+
+def covered(broker: MemoryBroker) -> set[tuple[Partition, int]]:
+    """Records that the acknowledged commits say are finished."""
+    found = set()
+    for place, commit in broker.commits.items():
+        runs = decode_metadata(commit.next_offset, commit.metadata, broker.topic_ids[place[0]]).finished.tolist()
+        for record in broker.records[place]:
+            if record.offset < commit.next_offset or any(start <= record.offset < end for start, end in runs):
+                found.add((place, record.offset))
+    return found
+
+
+def everything(broker: MemoryBroker) -> set[tuple[Partition, int]]:
+    return {(place, record.offset) for place, records in broker.records.items() for record in records}
+
+
+def per_lane(records: list[Record], order: Order) -> Iterator[list[int]]:
+    lanes = defaultdict(list)
+    for record in records:
+        if order is by_partition:
+            lanes[record.place, b""].append(record.offset)
+        elif record.key is not None:
+            lanes[record.place, record.key].append(record.offset)
+    yield from lanes.values()
+
+
+@given(
+    seed=st.integers(0, 1 << 32),
+    order=st.sampled_from([by_key, by_partition, unordered]),
+    failing=st.sampled_from([0.0, 0.2]),
+    concurrency=st.integers(1, 12),
+    records_max=st.sampled_from([4, 30, 1_000]),
+)
+@settings(max_examples=60, deadline=None)
+def test_each_record_is_done_once_in_the_order_of_its_lane(
+    seed: int, order: Order, failing: float, concurrency: int, records_max: int
+) -> None:
+    broker, shop = filled(seed, 120, 6), Shop(seed, failing)
+    options = Options(concurrency=concurrency, records_max=records_max, poll_records_max=20)
+    simulation = Simulation(broker, shop, seed, order=order, policy=POLICY, options=options)
+    simulation.run_until(lambda: len(shop.done) == 120)
+    simulation.close()
+    assert set(shop.counts().values()) == {1}
+    if order is not unordered:
+        assert all(offsets == sorted(offsets) for offsets in per_lane(shop.done, order))
+    assert {place: at.next_offset for place, at in broker.commits.items()} == {
+        place: end for place, end in broker.ends.items() if end
+    }
+    assert all(
+        not decode_metadata(at.next_offset, at.metadata, "id-of-orders").finished.size for at in broker.commits.values()
+    )
+
+
+@given(
+    seed=st.integers(0, 1 << 32),
+    kills=st.lists(st.integers(1, 60), min_size=1, max_size=6),
+    order=st.sampled_from([by_key, unordered]),
+    commit_records=st.sampled_from([None, 1]),
+    faults=st.sampled_from([0.0, 0.3]),
+)
+@settings(max_examples=60, deadline=None)
+def test_after_a_kill_only_what_no_commit_covered_is_done_again(
+    seed: int, kills: list[int], order: Order, commit_records: int | None, faults: float
+) -> None:
+    broker, clock, source = filled(seed, 150, 20), VirtualClock(), random.Random(seed)
+    broker.commit_fault = lambda place: source.choice(["lost", "unacknowledged"]) if source.random() < faults else None
+    options = Options(concurrency=8, commit_records=commit_records, poll_records_max=25)
+    total: Counter[tuple[Partition, int]] = Counter()
+    for number, steps in enumerate([*kills, None]):
+        before = covered(broker)
+        assert before <= set(total), "a commit covers what was never done"
+        shop = Shop(seed + number, 0.1)
+        simulation = Simulation(broker, shop, seed + number, clock=clock, order=order, policy=POLICY, options=options)
+        if steps is None:
+            broker.commit_fault = lambda place: None
+            simulation.run_until(lambda total=total, shop=shop: set(total) | set(shop.counts()) == everything(broker))  # type: ignore[misc]
+            simulation.close()
+        else:
+            simulation.step(steps)
+            simulation.kill()
+        again = before & set(shop.counts())
+        assert not again, f"done again though a commit covered it: {sorted(again)[:5]}"
+        if order is by_key:
+            assert all(offsets == sorted(offsets) for offsets in per_lane(shop.done, order))
+        total += shop.counts()
+    assert set(total) == everything(broker) == covered(broker)
+
+
+@given(
+    seed=st.integers(0, 1 << 32),
+    moves=st.lists(st.sampled_from(["join", "leave", "kill", "work"]), min_size=3, max_size=12),
+)
+@settings(max_examples=60, deadline=None)
+def test_members_that_come_and_go_lose_nothing_and_a_drained_rebalance_repeats_nothing(
+    seed: int, moves: list[str]
+) -> None:
+    broker, clock, source = filled(seed, 200, 15), VirtualClock(), random.Random(seed)
+    shop = Shop(seed, 0.05)
+    members: list[Simulation] = []
+
+    def join() -> None:
+        options = Options(concurrency=6, poll_records_max=10, drain_s=1_000.0, rebalance_drain_s=1_000.0)
+        number = source.randrange(1 << 30)
+        members.append(Simulation(broker, shop, number, clock=clock, policy=POLICY, options=options))
+
+    join()
+    killed = False
+    for move in [*moves, "work"]:
+        if move == "join" and len(members) < 4:
+            join()
+        elif move == "leave" and len(members) > 1:
+            members.pop(source.randrange(len(members))).close()
+        elif move == "kill" and len(members) > 1:
+            members.pop(source.randrange(len(members))).kill()
+            killed = True
+        for _ in range(source.randrange(20)):
+            source.choice(members).step(wait_s=0.01)
+    for _ in range(20_000):
+        if set(shop.counts()) == everything(broker):
+            break
+        source.choice(members).step(wait_s=0.01)
+    for member in members:
+        member.close()
+    assert set(shop.counts()) == everything(broker) == covered(broker)
+    if not killed:
+        assert set(shop.counts().values()) == {1}
+        assert all(offsets == sorted(offsets) for offsets in per_lane(shop.done, by_key))
+
+
+@given(seed=st.integers(0, 1 << 32), poison=st.integers(0, 39), limit=st.integers(2, 4))
+@settings(max_examples=40, deadline=None)
+def test_a_record_that_ends_the_process_goes_to_the_dead_letters_and_no_other_does(
+    seed: int, poison: int, limit: int
+) -> None:
+    """The process ends the moment the poisoned record is handled, however soon after its start that is."""
+    broker, clock, outlet = MemoryBroker(1, TOPIC), VirtualClock(), MemoryOutlet()
+    for number in range(40):
+        broker.append(TOPIC, 0, b"%d" % number, key=b"k%d" % (number % 9))
+    done: Counter[int] = Counter()
+    deaths = 0
+
+    class Death(BaseException):
+        pass
+
+    def handler(record: Record) -> None:
+        if record.offset == poison:
+            raise Death
+        done[record.offset] += 1
+
+    for number in range(limit + 2):
+        simulation = Simulation(
+            broker,
+            handler,
+            seed + number,
+            clock=clock,
+            policy=ErrorPolicy(crashes_max=limit),
+            options=Options(concurrency=8),
+            outlet=outlet,
+            dead_letter_topic="dlq",
+        )
+        try:
+            simulation.run_until(lambda: set(done) | {int(one.value or b"") for one in outlet.sent} == set(range(40)))
+        except Death:
+            deaths += 1
+            simulation.kill()
+            continue
+        simulation.close()
+        break
+    assert [one.value for one in outlet.sent] == [b"%d" % poison]
+    assert deaths == limit
+    assert set(done) == set(range(40)) - {poison}
+    assert dict(outlet.sent[0].headers)["dlq-reason"] == b"crashes"
+    assert dict(outlet.sent[0].headers)["dlq-crashes"] == b"%d" % limit

@@ -1,0 +1,523 @@
+"""The core on a broker in memory and a clock of the test: failures by class, bounds, drains, reports."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tsdb.parallel_consumer import (
+    Action,
+    Backoff,
+    ErrorPolicy,
+    HandlerStopped,
+    MetadataRefused,
+    Misused,
+    Options,
+    Place,
+    Record,
+    by_partition,
+)
+from tsdb.parallel_consumer.metadata import decode_metadata
+from tsdb.parallel_consumer.record import Position
+from tsdb.parallel_consumer.testing import MemoryBroker, MemoryOutlet, Simulation, VirtualClock
+
+TOPIC = "orders"
+PLACE = (TOPIC, 0)
+NO_PAUSE = Backoff(first_s=0.001, longest_s=0.001)
+
+
+class Away(Exception):
+    """What everybody needs does not answer."""
+
+
+class Spoilt(Exception):
+    """This record will never do."""
+
+
+class Flaky:
+    """Raises what it was told for an offset, as often as told; keeps what it did."""
+
+    def __init__(self, **failures: tuple[type[Exception], int]) -> None:
+        self._left = {int(name[1:]): [error, count] for name, (error, count) in failures.items()}
+        self.done: list[int] = []
+        self.calls: list[int] = []
+
+    def __call__(self, record: Record) -> None:
+        self.calls.append(record.offset)
+        error, left = self._left.get(record.offset, [Exception, 0])
+        assert isinstance(left, int)
+        if left > 0:
+            self._left[record.offset][1] = left - 1
+            assert isinstance(error, type)
+            raise error("so it is")
+        self.done.append(record.offset)
+
+
+def broker_of(records: int, *, keys: int = 1_000, partitions: int = 1) -> MemoryBroker:
+    broker = MemoryBroker(partitions, TOPIC)
+    for number in range(records):
+        broker.append(TOPIC, 0, b"v%d" % number, key=b"k%d" % (number % keys))
+    return broker
+
+
+def policy_of(actions: dict[type[BaseException], Action] | None = None, **more: object) -> ErrorPolicy:
+    settings: dict[str, object] = {"retry_backoff": NO_PAUSE, "block_backoff": NO_PAUSE, "crashes_max": None, **more}
+    return ErrorPolicy(actions or {}, **settings)  # type: ignore[arg-type]
+
+
+def simulate(broker: MemoryBroker, handler: Callable[[Record], object], **options: Any) -> Simulation:
+    outlet = options.pop("outlet", None) or MemoryOutlet()
+    return Simulation(broker, handler, 1, outlet=outlet, dead_letter_topic="dlq", **options)
+
+
+def committed(broker: MemoryBroker) -> int:
+    return broker.commits[PLACE].next_offset
+
+
+def test_a_failed_record_is_tried_again_and_its_key_waits() -> None:
+    broker, flaky = broker_of(6, keys=2), Flaky(o0=(Spoilt, 3))
+    simulation = simulate(broker, flaky, policy=policy_of(attempts_max=5))
+    simulation.run_until(lambda: len(flaky.done) == 6)
+    assert [offset for offset in flaky.done if offset % 2 == 0] == [0, 2, 4]
+    assert flaky.calls.count(0) == 4
+    assert simulation.counted("record_failures_total", kind="retry") == 3
+
+
+def test_attempts_that_are_used_up_end_in_the_dead_letters_with_the_whole_story() -> None:
+    broker, flaky, outlet = MemoryBroker(1, TOPIC), Flaky(o7=(Spoilt, 99)), MemoryOutlet()
+    broker.append(TOPIC, 0, b"v", key=b"k", headers=[("a", b"1"), ("dlq-topic", b"old")], gap=7, timestamp_ms=5)
+    broker.append(TOPIC, 0, b"w", key=b"k")
+    simulation = simulate(broker, flaky, outlet=outlet, policy=policy_of(attempts_max=3))
+    simulation.run_until(lambda: flaky.done == [8])
+    simulation.close()
+    assert flaky.calls == [7, 7, 7, 8]
+    (letter,) = outlet.sent
+    headers = dict(letter.headers)
+    assert (letter.topic, letter.partition, letter.key, letter.value) == ("dlq", 0, b"k", b"v")
+    assert headers["a"] == b"1"
+    assert (headers["dlq-topic"], headers["dlq-partition"], headers["dlq-offset"]) == (b"orders", b"0", b"7")
+    assert (headers["dlq-timestamp-ms"], headers["dlq-reason"], headers["dlq-attempts"]) == (b"5", b"attempts", b"3")
+    assert headers["dlq-exception"].endswith(b"Spoilt")
+    assert headers["dlq-message"] == b"so it is"
+    assert b"Traceback" in headers["dlq-stack"]
+    assert committed(broker) == 9
+
+
+def test_a_record_is_not_finished_before_its_dead_letter_is() -> None:
+    broker, flaky, outlet = broker_of(1), Flaky(o0=(Spoilt, 99)), MemoryOutlet()
+    outlet.fault = lambda record: "unavailable" if outlet.attempts["dlq", 0] < 5 else None
+    simulation = simulate(broker, flaky, outlet=outlet, policy=policy_of({Spoilt: Action.DEAD_LETTER}))
+    simulation.run_until(lambda: outlet.attempts["dlq", 0] == 4)
+    assert broker.commits.get(PLACE, Position(0)).next_offset == 0
+    simulation.run_until(lambda: bool(outlet.sent))
+    simulation.close()
+    assert flaky.calls == [0]
+    assert committed(broker) == 1
+    assert simulation.counted("send_failures_total") == 4
+
+
+def test_a_letter_too_large_for_the_broker_goes_without_its_value() -> None:
+    broker, outlet = broker_of(1), MemoryOutlet()
+    outlet.fault = lambda record: "record_too_large" if record.value else None
+    simulation = simulate(broker, Flaky(o0=(Spoilt, 1)), outlet=outlet, policy=policy_of({Spoilt: Action.DEAD_LETTER}))
+    simulation.run_until(lambda: bool(outlet.sent))
+    assert outlet.sent[0].value is None
+    assert dict(outlet.sent[0].headers)["dlq-value-omitted-bytes"] == b"2"
+
+
+def test_skipped_records_are_finished_and_counted() -> None:
+    broker, flaky = broker_of(3), Flaky(o1=(Spoilt, 1))
+    simulation = simulate(broker, flaky, policy=policy_of({Spoilt: Action.SKIP}))
+    simulation.run_until(lambda: len(flaky.done) == 2)
+    simulation.close()
+    assert committed(broker) == 3
+    assert simulation.counted("record_failures_total", kind="skip") == 1
+
+
+def test_a_requeued_record_goes_round_so_often_and_then_to_the_dead_letters() -> None:
+    broker, outlet = broker_of(1), MemoryOutlet()
+
+    def send_back(record: object) -> None:
+        while len(broker.records[PLACE]) - 1 < len([one for one in outlet.sent if one.topic == TOPIC]):
+            sent = [one for one in outlet.sent if one.topic == TOPIC][-1]
+            broker.append(TOPIC, 0, sent.value, key=sent.key, headers=sent.headers)
+
+    def handler(record: Record) -> None:
+        raise Spoilt
+
+    simulation = simulate(broker, handler, outlet=outlet, policy=policy_of({Spoilt: Action.REQUEUE}, requeues_max=2))
+
+    def done() -> bool:
+        send_back(None)
+        return any(one.topic == "dlq" for one in outlet.sent)
+
+    simulation.run_until(done)
+    rounds = [dict(one.headers)["requeue-ttl"] for one in outlet.sent if one.topic == TOPIC]
+    assert rounds == [b"1", b"0"]
+    assert dict(outlet.sent[-1].headers)["dlq-reason"] == b"requeues"
+
+
+def test_a_fatal_exception_ends_the_consumer_and_what_ran_beside_it_is_committed() -> None:
+    broker, flaky = broker_of(4), Flaky(o2=(Spoilt, 1))
+    simulation = simulate(broker, flaky, policy=policy_of({Spoilt: Action.FATAL}))
+    with pytest.raises(HandlerStopped, match="topic orders, partition 0, offset 2: Spoilt: so it is"):
+        simulation.run_until(lambda: False)
+    simulation.close()
+    assert committed(broker) == 2
+    runs = decode_metadata(2, broker.commits[PLACE].metadata, "id-of-orders").finished.tolist()
+    assert sorted(flaky.done) == [0, 1] + [offset for start, end in runs for offset in range(start, end)]
+
+
+def test_an_outage_blocks_everything_and_is_asked_ever_less_often() -> None:
+    broker, clock = broker_of(200), VirtualClock()
+    back_at, calls = 8 * 3600.0, [0.0]
+    done: list[int] = []
+
+    def handler(record: Record) -> None:
+        calls.append(clock.monotonic())
+        if clock.monotonic() < back_at:
+            raise Away("no answer")
+        done.append(record.offset)
+
+    outlet = MemoryOutlet()
+    simulation = simulate(
+        broker,
+        handler,
+        clock=clock,
+        outlet=outlet,
+        options=Options(concurrency=8),
+        policy=policy_of({Away: Action.BLOCK}, block_backoff=Backoff(first_s=0.2, longest_s=30.0)),
+    )
+    simulation.run_until(lambda: clock.monotonic() > 120.0, wait_s=1.0)
+    status = simulation.core.status
+    assert (status.blocked, status.blocked_error) == (8, "Away: no answer")
+    assert len(status.stalls) == 8
+    assert str(status.stalls[0]).startswith("topic orders, partition 0, offset ")
+    assert status.stalls[0].attempts > 5
+    simulation.run_until(lambda: len(done) == 200, wait_s=30.0, steps_max=60_000)
+    simulation.close()
+    # Eight records, each once in 15 to 30 s, and a few at the beginning.
+    assert len(calls) < 8 * 8 * 3600 / 15 + 1_000
+    assert not outlet.sent
+    assert clock.monotonic() < back_at + 35.0
+    assert committed(broker) == 200
+
+
+def test_one_blocked_record_does_not_hold_up_the_others_nor_is_it_hammered() -> None:
+    broker, clock = broker_of(500), VirtualClock()
+    done: list[int] = []
+    tries = 0
+
+    def handler(record: Record) -> None:
+        nonlocal tries
+        if record.offset == 3 and clock.monotonic() < 60.0:
+            tries += 1
+            raise Away
+        done.append(record.offset)
+
+    simulation = simulate(
+        broker, handler, clock=clock, policy=policy_of({Away: Action.BLOCK}, block_backoff=Backoff(first_s=5.0))
+    )
+    simulation.run_until(lambda: len(done) == 499)
+    assert tries <= 3
+    simulation.run_until(lambda: len(done) == 500)
+    simulation.close()
+    assert committed(broker) == 500
+
+
+def test_attempts_survive_a_restart() -> None:
+    broker, outlet = broker_of(1), MemoryOutlet()
+    calls = 0
+
+    def handler(record: Record) -> None:
+        nonlocal calls
+        calls += 1
+        raise Spoilt
+
+    for _ in range(2):
+        simulation = simulate(
+            broker, handler, outlet=outlet, policy=policy_of(attempts_max=6, retry_backoff=Backoff(first_s=1.0))
+        )
+        simulation.run_until(lambda upto=calls + 3: calls == upto)  # type: ignore[misc]
+        simulation.close()
+        if outlet.sent:
+            break
+    assert calls == 6
+    assert [dict(one.headers)["dlq-attempts"] for one in outlet.sent] == [b"6"]
+
+
+def test_reading_stops_at_the_bound_and_goes_on_at_half_of_it() -> None:
+    broker, flaky = broker_of(400), Flaky()
+    simulation = simulate(broker, flaky, options=Options(records_max=100, poll_records_max=1_000, concurrency=1))
+    most = 0
+    while len(flaky.done) < 400:
+        simulation.step()
+        most = max(most, sum(part.unfinished for part in simulation.core._partitions.values()))
+    assert most == 100
+    assert max(simulation.source.polls) == 100
+    refills = [asked for asked in simulation.source.polls if asked > 1][:5]
+    assert all(asked > 50 for asked in refills), "read on before half of the bound was free"
+
+
+def test_a_member_that_cannot_read_pauses_and_keeps_polling() -> None:
+    broker, clock = broker_of(50), VirtualClock()
+
+    def handler(record: Record) -> None:
+        if clock.monotonic() < 100:
+            raise Away
+
+    simulation = simulate(
+        broker,
+        handler,
+        clock=clock,
+        options=Options(records_max=10, concurrency=4),
+        policy=policy_of({Away: Action.BLOCK}, block_backoff=Backoff(first_s=1.0)),
+    )
+    simulation.run_until(lambda: clock.monotonic() > 50, wait_s=0.5)
+    assert simulation.source.paused == {PLACE}
+    assert simulation.core.status.partitions[PLACE].paused
+    polls = len(simulation.source.polls)
+    simulation.run_until(lambda: clock.monotonic() > 70, wait_s=0.5)
+    assert len(simulation.source.polls) - polls >= 15, "the group hears of a member once a second"
+    simulation.run_until(lambda: broker.commits.get(PLACE, Position(0)).next_offset == 50)
+    assert not simulation.source.paused
+
+
+def test_a_partition_whose_map_would_outgrow_a_commit_is_paused_alone() -> None:
+    broker = MemoryBroker(2, TOPIC)
+    for partition in range(2):
+        for number in range(70_000):
+            broker.append(TOPIC, partition, b"", key=b"%d" % number)
+    stuck, done = (TOPIC, 0, 0), 0
+    free = False
+
+    def handler(record: Record) -> None:
+        nonlocal done
+        if (record.topic, record.partition, record.offset) == stuck and not free:
+            raise Away
+        done += 1
+
+    simulation = simulate(
+        broker,
+        handler,
+        ends_share=1.0,
+        options=Options(records_max=1_000_000, poll_records_max=20_000, concurrency=1_000),
+        policy=policy_of({Away: Action.BLOCK}, block_backoff=Backoff(first_s=0.5, longest_s=0.5)),
+    )
+    scheduler = simulation.scheduler
+
+    def finish_all() -> None:
+        simulation.step()
+        for _ in range(len(scheduler.running)):
+            scheduler.end(0)
+
+    for _ in range(400):
+        finish_all()
+    parts = simulation.core.status.partitions
+    assert parts[TOPIC, 0].paused
+    assert not parts[TOPIC, 1].paused
+    assert parts[TOPIC, 1].position == 70_000
+    assert 50_000 < parts[TOPIC, 0].next_offset < 52_000
+    assert len(broker.commits[TOPIC, 0].metadata.encode("utf-16-le")) // 2 <= 4_095
+    free = True
+    for _ in range(400):
+        finish_all()
+    assert done == 140_000
+    assert simulation.core.status.partitions[TOPIC, 0].position == 70_000
+
+
+def test_offsets_of_no_record_at_the_end_are_committed() -> None:
+    broker, flaky = broker_of(3), Flaky()
+    broker.skip(TOPIC, 0, 5)
+    simulation = simulate(broker, flaky)
+    simulation.run_until(lambda: broker.commits.get(PLACE, Position(0)).next_offset == 8)
+    broker.append(TOPIC, 0, b"more")
+    simulation.run_until(lambda: flaky.done[-1:] == [8])
+
+
+def test_a_barrier_runs_after_all_before_it_and_holds_nothing_up_behind_it() -> None:
+    broker, ended = broker_of(30), list[int]()
+    gates: list[int] = []
+    open_gate = False
+
+    def order(record: Record) -> object:
+        return Place.AFTER_ALL if record.offset in (10, 20) else record.offset
+
+    def gate(record: Record) -> bool:
+        gates.append(record.offset)
+        return open_gate
+
+    simulation = simulate(broker, lambda record: ended.append(record.offset), order=order, gate=gate)
+    simulation.run_until(lambda: len(ended) == 28)
+    simulation.step(2)
+    assert set(gates) == {10}
+    assert simulation.core.position(PLACE) == 10
+    open_gate = True
+    simulation.run_until(lambda: len(ended) == 30)
+    assert ended[-2:] == [10, 20]
+
+
+def test_late_completions_are_ignored_and_counted() -> None:
+    broker, flaky = broker_of(20), Flaky()
+    clock = VirtualClock()
+    first = simulate(broker, flaky, clock=clock, options=Options(concurrency=4, rebalance_drain_s=0.0), ends_share=0.0)
+    first.step(3)
+    running = list(first.scheduler.running)
+    assert len(running) == 4
+    broker.kill(first.source)  # The group took it for dead; it learns of that at its next poll.
+    first.step(2)
+    for _, done in running:
+        done(None)
+    first.step(100)
+    assert first.counted("ignored_total", reason="late") == 4
+    assert broker.commits.get(PLACE, Position(0)).next_offset == 0
+    assert first.core.status.partitions[PLACE].epoch == 2
+
+
+def test_a_rebalance_waits_for_what_runs_and_commits_it() -> None:
+    broker = MemoryBroker(2, TOPIC)
+    for number in range(40):
+        broker.append(TOPIC, number % 2, b"", key=b"%d" % number)
+    clock, flaky = VirtualClock(), Flaky()
+    first = simulate(broker, flaky, clock=clock, options=Options(concurrency=8), ends_share=0.7)
+    first.step(5)
+    assert first.core.running
+    second = simulate(broker, flaky, clock=clock)
+    for _ in range(50):
+        first.step()
+        second.step()
+    first.close()
+    second.close()
+    assert len(flaky.done) == 40
+    assert first.counted("ignored_total", reason="late") == 0
+    assert first.counted("undrained_total") == 0
+
+
+def test_a_drain_waits_no_longer_than_it_may() -> None:
+    broker, clock = broker_of(4), VirtualClock()
+    simulation = simulate(broker, Flaky(), clock=clock, options=Options(drain_s=3.0), ends_share=0.0)
+    simulation.step(2)
+    before = clock.monotonic()
+    simulation.close()
+    assert clock.monotonic() - before == pytest.approx(3.0, abs=0.5)
+    assert simulation.counted("undrained_total") == 4
+    assert broker.commits.get(PLACE, Position(0)).next_offset == 0
+
+
+def test_a_commit_that_fails_is_tried_again_and_shows() -> None:
+    broker, flaky = broker_of(5), Flaky()
+    broker.commit_fault = lambda place: "lost"
+    simulation = simulate(broker, flaky, policy=policy_of())
+    simulation.run_until(lambda: simulation.counted("commits_total", result="failed") >= 3)
+    assert simulation.core.status.commit_error == "no answer"
+    broker.commit_fault = lambda place: None
+    simulation.run_until(lambda: broker.commits.get(PLACE, Position(0)).next_offset == 5)
+    simulation.step(20)
+    assert simulation.core.status.commit_error == ""
+
+
+def test_commits_are_told_once_acknowledged() -> None:
+    broker, told = broker_of(5), dict[tuple[str, int], Position]()
+    simulation = simulate(broker, Flaky(), on_committed=told.update)
+    simulation.run_until(lambda: told.get(PLACE, Position(0)).next_offset == 5)
+    assert told == broker.commits
+
+
+def test_a_commit_after_every_record_where_asked() -> None:
+    broker, flaky = broker_of(10, keys=1), Flaky()
+    simulation = simulate(broker, flaky, options=Options(commit_records=1, commit_interval_s=3_600.0))
+    simulation.run_until(lambda: len(flaky.done) == 10)
+    simulation.step(2)
+    assert {at.next_offset for _, at in broker.history} >= set(range(1, 11))
+
+
+@pytest.mark.parametrize(("metadata", "reason"), [("something else", "malformed"), ("AQAAAAAAAAA=", "bad_checksum")])
+def test_metadata_that_cannot_be_trusted_ends_the_consumer_unless_replay_is_accepted(
+    metadata: str, reason: str
+) -> None:
+    broker, flaky = broker_of(5), Flaky()
+    broker.commits[PLACE] = Position(2, metadata)
+    with pytest.raises(MetadataRefused, match="topic orders, partition 0, commit of offset 2") as refused:
+        simulate(broker, flaky).run_until(lambda: False)
+    assert refused.value.reason == reason
+    broker.members.clear()
+    simulation = simulate(broker, flaky, options=Options(accept_replay=True))
+    simulation.run_until(lambda: len(flaky.done) == 3)
+    assert sorted(flaky.done) == [2, 3, 4]
+    assert simulation.counted("metadata_refused_total") == 1
+
+
+def test_a_topic_made_anew_is_refused() -> None:
+    broker = broker_of(5)
+    simulation = simulate(broker, Flaky())
+    simulation.run_until(lambda: broker.commits.get(PLACE, Position(0)).next_offset == 5)
+    simulation.close()
+    broker.topic_ids[TOPIC] = "another"
+    with pytest.raises(MetadataRefused, match="made anew") as refused:
+        simulate(broker, Flaky()).run_until(lambda: False)
+    assert refused.value.reason == "wrong_topic"
+
+
+def test_order_by_partition_runs_one_at_a_time() -> None:
+    broker, flaky = broker_of(20), Flaky()
+    simulation = simulate(broker, flaky, order=by_partition)
+    while len(flaky.done) < 20:
+        simulation.step()
+        assert len(simulation.scheduler.running) <= 1
+    assert flaky.done == list(range(20))
+
+
+def test_lanes_are_freed_when_empty() -> None:
+    broker, flaky = broker_of(200, keys=150), Flaky()
+    simulation = simulate(broker, flaky)
+    simulation.run_until(lambda: len(flaky.done) == 200)
+    simulation.step(10)
+    assert simulation.core.status.partitions[PLACE].lanes == 0
+
+
+def test_running_bytes_are_bounded_and_one_larger_runs_alone() -> None:
+    broker = MemoryBroker(1, TOPIC)
+    for size in (10, 10, 500, 10, 10):
+        broker.append(TOPIC, 0, bytes(size))
+    flaky, most = Flaky(), 0
+    simulation = simulate(broker, flaky, options=Options(running_bytes_max=100, concurrency=8))
+    while len(flaky.done) < 5:
+        simulation.step()
+        sizes = [record.size for record, _ in simulation.scheduler.running]
+        assert sum(sizes) <= 100 or len(sizes) == 1
+        most = max(most, len(sizes))
+    assert most > 1
+
+
+def test_pauses_grow_up_to_the_longest_and_differ() -> None:
+    backoff, source = Backoff(first_s=1.0, longest_s=8.0, jitter=0.5), random.Random(1)
+    for number, longest in [(1, 1.0), (2, 2.0), (3, 4.0), (4, 8.0), (5, 8.0), (10_000, 8.0)]:
+        delays = {backoff.delay_s(number, source) for _ in range(100)}
+        assert len(delays) > 50
+        assert all(longest / 2 <= delay <= longest for delay in delays)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Backoff(first_s=0.0),
+        lambda: Backoff(first_s=2.0, longest_s=1.0),
+        lambda: ErrorPolicy(attempts_max=0),
+        lambda: ErrorPolicy(crashes_max=1),
+        lambda: ErrorPolicy(exhausted=Action.RETRY),
+        lambda: Options(concurrency=0),
+        lambda: Options(drain_s=-1.0),
+        lambda: Options(metadata_units_max=10_000),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(Misused):
+        make()
+
+
+def test_dead_letters_need_somewhere_to_go() -> None:
+    with pytest.raises(Misused, match="outlet"):
+        Simulation(broker_of(1), Flaky(), 1)

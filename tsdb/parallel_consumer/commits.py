@@ -1,0 +1,76 @@
+"""Commits: when what is finished is told to the source, and what happens when that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from tsdb.parallel_consumer.clock import Clock
+from tsdb.parallel_consumer.errors import CommitFailed
+from tsdb.parallel_consumer.metrics import ConsumerMetrics
+from tsdb.parallel_consumer.options import Options
+from tsdb.parallel_consumer.partition import PartitionWork
+from tsdb.parallel_consumer.record import Partition, Position
+from tsdb.parallel_consumer.source import Source
+
+OnCommitted = Callable[[Mapping[Partition, Position]], None]
+
+
+class Commits:
+    """`error`: why the last commit failed; empty after one that did not. on_committed: with what was acknowledged."""
+
+    def __init__(
+        self, source: Source, options: Options, metrics: ConsumerMetrics, clock: Clock, on_committed: OnCommitted
+    ) -> None:
+        self._source = source
+        self._options = options
+        self._metrics = metrics
+        self._clock = clock
+        self._on_committed = on_committed
+        self._next_at = clock.monotonic() + options.commit_interval_s
+        self._finished = 0
+        self.error = ""
+        self.error_reason = ""
+
+    def count_finished(self, count: int) -> None:
+        """So many records more are finished."""
+        self._finished += count
+
+    def due_in_s(self) -> float:
+        """Seconds until the next commit."""
+        return max(0.0, self._next_at - self._clock.monotonic())
+
+    def if_due(self, partitions: Iterable[PartitionWork]) -> None:
+        """Commit when the interval is over or enough is finished."""
+        limit = self._options.commit_records
+        enough = limit is not None and self._finished >= limit and not self.error
+        if enough or self.due_in_s() == 0.0:
+            self.now(partitions)
+
+    def soon(self, partitions: Iterable[PartitionWork]) -> bool:
+        """Commit now, but not before the next interval when the last one failed; whether it is acknowledged."""
+        if self.error and self.due_in_s() > 0:
+            return False
+        return self.now(partitions)
+
+    def now(self, partitions: Iterable[PartitionWork]) -> bool:
+        """Commit those that have something to tell; whether that is acknowledged."""
+        self._next_at = self._clock.monotonic() + self._options.commit_interval_s
+        self._finished = 0
+        changed = {part.place: part for part in partitions if part.dirty and not part.closed}
+        if not changed:
+            return True
+        positions = {place: part.to_commit(self._options.metadata_units_max) for place, part in changed.items()}
+        try:
+            self._source.commit(positions)
+        except CommitFailed as error:
+            self._metrics.commits.labels("failed").inc()
+            self.error, self.error_reason = error.message, error.reason
+            return False
+        self._metrics.commits.labels("ok").inc()
+        self._metrics.metadata_units.set(max(len(position.metadata) for position in positions.values()))
+        self.error = self.error_reason = ""
+        for place, position in positions.items():
+            changed[place].committed = position
+            changed[place].dirty = False
+        self._on_committed(positions)
+        return True

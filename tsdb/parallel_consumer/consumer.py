@@ -1,0 +1,165 @@
+"""ParallelConsumer: the core on a thread of its own, from start to drain.
+
+    consumer = ParallelConsumer(source, OnThreads(handle, 16), outlet=outlet, dead_letter_topic="orders.dlq")
+    with consumer:
+        ...
+
+`close` stops the intake, `join` waits until what runs has ended and is committed, `abort` drops it.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from prometheus_client import REGISTRY
+
+from tsdb.parallel_consumer.clock import Clock, SystemClock
+from tsdb.parallel_consumer.commits import OnCommitted
+from tsdb.parallel_consumer.core import Core, _always, _ignore
+from tsdb.parallel_consumer.executors import Executor
+from tsdb.parallel_consumer.metrics import ConsumerMetrics
+from tsdb.parallel_consumer.options import Options
+from tsdb.parallel_consumer.order import Order, by_key
+from tsdb.parallel_consumer.outlet import Outlet
+from tsdb.parallel_consumer.policy import ErrorPolicy
+from tsdb.parallel_consumer.record import Partition, Record
+from tsdb.parallel_consumer.source import Source
+from tsdb.parallel_consumer.status import Status
+from tsdb.parallel_consumer.work import ThreadMailbox
+
+STEP_S = 0.1  # Bounds how long an idle consumer takes to notice that it is to end.
+
+
+class ParallelConsumer:
+    """Owns one thread, which alone touches the source. A context manager; leaving it drains.
+
+    `executor`: how the handler runs (OnThreads, OnLoop, WithCallback). `order`: which records follow one another.
+    `outlet`, `dead_letter_topic`: where given up records go; only not needed when the policy never sends.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        executor: Executor,
+        *,
+        order: Order = by_key,
+        policy: ErrorPolicy | None = None,
+        options: Options | None = None,
+        outlet: Outlet | None = None,
+        dead_letter_topic: str = "",
+        gate: Callable[[Record], bool] = _always,
+        on_committed: OnCommitted = _ignore,
+        metrics: ConsumerMetrics | None = None,
+        clock: Clock | None = None,
+        randomness: random.Random | None = None,
+        name: str = "parallel-consumer",
+    ) -> None:
+        self._source = source
+        self._executor = executor
+        self._options = options or Options()
+        self._mailbox = ThreadMailbox()
+        self._core = Core(
+            source,
+            executor,
+            self._mailbox,
+            metrics=metrics or ConsumerMetrics(REGISTRY),
+            clock=clock or SystemClock(),
+            order=order,
+            policy=policy,
+            options=self._options,
+            outlet=outlet,
+            dead_letter_topic=dead_letter_topic,
+            gate=gate,
+            on_committed=on_committed,
+            randomness=randomness,
+        )
+        self._closing = threading.Event()
+        self._error: BaseException | None = None
+        self._beat_at: float | None = None
+        self._clock = clock or SystemClock()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def status(self) -> Status:
+        """What it last showed of itself, a quarter of a second old at most while it lives."""
+        return self._core.status
+
+    def start(self) -> None:
+        """Begin to consume; returns at once."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the intake. Returns at once; what runs goes on until it ends, drain_s at most."""
+        self._closing.set()
+        self._mailbox.wake()
+
+    def join(self, timeout_s: float) -> bool:
+        """After close: wait until all is drained, committed and given back; False when it is not yet.
+
+        Raises what ended the consumer, if that was not `close`.
+        """
+        if self._thread.ident is None:
+            return True
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def abort(self) -> None:
+        """Drop what runs: it is done again by whoever comes next. What is finished is committed."""
+        self.close()
+        self._core.abort()
+        if self._thread.ident is not None:
+            self._thread.join(self._options.commit_interval_s + STEP_S)
+
+    def failure(self) -> BaseException | None:
+        """What ended the consumer; None while it works."""
+        return self._error
+
+    def position(self, place: Partition) -> int | None:
+        """Everything of a partition below it is finished. Only within `gate`, `order` and `on_committed`."""
+        return self._core.position(place)
+
+    def silent_s(self) -> float:
+        """Seconds since its last step began: 0 before the first and after the end."""
+        beat_at = self._beat_at
+        return 0.0 if beat_at is None else self._clock.monotonic() - beat_at
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        if not self.join(self._options.drain_s + self._options.rebalance_drain_s):
+            self.abort()
+
+    def _run(self) -> None:
+        try:
+            self._executor.start()
+            self._source.start(self._core)
+            try:
+                self._loop()
+            finally:
+                self._source.close()
+        except BaseException as error:
+            self._error = self._error or error
+        finally:
+            self._beat_at = None
+            self._executor.close()
+
+    def _loop(self) -> None:
+        while not self._closing.is_set() and self._core.failure is None:
+            self._beat_at = self._clock.monotonic()
+            self._core.step(STEP_S)
+        # Before the drain: whoever looks for a failure need not wait for it.
+        self._error = self._core.failure
+        self._core.drain()

@@ -1,0 +1,331 @@
+"""Core: the parallel consumer without threads: one step at a time, on the thread of whoever calls it.
+
+Guarantees: no commit passes unfinished work; a lane runs one record at a time, in the order of its offsets; what a
+commit says is finished is not handled again. Time, randomness, source and executor are arguments: a test decides every
+interleaving.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from tsdb.parallel_consumer.clock import Clock
+from tsdb.parallel_consumer.commits import Commits, OnCommitted
+from tsdb.parallel_consumer.errors import MetadataRefused, Misused
+from tsdb.parallel_consumer.executors import Executor
+from tsdb.parallel_consumer.intake import Intake
+from tsdb.parallel_consumer.metadata import Progress, decode_metadata
+from tsdb.parallel_consumer.metrics import ConsumerMetrics
+from tsdb.parallel_consumer.options import Options
+from tsdb.parallel_consumer.order import Order, Place, by_key
+from tsdb.parallel_consumer.outlet import Outlet
+from tsdb.parallel_consumer.partition import PartitionWork
+from tsdb.parallel_consumer.policy import ErrorPolicy
+from tsdb.parallel_consumer.record import Partition, Position, Record
+from tsdb.parallel_consumer.runner import Runner
+from tsdb.parallel_consumer.source import Source
+from tsdb.parallel_consumer.status import EMPTY, STALLS_MAX, PartitionStatus, Stall, Status
+from tsdb.parallel_consumer.tracker import OffsetTracker
+from tsdb.parallel_consumer.work import Mailbox, Work
+
+BUSY_WAIT_S = 0.005  # Between looks at the source while records run and none is ready.
+STATUS_EVERY_S = 0.25
+
+log = logging.getLogger(__name__)
+
+
+def _ignore(positions: Mapping[Partition, Position]) -> None:
+    """Nobody wants to know."""
+
+
+def _always(record: Record) -> bool:
+    return True
+
+
+class Core:
+    """A SourceListener. `gate(record)`: whether a record in AFTER_ALL may run, asked once all before it is finished.
+
+    on_committed(positions): called after each acknowledged commit. Both run on the owner's thread and must not block.
+    `failure`: what ends the consumer; whoever steps it looks.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        executor: Executor,
+        mailbox: Mailbox,
+        *,
+        metrics: ConsumerMetrics,
+        clock: Clock,
+        order: Order = by_key,
+        policy: ErrorPolicy | None = None,
+        options: Options | None = None,
+        outlet: Outlet | None = None,
+        dead_letter_topic: str = "",
+        gate: Callable[[Record], bool] = _always,
+        on_committed: OnCommitted = _ignore,
+        randomness: random.Random | None = None,
+    ) -> None:
+        self._source = source
+        self._mailbox = mailbox
+        self._metrics = metrics
+        self._clock = clock
+        self._order = order
+        self._policy = policy or ErrorPolicy()
+        self._options = options or Options()
+        self._gate = gate
+        if self._policy.sends and (outlet is None or not dead_letter_topic):
+            raise Misused("the error policy may send dead letters: it needs an outlet and a dead letter topic")
+        self._partitions: dict[Partition, PartitionWork] = {}
+        self._epoch = 0
+        self._runner = Runner(
+            executor,
+            mailbox,
+            self._options,
+            self._policy,
+            outlet,
+            dead_letter_topic,
+            metrics,
+            clock,
+            randomness or random.Random(),
+        )
+        self._commits = Commits(source, self._options, metrics, clock, on_committed)
+        self._intake = Intake(source, self._partitions, self._options, metrics, clock, self._admit)
+        self._failure: BaseException | None = None
+        self._ended = False
+        self._aborted = False
+        self._status_at = clock.monotonic()
+        self.status: Status = EMPTY
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self._failure or self._runner.failure
+
+    @property
+    def running(self) -> int:
+        """Records being handled or sent at this moment."""
+        return self._runner.busy - self._runner.blocked
+
+    def position(self, place: Partition) -> int | None:
+        """Everything of a partition below it is finished; None when it is not ours. On the owner's thread."""
+        part = self._partitions.get(place)
+        return None if part is None else part.tracker.position
+
+    def step(self, wait_s: float) -> None:
+        """Everything that can be done now; waits up to wait_s when that is nothing."""
+        moved = self._advance()
+        moved |= self._intake.admit_backlog()
+        self._commits.if_due(self._partitions.values())
+        wait_s = self._wait_s(wait_s)
+        if self._intake.open or self._intake.poll_due_in_s() == 0.0:
+            # While records run their ends are waited for, not the source: it cannot be woken by them.
+            idle = not moved and not self.running
+            moved |= self._intake.poll(wait_s if idle else 0.0)
+            wait_s = 0.0 if idle else min(wait_s, BUSY_WAIT_S)
+        if not moved and wait_s > 0:
+            self._mailbox.wait(wait_s)
+        self._tell_status()
+
+    def drain(self) -> None:
+        """The end: no more intake; what runs ends within drain_s, and everything finished is committed."""
+        self._drain(list(self._partitions.values()), self._options.drain_s)
+        self._ended = True
+
+    def abort(self) -> None:
+        """End a drain at once; from any thread."""
+        self._aborted = True
+        self._mailbox.wake()
+
+    # What the source tells.
+
+    def on_assigned(self, starts: Mapping[Partition, Position]) -> None:
+        for place, start in starts.items():
+            try:
+                self._partitions[place] = self._begin(place, start)
+            except MetadataRefused as error:
+                # Kept, not raised: this runs inside a callback of a client library.
+                self._metrics.metadata_refused.inc()
+                self._failure = error
+        self._metrics.partitions.set(len(self._partitions))
+
+    def on_revoked(self, partitions: Collection[Partition]) -> None:
+        going = [self._partitions[place] for place in partitions if place in self._partitions]
+        if not self._ended:
+            self._drain(going, self._options.rebalance_drain_s)
+        self._forget(going)
+
+    def on_lost(self, partitions: Collection[Partition]) -> None:
+        self._forget([self._partitions[place] for place in partitions if place in self._partitions])
+
+    def _begin(self, place: Partition, start: Position) -> PartitionWork:
+        topic_id = self._source.topic_id(place[0])
+        progress = self._read_metadata(place, start, topic_id)
+        tracker = OffsetTracker(start.next_offset, progress.finished)
+        self._epoch += 1
+        tries = {one.offset: replace(one, crashes=one.crashes + one.running, running=False) for one in progress.tries}
+        now = self._clock.monotonic()
+        return PartitionWork(place, self._epoch, topic_id, tracker, now, start.next_offset, tries)
+
+    def _read_metadata(self, place: Partition, start: Position, topic_id: str) -> Progress:
+        try:
+            return decode_metadata(start.next_offset, start.metadata, topic_id)
+        except MetadataRefused as error:
+            topic, partition = place
+            message = f"topic {topic}, partition {partition}, commit of offset {start.next_offset}: {error.message}"
+            if not self._options.accept_replay:
+                raise MetadataRefused(message, reason=error.reason) from error
+            self._metrics.metadata_refused.inc()
+            log.warning("%s; accepted: everything from there on is done again", message)
+            return Progress()
+
+    # One step.
+
+    def _advance(self) -> bool:
+        completions = self._mailbox.take()
+        for work in self._runner.settle(completions):
+            self._finish(work)
+        moved = bool(completions) | self._runner.wake_due()
+        for part in self._partitions.values():
+            if part.barriers:
+                self._pass_barrier(part)
+        return moved | self._runner.begin(self._write_ahead)
+
+    def _admit(self, part: PartitionWork, record: Record) -> None:
+        slot = part.tracker.add(record.offset)
+        tries = part.tries.pop(record.offset, None) if part.tries else None
+        if slot is None:
+            self._metrics.ignored.labels("finished_before").inc()
+            self._intake.finished(part, record)
+            part.dirty = True
+            return
+        work = Work(record, slot, part, self._order(record))
+        if tries is not None:
+            work.failures, work.crashes = tries.failures, tries.crashes
+            part.touched[slot] = work
+        if work.lane is Place.AFTER_ALL:
+            part.barriers.append(work)
+        elif part.lanes.enter(work):
+            self._runner.offer(work)
+
+    def _finish(self, work: Work) -> None:
+        part = work.owner
+        part.tracker.finish(work.slot)
+        part.touched.pop(work.slot, None)
+        part.dirty = True
+        self._intake.finished(part, work.record)
+        self._metrics.finished.inc()
+        self._commits.count_finished(1)
+        follower = part.lanes.leave(work)
+        if follower is not None:
+            self._runner.offer(follower)
+
+    def _pass_barrier(self, part: PartitionWork) -> None:
+        first = part.barriers[0]
+        if part.tracker.position == first.record.offset and self._gate(first.record):
+            self._runner.offer(part.barriers.popleft())
+
+    def _write_ahead(self, batch: list[Work]) -> bool:
+        """Commit that these run before they do, where they may end the process before the next commit."""
+        if self._policy.crashes_max is None:
+            return True
+        since = self._clock.monotonic() - self._options.write_ahead_s
+        first = {w.owner for w in batch if w.letter is None and (w.crashes or w.owner.assigned_at > since)}
+        return not first or self._commits.soon(first)
+
+    def _wait_s(self, wait_s: float) -> float:
+        due_s = self._runner.next_due_in_s()
+        wait_s = wait_s if due_s is None else min(wait_s, due_s)
+        if any(part.dirty for part in self._partitions.values()):
+            wait_s = min(wait_s, self._commits.due_in_s())
+        return wait_s
+
+    # Ends.
+
+    def _drain(self, parts: list[PartitionWork], within_s: float) -> None:
+        give_up_at = self._clock.monotonic() + within_s
+        for part in parts:
+            part.draining = True
+        self._advance()
+        while any(part.running for part in parts) and not self._aborted:
+            left_s = give_up_at - self._clock.monotonic()
+            if left_s <= 0:
+                break
+            self._mailbox.wait(min(left_s, self._wait_s(STATUS_EVERY_S)))
+            self._advance()
+            self._tell_status()
+        self._metrics.undrained.inc(sum(part.running for part in parts))
+        while not self._commits.now(parts) and self._commits.error_reason != "stale_member":
+            left_s = give_up_at - self._clock.monotonic()
+            if left_s <= 0 or self._aborted:
+                break
+            self._mailbox.wait(min(left_s, self._options.commit_interval_s))
+
+    def _forget(self, parts: list[PartitionWork]) -> None:
+        for part in parts:
+            part.closed = True
+            self._intake.forget(part)
+            del self._partitions[part.place]
+        self._runner.drop_closed()
+        self._metrics.partitions.set(len(self._partitions))
+
+    # Looks.
+
+    def _tell_status(self) -> None:
+        now = self._clock.monotonic()
+        if now < self._status_at:
+            return
+        self._status_at = now + STATUS_EVERY_S
+        unended = [work for work in self._runner.unended() if not work.owner.closed]
+        blocked = next((work.error for work in unended if work.blocked), "")
+        self.status = Status(
+            now,
+            {place: _status(part) for place, part in self._partitions.items()},
+            self.running,
+            self._runner.blocked,
+            blocked if self._runner.blocked else "",
+            self._intake.records,
+            self._intake.size,
+            self._stalls(unended, now),
+            self._commits.error,
+        )
+        self._set_gauges(self.status)
+
+    def _stalls(self, unended: list[Work], now: float) -> list[Stall]:
+        before = now - self._options.stall_after_s
+        old = [(began_at, work) for work in unended if (began_at := work.began_at) is not None and began_at <= before]
+        old.sort(key=lambda item: item[0])
+        return [
+            Stall(
+                work.record.place,
+                work.record.offset,
+                work.record.key,
+                work.failures + work.blocked,
+                now - began_at,
+                work.error,
+            )
+            for began_at, work in old[:STALLS_MAX]
+        ]
+
+    def _set_gauges(self, status: Status) -> None:
+        self._metrics.running.set(status.running + status.blocked)
+        self._metrics.blocked.set(status.blocked)
+        self._metrics.unfinished.set(status.unfinished)
+        self._metrics.unfinished_bytes.set(status.unfinished_bytes)
+        self._metrics.paused.set(sum(part.paused for part in status.partitions.values()))
+        self._metrics.stalled.set(len(status.stalls))
+
+
+def _status(part: PartitionWork) -> PartitionStatus:
+    return PartitionStatus(
+        part.tracker.position,
+        None if part.committed is None else part.committed.next_offset,
+        part.tracker.next_offset,
+        part.unfinished,
+        part.running,
+        len(part.lanes),
+        part.paused,
+        part.epoch,
+    )

@@ -1,0 +1,139 @@
+"""Commit metadata: what is finished above the committed offset, and how often what is not was tried.
+
+Layout: docs/formats/commit-metadata.md, version 1. Pure. Whatever a commit carries is either read exactly or refused.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.parallel_consumer.errors import MetadataRefused
+from tsdb.parallel_consumer.runs import decode_runs, encode_runs, read_varint, write_varint
+from tsdb.parallel_consumer.text import capacity_bytes, from_text, to_text
+from tsdb.parallel_consumer.tracker import NO_RUNS
+
+VERSION = 1
+UNITS_MAX = 4_095  # What Kafka's client passes whole of the 4,096 that brokers take.
+TOPIC_ID_BYTES_MAX = 64
+TRIES_BYTES_MAX = 640
+_CRC_BYTES = 4
+_FIXED_BYTES = 2 + 1 + TOPIC_ID_BYTES_MAX + 3 + TRIES_BYTES_MAX + 3 + _CRC_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """How often an unfinished record was tried. failures: ended with an exception. crashes: the process ended with it.
+
+    running: it was being handled when this was committed.
+    """
+
+    offset: int
+    failures: int = 0
+    crashes: int = 0
+    running: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """All that a commit says beside its offset. finished: runs [start, end), int64 (k, 2), none below that offset."""
+
+    finished: NDArray[np.int64] = field(default_factory=lambda: NO_RUNS)
+    tries: Sequence[Tries] = ()
+
+
+def map_bytes_max(units_max: int = UNITS_MAX) -> int:
+    """Bytes that metadata of so many UTF-16 units leaves for the map of finished offsets."""
+    return capacity_bytes(units_max) - _FIXED_BYTES
+
+
+def encode_metadata(position: int, progress: Progress, topic_id: str, *, units_max: int = UNITS_MAX) -> str:
+    """Text of at most units_max UTF-16 units.
+
+    Tries beyond their share of the room are left out, the most tried last: those records begin to count anew.
+    """
+    form, data = encode_runs(position, progress.finished)
+    assert len(data) <= map_bytes_max(units_max), f"offset map of {len(data)} bytes: intake must stop before"
+    body = bytearray((VERSION, form))
+    identity = topic_id.encode()
+    assert len(identity) <= TOPIC_ID_BYTES_MAX, f"topic id of {len(identity)} bytes"
+    body.append(len(identity))
+    body += identity
+    tries = _encode_tries(position, progress.tries)
+    write_varint(len(tries), body)
+    body += tries + data
+    return to_text(bytes(body) + _checksum(position, body), units_max)
+
+
+def decode_metadata(position: int, text: str, topic_id: str) -> Progress:
+    """What the commit of `position` says. Empty text says nothing: a commit of another tool.
+
+    Raises MetadataRefused (malformed, bad_checksum, unknown_version, wrong_topic).
+    """
+    if not text:
+        return Progress()
+    data = from_text(text)
+    body, crc = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
+    if len(body) < 4:
+        raise MetadataRefused(f"metadata of {len(data)} bytes is too short")
+    if crc != _checksum(position, body):
+        raise MetadataRefused(f"metadata does not fit its checksum and offset {position}", reason="bad_checksum")
+    if body[0] != VERSION:
+        message = f"metadata is of version {body[0]}; this consumer knows {VERSION}"
+        raise MetadataRefused(message, reason="unknown_version")
+    return _decode_body(position, body, topic_id)
+
+
+def _decode_body(position: int, body: bytes, topic_id: str) -> Progress:
+    at = 3 + body[2]
+    identity = body[3:at].decode(errors="replace")
+    if identity != topic_id:
+        message = f"the commit was made for the topic with id {identity}, this one has id {topic_id}: it was made anew"
+        raise MetadataRefused(message, reason="wrong_topic")
+    length, at = read_varint(body, at)
+    if length > len(body) - at:
+        raise MetadataRefused(f"metadata claims {length} bytes of tries and has {len(body) - at}")
+    tries = _decode_tries(position, body[at : at + length])
+    return Progress(decode_runs(position, body[1], body[at + length :]), tries)
+
+
+def _encode_tries(position: int, tries: Sequence[Tries]) -> bytes:
+    out = bytearray()
+    kept: list[Tries] = []
+    size = 0
+    for one in sorted(tries, key=lambda one: (-one.crashes, -one.failures, one.offset)):
+        size += len(_encode_one(one.offset - position, one))
+        if size > TRIES_BYTES_MAX:
+            break
+        kept.append(one)
+    for one in sorted(kept, key=lambda one: one.offset):
+        out += _encode_one(one.offset - position, one)
+    return bytes(out)
+
+
+def _encode_one(distance: int, one: Tries) -> bytearray:
+    out = bytearray()
+    write_varint(distance, out)
+    write_varint(one.failures << 1 | one.running, out)
+    write_varint(one.crashes, out)
+    return out
+
+
+def _decode_tries(position: int, data: bytes) -> list[Tries]:
+    found: list[Tries] = []
+    at = 0
+    while at < len(data):
+        distance, at = read_varint(data, at)
+        failures, at = read_varint(data, at)
+        crashes, at = read_varint(data, at)
+        found.append(Tries(position + distance, failures >> 1, crashes, bool(failures & 1)))
+    return found
+
+
+def _checksum(position: int, body: bytes | bytearray) -> bytes:
+    # Over the offset too: metadata that a tool has moved to another offset is not to be believed.
+    return zlib.crc32(bytes(body), zlib.crc32(position.to_bytes(8, "little"))).to_bytes(_CRC_BYTES, "little")

@@ -1,0 +1,54 @@
+"""Metrics of one consumer, on whatever registry its program uses."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from tsdb.parallel_consumer.policy import Action
+
+COMMIT_RESULTS = ("ok", "failed")
+IGNORED = ("late", "finished_before")
+
+
+class ConsumerMetrics:
+    """Counters and gauges named prefix + name. One object a registry and prefix: consumers may share it."""
+
+    def __init__(self, registry: CollectorRegistry, prefix: str = "parallel_consumer_") -> None:
+        def counter(name: str, help: str, label: str = "", values: tuple[str, ...] = ()) -> Counter:
+            metric = Counter(prefix + name, help, (label,) if label else (), registry=registry)
+            for value in values:
+                metric.labels(value)
+            return metric
+
+        def gauge(name: str, help: str) -> Gauge:
+            return Gauge(prefix + name, help, registry=registry)
+
+        actions = tuple(action.value for action in Action)
+        self.read = counter("records_read_total", "Records read from the source.")
+        self.finished = counter("records_finished_total", "Records finished, in whatever way.")
+        self.failures = counter(
+            "record_failures_total", "Exceptions of the handler, by what they led to.", "kind", actions
+        )
+        self.sent = counter(
+            "records_sent_total", "Records sent on and acknowledged, by why.", "kind", ("dead_letter", "requeue")
+        )
+        self.send_failures = counter("send_failures_total", "Dead letters or requeued records not acknowledged.")
+        self.ignored = counter(
+            "ignored_total",
+            "late: completions of records whose partition has gone; finished_before: records not handled because a"
+            " commit says they are finished.",
+            "reason",
+            IGNORED,
+        )
+        self.commits = counter("commits_total", "Commits, by result.", "result", COMMIT_RESULTS)
+        self.metadata_refused = counter("metadata_refused_total", "Commits whose metadata was not to be trusted.")
+        self.pauses = counter("pauses_total", "Partitions paused because what was read of them is too much.")
+        self.undrained = counter("undrained_total", "Records still running when the time to drain was over.")
+        self.running = gauge("running", "Records being handled or blocked.")
+        self.blocked = gauge("blocked", "Records that wait for something that is away, and keep their place.")
+        self.unfinished = gauge("unfinished", "Records read and not finished.")
+        self.unfinished_bytes = gauge("unfinished_bytes", "Their keys and values.")
+        self.metadata_units = gauge("metadata_units", "UTF-16 units of the largest metadata in the last commit.")
+        self.partitions = gauge("partitions", "Partitions that are ours.")
+        self.paused = gauge("paused_partitions", "Of them those that are paused.")
+        self.stalled = gauge("stalled_records", "Records that have not ended for longer than they should.")

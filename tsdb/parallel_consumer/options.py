@@ -1,0 +1,50 @@
+"""Options of a parallel consumer: bounds and times, checked when made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from tsdb.parallel_consumer.errors import Misused
+from tsdb.parallel_consumer.metadata import UNITS_MAX
+
+UNITS_MIN = 1_024
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Every bound is of the whole consumer; what is at it waits.
+
+    concurrency: records handled at once. running_bytes_max: bytes of those; one larger runs alone. records_max,
+    bytes_max: read and not finished. poll_records_max: fetched at a time.
+    commit_interval_s: between commits. commit_records: commit sooner, after so many finished; 1: after each.
+    drain_s: how long an end waits for what runs. rebalance_drain_s: how long partitions that go wait for it; stay below
+    the group's rebalance timeout. stall_after_s: what has not ended for so long is reported.
+    metadata_units_max: UTF-16 units of commit metadata that the brokers take.
+    write_ahead_s: so long after an assignment, what begins is committed before it is handled, so that a record which
+    ends the process at once is counted. Only with ErrorPolicy.crashes_max.
+    accept_replay: pass over commit metadata that cannot be trusted, and do again what it would have told.
+    """
+
+    concurrency: int = 16
+    running_bytes_max: int = 64 * _MIB
+    records_max: int = 20_000
+    bytes_max: int = 128 * _MIB
+    poll_records_max: int = 1_000
+    commit_interval_s: float = 0.2
+    commit_records: int | None = None
+    drain_s: float = 20.0
+    rebalance_drain_s: float = 20.0
+    stall_after_s: float = 30.0
+    metadata_units_max: int = UNITS_MAX
+    write_ahead_s: float = 5.0
+    accept_replay: bool = False
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if (value is not None and value < 0) or (value == 0 and field.type == "int"):
+                raise Misused(f"{field.name} is {value}; it must be above 0")
+        if not UNITS_MIN <= self.metadata_units_max <= UNITS_MAX:
+            raise Misused(f"metadata_units_max is {self.metadata_units_max}; legal: {UNITS_MIN} to {UNITS_MAX}")

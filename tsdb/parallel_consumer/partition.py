@@ -1,0 +1,67 @@
+"""PartitionWork: everything that the consumer knows of one partition while it is ours."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from tsdb.parallel_consumer.lanes import Lanes
+from tsdb.parallel_consumer.metadata import Progress, Tries, encode_metadata
+from tsdb.parallel_consumer.record import Partition, Position, Record
+from tsdb.parallel_consumer.tracker import OffsetTracker
+from tsdb.parallel_consumer.work import Work
+
+
+@dataclass(slots=True, eq=False)
+class PartitionWork:
+    """One partition in one epoch: from its assignment until it goes.
+
+    tries: what the commit told of records not read again yet. barriers: records that run after all before them.
+    backlog: read, but not admitted to the tracker yet. ended: where the source said that the partition ends.
+    touched: unfinished records with something to tell in a commit, by slot. running: of those how many run.
+    draining: nothing more begins. closed: gone; completions are late. dirty: something to commit.
+    """
+
+    place: Partition
+    epoch: int
+    topic_id: str
+    tracker: OffsetTracker
+    assigned_at: float
+    read_to: int
+    tries: dict[int, Tries] = field(default_factory=dict)
+    lanes: Lanes = field(default_factory=Lanes)
+    barriers: deque[Work] = field(default_factory=deque)
+    backlog: deque[Record] = field(default_factory=deque)
+    touched: dict[int, Work] = field(default_factory=dict)
+    ended: int | None = None
+    unfinished: int = 0
+    unfinished_bytes: int = 0
+    running: int = 0
+    paused: bool = False
+    draining: bool = False
+    closed: bool = False
+    dirty: bool = False
+    committed: Position | None = None
+
+    def end(self) -> None:
+        """Past offsets of no record, once the source said that the partition ends there and all is admitted."""
+        if self.ended is not None and not self.backlog:
+            before = self.tracker.position
+            self.tracker.reached(self.ended)
+            self.read_to = max(self.read_to, self.ended)
+            self.ended = None
+            self.dirty |= self.tracker.position != before
+
+    def to_commit(self, units_max: int) -> Position:
+        """What is true of it now."""
+        position = self.tracker.position
+        progress = Progress(self.tracker.finished_runs(), self._all_tries())
+        metadata = encode_metadata(position, progress, self.topic_id, units_max=units_max)
+        return Position(position, metadata)
+
+    def _all_tries(self) -> list[Tries]:
+        told = [
+            Tries(work.record.offset, work.failures, work.crashes, work.running and work.letter is None)
+            for work in self.touched.values()
+        ]
+        return [*told, *self.tries.values()]

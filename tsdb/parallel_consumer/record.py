@@ -1,0 +1,40 @@
+"""What is consumed and what is committed. Partitions are named by (topic, partition)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Partition = tuple[str, int]  # (topic, partition)
+Headers = Sequence[tuple[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One consumed record. timestamp_ms: as the source has it, ms since epoch UTC. A null record has value None."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int = 0
+    headers: Headers = ()
+
+    @property
+    def place(self) -> Partition:
+        """Its partition."""
+        return self.topic, self.partition
+
+    @property
+    def size(self) -> int:
+        """Bytes of key and value."""
+        return len(self.key or b"") + len(self.value or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A commit: everything below next_offset is finished; `metadata` tells what is finished above it."""
+
+    next_offset: int
+    metadata: str = ""

@@ -1,0 +1,67 @@
+"""Status: what a consumer shows of itself, as one immutable value that any thread may read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tsdb.parallel_consumer.record import Partition
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One partition. position: its lowest unfinished offset. committed: as acknowledged; None before the first commit.
+
+    next_offset: the next to read. ended: whether the source said, at next_offset, that there is no more.
+    """
+
+    position: int
+    committed: int | None
+    next_offset: int
+    unfinished: int
+    running: int
+    lanes: int
+    paused: bool
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A record that has not ended for longer than it should. attempts: how often it failed, blocked included."""
+
+    place: Partition
+    offset: int
+    key: bytes | None
+    attempts: int
+    age_s: float
+    error: str
+
+    def __str__(self) -> str:
+        topic, partition = self.place
+        key = "no key" if self.key is None else f"key {self.key[:64]!r}"
+        return (
+            f"topic {topic}, partition {partition}, offset {self.offset}, {key}: {self.attempts} failed attempts in"
+            f" {self.age_s:.0f} s{': ' + self.error if self.error else ''}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The consumer. blocked: records that wait for something that is away, and the last that was said of it.
+
+    stalls: the longest first, at most STALLS_MAX. committing_since: monotonic seconds since when commits fail, or None.
+    """
+
+    at: float = 0.0
+    partitions: Mapping[Partition, PartitionStatus] = field(default_factory=dict)
+    running: int = 0
+    blocked: int = 0
+    blocked_error: str = ""
+    unfinished: int = 0
+    unfinished_bytes: int = 0
+    stalls: Sequence[Stall] = ()
+    commit_error: str = ""
+
+
+STALLS_MAX = 16
+EMPTY = Status()

@@ -1,0 +1,128 @@
+"""Offset tracker: which records of one partition are finished, exactly, in whatever order they end.
+
+Three things hold it: the offsets in the order read, a byte each that says finished, and where the first unfinished one
+lies. Records get a `slot`, their place in that order, so gaps in the offsets cost nothing. One thread.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+from numpy.typing import NDArray
+
+TRIM_FROM = 8_192  # Finished slots at the front are cut off in blocks: cutting each would move the rest each time.
+NO_RUNS: NDArray[np.int64] = np.empty((0, 2), np.int64)
+
+
+class OffsetTracker:
+    """Starts at `position`; finished: int64 (k, 2), runs [start, end) that a commit says are finished above it."""
+
+    def __init__(self, position: int, finished: NDArray[np.int64] = NO_RUNS) -> None:
+        self._offsets = array("q")
+        self._done = bytearray()
+        self._low = 0  # Index of the first slot that may be unfinished.
+        self._trimmed = 0  # Slots cut off the front.
+        self._next_offset = position
+        self._restored = finished
+        self._restored_at = 0  # The first run that ends above the offsets read so far.
+        self.unfinished = 0
+
+    @property
+    def position(self) -> int:
+        """The lowest unfinished offset; when all that was read is finished, the next to read."""
+        low = self._done.find(0, self._low)
+        if low < 0:
+            self._low = len(self._done)
+            self._trim()
+            return self._next_offset
+        self._low = low
+        if low >= TRIM_FROM:
+            self._trim()
+        return self._offsets[self._low]
+
+    @property
+    def next_offset(self) -> int:
+        """The next offset to read."""
+        return self._next_offset
+
+    def add(self, offset: int) -> int | None:
+        """A record was read, above all before it; returns its slot, or None when a commit says it is finished."""
+        assert offset >= self._next_offset, f"offset {offset} after {self._next_offset - 1}"
+        known = self._is_restored(offset)
+        self._next_offset = offset + 1
+        self._offsets.append(offset)
+        self._done.append(known)
+        if known:
+            return None
+        self.unfinished += 1
+        return self._trimmed + len(self._done) - 1
+
+    def finish(self, slot: int) -> None:
+        """The record of a slot is finished; once a slot."""
+        at = slot - self._trimmed
+        assert not self._done[at], f"offset {self._offsets[at]} finished twice"
+        self._done[at] = 1
+        self.unfinished -= 1
+
+    def reached(self, next_offset: int) -> None:
+        """Everything below next_offset was read, though its last offsets may be of no record."""
+        self._next_offset = max(self._next_offset, next_offset)
+
+    def admits(self, offset: int, map_bytes_max: int) -> bool:
+        """Whether the map of what is finished fits so many bytes whatever ends first, once this offset is tracked."""
+        if not self.unfinished:
+            return True
+        span = max(offset + 1, self._restored_end()) - self.position
+        slots = len(self._done) - self._low + 1 + 2 * len(self._restored)
+        lengths_bytes = (slots + 1) * _varint_bytes(span)
+        return min(-(-span // 8), lengths_bytes) <= map_bytes_max
+
+    def finished_runs(self) -> NDArray[np.int64]:
+        """Runs [start, end) of finished offsets above the position, ascending and apart, int64 (k, 2).
+
+        Offsets of no record count with what lies before them.
+        """
+        position = self.position
+        own = self._own_runs()
+        rest = self._restored[np.searchsorted(self._restored[:, 1], self._next_offset, side="right") :]
+        if not len(rest):
+            return own
+        rest = np.maximum(rest, max(self._next_offset, position))
+        return _joined(np.concatenate([own, rest]))
+
+    def _own_runs(self) -> NDArray[np.int64]:
+        done = np.frombuffer(bytes(self._done[self._low :]), np.int8)
+        if not done.any():
+            return NO_RUNS
+        offsets = np.frombuffer(self._offsets[self._low :].tobytes(), np.int64)
+        edges = np.flatnonzero(np.diff(done, prepend=np.int8(0), append=np.int8(0)))
+        ends = np.append(offsets, offsets[-1] + 1)
+        return ends[edges].reshape(-1, 2)
+
+    def _is_restored(self, offset: int) -> bool:
+        runs = self._restored
+        while self._restored_at < len(runs) and runs[self._restored_at, 1] <= offset:
+            self._restored_at += 1
+        return self._restored_at < len(runs) and bool(runs[self._restored_at, 0] <= offset)
+
+    def _restored_end(self) -> int:
+        return int(self._restored[-1, 1]) if self._restored_at < len(self._restored) else 0
+
+    def _trim(self) -> None:
+        del self._offsets[: self._low]
+        del self._done[: self._low]
+        self._trimmed += self._low
+        self._low = 0
+
+
+def _varint_bytes(value: int) -> int:
+    return max(1, -(-value.bit_length() // 7))
+
+
+def _joined(runs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ascending runs with those that touch made one."""
+    apart = np.flatnonzero(runs[1:, 0] > runs[:-1, 1])
+    starts = runs[np.concatenate([[0], apart + 1]), 0]
+    ends = runs[np.concatenate([apart, [len(runs) - 1]]), 1]
+    return np.stack([starts, ends], axis=1)
