@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from tsdb.config.history import HistoryFields
 from tsdb.config.sources import SharedEnvironment, SharedFile
-from tsdb.config.types import Address, HistoryUrl, HostPort, LogUrl, Names, host_port
+from tsdb.config.types import Address, HostPort, LogUrl, Names, host_port
 from tsdb.model.time_set import TimeSet, time_set
 
 
-class CommonSettings(BaseSettings):
-    """Base of every role's settings. Frozen; unknown keys are refused. Made by `tsdb.config.load`."""
+class ServiceSettings(BaseSettings):
+    """The log, the servers and the logs of a process."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
 
@@ -26,9 +27,6 @@ class CommonSettings(BaseSettings):
         max_length=100,
         pattern=r"^[A-Za-z0-9._-]*$",
         description="Put before every topic name, so that several systems can share a cluster.",
-    )
-    history: HistoryUrl = Field(
-        "", description="History: cassandra://HOST[,HOST]/KEYSPACE or sqlite:///PATH; empty: only what memory holds."
     )
     grpc: Address = Field("127.0.0.1:7410", description="HOST:PORT of the gRPC server; port 0: any free one.")
     http: Address = Field(
@@ -106,7 +104,7 @@ class CommonSettings(BaseSettings):
         return values
 
     @model_validator(mode="after")
-    def _check_credentials(self) -> CommonSettings:
+    def _check_credentials(self) -> Self:
         if bool(self.tls_cert_file) != bool(self.tls_key_file):
             raise ValueError("tls_cert_file and tls_key_file go together: one of them is missing")
         if self.tls_client_ca_file and not self.tls_cert_file:
@@ -118,7 +116,7 @@ class CommonSettings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _check_kafka_protocol(self) -> CommonSettings:
+    def _check_kafka_protocol(self) -> Self:
         protocol = self.kafka_security_protocol
         if protocol.startswith("SASL") != bool(self.kafka_sasl_mechanism):
             raise ValueError(f"kafka_security_protocol {protocol} and kafka_sasl_mechanism do not fit together")
@@ -142,3 +140,7 @@ class CommonSettings(BaseSettings):
     def http_listen(self) -> HostPort:
         """`http`, parsed."""
         return host_port(self.http)
+
+
+class CommonSettings(HistoryFields, ServiceSettings):
+    """Base of every role's settings. Frozen; unknown keys are refused. Made by `tsdb.config.load`."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from ingest.limits import IngestLimits
 from tsdb.config import ROLES, GatewaySettings, StandaloneSettings, StoreSettings, effective, flags, load
@@ -111,7 +112,9 @@ def test_defaults_are_those_of_the_parts_that_they_bound() -> None:
 class TestFlags:
     def test_all_settings_but_secrets_are_flags_with_help(self, role: type[CommonSettings]) -> None:
         named = {flag.field: flag for flag in flags(role)}
-        assert set(role.model_fields) - set(named) == {"token", "kafka_sasl_password"}
+        secrets = {name for name, field in role.model_fields.items() if field.annotation == SecretStr | None}
+        assert secrets >= {"token", "kafka_sasl_password", "cassandra_password"}
+        assert set(role.model_fields) - set(named) == secrets
         assert all(flag.help.endswith(".") and flag.name == field.replace("_", "-") for field, flag in named.items())
 
     def test_defaults_as_text_load_as_the_defaults(self, role: type[CommonSettings]) -> None:

@@ -1,0 +1,69 @@
+"""Settings of the connection to history, which every role has that reads or writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, Field, SecretStr, model_validator
+
+from tsdb.config.types import HistoryUrl
+from tsdb.history.settings import CassandraAccess, HistorySettings
+
+
+class HistoryFields(BaseModel):
+    """Where history is, how to get in, and what a statement may take."""
+
+    history: HistoryUrl = Field(
+        "", description="History: cassandra://HOST[,HOST]/KEYSPACE or sqlite:///PATH; empty: only what memory holds."
+    )
+    history_write_timeout_s: float = Field(
+        10.0, gt=0, le=600, description="Seconds for one write to history; after it the write is tried again."
+    )
+    history_read_timeout_s: float = Field(10.0, gt=0, le=600, description="Seconds for one page of a read of history.")
+    history_inflight_bytes_max: int = Field(
+        4 << 20,
+        ge=1 << 20,
+        le=1 << 30,
+        description="Bytes of writes that wait for history; a connection of Cassandra's driver refuses at some 6 MiB.",
+    )
+    cassandra_local_dc: str = Field(
+        "", description="Data centre whose replicas answer; empty: that of the first node reached."
+    )
+    cassandra_username: str = Field("", description="Cassandra user; empty: no authentication.")
+    cassandra_password: SecretStr | None = Field(None, description="Cassandra password; only with a user.")
+    cassandra_password_file: Path | None = Field(None, description="File that holds the Cassandra password.")
+    cassandra_ssl_ca_file: Path | None = Field(
+        None, description="PEM CA of the nodes; it switches TLS on. Names in their certificates are not checked."
+    )
+    cassandra_ssl_certificate_file: Path | None = Field(None, description="PEM client certificate shown to the nodes.")
+    cassandra_ssl_key_file: Path | None = Field(None, description="PEM key of cassandra_ssl_certificate_file.")
+
+    @model_validator(mode="after")
+    def _check_cassandra(self) -> Self:
+        if self.cassandra_password and self.cassandra_password_file:
+            raise ValueError("cassandra_password and cassandra_password_file: give one of them")
+        if bool(self.cassandra_ssl_certificate_file) != bool(self.cassandra_ssl_key_file):
+            raise ValueError(
+                "cassandra_ssl_certificate_file and cassandra_ssl_key_file go together: one of them is missing"
+            )
+        if self.cassandra_ssl_key_file and not self.cassandra_ssl_ca_file:
+            raise ValueError("cassandra_ssl_certificate_file and cassandra_ssl_key_file need cassandra_ssl_ca_file")
+        return self
+
+    def history_settings(self) -> HistorySettings:
+        """How this process talks to history, as plain values."""
+        return HistorySettings(
+            inflight_bytes_max=self.history_inflight_bytes_max,
+            write_timeout_s=self.history_write_timeout_s,
+            read_timeout_s=self.history_read_timeout_s,
+            access=CassandraAccess(
+                local_dc=self.cassandra_local_dc,
+                username=self.cassandra_username,
+                password=self.cassandra_password.get_secret_value() if self.cassandra_password else "",
+                password_file=str(self.cassandra_password_file or ""),
+                ssl_ca_location=str(self.cassandra_ssl_ca_file or ""),
+                ssl_certificate_location=str(self.cassandra_ssl_certificate_file or ""),
+                ssl_key_location=str(self.cassandra_ssl_key_file or ""),
+            ),
+        )
