@@ -24,6 +24,7 @@ BOUNDED_LABELS = {
     "result",
     "route",
     "server",
+    "source",
     "state",
     "topic",
     "version",

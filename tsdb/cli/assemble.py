@@ -65,7 +65,7 @@ def open_gateway(settings: GatewaySettings) -> Opened:
     gateway = _gateway(settings, settings, log)
     health = Health()
     health.set("", serving=True)
-    server = _server(settings, [_ingest_service(gateway)], health, request_bytes_max=settings.request_bytes_max)
+    server = grpc_server(settings, [_ingest_service(gateway)], health, request_bytes_max=settings.request_bytes_max)
     return Opened([LogComponent(log), gateway, server], dict, lambda: "")
 
 
@@ -74,8 +74,8 @@ def open_store(settings: StoreSettings) -> Opened:
     log = connect(settings)
     store = _store(settings, settings, log)
     health = Health()
-    server = _server(settings, [_reader_service(store, settings)], health)
-    reporter = StatusReporter(store, _health_setter(health), SystemClock())
+    server = grpc_server(settings, [_reader_service(store, settings)], health)
+    reporter = StatusReporter(store, health_setter(health), SystemClock())
     return Opened([LogComponent(log), store, reporter, server], _partitions(store), store.stalled)
 
 
@@ -89,8 +89,8 @@ def open_standalone(settings: StandaloneSettings) -> Opened:
     store = _store(settings, settings, log)
     health = Health()
     services = [_ingest_service(gateway), _reader_service(store, settings)]
-    server = _server(settings, services, health, request_bytes_max=settings.request_bytes_max)
-    reporter = StatusReporter(store, _health_setter(health), SystemClock())
+    server = grpc_server(settings, services, health, request_bytes_max=settings.request_bytes_max)
+    reporter = StatusReporter(store, health_setter(health), SystemClock())
     return Opened([LogComponent(log), gateway, store, reporter, server], _partitions(store), store.stalled)
 
 
@@ -200,9 +200,10 @@ def _reader_service(store: Store, fields: StoreFields) -> GrpcService:
     return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server)
 
 
-def _server(
+def grpc_server(
     settings: CommonSettings, services: Sequence[GrpcService], health: Health, *, request_bytes_max: int = 0
 ) -> GrpcServer:
+    """A role's gRPC server, bound and not yet started. request_bytes_max: of the role's largest request."""
     limits = GrpcLimits(
         running_max=settings.grpc_running_max,
         receive_bytes_max=max(MESSAGE_SLACK_BYTES, request_bytes_max + MESSAGE_SLACK_BYTES),
@@ -234,7 +235,9 @@ def server_tokens(settings: CommonSettings) -> Tokens | None:
     return Tokens(text=text, file=settings.token_file)
 
 
-def _health_setter(health: Health) -> Callable[[int | None, bool], None]:
+def health_setter(health: Health) -> Callable[[int | None, bool], None]:
+    """What a reporter tells about a partition, or about all (None), as gRPC health."""
+
     def set_health(partition: int | None, serving: bool) -> None:
         health.set("" if partition is None else partition_service(partition), serving=serving)
 

@@ -1,4 +1,4 @@
-"""The roles: `tsdb standalone`, `gateway`, `store`. Each flag is a setting; `tsdb config show ROLE` lists them."""
+"""The roles as commands, such as `tsdb store`. Each flag is a setting; `tsdb config show ROLE` lists them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from tsdb.cli.role_process import Opened, RoleProcess
 from tsdb.cli.setting_options import with_settings
-from tsdb.config import CommonSettings, GatewaySettings, StandaloneSettings, StoreSettings, effective
+from tsdb.config import CommonSettings, GatewaySettings, QuerierSettings, StandaloneSettings, StoreSettings, effective
 from tsdb.ops.lifecycle import run_until_signal
 from tsdb.ops.logs import configure_logging, get_logger
 
@@ -20,6 +20,7 @@ _ROLES: tuple[tuple[str, type[CommonSettings], str], ...] = (
     ("standalone", StandaloneSettings, "Every role in one process over an embedded log: no server."),
     ("gateway", GatewaySettings, "Accept samples; OK means that the log has them."),
     ("store", StoreSettings, "Replay the log into memory and answer reads."),
+    ("querier", QuerierSettings, "Answer reads out of several stores and history."),
 )
 
 log = get_logger(__name__)
@@ -55,12 +56,13 @@ def register(app: typer.Typer) -> None:
 
 def _runner(name: str) -> Callable[..., None]:
     def run(settings: CommonSettings) -> None:
-        from tsdb.cli import assemble
+        from tsdb.cli import assemble, assemble_querier
 
         openers: dict[str, Callable[..., Opened]] = {
             "standalone": assemble.open_standalone,
             "gateway": assemble.open_gateway,
             "store": assemble.open_store,
+            "querier": assemble_querier.open_querier,
         }
         raise typer.Exit(run_role(settings, partial(openers[name], settings)))
 

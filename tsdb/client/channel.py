@@ -83,11 +83,12 @@ def call_metadata(token: str | None) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {token}"),)
 
 
-def open_channel(address: str, tls: ClientTls | None) -> grpc.Channel:
-    """A channel that connects with its first call."""
+def open_channel(address: str, tls: ClientTls | None, *, server_name: str | None = None) -> grpc.Channel:
+    """A channel that connects with its first call. server_name: that of the certificate, where not the address's."""
     if tls is None:
         return grpc.insecure_channel(check_address(address), CHANNEL_OPTIONS)
-    return grpc.secure_channel(check_address(address), tls.credentials(), CHANNEL_OPTIONS)
+    named = (("grpc.ssl_target_name_override", server_name),) if server_name else ()
+    return grpc.secure_channel(check_address(address), tls.credentials(), (*CHANNEL_OPTIONS, *named))
 
 
 def open_aio_channel(address: str, tls: ClientTls | None) -> grpc.aio.Channel:

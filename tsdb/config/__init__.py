@@ -7,6 +7,7 @@ from tsdb.config.common import CommonSettings
 from tsdb.config.describe import Flag, effective, flags
 from tsdb.config.gateway import GatewaySettings
 from tsdb.config.load import load
+from tsdb.config.querier import QuerierSettings
 from tsdb.config.roles import ROLES
 from tsdb.config.standalone import StandaloneSettings
 from tsdb.config.store import StoreSettings
@@ -16,6 +17,7 @@ __all__ = [
     "CommonSettings",
     "Flag",
     "GatewaySettings",
+    "QuerierSettings",
     "StandaloneSettings",
     "StoreSettings",
     "effective",

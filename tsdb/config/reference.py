@@ -9,6 +9,8 @@ from pydantic import BaseModel
 from tsdb.config.common import CommonSettings
 from tsdb.config.describe import default_text, is_secret, legal_range
 from tsdb.config.gateway import GatewayFields
+from tsdb.config.querier import QuerierFields
+from tsdb.config.roles import ROLES
 from tsdb.config.standalone import StandaloneSettings
 from tsdb.config.store import StoreFields
 
@@ -27,6 +29,7 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("All roles", "", CommonSettings),
     ("gateway", "Also of `standalone`.", GatewayFields),
     ("store", "Also of `standalone`.", StoreFields),
+    ("querier", "And the `select_*` limits of a store.", QuerierFields),
     ("standalone", "All of the above; `log` defaults to a file in `data_dir`.", StandaloneSettings),
 )
 
@@ -51,8 +54,12 @@ def _row(section: type[BaseModel], name: str) -> str:
     field = section.model_fields[name]
     default = default_text(field)
     shown = "required" if default is None else f"`{default}`" if default else ""
-    secret = "Secret: variable only. " if is_secret(StandaloneSettings, name) else ""
+    secret = "Secret: variable only. " if _secret(name) else ""
     return f"| `{name}` | {shown} | {legal_range(field)} | {secret}{field.description} |"
+
+
+def _secret(name: str) -> bool:
+    return any(is_secret(role, name) for role in ROLES.values())
 
 
 if __name__ == "__main__":

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from tsdb.config.common import CommonSettings
 from tsdb.config.gateway import GatewaySettings
+from tsdb.config.querier import QuerierSettings
 from tsdb.config.standalone import StandaloneSettings
 from tsdb.config.store import StoreSettings
 
 ROLES: dict[str, type[CommonSettings]] = {
     "gateway": GatewaySettings,
     "store": StoreSettings,
+    "querier": QuerierSettings,
     "standalone": StandaloneSettings,
 }
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from tsdb.config.common import CommonSettings
+from tsdb.config.select import SelectFields
 from tsdb.config.types import Partitions, Shard, partition_ranges, shard_of
 from tsdb.model.time_set import SliceLengths, TimeSet, slice_lengths
 
@@ -14,7 +15,7 @@ _GIB = 1 << 30
 _HALF_A_DAY_MS = 12 * 3_600_000
 
 
-class StoreFields(BaseModel):
+class StoreFields(SelectFields):
     """Limits of the read path and of memory; the role `standalone` has them too."""
 
     partitions: Partitions = Field(
@@ -47,9 +48,6 @@ class StoreFields(BaseModel):
     memory_hard_bytes: int = Field(
         8 * _GIB, ge=1 << 20, le=1 << 50, description="Bytes of all heads above which nothing is applied: not ready."
     )
-    select_series_max: int = Field(200_000, ge=1, le=1 << 31, description="Series that one Select may match.")
-    select_samples_max: int = Field(50_000_000, ge=1, le=1 << 40, description="Samples that one Select may touch.")
-    select_bytes_max: int = Field(_GIB, ge=1024, le=1 << 40, description="Bytes of the payload of one answer.")
     lag_enter_s: float = Field(5.0, gt=0, le=3600, description="A partition becomes ready below this lag in seconds.")
     lag_leave_s: float = Field(
         20.0,

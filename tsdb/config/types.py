@@ -68,6 +68,15 @@ def _history_url(text: str) -> str:
     return text
 
 
+def _addresses(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("at least one HOST:PORT is wanted")
+    for name in names:
+        if not host_port(name).port:
+            raise ValueError(f"{name!r} has no port to connect to")
+    return names
+
+
 def _partitions(text: str) -> str:
     if text:
         partition_ranges(text)
@@ -91,3 +100,4 @@ Partitions = Annotated[str, AfterValidator(_partitions)]
 Shard = Annotated[str, AfterValidator(_shard)]
 # In flags and variables the names are separated by commas.
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Addresses = Annotated[tuple[str, ...], BeforeValidator(_names), AfterValidator(_addresses)]

@@ -1,0 +1,124 @@
+"""From settings to a running querier: the pool of stores, history, and the Reader service over both."""
+
+from __future__ import annotations
+
+from tsdb.cli.assemble import connect, grpc_server, health_setter, meta_settings
+from tsdb.cli.role_process import Opened
+from tsdb.client.channel import ClientTls, call_metadata, open_channel
+from tsdb.config import CommonSettings, QuerierSettings
+from tsdb.config.querier import QuerierFields
+from tsdb.config.select import SelectFields
+from tsdb.config.types import host_port
+from tsdb.history.interface import ChunkStore
+from tsdb.history.open import open_history, open_history_admin
+from tsdb.history.shared_settings import check_history
+from tsdb.log.interface import METRICS
+from tsdb.model.clock import SystemClock
+from tsdb.model.errors import ConfigMismatch
+from tsdb.ops.grpc_health import Health
+from tsdb.ops.grpc_server import GrpcService
+from tsdb.ops.lifecycle import Component
+from tsdb.query.past_index import PastIndex
+from tsdb.query.remote_store import RemoteStore
+from tsdb.query.reporter import StoresReporter, partitions_health
+from tsdb.query.service import QuerierService
+from tsdb.query.sources import Past, Sources
+from tsdb.query.store_pool import Open, StoreAddress, StorePool
+from tsdb.query.warm_up import warm_up
+from tsdb.store.limits import SelectLimits
+from tsdb.v1 import reader_pb2_grpc
+
+
+class HistoryComponent:
+    """Closes a history after those who read it."""
+
+    def __init__(self, history: ChunkStore) -> None:
+        self._history = history
+
+    def start(self) -> None:
+        """It is open already."""
+
+    def close(self) -> None:
+        """Others still read it."""
+
+    def join(self, timeout_s: float) -> bool:
+        """Release."""
+        self._history.close()
+        return True
+
+    def abort(self) -> None:
+        """Release."""
+        self._history.close()
+
+
+def open_querier(settings: QuerierSettings) -> Opened:
+    """Querier. Raises Unavailable while log or history is away, ConfigMismatch when settings differ from theirs."""
+    # The log says what all share, and which partitions there are: a store that is missing must be missed.
+    with connect(settings) as log:
+        topic_id, partitions = log.topic_id(METRICS), log.partitions(METRICS)
+    warm_up()
+    pool = StorePool(store_addresses(settings), store_opener(settings), SystemClock())
+    history = open_checked_history(settings, partitions) if settings.history else None
+    sources = Sources(pool, topic_id, range(partitions), past_of(history, settings))
+    health = Health()
+    server = grpc_server(settings, [querier_service(sources, settings)], health)
+    components: list[Component] = [pool, StoresReporter(sources, health_setter(health)), server]
+    if history is not None:
+        components.insert(0, HistoryComponent(history))
+    return Opened(components, lambda: partitions_health(sources), lambda: "")
+
+
+def open_checked_history(settings: CommonSettings, partitions: int) -> ChunkStore:
+    """History, once it is what this process takes it for."""
+    access = settings.history_settings()
+    with open_history_admin(settings.history, access) as admin:
+        check_history(admin, meta_settings(settings, partitions))
+    return open_history(settings.history, access)
+
+
+def past_of(history: ChunkStore | None, settings: CommonSettings) -> Past | None:
+    """History as queries read it."""
+    return None if history is None else Past(history, PastIndex(history), settings.times.window_ms)
+
+
+def querier_service(sources: Sources, fields: SelectFields) -> GrpcService:
+    """The Reader service over these sources."""
+    limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
+    servicer = QuerierService(sources, limits)
+    return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server)
+
+
+def store_addresses(fields: QuerierFields) -> list[StoreAddress]:
+    """As configured."""
+    parsed = map(host_port, fields.stores)
+    return [StoreAddress(one.host, one.port) for one in parsed]
+
+
+def store_opener(fields: QuerierFields) -> Open:
+    """Opens a channel to one address of a store. Raises InvalidRequest (tls, token_malformed) for bad access."""
+    tls = _store_tls(fields)
+    metadata = call_metadata(_store_token(fields))
+
+    def open_store(name: StoreAddress, address: StoreAddress) -> RemoteStore:
+        # A certificate is for the name, and not for the address that it stood for just now.
+        channel = open_channel(str(address), tls, server_name=name.host)
+        return RemoteStore(str(address), channel, metadata, SystemClock())
+
+    return open_store
+
+
+def _store_tls(fields: QuerierFields) -> ClientTls | None:
+    if not fields.store_tls:
+        return None
+    return ClientTls(fields.store_tls_ca_file, fields.store_tls_cert_file, fields.store_tls_key_file)
+
+
+def _store_token(fields: QuerierFields) -> str | None:
+    if fields.store_token is not None:
+        return fields.store_token.get_secret_value()
+    if fields.store_token_file is None:
+        return None
+    try:
+        return fields.store_token_file.read_text().strip()
+    except OSError as error:
+        raise ConfigMismatch(f"store_token_file: {error}", reason="store_token") from error

@@ -1,0 +1,46 @@
+"""Settings of a querier: where the stores are, how to talk to them, and what one read may take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, Field, SecretStr, model_validator
+
+from tsdb.config.common import CommonSettings
+from tsdb.config.select import SelectFields
+from tsdb.config.types import Addresses
+
+
+class QuerierFields(BaseModel):
+    """The stores of a querier and the way to them."""
+
+    stores: Addresses = Field(
+        description="HOST:PORT[,HOST:PORT] of the stores; a name stands for all addresses it resolves to, asked anew "
+        "every 10 s."
+    )
+    store_tls: bool = Field(False, description="Talk TLS to the stores.")
+    store_tls_ca_file: Path | None = Field(
+        None, description="PEM CA of the stores; without it the system's. Only with store_tls."
+    )
+    store_tls_cert_file: Path | None = Field(
+        None, description="PEM certificate shown to the stores. Only with store_tls and store_tls_key_file."
+    )
+    store_tls_key_file: Path | None = Field(None, description="PEM key of store_tls_cert_file.")
+    store_token: SecretStr | None = Field(None, description="Bearer token shown to the stores.")
+    store_token_file: Path | None = Field(
+        None, description="File that holds the bearer token shown to the stores; read at the start."
+    )
+
+    @model_validator(mode="after")
+    def _check_access(self) -> QuerierFields:
+        if bool(self.store_tls_cert_file) != bool(self.store_tls_key_file):
+            raise ValueError("store_tls_cert_file and store_tls_key_file go together: one of them is missing")
+        if not self.store_tls and (self.store_tls_ca_file or self.store_tls_cert_file):
+            raise ValueError("store_tls_* files need store_tls")
+        if self.store_token and self.store_token_file:
+            raise ValueError("store_token and store_token_file: give one of them")
+        return self
+
+
+class QuerierSettings(QuerierFields, SelectFields, CommonSettings):
+    """The role `querier`."""

@@ -1,0 +1,13 @@
+"""Settings of reads: what one answer may take, of a store and of a querier."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+
+class SelectFields(BaseModel):
+    """Limits of one read; a caller can lower them and not raise them."""
+
+    select_series_max: int = Field(200_000, ge=1, le=1 << 31, description="Series that one Select may match.")
+    select_samples_max: int = Field(50_000_000, ge=1, le=1 << 40, description="Samples that one Select may touch.")
+    select_bytes_max: int = Field(1 << 30, ge=1024, le=1 << 40, description="Bytes of the payload of one answer.")

@@ -1,0 +1,86 @@
+"""Reporter: says every half second, in gRPC health, metrics and the log, which partitions can be answered.
+
+A partition is ready while a store that answers is ready for it. History that is away or behind is no reason: what
+memory holds can be read all the same, and a read that needs more is refused with what is missing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from tsdb.ops.health import PartitionHealth
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import gauge
+from tsdb.query.routing import best_states
+from tsdb.query.sources import Sources
+from tsdb.v1 import common_pb2
+
+EVERY_S = 0.5
+NO_STORE = "no_store"
+
+log = get_logger(__name__)
+
+ready = gauge("tsdb_query_partition_ready", "1 when a store that is ready answers for the partition.", "partition")
+
+
+class StoresReporter:
+    """Owns one thread. `set_health(partition, serving)`; partition None stands for the whole querier."""
+
+    def __init__(self, sources: Sources, set_health: Callable[[int | None, bool], None]) -> None:
+        self._sources = sources
+        self._set_health = set_health
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
+        self._ready: dict[int, bool] = {}
+
+    def start(self) -> None:
+        """Begin to report."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop reporting."""
+        self._closing.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread; False when it still runs."""
+        if self._thread.ident is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def abort(self) -> None:
+        """Nothing to drop."""
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._report(partitions_health(self._sources))
+            self._closing.wait(EVERY_S)
+
+    def _report(self, partitions: Mapping[int, PartitionHealth]) -> None:
+        for partition, health in partitions.items():
+            ready.labels(str(partition)).set(health.ready)
+            self._set_health(partition, health.ready)
+            before, self._ready[partition] = self._ready.get(partition), health.ready
+            if health.ready and not before:
+                log.info("partition ready", partition=partition)
+            elif before and not health.ready:
+                log.warning("partition not ready", partition=partition, reason=health.reason)
+        self._set_health(None, all(health.ready for health in partitions.values()))
+
+
+def partitions_health(sources: Sources) -> dict[int, PartitionHealth]:
+    """Every partition of the log, as `/-/ready` shows it."""
+    states = best_states(sources.stores, sources.topic_id, sources.partitions)
+    found = {state.partition: _health(state) for state in states}
+    return {partition: found.get(partition, PartitionHealth(False, NO_STORE)) for partition in sources.partitions}
+
+
+def _health(state: common_pb2.PartitionState) -> PartitionHealth:
+    details = {
+        "lag_ms": state.lag_ms,
+        "lag_records": state.lag_records,
+        "coverage_start_ms": state.coverage_start_ms,
+        "since_offset": state.since_offset,
+    }
+    return PartitionHealth(state.ready, state.reason, details)

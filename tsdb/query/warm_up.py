@@ -1,0 +1,31 @@
+"""Warm-up: the kernels of reads that span memory and history, compiled or loaded before such a read comes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tsdb.codec.chunk import decode_chunk, encode_chunk
+from tsdb.codec.fragment import Fragment
+from tsdb.head.index_warm_up import warm_up_index
+from tsdb.query.held import NOTHING, Held
+from tsdb.query.narrow import narrow
+from tsdb.query.seam import Reduction, Seam
+
+SAMPLES = 12
+WINDOW_MS = 1000
+
+
+def warm_up() -> None:
+    """Join a small past with a small memory, whose result is known."""
+    warm_up_index()
+    ids = np.array([1, 2], np.uint64)
+    half = np.arange(SAMPLES // 2, dtype=np.int64) * 10
+    times, starts = np.concatenate([half, half]), np.array([0, SAMPLES // 2, SAMPLES], np.int64)
+    # Noise, decimals: each has a way of its own into a column.
+    values = np.concatenate([np.sin(half.astype(np.float64)), half / 10])
+    chunk = encode_chunk(Fragment(7, 0, ids, starts, times, values, times + 1), window_ms=WINDOW_MS)
+    held = Held(ids, [b"", b""], np.array([1, 1]), np.array([5, 500]), np.array([1.0, 2.0]), np.array([9, -1]))
+    for reduction, samples in ((Reduction(0), 12), (Reduction(0, 10, 2), 12), (Reduction(0, last_n=1), 2)):
+        seam = Seam(held, reduction)
+        seam.add(narrow(decode_chunk(chunk[0]), ids, 1, WINDOW_MS))
+        assert seam.result(ids, NOTHING).samples == samples, "the warm-up lost samples"
