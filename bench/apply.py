@@ -68,7 +68,7 @@ def _round(workload: Workload, given: Sequence[Poll]) -> dict[str, float]:
         assert samples == 0 or sample_count(records), "every poll has samples"
         with _part(cpu, "maintain"):
             head.maintain()
-    assert head.state().samples == samples, "the head holds what was applied"
+    assert head.sizes().samples == samples, "the head holds what was applied"
     return dict(cpu)
 
 

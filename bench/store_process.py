@@ -118,7 +118,7 @@ def serve(argv: Sequence[str]) -> None:
 
 
 def _state(store: Any) -> dict[str, object]:
-    states = [status.state for status in store.statuses()]
+    states = [status.sizes for status in store.statuses()]
     names = ("samples", "series", "bytes", "late", "slices")
     return {name: sum(getattr(state, name) for state in states) for name in names} | {"cpu_s": time.process_time()}
 

@@ -22,11 +22,11 @@ from tsdb.head.maintain import Maintenance
 from tsdb.head.ring import RingBatch
 from tsdb.head.sealed_slice import rows_of
 from tsdb.head.seen import seen
-from tsdb.head.state import Applied, HeadState, Hole, Maintained
+from tsdb.head.state import Applied, HeadSizes, HeadState, Hole, Maintained
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.time_set import SliceLengths, TimeSet
 
-__all__ = ["Applied", "Head", "HeadState", "Hole", "Maintained"]
+__all__ = ["Applied", "Head", "HeadSizes", "HeadState", "Hole", "Maintained"]
 
 TIME_MAX_MS = 1 << 61  # Ranges beyond it would leave 64 bits in the arithmetic of steps.
 SAMPLES_MAX = 1 << 40  # No limit worth the name.
@@ -194,6 +194,13 @@ class Head:
                 next_offset=contents.next_offset,
                 from_start=contents.from_start,
                 holes=contents.holes.all,
+            )
+
+    def sizes(self) -> HeadSizes:
+        """How much it holds at one moment."""
+        contents = self._contents
+        with contents.lock:
+            return HeadSizes(
                 series=self.index.series,
                 samples=contents.samples,
                 bytes=contents.bytes + self.index.bytes() + self._apply.bytes,

@@ -30,10 +30,12 @@ class SelectCache:
 
     def get(self, matchers: Matchers, generation: int) -> NDArray[np.uint32] | None:
         """The answer of this generation, if it is held."""
-        if generation != self._generation or matchers not in self._answers:
+        if generation != self._generation:
             return None
-        self._answers.move_to_end(matchers)
-        return self._answers[matchers]
+        answer = self._answers.get(matchers)
+        if answer is not None:
+            self._answers.move_to_end(matchers)
+        return answer
 
     def put(self, matchers: Matchers, generation: int, refs: NDArray[np.uint32]) -> None:
         """Hold an answer; those of older generations go, then the ones not asked for longest."""

@@ -22,9 +22,7 @@ class HeadState:
 
     since_offset: everything in the log from here on is held, whatever its timestamp. coverage_start_ms: sample time
     from here on is complete. applied_offset, watermark_ms: None before the first record. from_start: the whole log,
-    never trimmed, is held. samples: held in all, replaced ones not taken out before their slice is sealed. bytes:
-    slices, late list, label index, caches. late: samples in the late list. slices: held sealed;
-    sealed_samples and sealed_bytes are theirs.
+    never trimmed, is held.
     """
 
     since_offset: int
@@ -34,13 +32,23 @@ class HeadState:
     next_offset: int
     from_start: bool
     holes: tuple[Hole, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSizes:
+    """How much a head holds. Summed when asked, which an answer to a read does not pay for.
+
+    samples: held in all, replaced ones not taken out before their slice is sealed. bytes: slices, late list, label
+    index, caches. late: samples in the late list. slices: held sealed; sealed_samples and sealed_bytes are theirs.
+    """
+
     series: int
     samples: int
     bytes: int
     late: int
     slices: int
-    sealed_samples: int = 0
-    sealed_bytes: int = 0
+    sealed_samples: int
+    sealed_bytes: int
 
 
 @dataclass(slots=True)

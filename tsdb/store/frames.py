@@ -30,9 +30,11 @@ def series_block(
 
 def raw_frames(partition: int, raw: RawResult, *, overlay: bool = False) -> Iterator[reader_pb2.RawFrame]:
     """RAW samples cut at FRAME_SAMPLES_MAX; a series larger than that goes on in the next frame."""
+    if not raw.samples:
+        return
     counts = raw.counts.astype(np.int64)
     ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
+    total = int(ends[-1])
     for start in range(0, total, FRAME_SAMPLES_MAX):
         end = min(start + FRAME_SAMPLES_MAX, total)
         first = int(np.searchsorted(ends, start, side="right"))
@@ -56,7 +58,7 @@ def column_frames(partition: int, columns: Columns) -> Iterator[reader_pb2.Colum
     total = len(columns.series_index)
     if len(columns.data) <= FRAME_BYTES_MAX:
         if total:
-            yield _column_frame(partition, columns, slice(0, total), slice(0, len(columns.data)))
+            yield _whole_frame(partition, columns)
         return
     ends = np.cumsum(columns.column_lengths, dtype=np.int64)
     first, start = 0, 0
@@ -65,6 +67,20 @@ def column_frames(partition: int, columns: Columns) -> Iterator[reader_pb2.Colum
         end = int(ends[last - 1])
         yield _column_frame(partition, columns, slice(first, last), slice(start, end))
         first, start = last, end
+
+
+def _whole_frame(partition: int, columns: Columns) -> reader_pb2.ColumnsFrame:
+    return reader_pb2.ColumnsFrame(
+        partition=partition,
+        series_index=columns.series_index.tobytes(),
+        column_lengths=columns.column_lengths.tobytes(),
+        axis_index=columns.axis_index.tobytes(),
+        axis_base_ms=columns.axis_base_ms.tobytes(),
+        axis_lengths=columns.axis_lengths.tobytes(),
+        axis_counts=columns.axis_counts.tobytes(),
+        axes=columns.axes.tobytes(),
+        data=columns.data.tobytes(),
+    )
 
 
 def _column_frame(partition: int, columns: Columns, part: slice, data: slice) -> reader_pb2.ColumnsFrame:

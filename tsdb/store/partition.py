@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 
-from tsdb.head.head import Head, HeadState
+from tsdb.head.head import Head, HeadSizes, HeadState
 from tsdb.model.clock import Clock
 from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
 from tsdb.replay.replay import PartitionProgress
@@ -21,7 +21,7 @@ LAG_UNKNOWN_MS = (1 << 63) - 1  # On the wire: lag cannot be told yet.
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One moment of a partition: what its head holds and the verdict on it."""
+    """One moment of a partition: where its head stands and the verdict on it; how much it holds only where asked."""
 
     partition: int
     topic_id: str
@@ -30,6 +30,7 @@ class PartitionStatus:
     high_watermark: int | None
     verdict: Verdict
     stopped_message: str
+    sizes: HeadSizes | None = None
 
     def to_proto(self) -> common_pb2.PartitionState:
         """As every answer carries it."""
@@ -46,10 +47,9 @@ class PartitionStatus:
             from_start=state.from_start,
             ready=verdict.ready,
             reason=verdict.reason,
-            series=state.series,
-            samples=state.samples,
-            bytes=state.bytes,
         )
+        if self.sizes is not None:
+            message.series, message.samples, message.bytes = self.sizes.series, self.sizes.samples, self.sizes.bytes
         if state.applied_offset is not None:
             message.applied_offset = state.applied_offset
         if state.watermark_ms is not None:
@@ -70,10 +70,13 @@ class PartitionStatus:
 
         Applied as before, for what came while it was gathered may be in it in part; coverage and holes as after.
         """
-        state = replace(
-            self.state,
+        before = self.state
+        state = HeadState(
             since_offset=later.since_offset,
             coverage_start_ms=later.coverage_start_ms,
+            watermark_ms=before.watermark_ms,
+            applied_offset=before.applied_offset,
+            next_offset=before.next_offset,
             from_start=later.from_start,
             holes=later.holes,
         )
@@ -188,8 +191,9 @@ class Partition:
             )
 
     def status(self) -> PartitionStatus:
-        """State, lag and readiness now."""
-        return self.moment()[1]
+        """State, sizes, lag and readiness now."""
+        head, status = self.moment()
+        return replace(status, sizes=head.sizes())
 
     def moment(self) -> tuple[Head, PartitionStatus]:
         """The head to read from, and the status of this very head."""

@@ -142,17 +142,18 @@ def _samples(done: list[PartitionProgress]) -> int:
 
 
 def _set_gauges(status: PartitionStatus) -> None:
-    name, state, verdict = str(status.partition), status.state, status.verdict
+    name, state, sizes, verdict = str(status.partition), status.state, status.sizes, status.verdict
+    assert sizes is not None, "a status is asked for with sizes"
     ready.labels(name).set(verdict.ready)
     lag_records.labels(name).set(verdict.lag_records or 0)
     lag_seconds.labels(name).set(-1 if verdict.lag_ms is None else verdict.lag_ms / 1000)
     applied_offset.labels(name).set(-1 if state.applied_offset is None else state.applied_offset)
     coverage_start.labels(name).set(state.coverage_start_ms / 1000)
-    series.labels(name).set(state.series)
-    samples.labels(name).set(state.samples)
-    memory.labels(name).set(state.bytes)
-    late.labels(name).set(state.late)
-    slices.labels(name).set(state.slices)
-    sealed_samples.labels(name).set(state.sealed_samples)
-    sealed_bytes.labels(name).set(state.sealed_bytes)
+    series.labels(name).set(sizes.series)
+    samples.labels(name).set(sizes.samples)
+    memory.labels(name).set(sizes.bytes)
+    late.labels(name).set(sizes.late)
+    slices.labels(name).set(sizes.slices)
+    sealed_samples.labels(name).set(sizes.sealed_samples)
+    sealed_bytes.labels(name).set(sizes.sealed_bytes)
     holes.labels(name).set(len(state.holes))

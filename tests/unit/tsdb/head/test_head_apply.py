@@ -87,7 +87,7 @@ def test_a_batch_given_again_is_passed_over() -> None:
     apply(head, records[:3])
     applied = apply(head, records)
     assert (applied.records, applied.samples) == (1, 1)
-    assert head.state().samples == 4
+    assert head.sizes().samples == 4
     assert head.next_offset == 4
 
 
@@ -97,7 +97,7 @@ def test_above_the_hard_limit_nothing_is_applied_and_the_error_names_it() -> Non
         apply(head, [Record(0, 1000, ((0, 1000, 1.0),))])
     assert caught.value.reason == "memory_hard"
     assert head.applied_offset is None
-    assert head.state().samples == 0
+    assert head.sizes().samples == 0
 
 
 def test_the_hash_of_a_pack_is_never_proof_of_its_ids() -> None:

@@ -74,7 +74,7 @@ def test_a_late_sample_stays_until_its_offset_is_below_since_and_its_time_below_
         assert (raw.values.tolist(), raw.orders.tolist()) == ([42.0], [30 if below else -1])
         run(head, start_ms=1150 + 5 * (offset - 30), records=1, first_offset=offset)
         offset += 1
-    assert head.state().late == 0
+    assert head.sizes().late == 0
     assert not head._contents.below
     assert len(head.gather_raw(refs_of(head, [1]), late_ms, late_ms + 1, partial=True).ts_ms) == 0
 
@@ -88,9 +88,9 @@ def test_a_bulk_of_old_samples_is_folded_and_read_like_any_other() -> None:
     head.maintain()
     maintained = [head.maintain() for _ in range(3)]
     assert sum(done.folded for done in maintained) + applied.samples >= len(samples)
-    state = head.state()
-    assert state.late == 0
-    assert state.slices == 9000 // SMALL_SLICES.large_ms
+    sizes = head.sizes()
+    assert sizes.late == 0
+    assert sizes.slices == 9000 // SMALL_SLICES.large_ms
     raw = head.gather_raw(refs_of(head, range(3)), 90_000, 99_000)
     assert raw.counts.tolist() == [900, 900, 900]
     assert (raw.values == raw.ts_ms).all()
@@ -103,7 +103,7 @@ def test_times_of_any_absurdity_harm_nothing(ts_ms: int) -> None:
         apply(head, [Record(0, 1000, ((0, ts_ms, 1.0),)), Record(1, 1000, ((1, 1000, 2.0),))])
         run(head, start_ms=1005, records=40, first_offset=2)
         assert samples_of(head.gather_raw(refs_of(head, [1]), 0, 5000), [1]) == {1: {1000: 2.0}}
-        assert head.state().samples == 42
+        assert head.sizes().samples == 42
 
 
 def test_few_late_samples_wait_in_the_list_and_are_read_from_there() -> None:
@@ -112,7 +112,7 @@ def test_few_late_samples_wait_in_the_list_and_are_read_from_there() -> None:
     apply(head, [Record(30, 1150, ((0, 1005, -1.0),))])
     for _ in range(3):
         head.maintain()
-    assert head.state().late == 1
+    assert head.sizes().late == 1
     assert samples_of(head.gather_raw(refs_of(head, [0]), 1005, 1006), [0]) == {0: {1005: -1.0}}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from support.heads import new_head
-from tsdb.head.state import HeadState, Hole
+from tsdb.head.state import HeadSizes, HeadState, Hole
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
 from tsdb.replay.replay import PartitionProgress
@@ -22,18 +22,14 @@ STATE = HeadState(
     next_offset=10,
     from_start=False,
     holes=(Hole(1500, 1600, "corrupt_record", 7, pack_id=2**64 - 1),),
-    series=4,
-    samples=40,
-    bytes=400,
-    late=0,
-    slices=0,
 )
+SIZES = HeadSizes(series=4, samples=40, bytes=400, late=0, slices=0, sealed_samples=0, sealed_bytes=0)
 READY = Verdict(True, "", 0, 0)
 
 
 def status(verdict: Verdict = READY, message: str = "", **changes: object) -> PartitionStatus:
     state = replace(STATE, **changes)  # type: ignore[arg-type]  # fields of HeadState
-    return PartitionStatus(2, "topic", state, 10, 12, verdict, message)
+    return PartitionStatus(2, "topic", state, 10, 12, verdict, message, SIZES)
 
 
 def test_every_field_of_a_status_is_on_the_wire() -> None:
