@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import pytest
 
 from support.logs import LogFactory, append_all, poll_until, read_values, records_of, wait_until
-from tsdb.log.interface import METADATA_UNITS_MAX, METRICS, Event, Group, Log, Position, TopicPartition
+from tsdb.log.interface import CHUNKS, METADATA_UNITS_MAX, METRICS, SERIES, Event, Group, Log, Position, TopicPartition
 from tsdb.model.errors import InvalidRequest, LostOffsets, Unavailable, WrongTopic
 
 PARTITIONS = 4
@@ -195,3 +195,75 @@ def test_leaving_twice_is_leaving_once(log: Log) -> None:
     member.leave()
     member.leave()
     assert member.assigned() == frozenset()
+
+
+def test_followers_come_and_go_with_what_they_follow(log: Log) -> None:
+    def pairs(member: Group) -> frozenset[int]:
+        numbers = {topic: {p for t, p in member.assigned() if t == topic} for topic in (CHUNKS, SERIES)}
+        assert numbers[CHUNKS] == numbers[SERIES]
+        return frozenset(numbers[CHUNKS])
+
+    def share(*members: Group) -> None:
+        def settled() -> bool:
+            for member in members:
+                member.poll(0.02)
+            held = [pairs(member) for member in members]
+            even = max(map(len, held)) - min(map(len, held)) <= 1
+            return even and frozenset().union(*held) == frozenset(range(PARTITIONS))
+
+        wait_until(settled)
+
+    going, coming = Listener(), Listener()
+    with log.group("g") as first, log.group("g") as second:
+        first.join([CHUNKS], going, followers={SERIES: CHUNKS})
+        share(first)
+        for partition in range(PARTITIONS):
+            append_all(log, SERIES, partition, [b"%d" % partition])
+        read = poll_until(first, lambda events: len(records_of(events)) >= PARTITIONS)
+        assert {record.value for record in records_of(read, SERIES)} == {b"%d" % p for p in range(PARTITIONS)}
+        going.on_going = lambda gone: first.commit({p: Position(int(p[0] == SERIES), f"left {p}") for p in gone})
+        second.join([CHUNKS], coming, followers={SERIES: CHUNKS})
+        share(first, second)
+        assert set(going.revoked) == second.assigned()
+        for place in second.assigned():
+            assert coming.committed[place] == Position(int(place[0] == SERIES), f"left {place}")
+        mine = min(partition for partition in second.assigned() if partition[0] == SERIES)
+        second.commit({mine: Position(1, "the owner's")})
+        with pytest.raises(Unavailable) as stale:
+            first.commit({mine: Position(0, "too late")})
+        assert stale.value.reason == "stale_member"
+        append_all(log, SERIES, mine[1], [b"more"])
+        assert read_values(second, 1) == [b"more"]
+        going.on_going = lambda gone: None
+
+
+def test_a_resting_partition_is_not_read_until_a_seek(log: Log) -> None:
+    append_all(log, METRICS, 0, [b"a", b"b"])
+    with log.group("g") as member:
+        member.join([METRICS], Listener())
+        settle(member)
+        member.rest(METRICS, 0)
+        append_all(log, METRICS, 0, [b"c"])
+        append_all(log, METRICS, 1, [b"d"])
+        events = poll_until(member, lambda events: bool(records_of(events, METRICS, 1)))
+        for _ in range(5):
+            events += member.poll(0.05)
+        assert not records_of(events, METRICS, 0)
+        member.commit({(METRICS, 0): Position(0)})
+        member.seek(METRICS, 0, 1)
+        assert read_values(member, 2) == [b"b", b"c"]
+        member.rest(METRICS, 0)
+        member.seek(METRICS, 0, 0)
+        assert read_values(member, 3) == [b"a", b"b", b"c"]
+
+
+def test_all_may_rest_and_the_membership_lives_on(log: Log) -> None:
+    with log.group("g") as member, log.group("g") as other:
+        listener = Listener()
+        member.join([METRICS], listener)
+        settle(member)
+        for partition in range(PARTITIONS):
+            member.rest(METRICS, partition)
+        other.join([METRICS], Listener())
+        settle(member, other)
+        assert len(listener.revoked) == PARTITIONS // 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from tsdb.log.interface import METADATA_UNITS_MAX, Position, TopicPartition
 from tsdb.model.errors import InvalidRequest, Unavailable, WrongTopic
@@ -22,6 +22,20 @@ def check_commit(positions: Mapping[TopicPartition, Position], assigned: Collect
             )
         if (topic, partition) not in assigned:
             raise Unavailable(f"{place}: not committed, it is not ours any more", reason="stale_member")
+
+
+def check_followers(topics: Collection[str], followers: Mapping[str, str]) -> None:
+    """What follows must not be joined itself, and what is followed must be."""
+    for follower, leader in followers.items():
+        assert leader in topics, f"topic {follower} follows {leader}, which is not joined"
+        assert follower not in topics, f"topic {follower} follows {leader} and is joined too"
+
+
+def with_followers(partitions: Iterable[TopicPartition], followers: Mapping[str, str]) -> list[TopicPartition]:
+    """The partitions and those that come and go with them; each once, leaders first."""
+    leaders = list(partitions)
+    also = ((topic, number) for topic, leader in followers.items() for name, number in leaders if name == leader)
+    return list(dict.fromkeys([*leaders, *also]))
 
 
 def check_partition(topic: str, partition: int, count: int) -> None:

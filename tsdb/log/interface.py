@@ -257,8 +257,14 @@ class GroupListener(Protocol):
 class Group(Protocol):
     """A member of a group: partitions are shared among members, commits outlive them. One thread; context manager."""
 
-    def join(self, topics: Sequence[str], listener: GroupListener) -> None:
-        """Become a member; partitions come through the listener during later polls."""
+    def join(
+        self, topics: Sequence[str], listener: GroupListener, *, followers: Mapping[str, str] | None = None
+    ) -> None:
+        """Become a member; partitions come through the listener during later polls.
+
+        followers: topic -> one of `topics`; partition p of it comes and goes with partition p of that one. All members
+        must name the same.
+        """
 
     def poll(
         self, timeout_s: float, *, max_records: int = POLL_RECORDS_MAX, max_bytes: int = POLL_BYTES_MAX
@@ -267,6 +273,12 @@ class Group(Protocol):
 
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         """As LogReader.seek."""
+
+    def rest(self, topic: str, partition: int) -> None:
+        """Read no more of a partition until `seek`; it stays ours, and can be committed. What was fetched is dropped.
+
+        Polls go on, also when all rest: the group hears from its members by them.
+        """
 
     def assigned(self) -> frozenset[TopicPartition]:
         """What is ours at this moment."""

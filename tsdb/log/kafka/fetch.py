@@ -44,6 +44,7 @@ class Fetch:
         self._prefix = prefix
         self._held: list[Message] = []  # Consumed, not yet confirmed.
         self._refused: dict[TopicPartition, KafkaError] = {}  # Partitions whose offset a broker refused.
+        self._paused: set[TopicPartition] = set()  # In the client library, which keeps that over an assignment.
         self._record_bytes = BYTES_GUESS
 
     def poll(self, timeout_s: float, max_records: int, max_bytes: int) -> list[Event]:
@@ -70,17 +71,29 @@ class Fetch:
         """These partitions are ours no more; what was consumed of them is dropped."""
         for partition in partitions:
             self.owned.discard(partition)
-            self._rest(partition)
+            self._paused.discard(partition)
+            self._drop(partition)
 
     def assign(self, partition: TopicPartition, next_offset: int) -> None:
         """Read a partition of ours from next_offset on."""
         assert partition in self.owned, f"{_place(partition)} is not ours"
-        self._rest(partition)
+        self._drop(partition)
         # Not seek(): it fails on a partition that rests.
         with translate_kafka_errors(_place(partition)):
             self.consumer.incremental_unassign([self.kafka_partition(partition)])
             self.consumer.incremental_assign([self.kafka_partition(partition, next_offset)])
+            if partition in self._paused:
+                self.consumer.resume([self.kafka_partition(partition)])
+                self._paused.discard(partition)
         self.next_offsets[partition] = next_offset
+
+    def rest(self, partition: TopicPartition) -> None:
+        """Read no more of a partition of ours, until it is assigned an offset."""
+        assert partition in self.owned, f"{_place(partition)} is not ours"
+        self._drop(partition)
+        with translate_kafka_errors(_place(partition)):
+            self.consumer.pause([self.kafka_partition(partition)])
+        self._paused.add(partition)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """As last seen with a fetch."""
@@ -105,7 +118,7 @@ class Fetch:
     def _ours(self, name: str | None) -> str:
         return (name or "").removeprefix(self._prefix)
 
-    def _rest(self, partition: TopicPartition) -> None:
+    def _drop(self, partition: TopicPartition) -> None:
         self._refused.pop(partition, None)
         self.next_offsets.pop(partition, None)
         kafka = self.kafka_partition(partition)
@@ -175,7 +188,7 @@ class Fetch:
                 refetches_total.inc()
                 self.assign(partition, asked)
                 continue
-            self._rest(partition)
+            self._drop(partition)
             raise error
 
     def _lost(self, partition: TopicPartition, asked: int, refusal: KafkaError) -> TsdbError | None:

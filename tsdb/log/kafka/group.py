@@ -9,7 +9,7 @@ from typing import Self
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from tsdb.log.checks import check_commit
+from tsdb.log.checks import check_commit, check_followers, with_followers
 from tsdb.log.interface import (
     POLL_BYTES_MAX,
     POLL_RECORDS_MAX,
@@ -43,12 +43,17 @@ class KafkaGroup:
         self._prefix = prefix
         self._timeout_s = timeout_s
         self._topics: list[str] = []
+        self._followers: Mapping[str, str] = {}
         self._listener: GroupListener | None = None
         self._failed: TsdbError | None = None  # Why an assignment could not be taken.
         self._left = False
 
-    def join(self, topics: Sequence[str], listener: GroupListener) -> None:
-        for topic in topics:
+    def join(
+        self, topics: Sequence[str], listener: GroupListener, *, followers: Mapping[str, str] | None = None
+    ) -> None:
+        self._followers = followers or {}
+        check_followers(topics, self._followers)
+        for topic in (*topics, *self._followers):
             self._guard.partitions(topic)  # Raises for one that is not there.
         self._topics = [self._prefix + topic for topic in topics]
         self._listener = listener
@@ -68,6 +73,9 @@ class KafkaGroup:
 
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         self._fetch.assign((topic, partition), next_offset)
+
+    def rest(self, topic: str, partition: int) -> None:
+        self._fetch.rest((topic, partition))
 
     def assigned(self) -> frozenset[TopicPartition]:
         return frozenset(self._fetch.owned)
@@ -124,7 +132,7 @@ class KafkaGroup:
         assert self._listener is not None, "no assignment before join"
         if not partitions:
             return
-        ours = self._fetch.ours(partitions)
+        ours = with_followers(self._fetch.ours(partitions), self._followers)
         try:
             committed = self.committed(ours)
         except TsdbError as error:
@@ -139,17 +147,29 @@ class KafkaGroup:
 
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         assert self._listener is not None, "no revocation before join"
-        going = [partition for partition in self._fetch.ours(partitions) if partition in self._fetch.owned]
+        going = self._held(partitions)
         try:
             if going:
                 # Commits of these must be done before this returns: afterwards our member id is void for them.
                 self._listener.on_revoked(going)
         finally:
-            self._fetch.disown(going)
+            self._give_up(consumer, partitions, going)
 
     def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         assert self._listener is not None, "no loss before join"
-        gone = [partition for partition in self._fetch.ours(partitions) if partition in self._fetch.owned]
-        self._fetch.disown(gone)
+        gone = self._held(partitions)
+        self._give_up(consumer, partitions, gone)
         if gone:
             self._listener.on_lost(gone)
+
+    def _held(self, partitions: list[KafkaPartition]) -> list[TopicPartition]:
+        ours = with_followers(self._fetch.ours(partitions), self._followers)
+        return [partition for partition in ours if partition in self._fetch.owned]
+
+    def _give_up(self, consumer: Consumer, told: list[KafkaPartition], going: Sequence[TopicPartition]) -> None:
+        self._fetch.disown(going)
+        if self._followers:
+            # The library would let go of what it told us of, and knows nothing of what follows that.
+            known = set(self._fetch.ours(told))
+            also = [self._fetch.kafka_partition(partition) for partition in going if partition not in known]
+            consumer.incremental_unassign([*told, *also])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from tsdb.log.checks import check_commit
+from tsdb.log.checks import check_commit, check_followers, with_followers
 from tsdb.log.interface import (
     POLL_BYTES_MAX,
     POLL_RECORDS_MAX,
@@ -50,12 +50,19 @@ class SqliteGroup:
         self._timeout_s = timeout_s
         self._listener: GroupListener | None = None
         self._topics: dict[str, int] = {}
+        self._followers: Mapping[str, str] = {}
         self._number: int | None = None
         self._assigned: set[TopicPartition] = set()
         self._untold: frozenset[TopicPartition] = frozenset()  # Taken, but their commits could not be read yet.
         self._left = False
 
-    def join(self, topics: Sequence[str], listener: GroupListener) -> None:
+    def join(
+        self, topics: Sequence[str], listener: GroupListener, *, followers: Mapping[str, str] | None = None
+    ) -> None:
+        self._followers = followers or {}
+        check_followers(topics, self._followers)
+        for topic in self._followers:
+            self._asking.partitions(topic)  # Raises for one that is not there.
         self._topics = {topic: self._asking.partitions(topic) for topic in topics}
         self._listener = listener
         self._number = self._coordinator.join(self._topics)
@@ -70,13 +77,16 @@ class SqliteGroup:
         assert (topic, partition) in self._assigned, f"topic {topic}, partition {partition} is not ours"
         self._reader.seek(topic, partition, next_offset)
 
+    def rest(self, topic: str, partition: int) -> None:
+        assert (topic, partition) in self._assigned, f"topic {topic}, partition {partition} is not ours"
+        self._reader.release([(topic, partition)])
+
     def assigned(self) -> frozenset[TopicPartition]:
         return frozenset(self._assigned)
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         number = self._number
-        ours = () if number is None else {p for p in self._assigned if self._coordinator.holds(number, p)}
-        check_commit(positions, ours)
+        check_commit(positions, self._still_ours(number, self._assigned))
         rows = [
             (self._group_id, self._prefix + topic, partition, at.next_offset, at.metadata)
             for (topic, partition), at in positions.items()
@@ -85,7 +95,7 @@ class SqliteGroup:
         def write(connection: sqlite3.Connection) -> None:
             with transaction(connection, "commit", write=True):
                 # Once more, now that nothing can come between: a stale member must not overwrite its successor.
-                check_commit(positions, [p for p in positions if number and self._coordinator.holds(number, p)])
+                check_commit(positions, self._still_ours(number, positions))
                 connection.executemany(UPSERT, rows)
 
         if rows:
@@ -113,6 +123,14 @@ class SqliteGroup:
     ) -> None:
         self.leave()
 
+    def _still_ours(self, number: int | None, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        if number is None:
+            return set()
+        leaders = {
+            partition: (self._followers.get(partition[0], partition[0]), partition[1]) for partition in partitions
+        }
+        return {partition for partition, leader in leaders.items() if self._coordinator.holds(number, leader)}
+
     def _rebalance(self) -> None:
         assert self._number is not None, "poll before join"
         assert self._listener is not None, "poll before join"
@@ -124,10 +142,10 @@ class SqliteGroup:
             if gone:
                 self._listener.on_lost(gone)
             return
-        self._revoke(change.revoke & self._assigned)
+        self._revoke(set(with_followers(change.revoke, self._followers)) & self._assigned)
         self._coordinator.released(self._number, sorted(change.revoke & self._untold))
         self._untold = (self._untold | change.take) - change.revoke
-        fresh = sorted(self._untold)
+        fresh = with_followers(sorted(self._untold), self._followers)
         if fresh:
             starts = self._listener.on_assigned(self.committed(fresh))
             assert set(starts) == set(fresh), f"a start for each of {fresh}; got {dict(starts)}"
