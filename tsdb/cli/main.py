@@ -8,6 +8,8 @@ from tsdb.cli import roles
 from tsdb.cli.client_commands import add_client_commands
 from tsdb.cli.config_show import config
 from tsdb.cli.errors import TsdbGroup
+from tsdb.cli.history import history
+from tsdb.cli.holes import holes
 from tsdb.cli.topics import topics
 from tsdb.cli.warmup import warmup
 
@@ -23,6 +25,8 @@ app = typer.Typer(
 roles.register(app)
 add_client_commands(app)
 app.add_typer(topics, name="topics")
+app.add_typer(history, name="history")
+app.add_typer(holes, name="holes")
 app.command("warmup")(warmup)
 app.add_typer(config, name="config")
 
