@@ -11,7 +11,7 @@ from pathlib import Path
 from prometheus_client.metrics import MetricWrapperBase
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("tsdb", "ingest")
+PACKAGES = ("tsdb", "ingest", "chunker")
 DECLARES = "from tsdb.ops.metrics import"
 
 INTRODUCTION = """# Metrics

@@ -1,0 +1,1 @@
+"""The chunker: runs the chunk stage over a consumer group of the log."""

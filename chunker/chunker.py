@@ -1,0 +1,114 @@
+"""Chunker: the share of the log's partitions that the group deals it, turned into chunks. Owns no state but commits."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from dataclasses import dataclass
+
+from chunker.member import Member
+from chunker.outbox import Budget
+from chunker.partition import ChunkPartition, StageOptions, Surroundings
+from chunker.status import PartitionStatus, StatusReporter
+from tsdb.chunks.warm_up import warm_up
+from tsdb.codec.jit import Compiling, cache_root
+from tsdb.log.interface import METRICS, SERIES, Log
+from tsdb.model.clock import Clock
+from tsdb.ops.health import PartitionHealth
+from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.logs import get_logger
+from tsdb.replay.series_feed import SeriesFeed
+from tsdb.store.interpreter import tune
+
+GROUP_ID = "chunks"
+ALIVE_WITHIN_S = 120.0  # A step may compile kernels or seal a large slice; nothing of ours takes longer.
+ALL_EPOCHS_MS = -(1 << 60)  # What was announced is what records refer to, however old.
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkerOptions:
+    """stage: of every partition. inflight_bytes_max: of chunks not acknowledged. lag_*: ready below, not above."""
+
+    stage: StageOptions
+    inflight_bytes_max: int
+    lag_enter_s: float
+    lag_leave_s: float
+
+
+class Chunker:
+    """`start`, `close`, `join`, `abort`."""
+
+    def __init__(self, log_: Log, options: ChunkerOptions, clock: Clock) -> None:
+        self._clock = clock
+        changed = threading.Event()
+        partitions = list(range(log_.partitions(METRICS)))
+        marks = log_.watermarks(SERIES, partitions)
+        # All partitions, for which of them come is not known before; those that are not ours are passed over.
+        self._series = SeriesFeed(log_, {}, {p: mark.high for p, mark in marks.items()}, ALL_EPOCHS_MS)
+        group = log_.group(GROUP_ID)
+        shared = Surroundings(
+            log_, group, self._series, Budget(options.inflight_bytes_max), changed, clock, options.stage
+        )
+        self._member = Member(
+            group,
+            lambda partition: ChunkPartition(partition, shared),
+            changed,
+            clock,
+            _warm_up,
+            options.stage.records_max,
+        )
+        self._reporter = StatusReporter(
+            log_, self._member, clock, lag_enter_s=options.lag_enter_s, lag_leave_s=options.lag_leave_s
+        )
+
+    def start(self) -> None:
+        """Join the group; returns at once."""
+        self._reporter.start()
+        self._member.start()
+
+    def close(self) -> None:
+        """Begin nothing new."""
+        self._member.close()
+        self._reporter.close()
+
+    def join(self, timeout_s: float) -> bool:
+        """Finish what waits for the log, leave the group. False when a thread still runs."""
+        deadline = Deadline.after(timeout_s)
+        if not self._member.join(deadline.remaining()) or not self._reporter.join(deadline.remaining()):
+            return False
+        self._series.close()
+        return True
+
+    def abort(self) -> None:
+        """Drop everything that is not committed: it is done again, with the same bytes."""
+        self._member.abort()
+        self._reporter.close()
+
+    def failure(self) -> BaseException | None:
+        """What broke the thread; None while it works."""
+        return self._member.failure()
+
+    def stalled(self) -> str:
+        """Why the chunker is not alive; empty while it makes progress or has nothing to do. Lag is no reason."""
+        silent_s = self._member.silent_s()
+        return f"the chunker has been in one step for {silent_s:.0f} s" if silent_s > ALIVE_WITHIN_S else ""
+
+    def statuses(self) -> list[PartitionStatus]:
+        """How each of our partitions stood when that was looked at last."""
+        return self._reporter.statuses()
+
+    def health(self) -> dict[int, PartitionHealth]:
+        """The same, as `/-/ready` shows it."""
+        return {status.partition: status.health for status in self.statuses()}
+
+
+@functools.cache
+def _warm_up() -> None:
+    """Once a process."""
+    announce = functools.cache(lambda: log.info("compiling kernels", cache=str(cache_root())))
+    with Compiling(lambda name: announce()) as compiling:
+        warm_up()
+    tune()
+    log.info("kernels ready", compiled=compiling.count, seconds=round(compiling.seconds, 1))

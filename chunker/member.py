@@ -1,0 +1,178 @@
+"""Member: the one thread of a chunker. It is a member of the group, and steps every partition that it is given.
+
+A failure of ours ends the thread; the exception is kept and ends the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+from chunker.partition import ChunkPartition, Doing
+from tsdb.log.interface import METRICS, Group, Position, TopicPartition
+from tsdb.model.clock import Clock
+from tsdb.model.errors import LostOffsets, Unavailable
+from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.logs import get_logger
+from tsdb.store.interpreter import GiveBack
+
+POLL_S = 0.05  # Bounds how long a close waits for an idle member.
+ANSWERS_S = 0.01  # How long to wait for answers of the log before looking at the group again.
+MAINTAIN_EVERY_S = 0.25
+JOIN_AGAIN_S = 0.5
+DRAIN_S = 10.0
+
+log = get_logger(__name__)
+
+
+class Member:
+    """`make_partition` is called for each partition that comes; `changed` is set when the log answers.
+
+    GroupListener: called on this thread, within poll and leave.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        make_partition: Callable[[int], ChunkPartition],
+        changed: threading.Event,
+        clock: Clock,
+        warm_up: Callable[[], None],
+        records_max: int,
+    ) -> None:
+        self._group = group
+        self._make_partition = make_partition
+        self._changed = changed
+        self._clock = clock
+        self._warm_up = warm_up
+        self._records_max = records_max
+        self.partitions: Mapping[int, ChunkPartition] = {}
+        """Ours at this moment; replaced, never changed, so that any thread may look."""
+        self.joined = False
+        self._give_back = GiveBack(clock)
+        self._closing, self._aborting = threading.Event(), threading.Event()
+        self._beat_at: float | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="chunker", daemon=True)
+
+    def start(self) -> None:
+        """Join the group and begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Begin nothing new; finish what waits for the log, leave the group."""
+        self._closing.set()
+
+    def abort(self) -> None:
+        """Drop everything, leave the group."""
+        self._aborting.set()
+        self._closing.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread; False when it still runs."""
+        if self._thread.ident is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def failure(self) -> BaseException | None:
+        """What ended the thread; None while it works."""
+        return self._error
+
+    def silent_s(self) -> float:
+        """Seconds since its last round began; 0 before the first, which may have to wait for kernels to compile."""
+        beat_at = self._beat_at
+        return 0.0 if beat_at is None else self._clock.monotonic() - beat_at
+
+    # GroupListener.
+
+    def on_assigned(self, committed: Mapping[TopicPartition, Position | None]) -> Mapping[TopicPartition, int]:
+        """Where each begins is asked when it is stepped: the log may not answer now, and this must."""
+        fresh = {partition: self._make_partition(partition) for _, partition in committed}
+        self.partitions = {**self.partitions, **fresh}
+        log.info("partitions assigned", partitions=sorted(fresh))
+        return {place: position.next_offset if position else 0 for place, position in committed.items()}
+
+    def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        """What is not committed is done again by whoever gets them."""
+        self._give_up({partition for _, partition in partitions})
+
+    def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
+        """As on_revoked: nothing is committed there either."""
+        self._give_up({partition for _, partition in partitions})
+
+    def _give_up(self, gone: set[int]) -> None:
+        log.info("partitions given up", partitions=sorted(gone))
+        for partition in gone & self.partitions.keys():
+            self.partitions[partition].give_up()
+        self.partitions = {number: kept for number, kept in self.partitions.items() if number not in gone}
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            self._warm_up()
+            if self._join():
+                try:
+                    self._loop()
+                    self._drain()
+                finally:
+                    self._group.leave()
+        except BaseException as error:
+            log.error("chunker failed", error=str(error), exc_info=True)
+            self._error = error
+
+    def _join(self) -> bool:
+        while not self._closing.is_set():
+            try:
+                self._group.join([METRICS], self)
+                self.joined = True
+                return True
+            except Unavailable as error:
+                log.warning("cannot join the group yet", reason=error.reason, error=error.message)
+                self._closing.wait(JOIN_AGAIN_S)
+        return False
+
+    def _loop(self) -> None:
+        maintain_at = self._clock.monotonic() + MAINTAIN_EVERY_S
+        while not self._closing.is_set():
+            self._beat_at = self._clock.monotonic()
+            doing = {partition.step() for partition in list(self.partitions.values())}
+            if Doing.WAITING in doing and Doing.WRITING not in doing:
+                self._changed.wait(ANSWERS_S)
+            self._changed.clear()
+            self._poll(POLL_S if doing <= {Doing.IDLE} else 0.0)
+            if self._clock.monotonic() >= maintain_at:
+                self._maintain()
+                maintain_at = self._clock.monotonic() + MAINTAIN_EVERY_S
+
+    def _poll(self, timeout_s: float) -> None:
+        try:
+            events = self._group.poll(timeout_s, max_records=self._records_max)
+        except LostOffsets as error:
+            self.partitions[int(error.metadata["partition"])].source.fail(error)
+            return
+        except Unavailable as error:
+            log.warning("group not to be had", reason=error.reason, error=error.message)
+            self._closing.wait(JOIN_AGAIN_S)
+            return
+        for event in events:
+            # Given up within this poll, maybe.
+            if event.partition in self.partitions:
+                self.partitions[event.partition].source.put(event)
+
+    def _maintain(self) -> None:
+        for partition in self.partitions.values():
+            if partition.stage is not None and not partition.stopped:
+                partition.stage.maintain()
+        self._give_back.offer()
+
+    def _drain(self) -> None:
+        """Finish what waits for answers: a marker and a commit less for whoever comes next to do again."""
+        deadline = Deadline.after(DRAIN_S)
+        while not self._aborting.is_set() and not deadline.expired:
+            waiting = [partition for partition in self.partitions.values() if not partition.drain()]
+            if not waiting:
+                return
+            self._changed.wait(ANSWERS_S)
+            self._changed.clear()

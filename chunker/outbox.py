@@ -1,0 +1,131 @@
+"""Outbox: records of one partition on their way to `chunks`, sent again until the log has them.
+
+Sending again is safe: a key decides what stands, and the same key always has the same bytes. Owned by the chunker's
+thread; answers come from any.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from tsdb.chunks.records import ChunkRecord
+from tsdb.log.interface import CHUNKS, Appended, Log
+from tsdb.model.clock import Clock
+from tsdb.model.errors import Overloaded, TsdbError, Unavailable
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter
+
+SEND_AGAIN_S = 0.5
+
+log = get_logger(__name__)
+
+appends_total = counter("tsdb_chunker_appends_total", "Records sent to the chunks topic, those sent again included.")
+append_failures_total = counter(
+    "tsdb_chunker_append_failures_total",
+    "Appends to the chunks topic that failed, by reason; sent again unless that is of no use.",
+    label="reason",
+)
+
+
+class Budget:
+    """Bytes that all outboxes of a process may have in flight. Thread-safe."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._lock = threading.Lock()  # Guards _bytes; a leaf.
+
+    def take(self, size: int) -> bool:
+        """Whether so much more may be in flight; always when nothing else is."""
+        with self._lock:
+            if self._bytes and self._bytes + size > self._bytes_max:
+                return False
+            self._bytes += size
+            return True
+
+    def give_back(self, size: int) -> None:
+        """So much was answered."""
+        with self._lock:
+            self._bytes -= size
+
+
+class Outbox:
+    """`changed` is set whenever an answer comes."""
+
+    def __init__(self, log_: Log, partition: int, budget: Budget, changed: threading.Event, clock: Clock) -> None:
+        self._log = log_
+        self._partition = partition
+        self._budget = budget
+        self._changed = changed
+        self._clock = clock
+        self._lock = threading.Lock()  # Guards what is below; a leaf.
+        self._in_flight = 0
+        self._failed: deque[ChunkRecord] = deque()
+        self._fatal: TsdbError | None = None
+        self._again_at = 0.0
+        self._abandoned = False
+
+    def offer(self, record: ChunkRecord) -> bool:
+        """Send a record; False: not now, too much is in flight. Raises what makes sending again useless."""
+        if not self._budget.take(record.size):
+            return False
+        with self._lock:
+            self._in_flight += 1
+        self._send(record)
+        return True
+
+    def pump(self) -> None:
+        """Send again what failed, when it is time. Raises what makes sending again useless."""
+        with self._lock:
+            if self._fatal is not None:
+                raise self._fatal
+            if not self._failed or self._clock.monotonic() < self._again_at:
+                return
+            failed, self._failed = self._failed, deque()
+        for record in failed:
+            self._send(record)
+
+    @property
+    def empty(self) -> bool:
+        """Everything offered is acknowledged."""
+        with self._lock:
+            return self._in_flight == 0
+
+    def abandon(self) -> None:
+        """Send nothing again: the partition went. What is in flight is answered, or not."""
+        with self._lock:
+            self._abandoned = True
+            failed, self._failed = self._failed, deque()
+            self._in_flight -= len(failed)
+        self._budget.give_back(sum(record.size for record in failed))
+
+    def _send(self, record: ChunkRecord) -> None:
+        def on_done(answer: Appended | TsdbError) -> None:
+            self._answered(record, answer)
+
+        appends_total.inc()
+        try:
+            self._log.append(CHUNKS, self._partition, record.value, key=record.key, on_done=on_done)
+        except TsdbError as error:
+            self._answered(record, error)
+
+    def _answered(self, record: ChunkRecord, answer: Appended | TsdbError) -> None:
+        with self._lock:
+            done = isinstance(answer, Appended) or self._abandoned
+            if done:
+                self._in_flight -= 1
+            elif isinstance(answer, TsdbError):
+                self._fail(record, answer)
+        if done:
+            self._budget.give_back(record.size)
+        self._changed.set()
+
+    def _fail(self, record: ChunkRecord, error: TsdbError) -> None:
+        append_failures_total.labels(error.reason).inc()
+        if not self._failed:
+            log.warning("chunks not written yet", partition=self._partition, reason=error.reason, error=error.message)
+        self._failed.append(record)
+        self._again_at = self._clock.monotonic() + SEND_AGAIN_S
+        if not isinstance(error, Unavailable | Overloaded):
+            self._fatal = error

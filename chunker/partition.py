@@ -1,0 +1,289 @@
+"""Partition: the chunk stage of one partition that is ours, from take-over until it goes.
+
+One thread steps it: it applies what the group read, writes what is due, and commits what is acknowledged. What is not
+committed when it goes is done again by whoever comes next, with the same keys and bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from chunker.outbox import Budget, Outbox
+from chunker.source import PartitionSource
+from chunker.takeover import TakeOver, take_over
+from chunker.ticker import Ticker
+from tsdb.chunks.progress import Progress, encode_metadata
+from tsdb.chunks.records import ChunkRecord, hole_record
+from tsdb.chunks.stage import ChunkStage
+from tsdb.codec.chunk import PART_BYTES_MAX
+from tsdb.codec.chunk_key import ProgressKey, encode_key
+from tsdb.codec.chunk_marker import ProgressMarker, encode_progress_marker
+from tsdb.head.limits import HeadLimits
+from tsdb.log.interface import METRICS, SERIES, Group, Log, Position
+from tsdb.model.clock import Clock
+from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.model.time_set import SliceLengths, TimeSet
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter
+from tsdb.replay.replay import PartitionProgress, Renewed, Replay
+from tsdb.replay.series_feed import SeriesFeed
+
+COMMIT_EVERY_S = 5.0  # A position that moves although nothing is emitted is committed this often.
+AGAIN_S = 0.5
+
+log = get_logger(__name__)
+
+takeovers_total = counter(
+    "tsdb_chunker_takeovers_total",
+    "Partitions begun, by what told where: the commit, the last progress marker, or nothing yet.",
+    label="case",
+    values=("commit", "marker", "first"),
+)
+stopped_total = counter("tsdb_chunker_stopped_total", "Partitions that cannot go on, by reason.", label="reason")
+commits_total = counter("tsdb_chunker_commits_total", "Commits of progress.")
+commit_failures_total = counter(
+    "tsdb_chunker_commit_failures_total", "Commits that were refused or not answered, by reason.", label="reason"
+)
+
+
+class Doing(Enum):
+    """What a partition was doing at the end of a step."""
+
+    IDLE = "nothing to write"
+    WRITING = "has more to write at once"
+    WAITING = "waits for the log's answers"
+
+
+@dataclass(frozen=True, slots=True)
+class StageOptions:
+    """How the stage of a partition is made."""
+
+    times: TimeSet
+    slices: SliceLengths
+    limits: HeadLimits
+    part_bytes_max: int = PART_BYTES_MAX
+    records_max: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all partitions of a chunker share."""
+
+    log: Log
+    group: Group
+    series: SeriesFeed
+    budget: Budget
+    changed: threading.Event
+    clock: Clock
+    options: StageOptions
+
+
+class ChunkPartition:
+    """`step` it; `source` takes what the group reads of it. `stopped`: why it will not go on, or empty."""
+
+    def __init__(self, partition: int, shared: Surroundings) -> None:
+        self.partition = partition
+        self._shared = shared
+        self._clock = shared.clock
+        self.source = PartitionSource(shared.group, (METRICS, partition))
+        self.stage: ChunkStage | None = None
+        self.replay: Replay[ChunkStage] | None = None
+        self.committed: Progress | None = None
+        self.stopped = ""
+        self.stopped_message = ""
+        self.waiting = "taking_over"
+        self.unacknowledged_since: float | None = None
+        self._outbox = Outbox(shared.log, partition, shared.budget, shared.changed, shared.clock)
+        self._ticker = Ticker(shared.log, partition, shared.clock)
+        self._writing: Iterator[Doing] = iter(())
+        self._doing = Doing.IDLE
+        self._topic_id = ""
+        self._again_at = 0.0
+        self._committed_at = 0.0
+
+    @property
+    def progress(self) -> PartitionProgress | None:
+        """Where the replay stands; None before the take-over."""
+        return self.replay.progress[self.partition] if self.replay else None
+
+    def step(self) -> Doing:
+        """Apply what was read, write what is due. Never waits for the log's answers."""
+        if self.stopped:
+            return Doing.IDLE
+        try:
+            return self._step()
+        except Unavailable as error:
+            self._wait(error)
+        except TsdbError as error:
+            self._stop(error.reason, error.message)
+        return Doing.IDLE
+
+    def drain(self) -> bool:
+        """Go on with what is being written; True when that is done, or cannot be."""
+        if self.stopped or self._doing is not Doing.WAITING:
+            return True
+        try:
+            self._write()
+        except TsdbError as error:
+            log.warning("drain ended", partition=self.partition, reason=error.reason, error=error.message)
+            return True
+        return self._doing is not Doing.WAITING
+
+    def give_up(self) -> None:
+        """The partition goes: part minutes and part windows are dropped."""
+        self._shared.series.forget(self.partition)
+        self._outbox.abandon()
+
+    def _step(self) -> Doing:
+        if self.replay is None:
+            if self._clock.monotonic() < self._again_at:
+                return Doing.IDLE
+            self._begin()
+        assert self.replay is not None, "begun"
+        self.replay.step(0.0, records_max=self._shared.options.records_max)
+        self.waiting = self.replay.waiting.reason if self.replay.waiting else ""
+        progress = self.replay.progress[self.partition]
+        if progress.stopped:
+            self._stop(progress.stopped, progress.stopped_message)
+            return Doing.IDLE
+        self._write()
+        assert self.stage is not None, "begun"
+        self._ticker.look(at_end=progress.next_offset == self.source.end_offset, due_ms=self.stage.tick_due_ms)
+        return self._doing
+
+    # Beginning.
+
+    def _begin(self) -> None:
+        renewed = self._renew(self.partition)
+        self._shared.series.restart(self.partition, renewed.head, renewed.series_start)
+        self.source.seek(METRICS, self.partition, renewed.progress.next_offset)
+        self.replay = Replay(
+            self.source,
+            {self.partition: renewed.head},
+            {self.partition: renewed.progress},
+            self._shared.series,
+            clock=self._clock,
+            renew=self._renew,
+        )
+
+    def _renew(self, partition: int) -> Renewed[ChunkStage]:
+        shared, options = self._shared, self._shared.options
+        commit = shared.group.committed([(METRICS, partition)])[METRICS, partition]
+        found = take_over(shared.log, partition, commit, options.times, self._clock)
+        takeovers_total.labels(found.case).inc()
+        log.info(
+            "partition begun",
+            partition=partition,
+            case=found.case,
+            position=found.progress.position,
+            emitted_through_ms=found.progress.emitted_through_ms,
+            next_offset=found.next_offset,
+        )
+        self._topic_id = found.topic_id
+        self.committed = found.progress
+        self.stage = ChunkStage(
+            partition,
+            found.progress,
+            found.next_offset,
+            times=options.times,
+            slices=options.slices,
+            limits=options.limits,
+            part_bytes_max=options.part_bytes_max,
+        )
+        self._writing = self._write_all(self.stage, found)
+        return Renewed(self.stage, PartitionProgress(found.next_offset), found.series_offset)
+
+    def _wait(self, error: Unavailable) -> None:
+        if self.waiting != error.reason:
+            log.warning("partition waits", partition=self.partition, reason=error.reason, error=error.message)
+        self.waiting = error.reason
+        self._again_at = self._clock.monotonic() + AGAIN_S
+
+    def _stop(self, reason: str, message: str) -> None:
+        stopped_total.labels(reason).inc()
+        log.error("partition stopped", partition=self.partition, reason=reason, error=message)
+        # The message first: who sees the reason looks for it.
+        self.stopped_message, self.stopped = message, reason
+        self.give_up()
+
+    # Writing: a generator that stands wherever an answer of the log is waited for.
+
+    def _write(self) -> None:
+        self._outbox.pump()
+        self._doing = next(self._writing)
+        waits = self._doing is Doing.WAITING
+        self.unacknowledged_since = (self.unacknowledged_since or self._clock.monotonic()) if waits else None
+
+    def _write_all(self, stage: ChunkStage, found: TakeOver) -> Iterator[Doing]:
+        if found.case == "first":
+            yield from self._acknowledged([hole_record(found.hole)] if found.hole else [])
+            yield from self._advance(found.progress)
+        while True:
+            emission = stage.due(self._clock.now_ms())
+            if emission is None:
+                yield from self._commit_idle(stage)
+            elif emission.progress is None:
+                yield from self._sent(emission.records)
+                stage.finish(emission)
+                yield Doing.WRITING
+            else:
+                yield from self._acknowledged(emission.records)
+                yield from self._acknowledged(emission.markers)
+                stage.finish(emission)
+                yield from self._advance(emission.progress)
+
+    def _sent(self, records: Sequence[ChunkRecord]) -> Iterator[Doing]:
+        for record in records:
+            while not self._outbox.offer(record):
+                yield Doing.WAITING
+
+    def _acknowledged(self, records: Sequence[ChunkRecord]) -> Iterator[Doing]:
+        """These and everything sent before."""
+        yield from self._sent(records)
+        while not self._outbox.empty:
+            yield Doing.WAITING
+
+    def _advance(self, progress: Progress) -> Iterator[Doing]:
+        """Progress marker, then commit: all that it speaks of is acknowledged."""
+        series_end = yield from self._series_end()
+        marker = ProgressMarker(self._topic_id, progress.position, progress.emitted_through_ms, series_end)
+        record = ChunkRecord(encode_key(ProgressKey()), encode_progress_marker(marker))
+        yield from self._acknowledged([record])
+        while not self._commit(progress):
+            yield from self._pause()
+
+    def _series_end(self) -> Generator[Doing, None, int]:
+        while True:
+            try:
+                return self._shared.log.watermarks(SERIES, [self.partition])[self.partition].high
+            except Unavailable:
+                yield from self._pause()
+
+    def _commit_idle(self, stage: ChunkStage) -> Iterator[Doing]:
+        progress = stage.progress
+        due = self._clock.monotonic() >= self._committed_at + COMMIT_EVERY_S
+        if due and progress != self.committed and self._outbox.empty:
+            self._commit(progress)
+        yield Doing.IDLE
+
+    def _commit(self, progress: Progress) -> bool:
+        """False: not answered, or refused because the partition is going; then whoever has it next does this again."""
+        commits_total.inc()
+        self._committed_at = self._clock.monotonic()
+        position = Position(progress.position, encode_metadata(progress, self._topic_id))
+        try:
+            self._shared.group.commit({(METRICS, self.partition): position})
+        except Unavailable as error:
+            commit_failures_total.labels(error.reason).inc()
+            log.warning("not committed", partition=self.partition, reason=error.reason, error=error.message)
+            return False
+        self.committed = progress
+        return True
+
+    def _pause(self) -> Iterator[Doing]:
+        until = self._clock.monotonic() + AGAIN_S
+        while self._clock.monotonic() < until:
+            yield Doing.WAITING

@@ -1,0 +1,59 @@
+"""Partition source: one partition's share of what a group reads, as a replay takes it. One thread."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tsdb.log.interface import EndOfLog, Event, Group, TopicPartition
+from tsdb.model.errors import LostOffsets
+
+EVENTS_MAX = 4  # Batches that may wait for a partition that cannot apply; more are dropped and read again.
+
+
+class PartitionSource:
+    """Filled by `put`. What does not fit is dropped, and read again from where it began once there is room."""
+
+    def __init__(self, group: Group, place: TopicPartition) -> None:
+        self._group = group
+        self._place = place
+        self._waiting: deque[Event] = deque()
+        self._lost: LostOffsets | None = None
+        self._dropped_from: int | None = None
+        self.end_offset: int | None = None
+        """Where the log ended when that was told last."""
+
+    def put(self, event: Event) -> None:
+        """Something read of this partition."""
+        if isinstance(event, EndOfLog):
+            if self._dropped_from is None:
+                self.end_offset = event.next_offset
+                self._waiting.append(event)
+        elif self._dropped_from is None and len(self._waiting) < EVENTS_MAX:
+            self._waiting.append(event)
+        elif self._dropped_from is None:
+            self._dropped_from = int(event.offsets[0])
+
+    def fail(self, error: LostOffsets) -> None:
+        """The group says that what comes next is lost."""
+        self._lost = error
+
+    def poll(self, timeout_s: float, *, max_records: int) -> list[Event]:
+        """What has been put; waits for nothing. Raises LostOffsets."""
+        if self._lost is not None:
+            error, self._lost = self._lost, None
+            raise error
+        events = list(self._waiting)
+        self._waiting.clear()
+        if self._dropped_from is not None:
+            self._group.seek(*self._place, self._dropped_from)
+            self._dropped_from = None
+        return events
+
+    def seek(self, topic: str, partition: int, next_offset: int) -> None:
+        """As LogReader.seek."""
+        self._waiting.clear()
+        self._dropped_from = self._lost = self.end_offset = None
+        self._group.seek(topic, partition, next_offset)
+
+    def close(self) -> None:
+        """The group is its member's to leave."""

@@ -1,0 +1,176 @@
+"""Status: every half second, for probes and metrics, how each partition that is ours stands.
+
+A partition is ready while it applies what the log has, and the log takes what it writes.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from chunker.member import Member
+from chunker.partition import ChunkPartition
+from tsdb.log.interface import METRICS, Log
+from tsdb.model.clock import Clock
+from tsdb.model.errors import TsdbError
+from tsdb.ops.health import PartitionHealth
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter, gauge
+from tsdb.store.readiness import Observation, PartitionReadiness, Verdict
+
+EVERY_S = 0.5
+UNACKNOWLEDGED_S_MAX = 20.0  # Chunks that the log does not take for so long are a stall.
+
+log = get_logger(__name__)
+
+ready = gauge("tsdb_chunker_partition_ready", "1 when the partition is ours and keeps up, else 0.", label="partition")
+lag_records = gauge("tsdb_chunker_lag_records", "High watermark minus next offset.", label="partition")
+lag_seconds = gauge("tsdb_chunker_lag_seconds", "Lag in time; -1 while it cannot be told.", label="partition")
+position = gauge("tsdb_chunker_position", "Committed position; -1 before the take-over.", label="partition")
+emitted_through = gauge(
+    "tsdb_chunker_emitted_through_timestamp_seconds",
+    "Windows that end by this sample time are emitted and committed.",
+    label="partition",
+)
+windows_waiting = gauge("tsdb_chunker_windows_waiting", "Closed windows not finished yet.", label="partition")
+late_waiting = gauge("tsdb_chunker_late_samples_waiting", "Late samples not emitted yet.", label="partition")
+head_bytes = gauge("tsdb_chunker_head_bytes", "Memory of slices, late list and label index.", label="partition")
+polls_total = counter("tsdb_chunker_watermark_polls_total", "Requests for fresh high watermarks.")
+poll_failures_total = counter("tsdb_chunker_watermark_poll_failures_total", "Requests for high watermarks that failed.")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One moment of a partition. position, emitted_through_ms: committed; None before the take-over."""
+
+    partition: int
+    verdict: Verdict
+    next_offset: int | None
+    position: int | None
+    emitted_through_ms: int | None
+    windows_waiting: int
+    late_waiting: int
+    stopped_message: str
+
+    @property
+    def health(self) -> PartitionHealth:
+        """As `/-/ready` shows it."""
+        return PartitionHealth(
+            self.verdict.ready,
+            self.verdict.reason,
+            {
+                "lag_ms": self.verdict.lag_ms,
+                "lag_records": self.verdict.lag_records,
+                "next_offset": self.next_offset,
+                "position": self.position,
+                "emitted_through_ms": self.emitted_through_ms,
+                "message": self.stopped_message or None,
+            },
+        )
+
+
+class StatusReporter:
+    """Owns one thread, apart from the member's on purpose: who hangs must not also hide its lag."""
+
+    def __init__(self, log_: Log, member: Member, clock: Clock, *, lag_enter_s: float, lag_leave_s: float) -> None:
+        self._log = log_
+        self._member = member
+        self._clock = clock
+        self._lag_s = lag_enter_s, lag_leave_s
+        self._closing = threading.Event()
+        self._judges: dict[ChunkPartition, PartitionReadiness] = {}
+        self._high: dict[int, tuple[int, float]] = {}  # High watermark, and when it was asked for.
+        self._statuses: list[PartitionStatus] = []  # Replaced, never changed.
+        self._thread = threading.Thread(target=self._run, name="chunker-status", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._closing.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread; False when it still runs."""
+        if self._thread.ident is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def statuses(self) -> list[PartitionStatus]:
+        """As of the last look; safe on any thread."""
+        return self._statuses
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self.look()
+            self._closing.wait(EVERY_S)
+
+    def look(self) -> None:
+        """One look at every partition."""
+        ours = self._member.partitions
+        self._ask(list(ours))
+        gone = {status.partition for status in self._statuses} - ours.keys()
+        for partition in gone:
+            ready.labels(str(partition)).set(0)
+        self._judges = {p: self._judges.get(p) or self._judge() for p in ours.values()}
+        self._statuses = [self._status(partition, judge) for partition, judge in self._judges.items()]
+        for status in self._statuses:
+            _set_gauges(status, ours[status.partition])
+
+    def _judge(self) -> PartitionReadiness:
+        enter_s, leave_s = self._lag_s
+        return PartitionReadiness(enter_s=enter_s, leave_s=leave_s)
+
+    def _ask(self, partitions: list[int]) -> None:
+        if not partitions:
+            return
+        polls_total.inc()
+        # Taken before the request: the answer is at least as fresh as this.
+        at = self._clock.monotonic()
+        try:
+            marks = self._log.watermarks(METRICS, partitions)
+        except TsdbError as error:
+            poll_failures_total.inc()
+            log.warning("high watermarks not to be had", reason=error.reason, error=error.message)
+            return
+        self._high.update({number: (mark.high, at) for number, mark in marks.items()})
+
+    def _status(self, partition: ChunkPartition, judge: PartitionReadiness) -> PartitionStatus:
+        progress, committed, stage = partition.progress, partition.committed, partition.stage
+        high, at = self._high.get(partition.partition, (None, 0.0))
+        now = self._clock.monotonic()
+        unacknowledged_since = partition.unacknowledged_since
+        stalled = unacknowledged_since is not None and now - unacknowledged_since > UNACKNOWLEDGED_S_MAX
+        seen = Observation(
+            progress.next_offset if progress else 0,
+            progress.applied_broker_ms if progress else None,
+            high,
+            at,
+            partition.stopped or partition.waiting or ("chunks_not_acknowledged" if stalled else ""),
+        )
+        return PartitionStatus(
+            partition.partition,
+            judge.judge(seen, now_ms=self._clock.now_ms(), monotonic=now),
+            progress.next_offset if progress else None,
+            committed.position if committed else None,
+            committed.emitted_through_ms if committed else None,
+            stage.windows_waiting if stage else 0,
+            stage.late_waiting if stage else 0,
+            partition.stopped_message,
+        )
+
+
+def _set_gauges(status: PartitionStatus, partition: ChunkPartition) -> None:
+    name, verdict = str(status.partition), status.verdict
+    ready.labels(name).set(verdict.ready)
+    lag_records.labels(name).set(verdict.lag_records or 0)
+    lag_seconds.labels(name).set(-1 if verdict.lag_ms is None else verdict.lag_ms / 1000)
+    position.labels(name).set(-1 if status.position is None else status.position)
+    windows_waiting.labels(name).set(status.windows_waiting)
+    late_waiting.labels(name).set(status.late_waiting)
+    if status.emitted_through_ms is not None:
+        emitted_through.labels(name).set(status.emitted_through_ms / 1000)
+    if partition.stage is not None:
+        head_bytes.labels(name).set(partition.stage.head.sizes().bytes)

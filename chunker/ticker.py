@@ -1,0 +1,53 @@
+"""Ticker: appends records without samples where a partition is idle and something waits for its log's time to pass."""
+
+from __future__ import annotations
+
+from tsdb.codec.log_record import encode_tick
+from tsdb.log.interface import METRICS, Appended, Log
+from tsdb.model.clock import Clock
+from tsdb.model.errors import TsdbError
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter
+
+IDLE_S = 0.5  # At the end for so long: no record is on its way that would do the same.
+AGAIN_S = 0.5  # A broker whose clock is behind ours needs another.
+
+log = get_logger(__name__)
+
+ticks_total = counter("tsdb_chunker_ticks_total", "Ticks appended to idle partitions.")
+tick_failures_total = counter("tsdb_chunker_tick_failures_total", "Ticks that were not acknowledged, tried again.")
+
+
+class Ticker:
+    """Of one partition; one thread."""
+
+    def __init__(self, log_: Log, partition: int, clock: Clock) -> None:
+        self._log = log_
+        self._partition = partition
+        self._clock = clock
+        self._idle_since: float | None = None
+        self._again_at = 0.0
+
+    def look(self, *, at_end: bool, due_ms: int) -> None:
+        """Tick, if the partition has been at its end for a while and our clock has passed due_ms."""
+        now = self._clock.monotonic()
+        if not at_end:
+            self._idle_since = None
+            return
+        if self._idle_since is None:
+            self._idle_since = now
+        now_ms = self._clock.now_ms()
+        if now < max(self._again_at, self._idle_since + IDLE_S) or now_ms < due_ms:
+            return
+        self._again_at = now + AGAIN_S
+        ticks_total.inc()
+        try:
+            # The time counts only where topics have written times.
+            self._log.append(METRICS, self._partition, encode_tick(), timestamp_ms=now_ms, on_done=self._answered)
+        except TsdbError as error:
+            self._answered(error)
+
+    def _answered(self, answer: Appended | TsdbError) -> None:
+        if isinstance(answer, TsdbError):
+            tick_failures_total.inc()
+            log.warning("tick not appended", partition=self._partition, reason=answer.reason, error=answer.message)

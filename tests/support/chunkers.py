@@ -1,0 +1,165 @@
+"""Chunkers in this process, time that runs faster, and what an uninterrupted chunk stage makes of a recorded log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from chunker.chunker import GROUP_ID, Chunker, ChunkerOptions
+from chunker.partition import StageOptions
+from support.chunk_twin import Written
+from support.logs import WITHIN_S, wait_until
+from tsdb.chunks.progress import Progress, decode_commit
+from tsdb.chunks.resume import first_progress
+from tsdb.chunks.stage import ChunkStage
+from tsdb.codec.chunk_key import ChunkKey, Kind, ProgressKey, RecordKey, WindowKey, decode_key, encode_key
+from tsdb.codec.log_record import decode_records
+from tsdb.codec.series_record import decode_announcements
+from tsdb.head.limits import HeadLimits
+from tsdb.log.interface import CHUNKS, METRICS, SERIES, EndOfLog, Log, RecordBatch
+from tsdb.model.clock import Clock
+from tsdb.model.time_set import DEMO, SliceLengths, TimeSet, slice_lengths
+
+NO_END_MS = 1 << 60
+
+
+class FastClock:
+    """Wall time runs `speed` times faster from base_ms on; monotonic time is real."""
+
+    def __init__(self, base_ms: int, speed: float) -> None:
+        self._base_ms = base_ms
+        self._speed = speed
+        self._began = time.monotonic()
+
+    def now_ms(self) -> int:
+        return self._base_ms + int((time.monotonic() - self._began) * 1000 * self._speed)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def chunker_options(times: TimeSet = DEMO, slices: SliceLengths | None = None, **stage: int) -> ChunkerOptions:
+    """As a chunker of that time set has by default."""
+    options = StageOptions(times, slices or slice_lengths(times.name), HeadLimits(), **stage)
+    return ChunkerOptions(options, inflight_bytes_max=8 << 20, lag_enter_s=5.0, lag_leave_s=20.0)
+
+
+@contextmanager
+def running(log: Log, options: ChunkerOptions, clock: Clock, *, graceful: bool = True) -> Iterator[Chunker]:
+    """A chunker, ended at the end: drained, or aborted in the middle of whatever it does."""
+    chunker = Chunker(log, options, clock)
+    chunker.start()
+    try:
+        yield chunker
+    finally:
+        (chunker.close if graceful else chunker.abort)()
+        assert chunker.join(WITHIN_S), "the chunker does not end"
+        if (failure := chunker.failure()) is not None:
+            raise failure
+
+
+def wait_emitted(chunker: Chunker, partitions: Sequence[int], through_ms: int, within_s: float = WITHIN_S) -> None:
+    """Until every partition has emitted all windows that end by then, and committed that."""
+
+    def done() -> bool:
+        assert chunker.failure() is None, chunker.failure()
+        found = {status.partition: status.emitted_through_ms for status in chunker.statuses()}
+        return all((found.get(p) or 0) >= through_ms for p in partitions)
+
+    wait_until(done, within_s)
+
+
+def read_all(log: Log, topic: str, partition: int) -> list[RecordBatch]:
+    """Every record of a partition, in batches."""
+    low = log.watermarks(topic, [partition])[partition].low
+    found: list[RecordBatch] = []
+    with log.reader({(topic, partition): low}) as reader:
+        while True:
+            for event in reader.poll(0.2):
+                if isinstance(event, EndOfLog):
+                    return found
+                found.append(event)
+
+
+def written_to(log: Log, partition: int) -> Written:
+    """What lies in `chunks`, but for progress markers and equal duplicates. A key has one value only."""
+    values: dict[bytes, bytes] = {}
+    for batch in read_all(log, CHUNKS, partition):
+        for record in map(batch.record, range(len(batch.offsets))):
+            assert record.key is not None
+            assert record.value is not None
+            if record.key == encode_key(ProgressKey()):
+                continue
+            before = values.setdefault(record.key, record.value)
+            assert before == record.value, f"{decode_key(record.key)} was written with other bytes"
+    return set(values.items())
+
+
+def uninterrupted(log: Log, partition: int, times: TimeSet, *, slices: SliceLengths | None = None) -> Written:
+    """What one stage makes of the recorded log, all of it in one go."""
+    batches = read_all(log, METRICS, partition)
+    progress, hole = first_progress(0, int(batches[0].broker_ms[0]), partition, times)
+    assert hole is None
+    stage = new_stage(log, partition, progress, times, slices)
+    written: Written = set()
+    for batch in batches:
+        records = decode_records(batch.values, batch.value_starts)
+        stage.unknown_ids(records)
+        stage.apply(records, batch.offsets, batch.broker_ms)
+        stage.maintain()
+        while (emission := stage.due(NO_END_MS)) is not None:
+            written |= {(record.key, record.value) for record in (*emission.records, *emission.markers)}
+            stage.finish(emission)
+    return written
+
+
+def assert_uninterrupted(log: Log, partition: int, times: TimeSet) -> Written:
+    """What lies in `chunks` is what an uninterrupted stage makes of the log: all of it up to the commit, and no other.
+
+    The log goes on after the last commit by what the last chunker had no time for.
+    """
+    written, want = written_to(log, partition), uninterrupted(log, partition, times)
+    progress = committed(log, partition)
+    strange = [decode_key(key) for key, _ in written - want]
+    assert not strange, f"nobody but a stopped stage writes {strange[:3]}, {len(strange)} in all"
+    missing = [decode_key(key) for key, _ in want - written if _is_before(decode_key(key), progress, times)]
+    assert not missing, f"{missing[:3]} are missing, {len(missing)} in all; committed is {progress}"
+    return written
+
+
+def committed(log: Log, partition: int) -> Progress:
+    """What the chunk stage committed."""
+    with log.group(GROUP_ID) as group:
+        position = group.committed([(METRICS, partition)])[METRICS, partition]
+    assert position is not None, "nothing is committed"
+    return decode_commit(position.next_offset, position.metadata, log.topic_id(METRICS))
+
+
+def _is_before(key: RecordKey, progress: Progress, times: TimeSet) -> bool:
+    match key:
+        case ChunkKey(kind=Kind.LATE):
+            return key.order < progress.position
+        case ChunkKey() | WindowKey():
+            return key.window_start_ms + times.window_ms <= progress.emitted_through_ms
+    return True
+
+
+def new_stage(
+    log: Log, partition: int, progress: Progress, times: TimeSet, slices: SliceLengths | None = None
+) -> ChunkStage:
+    """A stage that knows every series announced."""
+    stage = ChunkStage(partition, progress, progress.position, times=times, slices=slices or slice_lengths(times.name))
+    for batch in read_all(log, SERIES, partition):
+        decoded = decode_announcements(batch.keys, batch.key_starts, batch.values, batch.value_starts)
+        stage.register(decoded, batch.values, batch.broker_ms)
+    return stage
+
+
+def windows_in(written: Written) -> list[int]:
+    """Starts of the windows that have a marker, ascending."""
+    keys = (decode_key(key) for key, _ in written)
+    return sorted(key.window_start_ms for key in keys if isinstance(key, WindowKey))
