@@ -241,7 +241,10 @@ class GroupListener(Protocol):
     """Told of partitions coming and going, on the member's own thread, within `poll` or `leave`."""
 
     def on_assigned(self, committed: Mapping[TopicPartition, Position | None]) -> Mapping[TopicPartition, int]:
-        """Partitions that are ours from now on, with their commits; returns the first offset to read of each."""
+        """Partitions that are ours from now on, with their commits; returns the first offset to read of each.
+
+        When it raises Unavailable the partitions are not taken yet: `poll` raises that, and later polls ask again.
+        """
 
     def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Partitions about to go: the last moment to commit them.

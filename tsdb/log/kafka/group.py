@@ -134,13 +134,12 @@ class KafkaGroup:
             return
         ours = with_followers(self._fetch.ours(partitions), self._followers)
         try:
-            committed = self.committed(ours)
+            starts = self._listener.on_assigned(self.committed(ours))
         except TsdbError as error:
             # Without its commits a partition has no start. The library takes it all the same when this returns; what
             # it fetches is dropped, and `poll` goes through the group once more.
             self._failed = error
             return
-        starts = self._listener.on_assigned(committed)
         assert set(starts) == set(ours), f"a start for each of {ours}; got {dict(starts)}"
         consumer.incremental_assign([self._fetch.kafka_partition(tp, offset) for tp, offset in starts.items()])
         self._fetch.own(starts)

@@ -1,0 +1,1 @@
+"""The loader: the one way from `chunks` and `series` into history."""

@@ -1,0 +1,67 @@
+"""How each partition of a loader stands: behind by how much, and what keeps it from going on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tsdb.log.interface import CHUNKS, SERIES
+from tsdb.ops.health import PartitionHealth
+from tsdb.parallel_consumer import Partition, PartitionStatus, Status
+
+HIGH_WATERMARK_AGE_MAX_S = 15.0  # Without a fresh one nobody can say how far behind a partition is.
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """High watermarks, asked for at `at` (monotonic seconds; None: not yet)."""
+
+    high: Mapping[Partition, int] = field(default_factory=dict)
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What keeps all partitions back; reason is empty when nothing does."""
+
+    reason: str = ""
+    message: str = ""
+
+
+def trouble_of(status: Status, blocked_for_s: float, patience_s: float) -> Trouble:
+    """Reasons: history_blocked (it does not answer, for longer than patience_s), stalled, commit_failing."""
+    if status.blocked and blocked_for_s >= patience_s:
+        return Trouble("history_blocked", status.blocked_error)
+    if status.stalls:
+        return Trouble("stalled", str(status.stalls[0]))
+    if status.commit_error:
+        return Trouble("commit_failing", status.commit_error)
+    return Trouble()
+
+
+def partition_health(status: Status, ends: Ends, trouble: Trouble, now: float) -> dict[int, PartitionHealth]:
+    """By partition number; `chunks` and `series` of it together. Being behind is no reason: it is told as lag."""
+    numbers = sorted({number for _, number in status.partitions})
+    reason = trouble.reason
+    if not reason and (ends.at is None or now - ends.at > HIGH_WATERMARK_AGE_MAX_S):
+        reason = "log_unavailable"
+    return {number: PartitionHealth(not reason, reason, _details(number, status, ends, trouble)) for number in numbers}
+
+
+def lag_records(place: Partition, part: PartitionStatus, ends: Ends) -> int | None:
+    """Records from what is finished to the end; None while the end is not known."""
+    high = ends.high.get(place)
+    return None if high is None else max(0, high - part.position)
+
+
+def _details(number: int, status: Status, ends: Ends, trouble: Trouble) -> dict[str, int | float | str | None]:
+    details: dict[str, int | float | str | None] = {}
+    for topic in (CHUNKS, SERIES):
+        part = status.partitions.get((topic, number))
+        if part is not None:
+            details |= {
+                f"{topic}_position": part.position,
+                f"{topic}_committed": part.committed,
+                f"{topic}_lag_records": lag_records((topic, number), part, ends),
+            }
+    return details | ({"message": trouble.message} if trouble.message else {})

@@ -1,0 +1,149 @@
+"""Loader: puts what the chunk stage wrote into history, and says how far it is there. The only writer of history.
+
+A parallel consumer of `chunks` and `series` ordered by pack, with many writes in flight. It owns no state: what is not
+committed is written again, which changes nothing. `start`, `close`, `join`, `abort`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tsdb.history.inflight import ROW_BYTES
+from tsdb.history.interface import ChunkStore
+from tsdb.history.loader.errors import POLICY
+from tsdb.history.loader.lanes import lane_of, marker_is_due
+from tsdb.history.loader.loaded_marks import LoadedMarks
+from tsdb.history.loader.loading import Loading
+from tsdb.history.loader.outlet import LogOutlet
+from tsdb.history.loader.remembered import REMEMBERED_MAX, Remembered
+from tsdb.history.loader.reporter import LoaderReporter
+from tsdb.history.loader.source import LogSource
+from tsdb.log.interface import CHUNKS_DLQ, METRICS, Log
+from tsdb.model.clock import Clock
+from tsdb.model.errors import ConfigMismatch
+from tsdb.model.meta import PART_BYTES_MAX
+from tsdb.model.time_set import TimeSet
+from tsdb.ops.health import PartitionHealth
+from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.metrics import registry
+from tsdb.parallel_consumer import ConsumerMetrics, Options, ParallelConsumer, Record, WithCallback
+
+GROUP = "loader"
+ALIVE_WITHIN_S = 120.0  # A step waits for one answer of log or history at most; each has a shorter bound.
+
+consumer_metrics = ConsumerMetrics(registry, "tsdb_loader_consumer_")
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderOptions:
+    """How a loader works.
+
+    concurrency: writes in flight. inflight_bytes_max: bytes of those, as the store bounds them. buffer_bytes_max,
+    buffer_records_max: read and not yet in history. remembered_max: announcements known to be in history already.
+    drain_s: how long an end, or partitions that go, wait for writes in flight. accept_replay: pass over commits whose
+    metadata cannot be trusted.
+    """
+
+    time_set: TimeSet
+    part_bytes_max: int = PART_BYTES_MAX
+    concurrency: int = 64
+    inflight_bytes_max: int = 4 << 20
+    buffer_bytes_max: int = 128 << 20
+    buffer_records_max: int = 50_000
+    remembered_max: int = REMEMBERED_MAX
+    commit_interval_s: float = 0.2
+    drain_s: float = 20.0
+    accept_replay: bool = False
+
+    def consumer_options(self) -> Options:
+        """As the parallel consumer takes them. Raises ConfigMismatch (loader_options)."""
+        # A write that finds no room in the store would hold up everything: the consumer begins none.
+        running_bytes_max = self.inflight_bytes_max - 2 * ROW_BYTES * self.concurrency
+        if running_bytes_max < self.part_bytes_max:
+            raise ConfigMismatch(
+                f"{self.inflight_bytes_max} bytes in flight do not hold a part of {self.part_bytes_max} bytes and"
+                f" {self.concurrency} writes",
+                reason="loader_options",
+            )
+        return Options(
+            concurrency=self.concurrency,
+            running_bytes_max=running_bytes_max,
+            records_max=self.buffer_records_max,
+            bytes_max=self.buffer_bytes_max,
+            commit_interval_s=self.commit_interval_s,
+            drain_s=self.drain_s,
+            rebalance_drain_s=self.drain_s,
+            accept_replay=self.accept_replay,
+        )
+
+
+class Loader:
+    """One member of the group of loaders. The log and the store are their owners' to close."""
+
+    def __init__(
+        self, log_: Log, store: ChunkStore, options: LoaderOptions, clock: Clock, *, seed: int | None = None
+    ) -> None:
+        self._store = store
+        self._topic_id = log_.topic_id(METRICS)
+        self._marks = LoadedMarks(store)
+        loading = Loading(
+            store, self._marks, Remembered(options.remembered_max), options.time_set, options.part_bytes_max
+        )
+        self._consumer = ParallelConsumer(
+            LogSource(log_, GROUP, self._loaded_partitions, self._marks.begin),
+            WithCallback(loading),
+            order=lane_of,
+            policy=POLICY,
+            options=options.consumer_options(),
+            outlet=LogOutlet(log_),
+            dead_letter_topic=CHUNKS_DLQ,
+            gate=self._gate,
+            metrics=consumer_metrics,
+            clock=clock,
+            randomness=random.Random(seed),
+            name="loader",
+        )
+        self._reporter = LoaderReporter(log_, lambda: self._consumer.status, self._marks, clock)
+
+    def start(self) -> None:
+        """Join the group and begin to load; returns at once."""
+        self._consumer.start()
+        self._reporter.start()
+
+    def close(self) -> None:
+        """Stop reading. What is in flight goes on."""
+        self._consumer.close()
+
+    def join(self, timeout_s: float) -> bool:
+        """After close: wait until what is in flight is in history and committed. Raises what broke the loader."""
+        deadline = Deadline.after(timeout_s)
+        if not self._consumer.join(deadline.remaining()):
+            return False
+        self._reporter.close()
+        return self._reporter.join(deadline.remaining())
+
+    def abort(self) -> None:
+        """Drop what is in flight; the next loader writes it again."""
+        self._reporter.close()
+        self._consumer.abort()
+
+    def failure(self) -> BaseException | None:
+        """What broke it; None while it works."""
+        return self._consumer.failure() or self._reporter.failure()
+
+    def health(self) -> dict[int, PartitionHealth]:
+        """By partition that is ours: whether it goes on, its lag, and what is in the way."""
+        return self._reporter.health
+
+    def stalled(self) -> str:
+        """Why it is not alive; empty while it is. History being away is no reason."""
+        silent_s = self._consumer.silent_s()
+        return f"the loader has been in one step for {silent_s:.0f} s" if silent_s > ALIVE_WITHIN_S else ""
+
+    def _loaded_partitions(self, partitions: Collection[int]) -> Collection[int]:
+        return self._store.loaded(self._topic_id).keys() & set(partitions)
+
+    def _gate(self, record: Record) -> bool:
+        return marker_is_due(record, self._consumer.position)

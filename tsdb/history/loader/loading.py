@@ -1,0 +1,199 @@
+"""Loading: what one record of `chunks` or `series` does to history. Begins it and is told of its end; never blocks.
+
+One record of `chunks` is one row with that record's key; a null record deletes the row. Nothing is combined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from tsdb.codec.chunk import decode_chunk
+from tsdb.codec.chunk_key import ChunkKey, HoleKey, ProgressKey, WindowKey, decode_key
+from tsdb.codec.chunk_marker import HoleRecord, decode_hole, decode_progress_marker
+from tsdb.codec.series_record import decode_announcement
+from tsdb.history.interface import ChunkStore
+from tsdb.history.loader.errors import REFUSED_ROWS, NotLoadable
+from tsdb.history.loader.loaded_marks import LoadedMarks, loaded_of
+from tsdb.history.loader.remembered import Remembered, mark_of
+from tsdb.log.interface import CHUNKS
+from tsdb.model.errors import CorruptData, TsdbError
+from tsdb.model.time_set import TimeSet
+from tsdb.ops.metrics import counter
+from tsdb.parallel_consumer import Done, Record
+
+KINDS = (
+    *("chunk", "delete", "hole", "hole_delete", "series", "series_repeat"),
+    *("progress", "progress_kept_back", "window"),
+)
+
+loaded_records_total = counter(
+    "tsdb_loader_records_total",
+    "Records put into history, by kind; of series_repeat, window and progress_kept_back nothing is written.",
+    label="kind",
+    values=KINDS,
+)
+loaded_bytes_total = counter("tsdb_loader_chunk_bytes_total", "Bytes of chunks put into history.")
+not_loadable_total = counter(
+    "tsdb_loader_not_loadable_total",
+    "Records that became a hole and a dead letter, by reason.",
+    label="reason",
+    values=(
+        *("chunk_key", "key_out_of_range", "chunk_too_large", "corrupt_chunk", "wrong_chunk"),
+        *("chunk_marker", "corrupt_series"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Interval:
+    """Sample time [start_ms, end_ms) of a pack; pack_id 0: of the whole partition."""
+
+    pack_id: int
+    start_ms: int
+    end_ms: int
+
+
+class Loading:
+    """The loader's handler. Runs on the consumer's thread; the answers come from threads of the store."""
+
+    def __init__(
+        self,
+        store: ChunkStore,
+        marks: LoadedMarks,
+        remembered: Remembered,
+        time_set: TimeSet,
+        part_bytes_max: int,
+    ) -> None:
+        self._store = store
+        self._marks = marks
+        self._remembered = remembered
+        self._time_set = time_set
+        self._part_bytes_max = part_bytes_max
+
+    def __call__(self, record: Record, done: Done) -> None:
+        """Load one record."""
+        if record.topic == CHUNKS:
+            self._load_chunks_record(record, done)
+        else:
+            self._load_series(record, done)
+
+    def _load_chunks_record(self, record: Record, done: Done) -> None:
+        try:
+            key = decode_key(record.key or b"")
+        except CorruptData as error:
+            self._give_up(record, self._anywhere(record), error, done)
+            return
+        match key:
+            case ChunkKey():
+                self._load_chunk(record, key, done)
+            case ProgressKey():
+                self._load_progress(record, done)
+            case HoleKey():
+                self._load_hole(record, key, done)
+            case WindowKey():
+                # Of use to whoever builds chunks, not to whoever reads them.
+                self._counted("window", done)(None)
+
+    def _load_chunk(self, record: Record, key: ChunkKey, done: Done) -> None:
+        if record.value is None:
+            self._store.delete_covered([key], self._counted("delete", done))
+            return
+        try:
+            self._check_chunk(key, record.value)
+            self._store.write(key, record.value, partial(self._chunk_written, len(record.value), done))
+        except REFUSED_ROWS as error:
+            window = _Interval(key.pack_id, key.window_start_ms, key.window_start_ms + self._time_set.window_ms)
+            self._give_up(record, window, error, done)
+
+    def _check_chunk(self, key: ChunkKey, value: bytes) -> None:
+        """Raises CorruptData for a chunk that no reader could use, UnknownVersion for one of a newer writer."""
+        if len(value) > self._part_bytes_max:
+            message = f"chunk of {len(value)} bytes; limit is {self._part_bytes_max}"
+            raise CorruptData(message, reason="chunk_too_large")
+        fragment = decode_chunk(value)
+        if (fragment.pack_id, fragment.window_start_ms) != (key.pack_id, key.window_start_ms):
+            raise CorruptData(
+                f"chunk of pack {fragment.pack_id:#x}, window {fragment.window_start_ms} under the key of pack"
+                f" {key.pack_id:#x}, window {key.window_start_ms}",
+                reason="wrong_chunk",
+            )
+
+    def _chunk_written(self, size: int, done: Done, error: TsdbError | None) -> None:
+        if error is None:
+            loaded_bytes_total.inc(size)
+        self._counted("chunk", done)(error)
+
+    def _load_progress(self, record: Record, done: Done) -> None:
+        try:
+            marker = decode_progress_marker(record.value or b"")
+        except CorruptData as error:
+            # A marker is no samples: without it the next one says what it would have said.
+            self._refuse(error, done)
+            return
+        if self._marks.keep_back(record.partition, record.offset, marker):
+            self._counted("progress_kept_back", done)(None)
+        else:
+            self._store.write_loaded(loaded_of(record.partition, marker), self._counted("progress", done))
+
+    def _load_hole(self, record: Record, key: HoleKey, done: Done) -> None:
+        if record.value is None:
+            place = (record.partition, key.pack_id, key.start_ms, key.end_ms)
+            self._store.delete_hole(HoleRecord(*place, "", key.record_offset), self._counted("hole_delete", done))
+            return
+        try:
+            hole = decode_hole(record.value or b"")
+        except CorruptData as error:
+            self._give_up(record, self._anywhere(record), error, done)
+            return
+        self._store.write_hole(hole, self._counted("hole", done))
+
+    def _load_series(self, record: Record, done: Done) -> None:
+        key, value = record.key or b"", record.value or b""
+        mark = mark_of(record.partition, key, value)
+        if self._remembered.holds(mark):
+            self._counted("series_repeat", done)(None)
+            return
+        try:
+            announcement = decode_announcement(key, value)
+            self._store.write_series(announcement, record.partition, partial(self._series_written, mark, done))
+        except REFUSED_ROWS as error:
+            reasoned = CorruptData(error.message, reason="corrupt_series")
+            self._give_up(record, self._anywhere(record), reasoned, done)
+
+    def _series_written(self, mark: int, done: Done, error: TsdbError | None) -> None:
+        if error is None:
+            self._remembered.add(mark)
+        self._counted("series", done)(error)
+
+    def _anywhere(self, record: Record) -> _Interval:
+        """Where the samples of a record lie that does not say so: what its broker time allows."""
+        times = self._time_set
+        return _Interval(0, record.timestamp_ms - times.accept_past_ms, record.timestamp_ms + times.ahead_ms)
+
+    def _give_up(self, record: Record, where: _Interval, error: TsdbError, done: Done) -> None:
+        """First the hole, then the dead letter: nobody may read past the loss in between."""
+        hole = HoleRecord(record.partition, where.pack_id, where.start_ms, where.end_ms, error.reason, record.offset)
+
+        def hole_written(trouble: TsdbError | None) -> None:
+            if trouble is not None:
+                done(trouble)
+            else:
+                self._refuse(error, done)
+
+        self._store.write_hole(hole, hole_written)
+
+    def _refuse(self, error: TsdbError, done: Done) -> None:
+        not_loadable_total.labels(error.reason).inc()
+        refusal = NotLoadable(error.message, reason=error.reason)
+        refusal.__cause__ = error
+        done(refusal)
+
+    def _counted(self, kind: str, done: Done) -> Callable[[TsdbError | None], None]:
+        def answer(error: TsdbError | None) -> None:
+            if error is None:
+                loaded_records_total.labels(kind).inc()
+            done(error)
+
+        return answer

@@ -1,0 +1,128 @@
+"""Reporter: one thread that looks at the consumer, asks the log for its ends, and says how each partition stands.
+
+It also writes what was kept back of partitions that started from zero, once that is true.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tsdb.history.loader.health import Ends, Trouble, lag_records, partition_health, trouble_of
+from tsdb.history.loader.loaded_marks import LoadedMarks
+from tsdb.log.interface import Log
+from tsdb.model.clock import Clock
+from tsdb.model.errors import Unavailable
+from tsdb.ops.health import PartitionHealth
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import gauge
+from tsdb.parallel_consumer import Status
+
+EVERY_S = 0.25
+ENDS_EVERY_S = 5.0
+BLOCKED_PATIENCE_S = 5.0  # A short refusal is no outage.
+TELL_EVERY_S = 30.0
+
+log = get_logger(__name__)
+
+lag = gauge(
+    "tsdb_loader_lag_records",
+    "Records from the lowest that is not in history to the end of the partition.",
+    label=("topic", "partition"),
+)
+position = gauge("tsdb_loader_position", "Offset below which all is in history.", label=("topic", "partition"))
+blocked_seconds = gauge("tsdb_loader_blocked_seconds", "For how long history has not taken what it was given.")
+from_zero = gauge("tsdb_loader_from_zero", "1 while the partition is loaded from zero, else 0.", label="partition")
+
+
+class LoaderReporter:
+    """`health`: by partition, as last looked. `status`: asked for each time."""
+
+    def __init__(self, log_: Log, status: Callable[[], Status], marks: LoadedMarks, clock: Clock) -> None:
+        self._log = log_
+        self._status = status
+        self._marks = marks
+        self._clock = clock
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="loader-report", daemon=True)
+        self._ends = Ends()
+        self._blocked_since: float | None = None
+        self._told_at: float | None = None
+        self._error: BaseException | None = None
+        self.health: dict[int, PartitionHealth] = {}
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._closing.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread; False when it still runs."""
+        if self._thread.ident is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def failure(self) -> BaseException | None:
+        """What ended the thread; None while it works."""
+        return self._error
+
+    def look(self) -> None:
+        """One look."""
+        status, now = self._status(), self._clock.monotonic()
+        self._ask_ends(status, now)
+        self._blocked_since = (self._blocked_since or now) if status.blocked else None
+        blocked_for_s = 0.0 if self._blocked_since is None else now - self._blocked_since
+        trouble = trouble_of(status, blocked_for_s, BLOCKED_PATIENCE_S)
+        self._tell(trouble, blocked_for_s, now)
+        self.health = partition_health(status, self._ends, trouble, now)
+        self._set_gauges(status, blocked_for_s)
+        self._marks.write_due(status.partitions)
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                self.look()
+                self._closing.wait(EVERY_S)
+        except BaseException as error:
+            log.error("loader's reporter failed", error=str(error), exc_info=True)
+            self._error = error
+
+    def _ask_ends(self, status: Status, now: float) -> None:
+        places = set(status.partitions)
+        fresh = self._ends.at is not None and now - self._ends.at < ENDS_EVERY_S and places <= set(self._ends.high)
+        if fresh:
+            return
+        try:
+            high = {}
+            for topic in {topic for topic, _ in places}:
+                marks = self._log.watermarks(topic, sorted(number for name, number in places if name == topic))
+                high.update({(topic, number): mark.high for number, mark in marks.items()})
+            self._ends = Ends(high, now)
+        except Unavailable as error:
+            log.debug("ends of the log not to be had", reason=error.reason, error=error.message)
+
+    def _tell(self, trouble: Trouble, blocked_for_s: float, now: float) -> None:
+        if not trouble.reason:
+            if self._told_at is not None:
+                log.info("loader goes on")
+            self._told_at = None
+        elif self._told_at is None or now - self._told_at >= TELL_EVERY_S:
+            self._told_at = now
+            log.warning(
+                "loader does not go on",
+                reason=trouble.reason,
+                message=trouble.message,
+                blocked_s=round(blocked_for_s, 1),
+            )
+
+    def _set_gauges(self, status: Status, blocked_for_s: float) -> None:
+        blocked_seconds.set(blocked_for_s)
+        for (topic, number), part in status.partitions.items():
+            behind = lag_records((topic, number), part, self._ends)
+            lag.labels(topic, str(number)).set(-1 if behind is None else behind)
+            position.labels(topic, str(number)).set(part.position)
+            from_zero.labels(str(number)).set(self._marks.from_zero(number))

@@ -1,0 +1,120 @@
+"""Source over a Group: `chunks` shared among loaders, and `series` of the same partitions with them.
+
+A partition without `loaded` starts from zero, whatever its commits say: history may have been dropped, and only what is
+in it counts. One thread, that of the consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from tsdb.log.interface import CHUNKS, SERIES, EndOfLog, Event, Group, Log, RecordBatch, TopicPartition
+from tsdb.log.interface import Position as LogPosition
+from tsdb.model.errors import Unavailable
+from tsdb.ops.logs import get_logger
+from tsdb.parallel_consumer import CommitFailed, Partition, Polled, Position, Record, SourceListener
+
+POLL_BYTES_MAX = 16 << 20
+
+log = get_logger(__name__)
+
+# Of these partitions, those that have `loaded`. Raises Unavailable while history does not answer.
+LoadedPartitions = Callable[[Collection[int]], Collection[int]]
+# Told of each assignment: partitions that start from zero, with the high watermarks of `chunks` at that moment.
+OnFromZero = Callable[[Mapping[int, int]], None]
+
+
+class LogSource:
+    """tsdb.parallel_consumer.Source and tsdb.log.interface.GroupListener. The log is its owner's to close."""
+
+    def __init__(self, log_: Log, group_id: str, loaded: LoadedPartitions, on_from_zero: OnFromZero) -> None:
+        self._log = log_
+        self._group: Group = log_.group(group_id)
+        self._loaded = loaded
+        self._on_from_zero = on_from_zero
+        self._listener: SourceListener | None = None
+
+    def start(self, listener: SourceListener) -> None:
+        self._listener = listener
+        self._group.join([CHUNKS], self, followers={SERIES: CHUNKS})
+
+    def topic_id(self, topic: str) -> str:
+        return self._log.topic_id(topic)
+
+    def poll(self, timeout_s: float, records_max: int) -> Polled:
+        try:
+            events = self._group.poll(timeout_s, max_records=records_max, max_bytes=POLL_BYTES_MAX)
+        except Unavailable as error:
+            # An assignment whose commits, or whose `loaded`, could not be read: the group asks again.
+            log.warning("partitions not to be had yet", reason=error.reason, error=error.message)
+            return Polled()
+        return _polled(events)
+
+    def pause(self, partitions: Collection[Partition]) -> None:
+        for topic, partition in partitions:
+            self._group.rest(topic, partition)
+
+    def resume(self, next_offsets: Mapping[Partition, int]) -> None:
+        for (topic, partition), next_offset in next_offsets.items():
+            self._group.seek(topic, partition, next_offset)
+
+    def commit(self, positions: Mapping[Partition, Position]) -> None:
+        try:
+            self._group.commit({at: LogPosition(p.next_offset, p.metadata) for at, p in positions.items()})
+        except Unavailable as error:
+            reason = "stale_member" if error.reason == "stale_member" else "unavailable"
+            raise CommitFailed(error.message, reason=reason) from error
+
+    def close(self) -> None:
+        self._group.leave()
+
+    # What the group tells.
+
+    def on_assigned(self, committed: Mapping[TopicPartition, LogPosition | None]) -> Mapping[TopicPartition, int]:
+        numbers = {number for _, number in committed}
+        zero = numbers - set(self._loaded(sorted(numbers)))
+        anew = [place for place, position in committed.items() if position is None or place[1] in zero]
+        starts = {place: Position(at.next_offset, at.metadata) for place, at in committed.items() if at is not None}
+        starts.update(self._first_offsets(anew))
+        ends = self._log.watermarks(CHUNKS, sorted(zero)) if zero else {}
+        self._on_from_zero({number: marks.high for number, marks in ends.items()})
+        if zero:
+            log.info("nothing is loaded of these partitions: starting from zero", partitions=sorted(zero))
+        self._told.on_assigned(starts)
+        return {place: start.next_offset for place, start in starts.items()}
+
+    def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        self._told.on_revoked(list(partitions))
+
+    def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
+        self._told.on_lost(list(partitions))
+
+    @property
+    def _told(self) -> SourceListener:
+        assert self._listener is not None, "partitions before start"
+        return self._listener
+
+    def _first_offsets(self, places: Collection[Partition]) -> dict[Partition, Position]:
+        found: dict[Partition, Position] = {}
+        for topic in {topic for topic, _ in places}:
+            numbers = sorted(number for name, number in places if name == topic)
+            for number, marks in self._log.watermarks(topic, numbers).items():
+                found[topic, number] = Position(marks.low)
+        return found
+
+
+def _polled(events: Iterable[Event]) -> Polled:
+    records: list[Record] = []
+    ends: dict[Partition, int] = {}
+    for event in events:
+        if isinstance(event, EndOfLog):
+            ends[event.topic, event.partition] = event.next_offset
+        else:
+            records += _records(event)
+    return Polled(records, ends)
+
+
+def _records(batch: RecordBatch) -> Iterable[Record]:
+    for index in range(len(batch.offsets)):
+        one = batch.record(index)
+        yield Record(batch.topic, batch.partition, one.offset, one.key, one.value, one.broker_ms, one.headers)
