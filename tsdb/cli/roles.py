@@ -10,7 +10,15 @@ import typer
 
 from tsdb.cli.role_process import Opened, RoleProcess
 from tsdb.cli.setting_options import with_settings
-from tsdb.config import CommonSettings, GatewaySettings, QuerierSettings, StandaloneSettings, StoreSettings, effective
+from tsdb.config import (
+    ChunkerSettings,
+    CommonSettings,
+    GatewaySettings,
+    QuerierSettings,
+    StandaloneSettings,
+    StoreSettings,
+    effective,
+)
 from tsdb.ops.lifecycle import run_until_signal
 from tsdb.ops.logs import configure_logging, get_logger
 
@@ -20,6 +28,7 @@ _ROLES: tuple[tuple[str, type[CommonSettings], str], ...] = (
     ("standalone", StandaloneSettings, "Every role in one process over an embedded log: no server."),
     ("gateway", GatewaySettings, "Accept samples; OK means that the log has them."),
     ("store", StoreSettings, "Replay the log into memory and answer reads."),
+    ("chunker", ChunkerSettings, "Turn the log into chunks, window by window."),
     ("querier", QuerierSettings, "Answer reads out of several stores and history."),
 )
 
@@ -56,12 +65,13 @@ def register(app: typer.Typer) -> None:
 
 def _runner(name: str) -> Callable[..., None]:
     def run(settings: CommonSettings) -> None:
-        from tsdb.cli import assemble, assemble_querier
+        from tsdb.cli import assemble, assemble_chunker, assemble_querier
 
         openers: dict[str, Callable[..., Opened]] = {
             "standalone": assemble.open_standalone,
             "gateway": assemble.open_gateway,
             "store": assemble.open_store,
+            "chunker": assemble_chunker.open_chunker,
             "querier": assemble_querier.open_querier,
         }
         raise typer.Exit(run_role(settings, partial(openers[name], settings)))

@@ -27,10 +27,10 @@ from tsdb.codec.columns_kernels import times_bound, values_bound
 from tsdb.codec.crc32c import crc32c
 from tsdb.codec.fragment import Fragment
 from tsdb.model.errors import CorruptData, UnknownVersion
+from tsdb.model.meta import PART_BYTES_MAX
 
 __all__ = ["CODEC", "PART_BYTES_MAX", "PART_BYTES_MIN", "SAMPLES_MAX", "VERSION", "decode_chunk", "encode_chunk"]
 
-PART_BYTES_MAX = 512 * 1024
 PART_BYTES_MIN = 256  # A part of one sample fits whatever the sample is.
 _HEADER_BYTES = 15  # The least that a header takes.
 

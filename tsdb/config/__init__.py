@@ -3,6 +3,7 @@
 `load` is the way in; everything below the edge gets plain values. docs/config.md is generated from these classes.
 """
 
+from tsdb.config.chunker import ChunkerSettings
 from tsdb.config.common import CommonSettings
 from tsdb.config.describe import Flag, effective, flags
 from tsdb.config.gateway import GatewaySettings
@@ -14,6 +15,7 @@ from tsdb.config.store import StoreSettings
 
 __all__ = [
     "ROLES",
+    "ChunkerSettings",
     "CommonSettings",
     "Flag",
     "GatewaySettings",

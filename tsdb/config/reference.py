@@ -6,6 +6,7 @@ import sys
 
 from pydantic import BaseModel
 
+from tsdb.config.chunker import ChunkerFields
 from tsdb.config.common import CommonSettings
 from tsdb.config.describe import default_text, is_secret, legal_range
 from tsdb.config.gateway import GatewayFields
@@ -29,6 +30,7 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("All roles", "", CommonSettings),
     ("gateway", "Also of `standalone`.", GatewayFields),
     ("store", "Also of `standalone`.", StoreFields),
+    ("chunker", "", ChunkerFields),
     ("querier", "And the `select_*` limits of a store.", QuerierFields),
     ("standalone", "All of the above; `log` defaults to a file in `data_dir`.", StandaloneSettings),
 )

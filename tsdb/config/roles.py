@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tsdb.config.chunker import ChunkerSettings
 from tsdb.config.common import CommonSettings
 from tsdb.config.gateway import GatewaySettings
 from tsdb.config.querier import QuerierSettings
@@ -11,6 +12,7 @@ from tsdb.config.store import StoreSettings
 ROLES: dict[str, type[CommonSettings]] = {
     "gateway": GatewaySettings,
     "store": StoreSettings,
+    "chunker": ChunkerSettings,
     "querier": QuerierSettings,
     "standalone": StandaloneSettings,
 }

@@ -1,0 +1,27 @@
+"""Settings of a chunker: how much memory, and how much it may have on its way to the log."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from tsdb.config.common import CommonSettings
+
+_MIB = 1 << 20
+
+
+class ChunkerFields(BaseModel):
+    """Limits of the chunk stage; the role `standalone` has them too."""
+
+    chunk_memory_bytes: int = Field(
+        4096 * _MIB,
+        ge=_MIB,
+        le=1 << 50,
+        description="Bytes of open windows above which the chunk stage applies nothing: not ready.",
+    )
+    chunk_inflight_bytes_max: int = Field(
+        32 * _MIB, ge=_MIB, le=1 << 40, description="Bytes of chunks on their way to the log; more wait."
+    )
+
+
+class ChunkerSettings(ChunkerFields, CommonSettings):
+    """The role `chunker`."""
