@@ -6,15 +6,19 @@ import itertools
 import random
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from support.chunk_rows import random_rows
 from support.histories import META, WINDOW_MS, Answers, HistoryFactory, announcement, row, write_rows, written
+from support.history_contents import checksum_of_files, checksum_of_store
 from tsdb.codec.chunk_key import ChunkKey, Kind
 from tsdb.codec.chunk_marker import HoleRecord
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.interface import ChunkRow, ChunkStore, Loaded, WindowRange
+from tsdb.history.open import open_history_sink
 from tsdb.history.row_keys import MONTH_MS, TOKEN_MAX, TOKEN_MIN
 from tsdb.history.settings import HistorySettings
 from tsdb.history.shared_settings import check_history, history_differences
@@ -292,6 +296,20 @@ def test_series_are_found_by_epoch_and_name(store: ChunkStore) -> None:
     assert len(store.series(6, b"up").labels) == 1
     assert store.series(5, b"").labels == []
     assert store.series(-1, b"").labels == [other[2].canonical]
+
+
+# Beside it.
+
+
+def test_the_file_sink_holds_what_the_store_holds(store: ChunkStore, tmp_path: Path) -> None:
+    rows = random_rows(11)
+    with open_history_sink(f"parquet:///{tmp_path}/files") as sink:
+        answers = Answers()
+        for one in rows:
+            sink.write(one.key, one.value, answers)
+        write_rows(store, rows)
+        assert answers.wait(len(rows)) == [None] * len(rows)
+    assert checksum_of_files(tmp_path / "files") == checksum_of_store(store)
 
 
 # Counting.

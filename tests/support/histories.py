@@ -11,7 +11,7 @@ from typing import Self
 from tsdb.codec.chunk_key import ChunkKey, Kind
 from tsdb.codec.series_record import Announcement
 from tsdb.history.hosts import CASSANDRA, Hosts
-from tsdb.history.interface import ChunkRow, ChunkStore, OnDone
+from tsdb.history.interface import ChunkRow, ChunkSink, ChunkStore, OnDone
 from tsdb.history.open import open_history, open_history_admin
 from tsdb.history.settings import HistorySettings
 from tsdb.history.shared_settings import HistoryAdmin, ensure_history, shared_rows
@@ -106,7 +106,7 @@ def written(begin: Callable[[OnDone], None]) -> None:
     write_sync(begin, WITHIN_S)
 
 
-def write_rows(store: ChunkStore, rows: Iterable[ChunkRow]) -> None:
+def write_rows(store: ChunkSink, rows: Iterable[ChunkRow]) -> None:
     """All at once; fails as the first that failed."""
     answers, count = Answers(), 0
     for row in rows:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tsdb.config import CommonSettings
-from tsdb.history.interface import ChunkStore
-from tsdb.history.open import open_history, open_history_admin
+from tsdb.history.interface import ChunkSink, ChunkStore
+from tsdb.history.open import open_history, open_history_admin, open_history_sink
 from tsdb.history.shared_settings import check_history, ensure_history
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.meta import MetaSettings
@@ -31,6 +31,14 @@ def connect_history(settings: CommonSettings, shared: MetaSettings) -> ChunkStor
     with open_history_admin(url, settings.history_settings()) as admin:
         check_history(admin, shared)
     return open_history(url, settings.history_settings())
+
+
+def connect_history_sink(settings: CommonSettings, shared: MetaSettings) -> ChunkSink:
+    """As connect_history, for those who only write."""
+    url = history_url(settings)
+    with open_history_admin(url, settings.history_settings()) as admin:
+        check_history(admin, shared)
+    return open_history_sink(url, settings.history_settings())
 
 
 def create_embedded_history(settings: CommonSettings, shared: MetaSettings) -> None:

@@ -15,7 +15,9 @@ class HistoryFields(BaseModel):
     """Where history is, how to get in, and what a statement may take."""
 
     history: HistoryUrl = Field(
-        "", description="History: cassandra://HOST[,HOST]/KEYSPACE or sqlite:///PATH; empty: only what memory holds."
+        "",
+        description="History: cassandra://HOST[,HOST]/KEYSPACE or sqlite:///PATH (a loader: or parquet:///FOLDER); "
+        "empty: only what memory holds.",
     )
     history_write_timeout_s: float = Field(
         10.0, gt=0, le=600, description="Seconds for one write to history; after it the write is tried again."

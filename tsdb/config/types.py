@@ -63,8 +63,8 @@ def _log_url(text: str) -> str:
 
 
 def _history_url(text: str) -> str:
-    if text and not re.fullmatch(r"sqlite:///.+|cassandra://[^/\s]+/\w+", text):
-        raise ValueError(f"{text!r} is neither cassandra://HOST[,HOST]/KEYSPACE nor sqlite:///PATH")
+    if text and not re.fullmatch(r"(sqlite|parquet):///.+|cassandra://[^/\s]+/\w+", text):
+        raise ValueError(f"{text!r} is none of cassandra://HOST[,HOST]/KEYSPACE, sqlite:///PATH and parquet:///FOLDER")
     return text
 
 

@@ -89,11 +89,11 @@ class SeriesRows:
     labels: list[bytes]
 
 
-class ChunkStore(Protocol):
-    """Thread-safe; a context manager.
+class ChunkSink(Protocol):
+    """Where a loader writes. Thread-safe; a context manager.
 
     Every write is asynchronous: it returns when the row is on its way, and `on_done` is called exactly once, from a
-    thread of the store or from the caller's during the call, with None or with what failed: Unavailable (the store is
+    thread of the sink or from the caller's during the call, with None or with what failed: Unavailable (the sink is
     away or did not answer in time: the row may or may not be there, write again) or Overloaded (it refused for load:
     write again, slower). `on_done` must neither block nor write.
 
@@ -101,17 +101,48 @@ class ChunkStore(Protocol):
     room, for `write_timeout_s` at most, and then raises Overloaded (inflight_full). One that cannot begin because there
     is no connection raises Unavailable; one that can never succeed raises InvalidRequest (chunk_too_large,
     key_out_of_range). A write that raises does not call `on_done`.
-
-    Every read raises Unavailable or Overloaded as above, and CorruptData (corrupt_row) for a row that cannot be ours.
     """
 
-    # Chunks.
-
     def write(self, key: ChunkKey, value: bytes, on_done: OnDone) -> None:
-        """Put one row, in place of one with the same key."""
+        """Put one row, in place of one with the same key.
+
+        A sink that looks into chunks answers CorruptData or UnknownVersion for one that cannot be decoded.
+        """
 
     def delete_covered(self, keys: Sequence[ChunkKey], on_done: OnDone) -> None:
         """Delete rows; those that are not there too. on_done is called once, after the last."""
+
+    def write_loaded(self, loaded: Loaded, on_done: OnDone) -> None:
+        """Say that all below `position` is there. Of several the highest (position, emitted_through_ms) stands."""
+
+    def loaded(self, topic_id: str) -> dict[int, Loaded]:
+        """By partition, those written for this incarnation of the log. Raises Unavailable, Overloaded."""
+
+    def write_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
+        """Note a loss; again is the same hole, and one that was accepted stays so."""
+
+    def delete_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
+        """Forget a loss that was made good."""
+
+    def write_series(self, announcement: Announcement, partition: int, on_done: OnDone) -> None:
+        """Put one (series, epoch), and the name of its metric in that epoch."""
+
+    def close(self) -> None:
+        """Wait for what is on its way, within `write_timeout_s`, and release; idempotent."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class ChunkStore(ChunkSink, Protocol):
+    """A sink that can be read as well: history as queriers and batch jobs use it.
+
+    Every read raises Unavailable or Overloaded as a write does, and CorruptData (corrupt_row) for a row that cannot be
+    ours.
+    """
 
     def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
         """All rows of these packs in these windows: every kind, every part.
@@ -131,32 +162,11 @@ class ChunkStore(Protocol):
     def scan(self, tokens: TokenRange) -> Iterator[list[ChunkRow]]:
         """All rows of a token range in pieces as those of `read`, one row key after another."""
 
-    # What is loaded.
-
-    def write_loaded(self, loaded: Loaded, on_done: OnDone) -> None:
-        """Say that history holds all below `position`. Of several the highest (position, emitted_through_ms) stands."""
-
-    def loaded(self, topic_id: str) -> dict[int, Loaded]:
-        """By partition, those written for this incarnation of the log."""
-
-    # Holes.
-
-    def write_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
-        """Note a loss; again is the same hole, and one that was accepted stays so."""
-
     def accept_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
         """Mark a loss as accepted."""
 
-    def delete_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
-        """Forget a loss that was made good."""
-
     def holes(self, partitions: Collection[int] | None, start_ms: int, end_ms: int) -> list[HistoryHole]:
         """Holes of these partitions (None: of all) that touch sample time [start_ms, end_ms), accepted ones too."""
-
-    # Series of the past.
-
-    def write_series(self, announcement: Announcement, partition: int, on_done: OnDone) -> None:
-        """Put one (series, epoch), and the name of its metric in that epoch."""
 
     def epochs(self) -> list[int]:
         """Index epochs with any series, ascending."""
@@ -166,12 +176,3 @@ class ChunkStore(Protocol):
 
     def series(self, epoch: int, name: bytes) -> SeriesRows:
         """Series of one metric name in an index epoch."""
-
-    def close(self) -> None:
-        """Wait for what is on its way, within `write_timeout_s`, and release; idempotent."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...

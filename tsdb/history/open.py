@@ -1,15 +1,16 @@
-"""Opening a history by URL: `cassandra://host[:port][,host]/keyspace` or `sqlite:///path`."""
+"""Opening a history by URL: `cassandra://host[:port][,host]/keyspace`, `sqlite:///path`, or for loaders `parquet:///folder`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from tsdb.history.hosts import CASSANDRA, Hosts, bad_url
-from tsdb.history.interface import ChunkStore
+from tsdb.history.interface import ChunkSink, ChunkStore
 from tsdb.history.settings import HistorySettings
 from tsdb.history.shared_settings import HistoryAdmin
 
 SQLITE = "sqlite:///"
+PARQUET = "parquet:///"
 
 
 def open_history(url: str, settings: HistorySettings | None = None) -> ChunkStore:
@@ -20,9 +21,20 @@ def open_history(url: str, settings: HistorySettings | None = None) -> ChunkStor
         from tsdb.history.cassandra.store import CassandraStore
 
         return CassandraStore(Hosts.parse(url), settings)
+    if url.startswith(PARQUET):
+        raise bad_url(url, "Parquet files are written by loaders; read them with any reader of Parquet")
     from tsdb.history.sqlite.store import SqliteStore
 
-    return SqliteStore(_path(url), settings)
+    return SqliteStore(_path(url, SQLITE), settings)
+
+
+def open_history_sink(url: str, settings: HistorySettings | None = None) -> ChunkSink:
+    """As open_history, for those who only write: also `parquet:///folder`."""
+    if not url.startswith(PARQUET):
+        return open_history(url, settings)
+    from tsdb.history.parquet.sink import ParquetSink
+
+    return ParquetSink(_path(url, PARQUET), settings or HistorySettings())
 
 
 def open_history_admin(url: str, settings: HistorySettings | None = None) -> HistoryAdmin:
@@ -32,14 +44,18 @@ def open_history_admin(url: str, settings: HistorySettings | None = None) -> His
         from tsdb.history.cassandra.admin import CassandraHistoryAdmin
 
         return CassandraHistoryAdmin(Hosts.parse(url), settings)
+    if url.startswith(PARQUET):
+        from tsdb.history.parquet.admin import ParquetAdmin
+
+        return ParquetAdmin(_path(url, PARQUET))
     from tsdb.history.sqlite.admin import SqliteHistoryAdmin
 
-    return SqliteHistoryAdmin(_path(url))
+    return SqliteHistoryAdmin(_path(url, SQLITE))
 
 
-def _path(url: str) -> Path:
-    path = url.removeprefix(SQLITE)
-    if not url.startswith(SQLITE) or not path:
+def _path(url: str, scheme: str) -> Path:
+    path = url.removeprefix(scheme)
+    if not url.startswith(scheme) or not path:
         raise bad_url(url, "it names neither a cluster nor a file")
     # Three slashes and a path; a fourth makes it absolute, as in SQLAlchemy.
     return Path(path)

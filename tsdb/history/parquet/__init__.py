@@ -1,0 +1,1 @@
+"""The topics that history is loaded from, as Parquet files for whoever reads those."""

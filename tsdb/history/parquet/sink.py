@@ -1,0 +1,208 @@
+"""Parquet sink: samples and series in files that any reader of Parquet takes. Layout: docs/formats/parquet.md.
+
+A third kind of history beside Cassandra and SQLite, written by the same loader; nothing of ours reads it. Files are
+only added, so a row that is written again, or covered by another, is there twice: of samples of one series and time the
+highest order counts, as everywhere.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tsdb.codec.chunk import decode_chunk
+from tsdb.codec.chunk_key import ChunkKey
+from tsdb.codec.chunk_marker import HoleRecord
+from tsdb.codec.fragment import Fragment
+from tsdb.codec.series_record import Announcement
+from tsdb.history import statement_metrics as metrics
+from tsdb.history.chunk_rows import check_size, columns_of
+from tsdb.history.inflight import ROW_BYTES, InflightBytes
+from tsdb.history.interface import Loaded, OnDone
+from tsdb.history.parquet.files import add_table, put_json, read_json, translate_file_errors
+from tsdb.history.parquet.layout import Layout
+from tsdb.history.parquet.tables import samples_table, series_table
+from tsdb.history.settings import HistorySettings
+from tsdb.model.errors import TsdbError
+from tsdb.ops.logs import get_logger
+
+FLUSH_S = 1.0  # Larger files, later answers.
+# Decoded, samples weigh some hundred times their chunk: bounded by what they take here, not by the chunks' bytes.
+WAITING_BYTES_MAX = 64 * 1024 * 1024
+FLUSH_BYTES = WAITING_BYTES_MAX // 2
+SAMPLE_BYTES = 24
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """What waits for the next files. weight: what it counts for in flight."""
+
+    kind: str
+    weight: int
+    on_done: OnDone
+    chunk: tuple[ChunkKey, Fragment] | None = None
+    series: tuple[Announcement, int] | None = None
+    file: Callable[[], None] | None = None
+    size: int = 0
+
+
+class ParquetSink:
+    """ChunkSink of one folder. One thread writes: what came within FLUSH_S goes into one file a window."""
+
+    def __init__(self, folder: Path, settings: HistorySettings) -> None:
+        self._layout = Layout(folder)
+        self._settings = settings
+        self._inflight = InflightBytes(WAITING_BYTES_MAX)
+        self._work = threading.Condition()  # Guards what is below.
+        self._writes: deque[_Write] = deque()
+        self._closing = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="parquet-writer", daemon=True)
+        self._thread.start()
+
+    def write(self, key: ChunkKey, value: bytes, on_done: OnDone) -> None:
+        """As ChunkSink; decodes the chunk."""
+        check_size(key, value, self._settings.part_bytes_max)
+        columns_of(key)
+        try:
+            fragment = decode_chunk(value)
+        except TsdbError as error:
+            on_done(metrics.count_failure(error))
+            return
+        weight = ROW_BYTES + fragment.samples * SAMPLE_BYTES
+        self._put(_Write(metrics.CHUNK, weight, on_done, chunk=(key, fragment), size=len(value)))
+
+    def delete_covered(self, keys: Sequence[ChunkKey], on_done: OnDone) -> None:
+        """As ChunkSink: nothing is deleted, for what covers a chunk holds its samples with their orders."""
+        on_done(None)
+
+    def write_loaded(self, loaded: Loaded, on_done: OnDone) -> None:
+        """As ChunkSink."""
+        self._put(_Write(metrics.LOADED, ROW_BYTES, on_done, file=lambda: self._store_loaded(loaded)))
+
+    def loaded(self, topic_id: str) -> dict[int, Loaded]:
+        """As ChunkSink."""
+        metrics.statements_total.labels(metrics.READ).inc()
+        with translate_file_errors("reading what is loaded"):
+            found = [Loaded(**read_json(path)) for path in self._layout.loaded_files(topic_id)]
+        return {one.partition: one for one in found}
+
+    def write_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
+        """As ChunkSink; there is nothing to accept it for."""
+        path = self._layout.hole(hole)
+        self._put(_Write(metrics.HOLE, ROW_BYTES, on_done, file=lambda: put_json(path, asdict(hole))))
+
+    def delete_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
+        """As ChunkSink."""
+        path = self._layout.hole(hole)
+        self._put(_Write(metrics.HOLE, ROW_BYTES, on_done, file=lambda: path.unlink(missing_ok=True)))
+
+    def write_series(self, announcement: Announcement, partition: int, on_done: OnDone) -> None:
+        """As ChunkSink."""
+        weight = ROW_BYTES + len(announcement.canonical)
+        self._put(_Write(metrics.SERIES, weight, on_done, series=(announcement, partition)))
+
+    def close(self) -> None:
+        """As ChunkSink."""
+        with self._work:
+            self._closing = True
+            self._work.notify()
+        left = self._inflight.close(self._settings.write_timeout_s)
+        if left:
+            log.warning("sink closed with writes unanswered", writes=left)
+        self._thread.join()
+
+    def _put(self, write: _Write) -> None:
+        self._inflight.take(write.weight, self._settings.write_timeout_s)
+        with self._work:
+            if self._error is None:
+                self._writes.append(write)
+                self._work.notify()
+                return
+        self._inflight.give_back(write.weight)
+        raise self._error
+
+    def _run(self) -> None:
+        while group := self._take():
+            error: TsdbError | None = None
+            try:
+                with translate_file_errors(f"writing to {self._layout.folder}"):
+                    self._store(group)
+            except TsdbError as failed:
+                log.warning("files refused", writes=len(group), reason=failed.reason, error=failed.message)
+                error = failed
+            except Exception as bug:
+                # Nothing may be left without an answer; the next write raises it.
+                log.error("the sink's writer failed", error=str(bug), exc_info=True)
+                self._error, error = bug, TsdbError(f"the sink's writer failed: {bug}")
+            self._answer(group, error)
+
+    def _take(self) -> list[_Write]:
+        """What came in FLUSH_S, or FLUSH_BYTES of it; empty at the end."""
+        with self._work:
+            self._work.wait_for(lambda: self._writes or self._closing)
+            give_up_at = time.monotonic() + FLUSH_S
+            self._work.wait_for(
+                lambda: self._closing or sum(write.weight for write in self._writes) >= FLUSH_BYTES,
+                give_up_at - time.monotonic(),
+            )
+            group = list(self._writes)
+            self._writes.clear()
+            return group
+
+    def _store(self, group: list[_Write]) -> None:
+        """Samples and series before what says that they are there."""
+        chunks: dict[int, list[tuple[ChunkKey, Fragment]]] = defaultdict(list)
+        for write in group:
+            if write.chunk is not None:
+                chunks[write.chunk[0].window_start_ms].append(write.chunk)
+        for window_start_ms, some in sorted(chunks.items()):
+            metrics.statements_total.labels(metrics.CHUNK).inc()
+            add_table(self._layout.window(window_start_ms), samples_table(some))
+        series = [write.series for write in group if write.series is not None]
+        if series:
+            metrics.statements_total.labels(metrics.SERIES).inc()
+            add_table(self._layout.series, series_table(series))
+        for write in group:
+            if write.file is not None:
+                metrics.statements_total.labels(write.kind).inc()
+                write.file()
+
+    def _store_loaded(self, loaded: Loaded) -> None:
+        path = self._layout.loaded(loaded.topic_id, loaded.partition)
+        if path.exists():
+            known = Loaded(**read_json(path))
+            if (known.position, known.emitted_through_ms) >= (loaded.position, loaded.emitted_through_ms):
+                return
+        put_json(path, asdict(loaded))
+
+    def _answer(self, group: list[_Write], error: TsdbError | None) -> None:
+        for write in group:
+            if error is not None:
+                metrics.count_failure(error)
+            else:
+                metrics.written_bytes_total.inc(write.size)
+            try:
+                write.on_done(error)
+            except BaseException as bug:
+                # A callback's bug. The other answers still have to go out; the next write raises it.
+                log.error("a callback of a write failed", error=str(bug), exc_info=True)
+                self._error = bug
+            finally:
+                self._inflight.give_back(write.weight)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
