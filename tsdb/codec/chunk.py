@@ -90,6 +90,16 @@ class _Encoder:
     """The columns and axes of one fragment, encoded once."""
 
     def __init__(self, fragment: Fragment, window_ms: int) -> None:
+        # Kernels are compiled for arrays without gaps.
+        fragment = Fragment(
+            fragment.pack_id,
+            fragment.window_start_ms,
+            np.ascontiguousarray(fragment.series_id),
+            np.ascontiguousarray(fragment.sample_start),
+            fragment.ts_ms,
+            np.ascontiguousarray(fragment.value),
+            np.ascontiguousarray(fragment.order),
+        )
         self._fragment = fragment
         self._window_ms = window_ms
         starts, series, samples = fragment.sample_start, fragment.series, fragment.samples
@@ -99,7 +109,7 @@ class _Encoder:
         room = scratch(int(np.diff(starts).max()))
         self._columns = np.empty(values_bound(samples) + series, np.uint8)
         self._column_end = np.empty(series, np.int64)
-        encode_columns_kernel(starts, np.ascontiguousarray(fragment.value), self._columns, self._column_end, room)
+        encode_columns_kernel(starts, fragment.value, self._columns, self._column_end, room)
         self._axis_of, self._axis_series = np.empty(series, np.int64), np.empty(series, np.int64)
         table = np.zeros(1 << (2 * series).bit_length(), np.int64)
         axes = share_axes_kernel(starts, relative, self._axis_of, self._axis_series, table)
