@@ -19,6 +19,9 @@ from structlog.typing import Processor
 MASK = "***"
 LEVELS = ("debug", "info", "warning", "error")
 
+# Libraries that log, with tracebacks, what they also raise and we then tell in our own words.
+_SILENT = ("cassandra",)
+
 _SECRET_KEY = re.compile(r"(^|_)(token|password|passwd|secret|authorization|api_key)$", re.IGNORECASE)
 _BEARER = re.compile(r"(?i)\b(bearer)\s+\S+")
 _URL_PASSWORD = re.compile(r"(://[^\s:/@]*):[^\s/@]+@")
@@ -40,6 +43,8 @@ def configure_logging(*, json: bool, level: str = "info", stream: TextIO | None 
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    for name in _SILENT:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     structlog.configure(
         processors=_event_processors(),
         logger_factory=structlog.stdlib.LoggerFactory(),

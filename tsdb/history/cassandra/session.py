@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 import time
+from copy import copy
 from dataclasses import dataclass
 
 from cassandra import ConsistencyLevel
@@ -119,7 +120,7 @@ class LazySession:
     def _connect_locked(self) -> Connected:
         if self._error is not None and time.monotonic() < self._again_at:
             # A new one each time: a raised error keeps the traces of all who raised it.
-            raise type(self._error)(self._error.message, reason=self._error.reason)
+            raise copy(self._error)
         cluster = open_cluster(self._hosts, self._settings)
         try:
             with translate_cassandra_errors(f"connecting to {','.join(self._hosts.names)}:{self._hosts.port}"):
