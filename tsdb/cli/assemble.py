@@ -8,15 +8,16 @@ from ingest.gateway import Gateway
 from ingest.limits import IngestLimits
 from ingest.service import IngestService
 from tsdb.cli.role_process import Opened
-from tsdb.config import CommonSettings, GatewaySettings, StandaloneSettings, StoreSettings
+from tsdb.config import CommonSettings, GatewaySettings, StoreSettings
 from tsdb.config.gateway import GatewayFields
+from tsdb.config.select import SelectFields
 from tsdb.config.store import StoreFields
 from tsdb.head.limits import HeadLimits
 from tsdb.log.interface import METRICS, Log
-from tsdb.log.meta import check_meta, ensure_meta
+from tsdb.log.meta import check_meta
 from tsdb.log.open import open_log, open_topics
 from tsdb.log.settings import KafkaSecurity, LogSettings
-from tsdb.log.topics import create_topics, require_topics, topic_specs
+from tsdb.log.topics import require_topics, topic_specs
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.labels import LabelLimits
@@ -34,7 +35,6 @@ from tsdb.store.store import Store, StoreOptions
 from tsdb.v1 import ingest_pb2_grpc, reader_pb2_grpc
 
 MESSAGE_SLACK_BYTES = 4 << 20  # Above our own limit, so that our refusal is the one a caller sees.
-STANDALONE_PARTITIONS = 3  # Enough to exercise sharing; an embedded log has one writer anyway.
 
 
 class LogComponent:
@@ -62,36 +62,21 @@ class LogComponent:
 def open_gateway(settings: GatewaySettings) -> Opened:
     """Gateway alone. Raises Unavailable while the log is away, ConfigMismatch when settings differ from `meta`."""
     log = connect(settings)
-    gateway = _gateway(settings, settings, log)
+    gateway = make_gateway(settings, settings, log)
     health = Health()
     health.set("", serving=True)
-    server = grpc_server(settings, [_ingest_service(gateway)], health, request_bytes_max=settings.request_bytes_max)
+    server = grpc_server(settings, [ingest_service(gateway)], health, request_bytes_max=settings.request_bytes_max)
     return Opened([LogComponent(log), gateway, server], dict, lambda: "")
 
 
 def open_store(settings: StoreSettings) -> Opened:
     """Store alone."""
     log = connect(settings)
-    store = _store(settings, settings, log)
+    store = make_store(settings, settings, log)
     health = Health()
     server = grpc_server(settings, [_reader_service(store, settings)], health)
     reporter = StatusReporter(store, health_setter(health), SystemClock())
-    return Opened([LogComponent(log), store, reporter, server], _partitions(store), store.stalled)
-
-
-def open_standalone(settings: StandaloneSettings) -> Opened:
-    """Every role in one process, over the embedded log unless another is given."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
-    if settings.log.startswith("sqlite:"):
-        _create_embedded(settings)
-    log = connect(settings)
-    gateway = _gateway(settings, settings, log)
-    store = _store(settings, settings, log)
-    health = Health()
-    services = [_ingest_service(gateway), _reader_service(store, settings)]
-    server = grpc_server(settings, services, health, request_bytes_max=settings.request_bytes_max)
-    reporter = StatusReporter(store, health_setter(health), SystemClock())
-    return Opened([LogComponent(log), gateway, store, reporter, server], _partitions(store), store.stalled)
+    return Opened([LogComponent(log), store, reporter, server], store_partitions(store), store.stalled)
 
 
 def connect(settings: CommonSettings) -> Log:
@@ -135,17 +120,8 @@ def meta_settings(settings: CommonSettings, partitions: int) -> MetaSettings:
     return MetaSettings(partitions, placement_labels=settings.placement_labels, time_set=settings.times)
 
 
-def _create_embedded(settings: StandaloneSettings) -> None:
-    """An embedded log makes its own topics: there is no operator who would."""
-    with open_topics(settings.log, prefix=settings.log_prefix) as admin:
-        state = admin.describe(METRICS)
-        partitions = state.partitions if state else STANDALONE_PARTITIONS
-        create_topics(admin, topic_specs(partitions, replication=1))
-    with open_log(settings.log, prefix=settings.log_prefix) as log:
-        ensure_meta(log, meta_settings(settings, partitions))
-
-
-def _gateway(settings: CommonSettings, fields: GatewayFields, log: Log) -> Gateway:
+def make_gateway(settings: CommonSettings, fields: GatewayFields, log: Log) -> Gateway:
+    """A gateway over a log that somebody else closes."""
     limits = IngestLimits(
         labels=LabelLimits(
             fields.labels_max, fields.label_name_bytes_max, fields.label_value_bytes_max, fields.labels_bytes_max
@@ -162,7 +138,8 @@ def _gateway(settings: CommonSettings, fields: GatewayFields, log: Log) -> Gatew
     return Gateway(log, rule, log.partitions(METRICS), settings.times, limits, SystemClock())
 
 
-def _store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store:
+def make_store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store:
+    """A store over a log that somebody else closes. Raises ConfigMismatch for partitions that are not there."""
     partitions = _chosen(fields, log.partitions(METRICS))
     options = StoreOptions(
         time_set=settings.times,
@@ -190,13 +167,19 @@ def _chosen(fields: StoreFields, count: int) -> Sequence[int]:
     return partitions
 
 
-def _ingest_service(gateway: Gateway) -> GrpcService:
+def ingest_service(gateway: Gateway) -> GrpcService:
+    """The Ingest service of a gateway."""
     return GrpcService("tsdb.v1.Ingest", IngestService(gateway.pipeline), ingest_pb2_grpc.add_IngestServicer_to_server)
 
 
-def _reader_service(store: Store, fields: StoreFields) -> GrpcService:
+def reader_of(store: Store, fields: SelectFields) -> ReaderService:
+    """The Reader service over a store's heads."""
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
-    servicer = ReaderService(store.topic_id, store.partitions, store.applied, limits)
+    return ReaderService(store.topic_id, store.partitions, store.applied, limits)
+
+
+def _reader_service(store: Store, fields: SelectFields) -> GrpcService:
+    servicer = reader_of(store, fields)
     return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server)
 
 
@@ -244,5 +227,6 @@ def health_setter(health: Health) -> Callable[[int | None, bool], None]:
     return set_health
 
 
-def _partitions(store: Store) -> Callable[[], dict[int, PartitionHealth]]:
+def store_partitions(store: Store) -> Callable[[], dict[int, PartitionHealth]]:
+    """What the probes ask of a store."""
     return lambda: {status.partition: partition_health(status) for status in store.statuses()}

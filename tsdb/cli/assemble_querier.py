@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tsdb.cli.assemble import connect, grpc_server, health_setter, meta_settings
+from tsdb.cli.history_access import connect_history
 from tsdb.cli.role_process import Opened
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
 from tsdb.config import CommonSettings, QuerierSettings
@@ -10,8 +11,6 @@ from tsdb.config.querier import QuerierFields
 from tsdb.config.select import SelectFields
 from tsdb.config.types import host_port
 from tsdb.history.interface import ChunkStore
-from tsdb.history.open import open_history, open_history_admin
-from tsdb.history.shared_settings import check_history
 from tsdb.log.interface import METRICS
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch
@@ -58,7 +57,8 @@ def open_querier(settings: QuerierSettings) -> Opened:
         topic_id, partitions = log.topic_id(METRICS), log.partitions(METRICS)
     warm_up()
     pool = StorePool(store_addresses(settings), store_opener(settings), SystemClock())
-    history = open_checked_history(settings, partitions) if settings.history else None
+    shared = meta_settings(settings, partitions)
+    history = connect_history(settings, shared) if settings.history else None
     sources = Sources(pool, topic_id, range(partitions), past_of(history, settings))
     health = Health()
     server = grpc_server(settings, [querier_service(sources, settings)], health)
@@ -66,14 +66,6 @@ def open_querier(settings: QuerierSettings) -> Opened:
     if history is not None:
         components.insert(0, HistoryComponent(history))
     return Opened(components, lambda: partitions_health(sources), lambda: "")
-
-
-def open_checked_history(settings: CommonSettings, partitions: int) -> ChunkStore:
-    """History, once it is what this process takes it for."""
-    access = settings.history_settings()
-    with open_history_admin(settings.history, access) as admin:
-        check_history(admin, meta_settings(settings, partitions))
-    return open_history(settings.history, access)
 
 
 def past_of(history: ChunkStore | None, settings: CommonSettings) -> Past | None:

@@ -65,10 +65,10 @@ def register(app: typer.Typer) -> None:
 
 def _runner(name: str) -> Callable[..., None]:
     def run(settings: CommonSettings) -> None:
-        from tsdb.cli import assemble, assemble_chunker, assemble_querier
+        from tsdb.cli import assemble, assemble_chunker, assemble_querier, assemble_standalone
 
         openers: dict[str, Callable[..., Opened]] = {
-            "standalone": assemble.open_standalone,
+            "standalone": assemble_standalone.open_standalone,
             "gateway": assemble.open_gateway,
             "store": assemble.open_store,
             "chunker": assemble_chunker.open_chunker,

@@ -7,13 +7,14 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from tsdb.config.chunker import ChunkerFields
 from tsdb.config.common import CommonSettings
 from tsdb.config.gateway import GatewayFields
 from tsdb.config.store import StoreFields, check_slices
 
 
-class StandaloneSettings(GatewayFields, StoreFields, CommonSettings):
-    """The role `standalone`. `log` and `history` default to files in `data_dir`."""
+class StandaloneSettings(GatewayFields, StoreFields, ChunkerFields, CommonSettings):
+    """The role `standalone`. `log` and `history` default to files in `data_dir`; an empty `history` is none."""
 
     data_dir: Path = Field(Path("tsdb-data"), description="Folder of the embedded log and history; made when missing.")
 
@@ -21,6 +22,7 @@ class StandaloneSettings(GatewayFields, StoreFields, CommonSettings):
     def derived(cls, values: dict[str, Any]) -> dict[str, Any]:
         folder = Path(values.get("data_dir") or cls.model_fields["data_dir"].default)
         values.setdefault("log", f"sqlite:///{folder / 'log.sqlite'}")
+        values.setdefault("history", f"sqlite:///{folder / 'history.sqlite'}")
         return values
 
     @model_validator(mode="after")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -32,11 +32,11 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """topic_id, partitions: of the log, so that a missing store is missed. past: None without a history."""
+    """topic_id, partitions (ascending): of the log, so that a missing store is missed. past: None without a history."""
 
     stores: Stores
     topic_id: str
-    partitions: range
+    partitions: Sequence[int]
     past: Past | None
 
 

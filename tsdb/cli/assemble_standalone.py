@@ -1,0 +1,95 @@
+"""From settings to every role in one process: what the log has is in memory, then in history, and read out of both."""
+
+from __future__ import annotations
+
+from tsdb.cli.assemble import (
+    LogComponent,
+    connect,
+    grpc_server,
+    health_setter,
+    ingest_service,
+    make_gateway,
+    make_store,
+    meta_settings,
+    reader_of,
+    store_partitions,
+)
+from tsdb.cli.assemble_chunker import make_chunker
+from tsdb.cli.assemble_querier import HistoryComponent, past_of, querier_service
+from tsdb.cli.history_access import connect_history, create_embedded_history
+from tsdb.cli.role_process import Opened
+from tsdb.config import StandaloneSettings
+from tsdb.history.interface import ChunkStore
+from tsdb.history.loader.loader import Loader, LoaderOptions
+from tsdb.log.interface import METRICS, Log
+from tsdb.log.meta import ensure_meta
+from tsdb.log.open import open_log, open_topics
+from tsdb.log.topics import create_topics, topic_specs
+from tsdb.model.clock import SystemClock
+from tsdb.ops.grpc_health import Health
+from tsdb.ops.lifecycle import Component
+from tsdb.query.local_store import LocalStore, OneStore
+from tsdb.query.sources import Sources
+from tsdb.query.warm_up import warm_up
+from tsdb.store.reporter import StatusReporter
+
+PARTITIONS = 3  # Enough to exercise sharing; an embedded log has one writer anyway.
+SQLITE = "sqlite:"
+
+
+def open_standalone(settings: StandaloneSettings) -> Opened:
+    """Every role in one process, over the embedded log and history unless others are given.
+
+    Without a history there are no chunks either: reads are refused before what memory holds.
+    """
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    if settings.log.startswith(SQLITE):
+        _create_embedded_log(settings)
+    log = connect(settings)
+    try:
+        history = _history(settings, log)
+    except BaseException:  # Tried again, from the log on.
+        log.close()
+        raise
+    gateway = make_gateway(settings, settings, log)
+    store = make_store(settings, settings, log)
+    health = Health()
+    local = OneStore(LocalStore(reader_of(store, settings), SystemClock()))
+    sources = Sources(local, store.topic_id, tuple(store.partitions), past_of(history, settings))
+    services = [ingest_service(gateway), querier_service(sources, settings)]
+    server = grpc_server(settings, services, health, request_bytes_max=settings.request_bytes_max)
+    reporter = StatusReporter(store, health_setter(health), SystemClock())
+    past: list[Component] = []
+    stalls = [store.stalled]
+    if history is not None:
+        warm_up()
+        chunker, loader = make_chunker(settings, settings, log), _loader(settings, log, history)
+        past = [HistoryComponent(history), loader, chunker]
+        stalls += [chunker.stalled, loader.stalled]
+    # Closed from the end: what is accepted last is still applied, cut into chunks and loaded as far as it goes.
+    components = [LogComponent(log), *past, gateway, store, reporter, server]
+    return Opened(components, store_partitions(store), lambda: "; ".join(filter(None, (stall() for stall in stalls))))
+
+
+def _create_embedded_log(settings: StandaloneSettings) -> None:
+    """An embedded log makes its own topics: there is no operator who would."""
+    with open_topics(settings.log, prefix=settings.log_prefix) as admin:
+        state = admin.describe(METRICS)
+        partitions = state.partitions if state else PARTITIONS
+        create_topics(admin, topic_specs(partitions, replication=1))
+    with open_log(settings.log, prefix=settings.log_prefix) as log:
+        ensure_meta(log, meta_settings(settings, partitions))
+
+
+def _history(settings: StandaloneSettings, log: Log) -> ChunkStore | None:
+    if not settings.history:
+        return None
+    shared = meta_settings(settings, log.partitions(METRICS))
+    if settings.history.startswith(SQLITE):
+        create_embedded_history(settings, shared)
+    return connect_history(settings, shared)
+
+
+def _loader(settings: StandaloneSettings, log: Log, history: ChunkStore) -> Loader:
+    options = LoaderOptions(settings.times, inflight_bytes_max=settings.history_inflight_bytes_max)
+    return Loader(log, history, options, SystemClock())
