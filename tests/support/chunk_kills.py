@@ -5,14 +5,38 @@ from __future__ import annotations
 import random
 import time
 
-from support.chunkers import assert_uninterrupted, chunker_options, running, wait_emitted, windows_in
+from support.chunker_process import SESSION_S, ChunkerProcess
+from support.chunkers import FastClock, assert_uninterrupted, chunker_options, running, wait_emitted, windows_in
 from support.late_writer import LateWriter
-from support.logs import wait_until
+from support.logs import LogFactory, wait_until
 from tsdb.log.interface import Log
+from tsdb.log.settings import LogSettings
 from tsdb.model.clock import Clock
 from tsdb.model.time_set import DEMO
 
 LIFE_S_MAX = 0.6
+REBALANCED_WITHIN_S = 90.0  # A killed member keeps its partitions for a session.
+
+
+def kill_process(logs: LogFactory, partitions: int, clock: FastClock, *, kills: int, seed: int) -> None:
+    """SIGKILL so many chunker processes, each at a random instant after it got partitions; then one goes on to the end.
+
+    Topics have written times, so that time can run faster on a real broker too.
+    """
+    rng = random.Random(seed)
+    log = logs.open(LogSettings(group_session_s=SESSION_S), clock)
+    with LateWriter(log, partitions, clock, DEMO.window_ms, seed):
+        for _ in range(kills):
+            process = ChunkerProcess(logs.url, logs.prefix, clock)
+            try:
+                process.ready()
+                time.sleep(rng.random() * LIFE_S_MAX)  # The instant.
+            finally:
+                process.kill()
+    with running(log, chunker_options(), clock) as chunker:
+        wait_emitted(chunker, range(partitions), clock.now_ms(), REBALANCED_WITHIN_S)
+    for partition in range(partitions):
+        assert len(windows_in(assert_uninterrupted(log, partition, DEMO))) > kills
 
 
 def kill_chunker(log: Log, partitions: int, clock: Clock, *, kills: int, seed: int) -> None:

@@ -25,15 +25,16 @@ NO_END_MS = 1 << 60
 
 
 class FastClock:
-    """Wall time runs `speed` times faster from base_ms on; monotonic time is real."""
+    """Wall time runs `speed` times faster from base_ms on, since `began`; monotonic time is the machine's, so that
+    processes can share one."""
 
-    def __init__(self, base_ms: int, speed: float) -> None:
-        self._base_ms = base_ms
-        self._speed = speed
-        self._began = time.monotonic()
+    def __init__(self, base_ms: int, speed: float, *, began: float | None = None) -> None:
+        self.base_ms = base_ms
+        self.speed = speed
+        self.began = time.monotonic() if began is None else began
 
     def now_ms(self) -> int:
-        return self._base_ms + int((time.monotonic() - self._began) * 1000 * self._speed)
+        return self.base_ms + int((time.monotonic() - self.began) * 1000 * self.speed)
 
     def monotonic(self) -> float:
         return time.monotonic()
