@@ -325,6 +325,7 @@ def _status(part: PartitionWork) -> PartitionStatus:
         part.tracker.next_offset,
         part.unfinished,
         part.running,
+        len(part.barriers),
         len(part.lanes),
         part.paused,
         part.epoch,

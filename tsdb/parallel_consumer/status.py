@@ -12,7 +12,7 @@ from tsdb.parallel_consumer.record import Partition
 class PartitionStatus:
     """One partition. position: its lowest unfinished offset. committed: as acknowledged; None before the first commit.
 
-    next_offset: the next to read. ended: whether the source said, at next_offset, that there is no more.
+    next_offset: the next to read. waiting: records in AFTER_ALL that have not run yet.
     """
 
     position: int
@@ -20,6 +20,7 @@ class PartitionStatus:
     next_offset: int
     unfinished: int
     running: int
+    waiting: int
     lanes: int
     paused: bool
     epoch: int

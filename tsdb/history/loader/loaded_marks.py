@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tsdb.codec.chunk_marker import ProgressMarker
-from tsdb.history.interface import ChunkStore, Loaded
+from tsdb.history.interface import ChunkSink, Loaded
 from tsdb.log.interface import CHUNKS, SERIES
 from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
@@ -33,7 +33,7 @@ class _FromZero:
 class LoadedMarks:
     """Thread-safe. `write_due` is called again and again, from any thread."""
 
-    def __init__(self, store: ChunkStore) -> None:
+    def __init__(self, store: ChunkSink) -> None:
         self._store = store
         self._lock = threading.Lock()  # Guards _from_zero.
         self._from_zero: dict[int, _FromZero] = {}

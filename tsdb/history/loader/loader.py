@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tsdb.history.inflight import ROW_BYTES
-from tsdb.history.interface import ChunkStore
+from tsdb.history.interface import ChunkSink
 from tsdb.history.loader.errors import POLICY
 from tsdb.history.loader.lanes import lane_of, marker_is_due
 from tsdb.history.loader.loaded_marks import LoadedMarks
@@ -83,7 +83,7 @@ class Loader:
     """One member of the group of loaders. The log and the store are their owners' to close."""
 
     def __init__(
-        self, log_: Log, store: ChunkStore, options: LoaderOptions, clock: Clock, *, seed: int | None = None
+        self, log_: Log, store: ChunkSink, options: LoaderOptions, clock: Clock, *, seed: int | None = None
     ) -> None:
         self._store = store
         self._topic_id = log_.topic_id(METRICS)

@@ -13,7 +13,7 @@ from tsdb.codec.chunk import decode_chunk
 from tsdb.codec.chunk_key import ChunkKey, HoleKey, ProgressKey, WindowKey, decode_key
 from tsdb.codec.chunk_marker import HoleRecord, decode_hole, decode_progress_marker
 from tsdb.codec.series_record import decode_announcement
-from tsdb.history.interface import ChunkStore
+from tsdb.history.interface import ChunkSink
 from tsdb.history.loader.errors import REFUSED_ROWS, NotLoadable
 from tsdb.history.loader.loaded_marks import LoadedMarks, loaded_of
 from tsdb.history.loader.remembered import Remembered, mark_of
@@ -60,7 +60,7 @@ class Loading:
 
     def __init__(
         self,
-        store: ChunkStore,
+        store: ChunkSink,
         marks: LoadedMarks,
         remembered: Remembered,
         time_set: TimeSet,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from tsdb.log.interface import CHUNKS, SERIES, EndOfLog, Event, Group, Log, RecordBatch, TopicPartition
 from tsdb.log.interface import Position as LogPosition
-from tsdb.model.errors import Unavailable
+from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.ops.logs import get_logger
 from tsdb.parallel_consumer import CommitFailed, Partition, Polled, Position, Record, SourceListener
 
@@ -18,7 +18,7 @@ POLL_BYTES_MAX = 16 << 20
 
 log = get_logger(__name__)
 
-# Of these partitions, those that have `loaded`. Raises Unavailable while history does not answer.
+# Of these partitions, those that have `loaded`. Raises Unavailable or Overloaded while history does not answer.
 LoadedPartitions = Callable[[Collection[int]], Collection[int]]
 # Told of each assignment: partitions that start from zero, with the high watermarks of `chunks` at that moment.
 OnFromZero = Callable[[Mapping[int, int]], None]
@@ -44,7 +44,7 @@ class LogSource:
     def poll(self, timeout_s: float, records_max: int) -> Polled:
         try:
             events = self._group.poll(timeout_s, max_records=records_max, max_bytes=POLL_BYTES_MAX)
-        except Unavailable as error:
+        except (Unavailable, Overloaded) as error:
             # An assignment whose commits, or whose `loaded`, could not be read: the group asks again.
             log.warning("partitions not to be had yet", reason=error.reason, error=error.message)
             return Polled()

@@ -1,0 +1,222 @@
+"""What each kind of record does to history, and what becomes of one that is no use."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from support.chunk_topics import WINDOW_MS, Entry, chunk_entry, chunk_value, marker_entry, series_entry
+from support.fake_chunk_store import FakeChunkStore, away
+from tsdb.codec.chunk_key import ChunkKey, HoleKey, Kind, WindowKey, encode_key
+from tsdb.codec.chunk_marker import HoleRecord, ProgressMarker, WindowMarker, encode_hole, encode_window_marker
+from tsdb.codec.crc32c import crc32c
+from tsdb.history.interface import Loaded
+from tsdb.history.loader.errors import NotLoadable
+from tsdb.history.loader.lanes import lane_of, marker_is_due
+from tsdb.history.loader.loaded_marks import LoadedMarks
+from tsdb.history.loader.loading import Loading
+from tsdb.history.loader.remembered import Remembered
+from tsdb.log.interface import CHUNKS, SERIES
+from tsdb.model.errors import Unavailable, UnknownVersion
+from tsdb.model.time_set import PRODUCTION
+from tsdb.parallel_consumer import PartitionStatus, Place, Record
+
+BROKER_MS = 1_700_000_000_000
+KEY = ChunkKey(77, 3 * WINDOW_MS, Kind.BASE, 500, 0)
+VALUE = chunk_value(77, 3 * WINDOW_MS, 1)
+PART_BYTES_MAX = 4_096
+MARKER = ProgressMarker("topic", 100, WINDOW_MS, 5)
+
+
+class Rig:
+    """A loading over a history in dicts."""
+
+    def __init__(self) -> None:
+        self.store = FakeChunkStore()
+        self.marks = LoadedMarks(self.store)
+        self.loading = Loading(self.store, self.marks, Remembered(100), PRODUCTION, PART_BYTES_MAX)
+
+    def load(self, entry: Entry, offset: int = 9) -> BaseException | None:
+        answers: list[BaseException | None] = []
+        self.loading(record_of(entry, offset), answers.append)
+        assert len(answers) == 1, "answered once, and at once by this store"
+        return answers[0]
+
+
+def record_of(entry: Entry, offset: int = 9) -> Record:
+    return Record(entry.topic, entry.partition, offset, entry.key, entry.value, BROKER_MS)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_a_chunk_becomes_one_row_with_its_key(rig: Rig) -> None:
+    assert rig.load(chunk_entry(2, KEY, VALUE)) is None
+    assert rig.store.rows == {KEY: VALUE}
+    assert rig.store.writes == ["chunk"]
+
+
+def test_a_null_record_deletes_the_row(rig: Rig) -> None:
+    rig.load(chunk_entry(2, KEY, VALUE))
+    assert rig.load(chunk_entry(2, KEY, None)) is None
+    assert rig.store.rows == {}
+
+
+def test_a_window_marker_writes_nothing(rig: Rig) -> None:
+    value = encode_window_marker(WindowMarker(5, 1, 1, 1))
+    assert rig.load(Entry(CHUNKS, 0, encode_key(WindowKey(0)), value)) is None
+    assert rig.store.writes == []
+
+
+def test_a_progress_marker_becomes_loaded(rig: Rig) -> None:
+    assert rig.load(marker_entry(2, MARKER)) is None
+    assert rig.store.loaded_rows == {("topic", 2): Loaded("topic", 2, 100, WINDOW_MS)}
+
+
+def test_a_hole_is_kept_and_a_null_record_takes_it_back(rig: Rig) -> None:
+    hole = HoleRecord(2, 77, 5, 50, "corrupt_record", 123)
+    key = encode_key(HoleKey(77, 5, 50, 123))
+    assert rig.load(Entry(CHUNKS, 2, key, encode_hole(hole))) is None
+    assert rig.store.hole_list == [hole]
+    assert rig.load(Entry(CHUNKS, 2, key, None)) is None
+    assert rig.store.hole_list == []
+
+
+def test_announcements_are_written_once_and_again_when_they_differ(rig: Rig) -> None:
+    entry, announcement = series_entry(2, 1)
+    other, _ = series_entry(2, 1, epoch=1)
+    for one in (entry, entry, other, other, entry):
+        assert rig.load(one) is None
+    assert rig.store.writes == ["series", "series"]
+    assert rig.store.series[announcement.series_id, 0] == (announcement, 2)
+
+
+def test_an_announcement_that_failed_is_not_remembered(rig: Rig) -> None:
+    entry, _ = series_entry(2, 1)
+    rig.store.fault = away
+    assert isinstance(rig.load(entry), Unavailable)
+    rig.store.fault = lambda kind: None
+    assert rig.load(entry) is None
+    assert rig.store.writes == ["series", "series"]
+
+
+def test_what_is_forgotten_is_written_again_and_what_is_used_stays() -> None:
+    remembered = Remembered(10)
+    for mark in range(100):
+        remembered.add(mark)
+        assert remembered.holds(0) == (mark < 5 or remembered.holds(0))
+        remembered.holds(0)
+    assert len(remembered) <= 10
+    assert not remembered.holds(50)
+
+
+WINDOW = (77, 3 * WINDOW_MS, 4 * WINDOW_MS)
+ANYWHERE = (0, BROKER_MS - PRODUCTION.accept_past_ms, BROKER_MS + PRODUCTION.ahead_ms)
+FLIPPED = VALUE[:-9] + bytes([VALUE[-9] ^ 1]) + VALUE[-8:]
+
+
+@pytest.mark.parametrize(
+    ("entry", "where", "reason"),
+    [
+        (chunk_entry(2, KEY, b""), WINDOW, "corrupt_chunk"),
+        (chunk_entry(2, KEY, FLIPPED), WINDOW, "corrupt_chunk"),
+        (chunk_entry(2, KEY, bytes(PART_BYTES_MAX + 1)), WINDOW, "chunk_too_large"),
+        (chunk_entry(2, KEY, chunk_value(78, 3 * WINDOW_MS, 1)), WINDOW, "wrong_chunk"),
+        (chunk_entry(2, KEY, chunk_value(77, 4 * WINDOW_MS, 1)), WINDOW, "wrong_chunk"),
+        (Entry(CHUNKS, 2, b"what is this", VALUE), ANYWHERE, "chunk_key"),
+        (Entry(CHUNKS, 2, encode_key(HoleKey(77, 5, 50, 123)), b"no hole"), ANYWHERE, "chunk_marker"),
+        (Entry(SERIES, 2, b"\1" * 12, b"no labels"), ANYWHERE, "corrupt_series"),
+        (Entry(SERIES, 2, b"\1" * 12, None), ANYWHERE, "corrupt_series"),
+    ],
+)
+def test_what_cannot_be_loaded_is_a_hole_and_then_refused(
+    rig: Rig, entry: Entry, where: tuple[int, int, int], reason: str
+) -> None:
+    error = rig.load(entry, offset=321)
+    assert isinstance(error, NotLoadable)
+    assert error.reason == reason
+    assert rig.store.hole_list == [HoleRecord(2, *where, reason, 321)]
+    assert rig.store.rows == {}
+
+
+def test_no_dead_letter_before_the_hole_is_known(rig: Rig) -> None:
+    rig.store.fault = away
+    assert isinstance(rig.load(chunk_entry(2, KEY, b"x")), Unavailable)
+    assert rig.store.hole_list == []
+
+
+def test_a_marker_that_cannot_be_read_is_refused_without_a_hole(rig: Rig) -> None:
+    entry = marker_entry(2, MARKER)
+    assert isinstance(rig.load(dataclasses.replace(entry, value=b"no marker")), NotLoadable)
+    assert rig.store.writes == []
+
+
+def test_a_chunk_of_a_newer_version_is_not_judged(rig: Rig) -> None:
+    newer = bytearray(VALUE[:-4])
+    newer[1] += 1
+    answers: list[BaseException | None] = []
+    with pytest.raises(UnknownVersion):
+        rig.loading(
+            record_of(chunk_entry(2, KEY, bytes(newer) + crc32c(bytes(newer)).to_bytes(4, "little"))), answers.append
+        )
+    assert rig.store.writes == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "lane"),
+    [
+        (chunk_entry(2, KEY, VALUE), 77),
+        (chunk_entry(2, dataclasses.replace(KEY, window_start_ms=0), None), 77),
+        (marker_entry(2, MARKER), Place.AFTER_ALL),
+        (Entry(CHUNKS, 2, encode_key(WindowKey(0)), b""), Place.FREE),
+        (Entry(CHUNKS, 2, encode_key(HoleKey(1, 2, 3, 4)), b""), encode_key(HoleKey(1, 2, 3, 4))),
+        (Entry(CHUNKS, 2, b"what", b""), b"what"),
+        (Entry(SERIES, 2, b"series key", b""), b"series key"),
+    ],
+)
+def test_records_of_a_pack_follow_one_another_and_markers_everything(entry: Entry, lane: object) -> None:
+    assert lane_of(record_of(entry)) == lane
+
+
+@pytest.mark.parametrize(("position", "due"), [(None, False), (4, False), (5, True), (6, True)])
+def test_a_marker_waits_for_series_to_pass_what_it_states(position: int | None, due: bool) -> None:
+    record = record_of(marker_entry(2, MARKER))
+    assert marker_is_due(record, lambda place: position if place == (SERIES, 2) else 1_000) is due
+
+
+def status(position: int, committed: int | None) -> PartitionStatus:
+    return PartitionStatus(position, committed, position, 0, 0, 0, 0, False, 1)
+
+
+def test_from_zero_markers_are_kept_back_up_to_the_end_there_was_and_the_highest_is_written_then(rig: Rig) -> None:
+    rig.marks.begin({2: 50})
+    higher = dataclasses.replace(MARKER, position=200)
+    for offset, marker in [(10, MARKER), (30, higher), (40, MARKER)]:
+        assert rig.load(marker_entry(2, marker), offset) is None
+    assert rig.store.writes == []
+    for chunks, series in [
+        (status(50, 49), status(5, 5)),
+        (status(50, None), status(5, 5)),
+        (status(50, 50), status(4, 4)),
+    ]:
+        rig.marks.write_due({(CHUNKS, 2): chunks, (SERIES, 2): series})
+        assert rig.store.writes == [], "nothing is loaded before it is committed"
+    rig.store.fault = away
+    rig.marks.write_due({(CHUNKS, 2): status(50, 50), (SERIES, 2): status(5, 5)})
+    assert rig.marks.from_zero(2)
+    rig.store.fault = lambda kind: None
+    rig.marks.write_due({(CHUNKS, 2): status(50, 50), (SERIES, 2): status(5, 5)})
+    assert rig.store.loaded_rows[("topic", 2)].position == 200
+    assert not rig.marks.from_zero(2)
+    rig.load(marker_entry(2, dataclasses.replace(MARKER, position=300)), 50)
+    assert rig.store.loaded_rows[("topic", 2)].position == 300
+
+
+def test_from_zero_of_an_empty_topic_ends_at_once_and_says_nothing(rig: Rig) -> None:
+    rig.marks.begin({2: 0})
+    rig.marks.write_due({(CHUNKS, 2): status(0, None), (SERIES, 2): status(0, None)})
+    assert not rig.marks.from_zero(2)
+    assert rig.store.writes == []
