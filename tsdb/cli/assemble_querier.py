@@ -10,7 +10,7 @@ from tsdb.config import CommonSettings, QuerierSettings
 from tsdb.config.querier import QuerierFields
 from tsdb.config.select import SelectFields
 from tsdb.config.types import host_port
-from tsdb.history.interface import ChunkStore
+from tsdb.history.interface import ChunkSink, ChunkStore
 from tsdb.log.interface import METRICS
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch
@@ -29,16 +29,16 @@ from tsdb.v1 import reader_pb2_grpc
 
 
 class HistoryComponent:
-    """Closes a history after those who read it."""
+    """Closes a history after those who use it."""
 
-    def __init__(self, history: ChunkStore) -> None:
+    def __init__(self, history: ChunkSink) -> None:
         self._history = history
 
     def start(self) -> None:
         """It is open already."""
 
     def close(self) -> None:
-        """Others still read it."""
+        """Others still use it."""
 
     def join(self, timeout_s: float) -> bool:
         """Release."""

@@ -15,12 +15,12 @@ from tsdb.cli.assemble import (
     store_partitions,
 )
 from tsdb.cli.assemble_chunker import make_chunker
+from tsdb.cli.assemble_loader import make_loader
 from tsdb.cli.assemble_querier import HistoryComponent, past_of, querier_service
 from tsdb.cli.history_access import connect_history, create_embedded_history
 from tsdb.cli.role_process import Opened
 from tsdb.config import StandaloneSettings
 from tsdb.history.interface import ChunkStore
-from tsdb.history.loader.loader import Loader, LoaderOptions
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.meta import ensure_meta
 from tsdb.log.open import open_log, open_topics
@@ -63,7 +63,7 @@ def open_standalone(settings: StandaloneSettings) -> Opened:
     stalls = [store.stalled]
     if history is not None:
         warm_up()
-        chunker, loader = make_chunker(settings, settings, log), _loader(settings, log, history)
+        chunker, loader = make_chunker(settings, settings, log), make_loader(settings, settings, log, history)
         past = [HistoryComponent(history), loader, chunker]
         stalls += [chunker.stalled, loader.stalled]
     # Closed from the end: what is accepted last is still applied, cut into chunks and loaded as far as it goes.
@@ -88,8 +88,3 @@ def _history(settings: StandaloneSettings, log: Log) -> ChunkStore | None:
     if settings.history.startswith(SQLITE):
         create_embedded_history(settings, shared)
     return connect_history(settings, shared)
-
-
-def _loader(settings: StandaloneSettings, log: Log, history: ChunkStore) -> Loader:
-    options = LoaderOptions(settings.times, inflight_bytes_max=settings.history_inflight_bytes_max)
-    return Loader(log, history, options, SystemClock())

@@ -14,6 +14,7 @@ from tsdb.config import (
     ChunkerSettings,
     CommonSettings,
     GatewaySettings,
+    LoaderSettings,
     QuerierSettings,
     StandaloneSettings,
     StoreSettings,
@@ -29,6 +30,7 @@ _ROLES: tuple[tuple[str, type[CommonSettings], str], ...] = (
     ("gateway", GatewaySettings, "Accept samples; OK means that the log has them."),
     ("store", StoreSettings, "Replay the log into memory and answer reads."),
     ("chunker", ChunkerSettings, "Turn the log into chunks, window by window."),
+    ("loader", LoaderSettings, "Put chunks and series into history; the only writer of it."),
     ("querier", QuerierSettings, "Answer reads out of several stores and history."),
 )
 
@@ -65,13 +67,14 @@ def register(app: typer.Typer) -> None:
 
 def _runner(name: str) -> Callable[..., None]:
     def run(settings: CommonSettings) -> None:
-        from tsdb.cli import assemble, assemble_chunker, assemble_querier, assemble_standalone
+        from tsdb.cli import assemble, assemble_chunker, assemble_loader, assemble_querier, assemble_standalone
 
         openers: dict[str, Callable[..., Opened]] = {
             "standalone": assemble_standalone.open_standalone,
             "gateway": assemble.open_gateway,
             "store": assemble.open_store,
             "chunker": assemble_chunker.open_chunker,
+            "loader": assemble_loader.open_loader,
             "querier": assemble_querier.open_querier,
         }
         raise typer.Exit(run_role(settings, partial(openers[name], settings)))

@@ -16,12 +16,14 @@ def warmup(output: TableOrJson = "table") -> None:
     from tsdb.client.warm_up import warm_up as warm_up_client
     from tsdb.codec.jit import Compiling, cache_root
     from tsdb.head.warm_up import warm_up as warm_up_head
+    from tsdb.history.loader.warm_up import warm_up as warm_up_loader
     from tsdb.query.warm_up import warm_up as warm_up_query
 
     # The codec's kernels are compiled by those who call them.
     packages = {
         "tsdb.head": warm_up_head,
         "tsdb.client": warm_up_client,
+        "tsdb.history.loader": warm_up_loader,
         "tsdb.query": warm_up_query,
         "ingest": warm_up_ingest,
     }

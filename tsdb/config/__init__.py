@@ -8,6 +8,7 @@ from tsdb.config.common import CommonSettings
 from tsdb.config.describe import Flag, effective, flags
 from tsdb.config.gateway import GatewaySettings
 from tsdb.config.load import load
+from tsdb.config.loader import LoaderSettings
 from tsdb.config.querier import QuerierSettings
 from tsdb.config.roles import ROLES
 from tsdb.config.standalone import StandaloneSettings
@@ -19,6 +20,7 @@ __all__ = [
     "CommonSettings",
     "Flag",
     "GatewaySettings",
+    "LoaderSettings",
     "QuerierSettings",
     "StandaloneSettings",
     "StoreSettings",

@@ -10,6 +10,7 @@ from tsdb.config.chunker import ChunkerFields
 from tsdb.config.common import CommonSettings
 from tsdb.config.describe import default_text, is_secret, legal_range
 from tsdb.config.gateway import GatewayFields
+from tsdb.config.loader import LoaderFields
 from tsdb.config.querier import QuerierFields
 from tsdb.config.roles import ROLES
 from tsdb.config.standalone import StandaloneSettings
@@ -30,7 +31,8 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("All roles", "", CommonSettings),
     ("gateway", "Also of `standalone`.", GatewayFields),
     ("store", "Also of `standalone`.", StoreFields),
-    ("chunker", "", ChunkerFields),
+    ("chunker", "Also of `standalone`.", ChunkerFields),
+    ("loader", "Also of `standalone`.", LoaderFields),
     ("querier", "And the `select_*` limits of a store.", QuerierFields),
     ("standalone", "All of the above; `log` defaults to a file in `data_dir`.", StandaloneSettings),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tsdb.config.chunker import ChunkerSettings
 from tsdb.config.common import CommonSettings
 from tsdb.config.gateway import GatewaySettings
+from tsdb.config.loader import LoaderSettings
 from tsdb.config.querier import QuerierSettings
 from tsdb.config.standalone import StandaloneSettings
 from tsdb.config.store import StoreSettings
@@ -13,6 +14,7 @@ ROLES: dict[str, type[CommonSettings]] = {
     "gateway": GatewaySettings,
     "store": StoreSettings,
     "chunker": ChunkerSettings,
+    "loader": LoaderSettings,
     "querier": QuerierSettings,
     "standalone": StandaloneSettings,
 }

@@ -10,10 +10,11 @@ from pydantic import Field, model_validator
 from tsdb.config.chunker import ChunkerFields
 from tsdb.config.common import CommonSettings
 from tsdb.config.gateway import GatewayFields
+from tsdb.config.loader import LoaderFields
 from tsdb.config.store import StoreFields, check_slices
 
 
-class StandaloneSettings(GatewayFields, StoreFields, ChunkerFields, CommonSettings):
+class StandaloneSettings(GatewayFields, StoreFields, ChunkerFields, LoaderFields, CommonSettings):
     """The role `standalone`. `log` and `history` default to files in `data_dir`; an empty `history` is none."""
 
     data_dir: Path = Field(Path("tsdb-data"), description="Folder of the embedded log and history; made when missing.")

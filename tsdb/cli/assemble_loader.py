@@ -1,0 +1,42 @@
+"""From settings to a running loader."""
+
+from __future__ import annotations
+
+from tsdb.cli.assemble import LogComponent, connect, meta_settings
+from tsdb.cli.assemble_querier import HistoryComponent
+from tsdb.cli.history_access import connect_history_sink
+from tsdb.cli.role_process import Opened
+from tsdb.config import CommonSettings, LoaderSettings
+from tsdb.config.loader import LoaderFields
+from tsdb.history.interface import ChunkSink
+from tsdb.history.loader.loader import Loader, LoaderOptions
+from tsdb.history.loader.warm_up import warm_up
+from tsdb.log.interface import METRICS, Log
+from tsdb.model.clock import SystemClock
+
+
+def open_loader(settings: LoaderSettings) -> Opened:
+    """Loader alone. Raises Unavailable while log or history is away, ConfigMismatch when settings differ."""
+    log = connect(settings)
+    try:
+        history = connect_history_sink(settings, meta_settings(settings, log.partitions(METRICS)))
+    except BaseException:  # Tried again, from the log on.
+        log.close()
+        raise
+    warm_up()
+    loader = make_loader(settings, settings, log, history)
+    return Opened([LogComponent(log), HistoryComponent(history), loader], loader.health, loader.stalled)
+
+
+def make_loader(settings: CommonSettings, fields: LoaderFields, log: Log, history: ChunkSink) -> Loader:
+    """The loader between a log and a history that somebody else closes."""
+    options = LoaderOptions(
+        settings.times,
+        concurrency=fields.load_concurrency,
+        inflight_bytes_max=settings.history_inflight_bytes_max,
+        buffer_bytes_max=fields.load_buffer_bytes_max,
+        remembered_max=fields.load_series_remembered_max,
+        drain_s=settings.drain_s,
+        accept_replay=fields.load_accept_replay,
+    )
+    return Loader(log, history, options, SystemClock())
