@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import struct
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -26,6 +27,10 @@ OPENS = (
     "java.base/java.util java.base/sun.nio.ch java.base/jdk.internal.loader java.base/jdk.internal.ref "
     "java.base/jdk.internal.reflect java.base/jdk.internal.math java.base/jdk.internal.module "
     "java.base/jdk.internal.util.jar jdk.management/com.sun.management.internal"
+)
+ACCESS = (
+    *(f"--add-exports={package}=ALL-UNNAMED" for package in EXPORTS.split()),
+    *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENS.split()),
 )
 CONFIG = """cluster_name: lab
 partitioner: org.apache.cassandra.dht.Murmur3Partitioner
@@ -72,6 +77,7 @@ class CassandraNode:
         self._process: ServerProcess | None = None
         self.host = "127.0.0.1"
         self.port = 0
+        self._jmx = 0
 
     def __enter__(self) -> CassandraNode:
         self.start()
@@ -91,12 +97,12 @@ class CassandraNode:
     def start(self) -> None:
         """Start and wait for an answer."""
         self._ports = Ports(3)
-        storage, self.port, jmx = self._ports.numbers
+        storage, self.port, self._jmx = self._ports.numbers
         shutil.rmtree(self._folder, ignore_errors=True)
         (self._folder / "triggers").mkdir(parents=True)
         (self._folder / "cassandra.yaml").write_text(CONFIG.format(storage=storage, port=self.port))
         (self._folder / "logback.xml").write_text(LOGBACK)
-        self._process = ServerProcess(self._command(jmx), self._folder / "output.log", detached=self._detached)
+        self._process = ServerProcess(self._command(), self._folder / "output.log", detached=self._detached)
         self._process.start()
         try:
             self.wait_ready()
@@ -112,6 +118,23 @@ class CassandraNode:
                 raise RuntimeError(f"Cassandra does not answer:\n{self.process.tail()}")
             time.sleep(0.2)
 
+    def flush(self) -> None:
+        """Write what is in memory to files. RuntimeError when it cannot."""
+        # It notes its commands in the home folder.
+        home = f"-Duser.home={self._folder}"
+        tool = ["-cp", f"{jars(CASSANDRA)}/*", "org.apache.cassandra.tools.NodeTool", "-p", str(self._jmx), "flush"]
+        done = subprocess.run(["java", *ACCESS, home, *tool], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"flush failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+    def data_bytes(self, keyspace: str) -> dict[str, int]:
+        """Bytes of the files of each table of a keyspace, indexes and filters included."""
+        tables = (self._folder / "data" / "data" / keyspace).iterdir()
+        return {
+            table.name.rsplit("-", 1)[0]: sum(file.stat().st_size for file in table.iterdir() if file.is_file())
+            for table in tables
+        }
+
     def close(self) -> None:
         """Kill it (the data is scratch) and remove it."""
         if self._process is not None:
@@ -121,14 +144,14 @@ class CassandraNode:
         if self._temporary:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _command(self, jmx: int) -> list[str]:
+    def _command(self) -> list[str]:
         folder = jars(CASSANDRA)
         (agent,) = folder.glob("jamm-*.jar")
         properties = {
             "cassandra.config": (self._folder / "cassandra.yaml").as_uri(),
             "cassandra.storagedir": str(self._folder / "data"),
             "cassandra.triggers_dir": str(self._folder / "triggers"),
-            "cassandra.jmx.local.port": str(jmx),
+            "cassandra.jmx.local.port": str(self._jmx),
             "logback.configurationFile": str(self._folder / "logback.xml"),
             "cassandra-foreground": "yes",
             "cassandra.skip_wait_for_gossip_to_settle": "0",
@@ -140,8 +163,7 @@ class CassandraNode:
             "java",
             *HEAP,
             f"-javaagent:{agent}",
-            *(f"--add-exports={package}=ALL-UNNAMED" for package in EXPORTS.split()),
-            *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENS.split()),
+            *ACCESS,
             *(f"-D{key}={value}" for key, value in properties.items()),
             "-cp",
             f"{folder}/*",

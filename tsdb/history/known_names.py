@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from tsdb.history.interface import OnDone
 from tsdb.model.errors import TsdbError
 
 NAMES_MAX = 100_000
+
+Pair = tuple[int, bytes]
 
 
 class KnownNames:
@@ -15,25 +18,43 @@ class KnownNames:
 
     def __init__(self, names_max: int = NAMES_MAX) -> None:
         self._names_max = names_max
-        self._lock = threading.Lock()  # Guards the set.
-        self._known: set[tuple[int, bytes]] = set()
+        self._lock = threading.Lock()  # Guards what is below; nothing is called under it.
+        self._known: set[Pair] = set()
+        self._waiting: dict[Pair, list[OnDone]] = {}  # Of each pair on its way: whom to tell.
 
-    def __contains__(self, pair: tuple[int, bytes]) -> bool:
+    def ensure(self, pair: Pair, write: Callable[[OnDone], None], on_done: OnDone) -> None:
+        """Call on_done once the store has the pair, or with why not; `write` is called if nobody writes it already.
+
+        Raises what `write` does; then on_done is not called.
+        """
         with self._lock:
-            return pair in self._known
+            known = pair in self._known
+            waiting = self._waiting.get(pair)
+            if waiting is not None:
+                waiting.append(on_done)
+            elif not known:
+                self._waiting[pair] = [on_done]
+        if known:
+            on_done(None)
+        elif waiting is None:
+            self._write(pair, write)
 
-    def once_written(self, pair: tuple[int, bytes], on_done: OnDone) -> OnDone:
-        """on_done, which also notes that the store has the pair."""
+    def _write(self, pair: Pair, write: Callable[[OnDone], None]) -> None:
+        try:
+            write(lambda error: self._answer(pair, error))
+        except TsdbError as error:
+            with self._lock:
+                _, *others = self._waiting.pop(pair)
+            for on_done in others:
+                on_done(error)
+            raise
 
-        def done(error: TsdbError | None) -> None:
+    def _answer(self, pair: Pair, error: TsdbError | None) -> None:
+        with self._lock:
+            waiting = self._waiting.pop(pair)
             if error is None:
-                self._add(pair)
+                if len(self._known) >= self._names_max:
+                    self._known.clear()
+                self._known.add(pair)
+        for on_done in waiting:
             on_done(error)
-
-        return done
-
-    def _add(self, pair: tuple[int, bytes]) -> None:
-        with self._lock:
-            if len(self._known) >= self._names_max:
-                self._known.clear()
-            self._known.add(pair)

@@ -123,11 +123,11 @@ class CassandraStore:
             *(*name, bucket_of(series_id), signed(series_id)),
             *(signed(announcement.pack_id), partition, announcement.canonical),
         )
-        if name not in self._names:
-            on_done = Joined(2, on_done)
-            noted = self._names.once_written(name, on_done)
-            self._put(metrics.METRIC_NAME, lambda to: to.put_metric_name.bind(name), noted)
-        self._put(metrics.SERIES, lambda to: to.put_series.bind(values), on_done)
+        both = Joined(2, on_done)
+        self._names.ensure(
+            name, lambda done: self._put(metrics.METRIC_NAME, lambda to: to.put_metric_name.bind(name), done), both
+        )
+        self._put(metrics.SERIES, lambda to: to.put_series.bind(values), both)
 
     def epochs(self) -> list[int]:
         """As ChunkStore; the keys of a table that has one for each."""

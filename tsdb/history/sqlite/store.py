@@ -115,11 +115,8 @@ class SqliteStore:
         name = (announcement.epoch, metric_name(announcement.canonical))
         ids = (signed(announcement.series_id), signed(announcement.pack_id))
         row = (sql.PUT_SERIES, (*name, *ids, partition, announcement.canonical))
-        if name in self._names:
-            self._put(metrics.SERIES, [row], on_done)
-            return
         both = Joined(2, on_done)
-        self._put(metrics.METRIC_NAME, [(sql.PUT_METRIC_NAME, name)], self._names.once_written(name, both))
+        self._names.ensure(name, lambda done: self._put(metrics.METRIC_NAME, [(sql.PUT_METRIC_NAME, name)], done), both)
         self._put(metrics.SERIES, [row], both)
 
     def epochs(self) -> list[int]:

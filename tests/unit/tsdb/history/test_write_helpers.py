@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from tsdb.history.inflight import InflightBytes
+from tsdb.history.interface import OnDone
 from tsdb.history.joined import Joined
 from tsdb.history.known_names import KnownNames
 from tsdb.history.settings import CassandraAccess, HistorySettings
@@ -55,23 +56,62 @@ def test_joined_answers_once_after_the_last_with_the_first_error() -> None:
     assert answers == [first]
 
 
-def test_a_name_is_known_once_its_write_succeeded() -> None:
-    names = KnownNames()
+def ensure(names: KnownNames, pair: tuple[int, bytes]) -> tuple[list[OnDone], list[TsdbError | None]]:
+    """(on_done of the write that was begun, if one was; what the caller was told)."""
+    writes: list[OnDone] = []
     answers: list[TsdbError | None] = []
-    names.once_written((1, b"up"), answers.append)(Unavailable("no"))
-    assert (1, b"up") not in names
-    names.once_written((1, b"up"), answers.append)(None)
-    assert (1, b"up") in names
-    assert (2, b"up") not in names
-    assert len(answers) == 2
+    names.ensure(pair, writes.append, answers.append)
+    return writes, answers
+
+
+def unexpected(what: object) -> None:
+    pytest.fail(f"called with {what}")
+
+
+def test_a_name_is_written_once_and_all_who_wait_for_it_are_told() -> None:
+    names = KnownNames()
+    (write,), first = ensure(names, (1, b"up"))
+    none, second = ensure(names, (1, b"up"))
+    assert (none, first, second) == ([], [], [])
+    write(None)
+    assert (first, second) == ([None], [None])
+    assert ensure(names, (1, b"up")) == ([], [None])
+    assert ensure(names, (2, b"up"))[1] == []
+
+
+def test_a_name_whose_write_failed_is_written_again() -> None:
+    names = KnownNames()
+    failed = Unavailable("no")
+    (write,), first = ensure(names, (1, b"up"))
+    _, second = ensure(names, (1, b"up"))
+    write(failed)
+    assert (first, second) == ([failed], [failed])
+    (write,), _ = ensure(names, (1, b"up"))
+    write(None)
+
+
+def test_a_name_whose_write_cannot_begin_is_told_to_the_others_who_wait() -> None:
+    names = KnownNames()
+    others: list[TsdbError | None] = []
+    full = Overloaded("full")
+
+    def refuse(on_done: OnDone) -> None:
+        names.ensure((1, b"up"), unexpected, others.append)
+        raise full
+
+    with pytest.raises(Overloaded):
+        names.ensure((1, b"up"), refuse, unexpected)
+    assert others == [full]
+    assert len(ensure(names, (1, b"up"))[0]) == 1
 
 
 def test_known_names_are_bounded() -> None:
     names = KnownNames(names_max=3)
     for number in range(4):
-        names.once_written((number, b"up"), lambda error: None)(None)
-    assert (0, b"up") not in names
-    assert (3, b"up") in names
+        (write,), _ = ensure(names, (number, b"up"))
+        write(None)
+    assert len(ensure(names, (0, b"up"))[0]) == 1
+    assert ensure(names, (3, b"up"))[0] == []
 
 
 def test_waiting_for_a_write_raises_what_it_was_told() -> None:
