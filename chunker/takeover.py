@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from tsdb.chunks.progress import Progress, decode_commit
 from tsdb.chunks.resume import LogFacts, check_gap, first_progress, progress_of, required_ms, seek_offset
 from tsdb.codec.chunk_key import ProgressKey, encode_key
 from tsdb.codec.chunk_marker import HoleRecord, ProgressMarker, decode_progress_marker
 from tsdb.codec.log_record import encode_tick
-from tsdb.log.interface import CHUNKS, METRICS, SERIES, EndOfLog, Log, Position
-from tsdb.log.records import PREFETCH_BYTES, first_records
+from tsdb.log.interface import CHUNKS, METRICS, SERIES, Log, Position
+from tsdb.log.records import first_records, read_batches
 from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, Unavailable
 from tsdb.model.time_set import TimeSet
 
 SERIES_WINDOWS_BACK = 2  # A gateway announces a series at least once in this many windows.
 TRIES = 5  # Each lost to a log trimmed between two questions.
-SCAN_POLL_S = 0.2
-SCAN_SILENT_POLLS_MAX = 50  # 10 s without anything: the log does not answer.
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +58,22 @@ def last_marker(log: Log, partition: int, topic_id: str) -> ProgressMarker | Non
     """The newest progress marker of this log in a partition of `chunks`: a pass over the whole partition."""
     found: ProgressMarker | None = None
     key = encode_key(ProgressKey())
-    low = log.watermarks(CHUNKS, [partition])[partition].low
-    silent = 0
-    with log.reader({(CHUNKS, partition): low}, prefetch_bytes=PREFETCH_BYTES) as reader:
-        while True:
-            events = reader.poll(SCAN_POLL_S)
-            silent = 0 if events else silent + 1
-            if silent > SCAN_SILENT_POLLS_MAX:
-                raise Unavailable(f"topic {CHUNKS}, partition {partition} does not answer", reason="log_unavailable")
-            for event in events:
-                if isinstance(event, EndOfLog):
-                    return found
-                for index in (event.key_starts[1:] - event.key_starts[:-1] == len(key)).nonzero()[0].tolist():
-                    record = event.record(index)
-                    if record.key == key and record.value is not None:
-                        marker = decode_progress_marker(record.value)
-                        found = marker if marker.topic_id == topic_id else found
+    for batch in read_batches(log, CHUNKS, partition):
+        for index in np.flatnonzero(np.diff(batch.key_starts) == len(key)).tolist():
+            record = batch.record(index)
+            if record.key == key and record.value is not None:
+                marker = decode_progress_marker(record.value)
+                found = marker if marker.topic_id == topic_id else found
+    return found
+
+
+def known_progress(log: Log, partition: int, commit: Position | None) -> tuple[str, Progress | None]:
+    """(case, progress) by the commit, else by the last progress marker, else there is none. Raises as decode_commit."""
+    topic_id = log.topic_id(METRICS)
+    if commit is not None:
+        return "commit", decode_commit(commit.next_offset, commit.metadata, topic_id)
+    marker = last_marker(log, partition, topic_id)
+    return ("first", None) if marker is None else ("marker", progress_of(marker))
 
 
 def ensure_not_empty(log: Log, partition: int, clock: Clock) -> None:
@@ -84,14 +84,9 @@ def ensure_not_empty(log: Log, partition: int, clock: Clock) -> None:
 
 
 def _take_over(log: Log, partition: int, commit: Position | None, times: TimeSet, clock: Clock) -> TakeOver:
-    topic_id = log.topic_id(METRICS)
     hole: HoleRecord | None = None
-    if commit is not None:
-        case, progress = "commit", decode_commit(commit.next_offset, commit.metadata, topic_id)
-    elif (marker := last_marker(log, partition, topic_id)) is not None:
-        case, progress = "marker", progress_of(marker)
-    else:
-        case = "first"
+    case, progress = known_progress(log, partition, commit)
+    if progress is None:
         progress, hole = _first(log, partition, times, clock)
     facts = log_facts(log, partition, progress, times)
     if progress.position > facts.high:
@@ -104,7 +99,7 @@ def _take_over(log: Log, partition: int, commit: Position | None, times: TimeSet
         check_gap(progress, facts, partition, times)
     next_offset = seek_offset(progress, facts)
     series_offset = _series_offset(log, partition, next_offset, facts, times, clock)
-    return TakeOver(case, topic_id, progress, next_offset, series_offset, hole)
+    return TakeOver(case, log.topic_id(METRICS), progress, next_offset, series_offset, hole)
 
 
 def _first(log: Log, partition: int, times: TimeSet, clock: Clock) -> tuple[Progress, HoleRecord | None]:

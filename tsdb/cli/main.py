@@ -5,11 +5,13 @@ from __future__ import annotations
 import typer
 
 from tsdb.cli import roles
+from tsdb.cli.chunks import chunks
 from tsdb.cli.client_commands import add_client_commands
 from tsdb.cli.config_show import config
 from tsdb.cli.errors import TsdbGroup
 from tsdb.cli.history import history
 from tsdb.cli.holes import holes
+from tsdb.cli.log_command import log_command
 from tsdb.cli.topics import topics
 from tsdb.cli.warmup import warmup
 
@@ -25,6 +27,8 @@ app = typer.Typer(
 roles.register(app)
 add_client_commands(app)
 app.add_typer(topics, name="topics")
+app.add_typer(log_command, name="log")
+app.add_typer(chunks, name="chunks")
 app.add_typer(history, name="history")
 app.add_typer(holes, name="holes")
 app.command("warmup")(warmup)

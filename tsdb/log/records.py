@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tsdb.log.interface import EndOfLog, Event, Log, LogReader, LogRecord
+from tsdb.log.interface import EndOfLog, Event, Log, LogReader, LogRecord, RecordBatch
 from tsdb.model.errors import LostOffsets, Unavailable
 
 PREFETCH_BYTES = 1024 * 1024
@@ -15,11 +15,15 @@ LOOK_BACK_MAX = 1 << 20  # Offsets below the end in which to look for the last r
 
 def read_to_end(log: Log, topic: str, partition: int) -> Iterator[LogRecord]:
     """All records from the low watermark to the end, as it is when reached. Raises Unavailable."""
-    low = log.watermarks(topic, [partition])[partition].low
-    with log.reader({(topic, partition): low}, prefetch_bytes=PREFETCH_BYTES) as reader:
-        for event in _until_end(reader, {partition}):
-            if not isinstance(event, EndOfLog):
-                yield from map(event.record, range(len(event.offsets)))
+    for batch in read_batches(log, topic, partition):
+        yield from map(batch.record, range(len(batch.offsets)))
+
+
+def read_batches(log: Log, topic: str, partition: int, start: int | None = None) -> Iterator[RecordBatch]:
+    """All records from an offset (None: the low watermark) to the end, as it is when reached. Raises Unavailable."""
+    first = log.watermarks(topic, [partition])[partition].low if start is None else start
+    with log.reader({(topic, partition): first}, prefetch_bytes=PREFETCH_BYTES) as reader:
+        yield from (event for event in _until_end(reader, {partition}) if not isinstance(event, EndOfLog))
 
 
 def first_records(log: Log, topic: str, offsets: Mapping[int, int]) -> dict[int, LogRecord | None]:

@@ -1,0 +1,120 @@
+"""Repair by hand: what keeps the chunk stage of a partition from beginning, and how it can go on in spite of it.
+
+`look` changes nothing. `repair` writes the hole, the progress marker and the commit that the chunk stage begins with
+next; it has to be alone in the group for that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from chunker.takeover import ensure_not_empty, known_progress, log_facts
+from tsdb.chunks.progress import Progress, encode_metadata
+from tsdb.chunks.records import hole_record
+from tsdb.chunks.resume import check_gap, first_progress, gap_hole, progress_after_gap
+from tsdb.codec.chunk_key import ProgressKey, encode_key
+from tsdb.codec.chunk_marker import HoleRecord, ProgressMarker, encode_progress_marker
+from tsdb.log.interface import CHUNKS, METRICS, SERIES, Group, Log, Position, TopicPartition
+from tsdb.model.clock import Clock
+from tsdb.model.errors import CorruptData, LostOffsets, TsdbError, Unavailable, UnknownVersion, WrongTopic
+from tsdb.model.time_set import TimeSet
+
+GAP, REPLAY = "accept-gap", "accept-replay"
+ALONE_WITHIN_S = 30.0  # A member that was killed keeps its partitions for a session.
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a partition does not begin. needs: what has to be accepted (GAP, REPLAY), in this order of asking."""
+
+    partition: int
+    error: TsdbError
+    needs: tuple[str, ...]
+    hole: HoleRecord | None
+
+
+def look(log: Log, partition: int, commit: Position | None, times: TimeSet) -> Trouble | None:
+    """What is wrong with a partition; None when the chunk stage can begin. Raises Unavailable."""
+    try:
+        _, progress = known_progress(log, partition, commit)
+    except (CorruptData, UnknownVersion, WrongTopic) as error:
+        behind = look(log, partition, None, times)
+        return Trouble(partition, error, (REPLAY, *(behind.needs if behind else ())), behind.hole if behind else None)
+    if progress is None:
+        return None
+    facts = log_facts(log, partition, progress, times)
+    try:
+        check_gap(progress, facts, partition, times)
+    except LostOffsets as error:
+        return Trouble(partition, error, (GAP,), gap_hole(progress, facts, partition, times))
+    return None
+
+
+def repair(log: Log, group: Group, troubles: Sequence[Trouble], times: TimeSet, clock: Clock) -> dict[int, Progress]:
+    """Accept all of these; what each partition then begins with. Raises Unavailable (group_in_use)."""
+    partitions = range(log.partitions(METRICS))
+    with group:
+        group.join([METRICS], Bystander(log))
+        _wait_alone(group, {(METRICS, partition) for partition in partitions})
+        return {trouble.partition: _repair(log, group, trouble, times, clock) for trouble in troubles}
+
+
+def _repair(log: Log, group: Group, trouble: Trouble, times: TimeSet, clock: Clock) -> Progress:
+    partition = trouble.partition
+    ensure_not_empty(log, partition, clock)
+    progress, hole = _accepted(log, group, trouble, times)
+    if hole is not None:
+        record = hole_record(hole)
+        log.append_sync(CHUNKS, partition, record.value, key=record.key)
+    topic_id = log.topic_id(METRICS)
+    series_end = log.watermarks(SERIES, [partition])[partition].high
+    marker = ProgressMarker(topic_id, progress.position, progress.emitted_through_ms, series_end)
+    log.append_sync(CHUNKS, partition, encode_progress_marker(marker), key=encode_key(ProgressKey()))
+    group.commit({(METRICS, partition): Position(progress.position, encode_metadata(progress, topic_id))})
+    return progress
+
+
+def _accepted(log: Log, group: Group, trouble: Trouble, times: TimeSet) -> tuple[Progress, HoleRecord | None]:
+    partition = trouble.partition
+    commit = None if REPLAY in trouble.needs else group.committed([(METRICS, partition)])[METRICS, partition]
+    _, progress = known_progress(log, partition, commit)
+    if progress is None:
+        facts = log_facts(log, partition, Progress(0, 0), times)
+        assert facts.first_broker_ms is not None, "it has a tick"
+        return first_progress(facts.low, facts.first_broker_ms, partition, times)
+    if GAP not in trouble.needs:
+        return progress, None
+    facts = log_facts(log, partition, progress, times)
+    return progress_after_gap(progress, facts, times), gap_hole(progress, facts, partition, times)
+
+
+def _wait_alone(group: Group, all_partitions: set[TopicPartition]) -> None:
+    give_up_at = time.monotonic() + ALONE_WITHIN_S
+    while group.assigned() != all_partitions:
+        if time.monotonic() > give_up_at:
+            raise Unavailable(
+                f"another member holds {len(all_partitions - group.assigned())} of {len(all_partitions)} partitions:"
+                " stop every chunker first",
+                reason="group_in_use",
+            )
+        group.poll(0.1, max_records=1)
+
+
+class Bystander:
+    """GroupListener that reads nothing: every partition begins at its end."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def on_assigned(self, committed: Mapping[TopicPartition, Position | None]) -> Mapping[TopicPartition, int]:
+        """At the end, whatever that is now."""
+        marks = self._log.watermarks(METRICS, [partition for _, partition in committed])
+        return {place: marks[place[1]].high for place in committed}
+
+    def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing is under way."""
+
+    def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing is under way."""

@@ -1,0 +1,68 @@
+"""The state of the chunk stage by its commits, and repairs of it, as rows for `tsdb chunks`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+
+from chunker.chunker import GROUP_ID
+from chunker.repair import Trouble, look, repair
+from chunker.takeover import known_progress
+from tsdb.chunks.progress import ALWAYS_WHOLE_MS, Progress
+from tsdb.log.interface import METRICS, Log, Position
+from tsdb.model.clock import SystemClock
+from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.model.time_set import TimeSet
+
+
+def stage_rows(log: Log, partitions: Sequence[int], times: TimeSet) -> Iterator[dict[str, object]]:
+    """One row a partition; what it has no progress of shows as not there yet."""
+    commits = _commits(log, partitions)
+    marks = log.watermarks(METRICS, partitions)
+    for partition in partitions:
+        progress = _progress(log, partition, commits[partition])
+        trouble = look(log, partition, commits[partition], times)
+        whole_from_ms = progress.whole_from_ms if progress else ALWAYS_WHOLE_MS
+        yield {
+            "partition": partition,
+            "position": progress.position if progress else None,
+            "lag": marks[partition].high - progress.position if progress else None,
+            "emitted_through_ms": progress.emitted_through_ms if progress else None,
+            "whole_from_ms": None if whole_from_ms == ALWAYS_WHOLE_MS else whole_from_ms,
+            "trouble": trouble.error.reason if trouble else None,
+        }
+
+
+def resume_rows(log: Log, times: TimeSet, accepted: Set[str]) -> list[dict[str, object]]:
+    """One row for each partition that cannot begin; those whose needs are all accepted are repaired."""
+    partitions = range(log.partitions(METRICS))
+    commits = _commits(log, partitions)
+    troubles = [trouble for p in partitions if (trouble := look(log, p, commits[p], times)) is not None]
+    todo = [trouble for trouble in troubles if set(trouble.needs) <= accepted]
+    done = repair(log, log.group(GROUP_ID), todo, times, SystemClock()) if todo else {}
+    return [_row(trouble, trouble.partition in done) for trouble in troubles]
+
+
+def _row(trouble: Trouble, done: bool) -> dict[str, object]:
+    return {
+        "partition": trouble.partition,
+        "trouble": trouble.error.message,
+        "needs": ", ".join(trouble.needs),
+        "hole_start_ms": trouble.hole.start_ms if trouble.hole else None,
+        "hole_end_ms": trouble.hole.end_ms if trouble.hole else None,
+        "done": done,
+    }
+
+
+def _commits(log: Log, partitions: Sequence[int]) -> dict[int, Position | None]:
+    with log.group(GROUP_ID) as group:
+        found = group.committed([(METRICS, partition) for partition in partitions])
+    return {partition: found[METRICS, partition] for partition in partitions}
+
+
+def _progress(log: Log, partition: int, commit: Position | None) -> Progress | None:
+    try:
+        return known_progress(log, partition, commit)[1]
+    except Unavailable:
+        raise
+    except TsdbError:
+        return None  # `look` says why.

@@ -1,0 +1,37 @@
+"""The way of tools to the log: opened as it is, whether or not topics and `meta` are as a role needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from tsdb.cli.topics import SETTINGS
+from tsdb.config import CommonSettings
+from tsdb.log.interface import METRICS, Log
+
+LOG_SETTINGS = SETTINGS
+
+OnePartition = Annotated[int, typer.Option("--partition", min=0, help="Which partition.")]
+Partition = Annotated[int | None, typer.Option("--partition", min=0, help="Only this partition; absent: all.")]
+
+
+@contextmanager
+def opened_log(settings: CommonSettings) -> Iterator[Log]:
+    """The log that the settings name."""
+    # Imported here: it loads what only a running role otherwise needs.
+    from tsdb.cli.assemble import log_settings
+    from tsdb.log.open import open_log
+
+    with open_log(settings.log, prefix=settings.log_prefix, settings=log_settings(settings)) as log:
+        yield log
+
+
+def chosen(log: Log, partition: int | None) -> Sequence[int]:
+    """The partition asked for, or all."""
+    count = log.partitions(METRICS)
+    if partition is not None and partition >= count:
+        raise typer.BadParameter(f"the log has partitions 0 to {count - 1}")
+    return range(count) if partition is None else [partition]

@@ -1,0 +1,120 @@
+"""`tsdb log`: look at what is in the log, record by record and by its ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from tsdb.cli.arguments import Milliseconds, TableOrJson, instant
+from tsdb.cli.log_access import LOG_SETTINGS, OnePartition, Partition, chosen, opened_log
+from tsdb.cli.output import print_json, print_table, time_text
+from tsdb.cli.setting_options import with_settings
+from tsdb.config import CommonSettings
+from tsdb.log.interface import METRICS, Log, RecordBatch
+
+RECORD_COLUMNS = ("offset", "broker time", "state", "bytes", "packs", "samples", "first", "last")
+OFFSET_COLUMNS = ("partition", "low", "high", "records", "first", "last", "at")
+
+log_command = typer.Typer(help="What is in the log.", no_args_is_help=True)
+
+
+@log_command.command("dump")
+@with_settings(CommonSettings, only=LOG_SETTINGS)
+def dump(
+    settings: CommonSettings,
+    partition: OnePartition,
+    start: Annotated[
+        int | None, typer.Option("--from", min=0, help="First offset; absent: the first there is.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Most records to show.")] = 100,
+    output: TableOrJson = "table",
+) -> None:
+    """Records of one partition of the log, one a row: ticks, samples, and what cannot be read."""
+    from tsdb.log.records import read_batches
+
+    with opened_log(settings) as log:
+        chosen(log, partition)
+        rows: list[dict[str, object]] = []
+        for batch in read_batches(log, METRICS, partition, start):
+            rows += _records(batch)
+            if len(rows) >= limit:
+                break
+    rows = rows[:limit]
+    if output == "json":
+        for row in rows:
+            print_json(row)
+        return
+    shown = ([_shown(name, value) for name, value in row.items()] for row in rows)
+    print_table(RECORD_COLUMNS, shown, right=("offset", "bytes", "packs", "samples"))
+
+
+@log_command.command("offsets")
+@with_settings(CommonSettings, only=LOG_SETTINGS)
+def offsets(
+    settings: CommonSettings,
+    partition: Partition = None,
+    at: Annotated[
+        Milliseconds | None,
+        typer.Option("--at", parser=instant, metavar="TIME", help="Also the first offset of this broker time on."),
+    ] = None,
+    output: TableOrJson = "table",
+) -> None:
+    """Where each partition of the log begins and ends, by offset and by broker time."""
+    with opened_log(settings) as log:
+        rows = list(_ends(log, list(chosen(log, partition)), at))
+    if output == "json":
+        print_json({"partitions": rows})
+        return
+    shown = ([_shown(name, value) for name, value in row.items()] for row in rows)
+    print_table(OFFSET_COLUMNS, shown, right=("partition", "low", "high", "records", "at"))
+
+
+def _records(batch: RecordBatch) -> Iterator[dict[str, object]]:
+    from tsdb.codec.log_record import FLAG_IMPORT_TICK, STATUS_CORRUPT, STATUS_OK, decode_records
+
+    records = decode_records(batch.values, batch.value_starts)
+    for index in range(len(batch.offsets)):
+        packs = int(records.pack_start[index + 1] - records.pack_start[index])
+        ts_ms = records.ts_ms[records.sample_start[index] : records.sample_start[index + 1]]
+        if records.status[index] != STATUS_OK:
+            state = "corrupt" if records.status[index] == STATUS_CORRUPT else "unknown version"
+        elif records.flags[index] & FLAG_IMPORT_TICK:
+            state = "import tick"
+        else:
+            state = "samples" if len(ts_ms) else "tick"
+        yield {
+            "offset": int(batch.offsets[index]),
+            "broker_ms": int(batch.broker_ms[index]),
+            "state": state,
+            "bytes": int(batch.value_starts[index + 1] - batch.value_starts[index]),
+            "packs": packs,
+            "samples": len(ts_ms),
+            "first_ms": int(ts_ms.min()) if len(ts_ms) else None,
+            "last_ms": int(ts_ms.max()) if len(ts_ms) else None,
+        }
+
+
+def _ends(log: Log, partitions: list[int], at: Milliseconds | None) -> Iterator[dict[str, object]]:
+    from tsdb.log.records import first_records, last_records
+
+    marks = log.watermarks(METRICS, partitions)
+    firsts = first_records(log, METRICS, {p: marks[p].low for p in partitions if marks[p].low < marks[p].high})
+    lasts = last_records(log, METRICS, partitions)
+    found = log.offsets_for_times(METRICS, dict.fromkeys(partitions, at.ms)) if at else {}
+    for partition in partitions:
+        first, last = firsts.get(partition), lasts[partition]
+        yield {
+            "partition": partition,
+            "low": marks[partition].low,
+            "high": marks[partition].high,
+            "records": marks[partition].high - marks[partition].low,
+            "first_ms": first.broker_ms if first else None,
+            "last_ms": last.broker_ms if last else None,
+            "at": found.get(partition),
+        }
+
+
+def _shown(name: str, value: object) -> object:
+    return time_text(value) if name.endswith("_ms") and (value is None or isinstance(value, int)) else value
