@@ -143,6 +143,10 @@ def _chunks(
         return {
             "statements": statements,
             "samples_per_statement": round(data.samples / sum(statements.values()), 1),
+            # Series and their names are written once in 30 days, not in each of these.
+            "samples_per_statement_without_index": round(
+                data.samples / (statements[metrics.CHUNK] + statements[metrics.LOADED]), 1
+            ),
             "write_s": round(writing.wall_s, 2),
             "write_cpu_s": round(writing.cpu_s, 2),
             **_disk(node, keyspace, data),

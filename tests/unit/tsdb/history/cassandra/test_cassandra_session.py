@@ -1,0 +1,71 @@
+"""How a cluster is talked to, as far as it can be told without one."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cassandra import ConsistencyLevel
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster
+
+from tsdb.history.cassandra.session import READ_PROFILE, LazySession, open_cluster
+from tsdb.history.hosts import Hosts
+from tsdb.history.settings import CassandraAccess, HistorySettings
+from tsdb.model.errors import ConfigMismatch, Unavailable
+
+
+@contextmanager
+def opened(settings: HistorySettings) -> Iterator[Cluster]:
+    cluster = open_cluster(Hosts(("127.0.0.1",), 1, "k"), settings)
+    try:
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def test_a_quorum_of_the_data_centre_both_ways_and_only_reads_are_asked_twice() -> None:
+    with opened(HistorySettings(write_timeout_s=3.0, read_timeout_s=4.0, speculate_after_s=0.25)) as cluster:
+        profiles = cluster.profile_manager.profiles
+        writing, reading = profiles[EXEC_PROFILE_DEFAULT], profiles[READ_PROFILE]
+        assert writing.consistency_level == reading.consistency_level == ConsistencyLevel.LOCAL_QUORUM
+        assert (writing.request_timeout, reading.request_timeout) == (3.0, 4.0)
+        assert reading.speculative_execution_policy.delay == 0.25
+        assert writing.speculative_execution_policy.new_plan(None, None).next_execution(None) < 0
+        assert cluster.compression is False
+        assert (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1) in cluster.sockopts
+
+
+def test_a_user_is_shown_with_the_password_of_its_file(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("from the file\n")
+    access = CassandraAccess(username="loader", password="given", password_file=str(secret))
+    with opened(HistorySettings(access=access)) as cluster:
+        assert (cluster.auth_provider.username, cluster.auth_provider.password) == ("loader", "from the file")
+    with opened(HistorySettings()) as cluster:
+        assert cluster.auth_provider is None
+
+
+def test_a_ca_switches_tls_on_and_a_file_that_is_none_is_named(tmp_path: Path) -> None:
+    with opened(HistorySettings()) as cluster:
+        assert cluster.ssl_context is None
+    bad = tmp_path / "ca.pem"
+    bad.write_text("no certificate")
+    for path in (bad, tmp_path / "missing.pem"):
+        with pytest.raises(ConfigMismatch, match="TLS files"):
+            open_cluster(Hosts(("h",), 1, "k"), HistorySettings(access=CassandraAccess(ssl_ca_location=str(path))))
+
+
+def test_while_nothing_answers_each_call_is_told_at_once_and_with_a_hint() -> None:
+    session = LazySession(Hosts(("127.0.0.1",), 1, "k"), HistorySettings())
+    for _ in range(3):
+        with pytest.raises(Unavailable) as away:
+            session.get()
+        assert away.value.retry_after_s is not None
+    session.close()
+    session.close()
+    with pytest.raises(Unavailable) as closed:
+        session.get()
+    assert closed.value.reason == "store_closed"
