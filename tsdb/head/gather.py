@@ -25,8 +25,8 @@ from tsdb.head.step_kernels import aggregate_kernel
 from tsdb.model.errors import Overloaded
 
 BLOCK_SAMPLES = 4 << 20  # Decoded at a time: bounds what a read needs beside its result.
-_COLLECT_PER_REF = 48  # First guess of open samples a series; a wrong one costs a second walk.
-_NONE = np.empty(0, np.int64)
+COLLECT_PER_REF = 48  # First guess of open samples a series; a wrong one costs a second walk.
+NO_ORDERS = np.empty(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -152,11 +152,11 @@ def collect(
     with_orders: bool,
 ) -> Runs:
     """Copy the open and late samples of [start_ms, end_ms), in the order applied: not tidy. Needs the head's lock."""
-    room = len(refs) * _COLLECT_PER_REF
+    room = len(refs) * COLLECT_PER_REF
     starts = np.empty(len(refs) + 1, np.int64)
     while True:
         ts, values = np.empty(room, np.int64), np.empty(room, np.float64)
-        orders = np.empty(room, np.int64) if with_orders else _NONE
+        orders = np.empty(room, np.int64) if with_orders else NO_ORDERS
         total = collect_kernel(refs, start_ms, end_ms, open_rows, len(open_rows), late_row, starts, ts, values, orders)
         if total <= room:
             return Runs(starts[:-1], starts[1:].copy(), ts, values, orders)
@@ -187,7 +187,7 @@ def _join_into(
         starts.copy(),
         np.empty(total, np.int64),
         np.empty(total, np.float64),
-        np.empty(total, np.int64) if with_orders else _NONE,
+        np.empty(total, np.int64) if with_orders else NO_ORDERS,
     )
     if len(held.below):
         _decode(held.below, refs, start_ms, end_ms, runs)

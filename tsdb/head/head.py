@@ -123,7 +123,7 @@ class Head:
         of samples below coverage. Below coverage the answer is what is held; the caller checks. Raises Overloaded
         (samples_limit), InvalidRequest (bad_range, bad_step).
         """
-        _check_range(start_ms, end_ms)
+        check_range(start_ms, end_ms)
         if step_ms < 0 or (step_ms and (partial or last_n)):
             raise InvalidRequest(
                 f"step_ms {step_ms} must not be negative, and goes without partial and last_n", reason="bad_step"
@@ -150,7 +150,7 @@ class Head:
 
         Raises Overloaded (samples_limit), InvalidRequest (bad_range).
         """
-        _check_range(start_ms, end_ms)
+        check_range(start_ms, end_ms)
         refs = _own(refs)
         held, overlay, _ = self._snapshot(refs, start_ms, end_ms, with_orders=False)
         overlay.tidy()
@@ -167,7 +167,7 @@ class Head:
         self, refs: NDArray[np.uint32], start_ms: int = -TIME_MAX_MS, end_ms: int = TIME_MAX_MS
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(first, last) sample time held in [start_ms, end_ms) per ref; INT64_MAX, INT64_MIN where there is none."""
-        _check_range(start_ms, end_ms)
+        check_range(start_ms, end_ms)
         refs = _own(refs)
         held, overlay, _ = self._snapshot(refs, start_ms, end_ms, with_orders=False)
         return seen(held, refs, start_ms, end_ms, overlay)
@@ -176,6 +176,11 @@ class Head:
         """Whether each series has a sample in [start_ms, end_ms)."""
         first, last = self.seen(refs, start_ms, end_ms)
         return first <= last
+
+    @property
+    def contents(self) -> Contents:
+        """For gathers over several heads (tsdb.head.gather_many), under its lock."""
+        return self._contents
 
     def watch_since(self, record_offset: int) -> list[RingBatch]:
         """What was applied after record_offset. Raises OutOfCoverage (watch_ring) when the ring has not all of it."""
@@ -226,7 +231,7 @@ def _own(refs: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return np.array(refs, np.uint32)
 
 
-def _check_range(start_ms: int, end_ms: int) -> None:
+def check_range(start_ms: int, end_ms: int) -> None:
     if not -TIME_MAX_MS <= start_ms <= end_ms <= TIME_MAX_MS:
         raise InvalidRequest(
             f"range [{start_ms}, {end_ms}) ms is reversed or outside [-2^61, 2^61]", reason="bad_range"

@@ -6,13 +6,14 @@ only, so an answer holds what it says, and perhaps a little more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.head.gather import ColumnsResult, RawResult
+from tsdb.head.gather_many import gather_columns_many
 from tsdb.head.head import Head
 from tsdb.model.errors import Overloaded
 from tsdb.store.frames import FRAME_BYTES_MAX, column_frames, raw_frames, series_block
@@ -43,37 +44,25 @@ def gather(
     moments = [partition.moment() for partition in partitions]
     for _, status in moments:
         tolerance.check_fresh(status)
-    parts: list[Gathered] = []
-    series = samples = payload_bytes = 0
-    for head, status in moments:
-        part = _gather_partition(head, status, query, limits, samples)
-        if not query.partial:
-            part.status.check_coverage(query.start_ms)
-        tolerance.check_holes(part.status, query.start_ms, query.end_ms)
-        series += len(part.series_ids)
-        samples += part.data.samples
-        payload_bytes += part.data.payload_bytes
-        limits.check_series(series)
-        limits.check_samples(samples)
-        limits.check_bytes(payload_bytes)
-        parts.append(part)
+        _check_held(status, query, tolerance)
+    heads = [head for head, _ in moments]
+    refs = [_refs(head, query) for head in heads]
+    limits.check_series(sum(map(len, refs)))
+    data = _columns(heads, refs, query, limits) if query.columns else _raw(heads, refs, query, limits)
+    limits.check_bytes(sum(one.payload_bytes for one in data))
+    parts = []
+    for (head, status), some, one in zip(moments, refs, data, strict=True):
+        labels = head.index.labels_of(some) if query.labels else None
+        series_ids = head.index.series_ids_of(some)
+        parts.append(Gathered(status.partition, series_ids, labels, one, status.through(head.state())))
+        _check_held(parts[-1].status, query, tolerance)
     return parts
 
 
-def _gather_partition(
-    head: Head, status: PartitionStatus, query: SelectQuery, limits: SelectLimits, before: int
-) -> Gathered:
-    refs = _refs(head, query)
-    limits.check_series(len(refs))
-    try:
-        data = _data(head, refs, query, limits.samples_max - before)
-    except Overloaded as error:
-        # The head knows what is left of the limit, the caller the limit.
-        limits.check_samples(before + int(error.metadata["asked"]))
-        raise
-    labels = head.index.labels_of(refs) if query.labels else None
-    series_ids = head.index.series_ids_of(refs)
-    return Gathered(status.partition, series_ids, labels, data, status.through(head.state()))
+def _check_held(status: PartitionStatus, query: SelectQuery, tolerance: Tolerance) -> None:
+    if not query.partial:
+        status.check_coverage(query.start_ms)
+    tolerance.check_holes(status, query.start_ms, query.end_ms)
 
 
 def _refs(head: Head, query: SelectQuery) -> NDArray[np.uint32]:
@@ -82,19 +71,48 @@ def _refs(head: Head, query: SelectQuery) -> NDArray[np.uint32]:
     return head.index.refs_of(query.series_ids)
 
 
-def _data(head: Head, refs: NDArray[np.uint32], query: SelectQuery, samples_max: int) -> RawResult | ColumnsResult:
-    if query.columns:
-        return head.gather_columns(refs, query.start_ms, query.end_ms, samples_max=samples_max)
-    return head.gather_raw(
-        refs,
-        query.start_ms,
-        query.end_ms,
-        step_ms=query.step_ms,
-        aggregation=query.aggregation,
-        last_n=query.last_n,
-        partial=query.partial,
-        samples_max=samples_max,
-    )
+def _columns(
+    heads: list[Head], refs: list[NDArray[np.uint32]], query: SelectQuery, limits: SelectLimits
+) -> Sequence[RawResult | ColumnsResult]:
+    try:
+        return gather_columns_many(heads, refs, query.start_ms, query.end_ms, samples_max=limits.samples_max)
+    except Overloaded as error:
+        raise _over_limit(error, limits, 0) from error
+
+
+def _raw(
+    heads: list[Head], refs: list[NDArray[np.uint32]], query: SelectQuery, limits: SelectLimits
+) -> Sequence[RawResult | ColumnsResult]:
+    found: list[RawResult] = []
+    samples = payload_bytes = 0
+    for head, some in zip(heads, refs, strict=True):
+        try:
+            raw = head.gather_raw(
+                some,
+                query.start_ms,
+                query.end_ms,
+                step_ms=query.step_ms,
+                aggregation=query.aggregation,
+                last_n=query.last_n,
+                partial=query.partial,
+                samples_max=limits.samples_max - samples,
+            )
+        except Overloaded as error:
+            raise _over_limit(error, limits, samples) from error
+        samples += raw.samples
+        payload_bytes += raw.payload_bytes
+        limits.check_bytes(payload_bytes)
+        found.append(raw)
+    return found
+
+
+def _over_limit(error: Overloaded, limits: SelectLimits, before: int) -> Overloaded:
+    """A head knows what is left of the limit, the caller the limit."""
+    try:
+        limits.check_samples(before + int(error.metadata["asked"]))
+    except Overloaded as told:
+        return told
+    return error
 
 
 def responses(parts: list[Gathered]) -> Iterator[Response]:
