@@ -7,11 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from stack.cassandra import CassandraNode
 from stack.kafka import KafkaCluster
 from support.histories import HistoryFactory
 from support.logs import LogFactory
+
+# A slow example is a busy machine or a kernel that compiles; whether something hangs is pytest-timeout's to say.
+settings.register_profile("tests", deadline=None, print_blob=True)
+settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")

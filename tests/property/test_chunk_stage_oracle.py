@@ -57,7 +57,7 @@ slice_lengths = st.sampled_from([SMALL_SLICES, SliceLengths(5, 5), SliceLengths(
 
 
 @given(logs, slice_lengths, st.lists(st.integers(0, 60), max_size=6), st.integers(0, 1 << 30))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_batching_and_any_stops_write_what_the_log_says(
     records: list[Record], slices: SliceLengths, stops: list[int], seed: int
 ) -> None:
@@ -67,7 +67,7 @@ def test_any_batching_and_any_stops_write_what_the_log_says(
 
 
 @given(logs, st.integers(0, 1 << 30))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_rebuild_of_any_window_writes_what_the_stage_wrote(records: list[Record], seed: int) -> None:
     twin, written = ChunkTwin(records, SMALL_TIMES), ChunkRun(records, random.Random(seed)).run()
     rebuilt: set[tuple[bytes, bytes]] = set()

@@ -33,19 +33,16 @@ def same_bits(values: NDArray[np.float64]) -> None:
         assert twin.decode_values(data, len(values)) == bits(values)
 
 
-@settings(deadline=None)
 @given(ANY_BITS)
 def test_any_bits_come_back(given_bits: list[int]) -> None:
     same_bits(np.array(given_bits, np.int64).view(np.float64))
 
 
-@settings(deadline=None)
 @given(st.one_of(ANY_FLOATS, FEW))
 def test_any_floats_come_back(floats: list[float]) -> None:
     same_bits(np.array(floats, np.float64))
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(-10_000, 10_000), min_size=2, max_size=200),
     st.sampled_from([1.0, 4096.0, 0.001, 1 / 3, 1.1e-5, 2.0**-20, 1e9]),
@@ -63,13 +60,11 @@ def test_structured_columns_with_strangers_in_them_come_back(
     same_bits(values)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 10**9), min_size=2, max_size=120), st.sampled_from([1, 10, 1000, 10**6, 10**9]))
 def test_decimals_come_back(integers: list[int], divisor: int) -> None:
     same_bits(np.array(integers) / divisor)
 
 
-@settings(deadline=None)
 @given(st.lists(INT64, max_size=80).map(sorted))
 def test_any_ascending_times_come_back(times: list[int]) -> None:
     data = encode_times(np.array(times, np.int64))
@@ -78,14 +73,13 @@ def test_any_ascending_times_come_back(times: list[int]) -> None:
     assert twin.decode_times(data, len(times)) == times
 
 
-@settings(deadline=None)
 @given(INT64, st.lists(st.integers(0, 100), max_size=200), st.sampled_from([1, 1000, 60_000]))
 def test_axes_with_gaps_come_back(first: int, gaps: list[int], unit: int) -> None:
     times = np.cumsum(np.array([first % 10**15, *(gap * unit for gap in gaps)], np.int64))
     assert decode_times(encode_times(times), len(times)).tolist() == times.tolist()
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.binary(max_size=120), st.integers(0, 70))
 def test_any_bytes_decode_as_the_twin_says_or_are_corrupt(data: bytes, n: int) -> None:
     try:
@@ -99,7 +93,6 @@ def test_any_bytes_decode_as_the_twin_says_or_are_corrupt(data: bytes, n: int) -
     assert decoded == by_twin
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=120), st.integers(0, 70))
 def test_any_bytes_are_times_as_the_twin_says_or_corrupt(data: bytes, n: int) -> None:
     try:

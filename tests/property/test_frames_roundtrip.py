@@ -45,7 +45,7 @@ def answer(ids: np.ndarray, start_ms: int, end_ms: int, messages: list[reader_pb
 
 
 @given(counts, st.integers(0, 2**32), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_raw_samples_come_back_in_place_and_bit_for_bit(samples: list[int], seed: int, with_orders: bool) -> None:
     raw = raw_of(samples, seed, with_orders=with_orders)
     frames = list(raw_frames(0, raw))
@@ -69,7 +69,7 @@ def test_raw_samples_come_back_in_place_and_bit_for_bit(samples: list[int], seed
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.booleans()), min_size=1, max_size=30),
     st.integers(0, 2**32),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_columns_come_back_wherever_their_frames_were_cut(shapes: list[tuple[int, int, bool]], seed: int) -> None:
     """Each shape is a column: the axis it lies on, and whether it is noise of a good part of a frame or a constant."""
     rng = np.random.default_rng(seed)

@@ -51,7 +51,7 @@ ranges = st.lists(
 
 
 @given(st.lists(record_parts, min_size=1, max_size=60), habits, habits, ranges)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_raw_payloads_are_byte_equal_at_the_same_applied_offset(
     parts: list[tuple[int, list[tuple[int, int, float]]]],
     one: Habits,

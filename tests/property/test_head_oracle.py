@@ -98,7 +98,7 @@ class Log:
 
 
 @given(operations, slice_lengths, limits, st.sampled_from([None, 0, 7, 60]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_appends_seals_folds_merges_and_drops_answer_as_the_twin(
     done: list[Append | Maintain | Read], slices: SliceLengths, head_limits: HeadLimits, coverage_after: int | None
 ) -> None:

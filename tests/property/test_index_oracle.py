@@ -148,5 +148,5 @@ class IndexOracle(RuleBasedStateMachine):
         assert self.index.label_names() == sorted({name for labels in self.known.values() for name in labels})
 
 
-IndexOracle.TestCase.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+IndexOracle.TestCase.settings = settings(max_examples=100, stateful_step_count=25)
 TestIndexOracle = IndexOracle.TestCase

@@ -115,7 +115,7 @@ class TrackerMachine(RuleBasedStateMachine):
 
 
 TestTracker = TrackerMachine.TestCase
-TestTracker.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestTracker.settings = settings(max_examples=120, stateful_step_count=40)
 
 
 @given(
@@ -123,7 +123,6 @@ TestTracker.settings = settings(max_examples=120, stateful_step_count=40, deadli
     lengths=st.lists(st.tuples(st.integers(1, 400), st.integers(1, 400)), max_size=300),
     touching=st.booleans(),
 )
-@settings(deadline=None)
 def test_runs_survive_their_encoding(start: int, lengths: list[tuple[int, int]], touching: bool) -> None:
     edges = start + np.cumsum(np.array(lengths, np.int64).reshape(-1, 2).ravel())
     if touching and len(edges):

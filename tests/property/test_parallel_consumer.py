@@ -85,7 +85,7 @@ def per_lane(records: list[Record], order: Order) -> Iterator[list[int]]:
     concurrency=st.integers(1, 12),
     records_max=st.sampled_from([4, 30, 1_000]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_each_record_is_done_once_in_the_order_of_its_lane(
     seed: int, order: Order, failing: float, concurrency: int, records_max: int
 ) -> None:
@@ -112,7 +112,7 @@ def test_each_record_is_done_once_in_the_order_of_its_lane(
     commit_records=st.sampled_from([None, 1]),
     faults=st.sampled_from([0.0, 0.3]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_after_a_kill_only_what_no_commit_covered_is_done_again(
     seed: int, kills: list[int], order: Order, commit_records: int | None, faults: float
 ) -> None:
@@ -144,7 +144,7 @@ def test_after_a_kill_only_what_no_commit_covered_is_done_again(
     seed=st.integers(0, 1 << 32),
     moves=st.lists(st.sampled_from(["join", "leave", "kill", "work"]), min_size=3, max_size=12),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_members_that_come_and_go_lose_nothing_and_a_drained_rebalance_repeats_nothing(
     seed: int, moves: list[str]
 ) -> None:
@@ -182,7 +182,7 @@ def test_members_that_come_and_go_lose_nothing_and_a_drained_rebalance_repeats_n
 
 
 @given(seed=st.integers(0, 1 << 32), poison=st.integers(0, 39), limit=st.integers(2, 4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_record_that_ends_the_process_goes_to_the_dead_letters_and_no_other_does(
     seed: int, poison: int, limit: int
 ) -> None:

@@ -61,7 +61,7 @@ def check_announced(bench: Bench, broker_ms: list[int]) -> None:
             assert broker_ms[record.order] - said_ms < PRODUCTION.window_ms
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(step, min_size=1, max_size=10), st.sampled_from([300, 2000, 1 << 20]), st.sampled_from([3, 500]))
 def test_what_was_answered_ok_is_on_the_log_and_announced(
     steps: list[tuple[list[tuple[int, list[int], bool]], str, int, int]], record_bytes_max: int, cache_max: int

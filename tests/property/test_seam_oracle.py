@@ -128,7 +128,7 @@ def answered(result: SelectResult) -> dict[int, dict[int, float]]:
 
 
 @given(log_parts, stages, reads)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_any_split_between_memory_and_history_answers_as_the_twin(
     parts: list[tuple[int, list[tuple[int, int, float]]]],
     stage: Stage,
