@@ -25,16 +25,16 @@ class Poll:
     broker_ms: NDArray[np.int64]
 
 
-def new_head(partition: int = 0) -> Head:
-    """An empty head that will hold everything it is given."""
+def new_head(partition: int = 0, *, since_offset: int = 0, coverage_start_ms: int = 0) -> Head:
+    """An empty head that will hold everything it is given; from the start of the log where it begins at offset 0."""
     return Head(
         partition,
         slices=slice_lengths(PRODUCTION.name),
         time_set=PRODUCTION,
         hold_ms=PRODUCTION.least_hold_ms,
-        coverage_start_ms=0,
-        since_offset=0,
-        from_start=True,
+        coverage_start_ms=coverage_start_ms,
+        since_offset=since_offset,
+        from_start=since_offset == 0,
     )
 
 

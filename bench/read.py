@@ -124,7 +124,7 @@ class _Bench:
             instances, families = instances // 2, 2
         first = next(self._turn) * families % (SERIES_PER_INSTANCE // SERIES_PER_PACK)
         names = "|".join(f"bench_metric_{first + number:02d}" for number in range(families))
-        return f'{{job="bench",__name__=~"{names}",instance=~"{_below(instances)}"}}'
+        return f'{{job="bench",__name__=~"{names}",instance=~"{below(instances)}"}}'
 
 
 def _method(address: str, name: str) -> Callable[[bytes], Iterator[bytes]]:
@@ -135,7 +135,7 @@ def _method(address: str, name: str) -> Callable[[bytes], Iterator[bytes]]:
     return call
 
 
-def _below(instances: int) -> str:
+def below(instances: int) -> str:
     """A pattern for the first so many instances; a multiple of 10."""
     hundreds, tens = divmod(instances // 10, 10)
     parts = [f"host-00[0-{hundreds - 1}]..:9100"] if 0 < hundreds < 10 else ["host-00...:9100"] if hundreds else []

@@ -1,4 +1,7 @@
-"""Kernels of reading the past: what of a fragment a query wants."""
+"""Kernels of reading the past: which runs of a fragment a query wants, and putting runs one behind another.
+
+The arrays of fragments and those given here are contiguous and writeable, so that one variant is compiled.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.jit import kernel
+from tsdb.codec.overlay_kernels import copy_run_kernel
+
+BROKEN = -1  # Times of a series do not ascend from one run to the next.
 
 
 @kernel
@@ -16,13 +22,15 @@ def wanted_runs_kernel(
     wanted: NDArray[np.uint64],
     start_ms: int,
     end_ms: int,
+    slot: NDArray[np.int64],
     which: NDArray[np.int64],
     low: NDArray[np.int64],
     high: NDArray[np.int64],
 ) -> int:
-    """Series of a fragment that are wanted and have samples in [start_ms, end_ms): their index and samples [low, high).
+    """Series of a fragment that are wanted and have samples in [start_ms, end_ms).
 
-    Both lists of ids ascend. Returns how many.
+    slot: index among the wanted; which: index in the fragment; samples [low, high). Both lists of ids ascend. Returns
+    how many.
     """
     found, at = 0, 0
     for series in range(series_id.size):
@@ -35,7 +43,7 @@ def wanted_runs_kernel(
         first = _search_times(ts_ms, begin, end, start_ms)
         last = _search_times(ts_ms, first, end, end_ms)
         if first < last:
-            which[found], low[found], high[found] = series, first, last
+            slot[found], which[found], low[found], high[found] = at, series, first, last
             found += 1
     return found
 
@@ -64,21 +72,26 @@ def _search_times(ts_ms: NDArray[np.int64], low: int, high: int, wanted_ms: int)
 
 
 @kernel
-def copy_runs_kernel(
+def append_runs_kernel(
     ts_ms: NDArray[np.int64],
     value: NDArray[np.float64],
     order: NDArray[np.int64],
+    slot: NDArray[np.int64],
     low: NDArray[np.int64],
     high: NDArray[np.int64],
-    to_start: NDArray[np.int64],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
     to_ts_ms: NDArray[np.int64],
     to_value: NDArray[np.float64],
     to_order: NDArray[np.int64],
-) -> None:
-    """Runs [low, high) of one set of arrays, to where each begins in another."""
+) -> int:
+    """Copy runs [low, high) behind what their slots [begins, ends) have already; ends move. 0, or BROKEN."""
     for run in range(low.size):
-        shift = to_start[run] - low[run]
-        for at in range(low[run], high[run]):
-            to_ts_ms[at + shift] = ts_ms[at]
-            to_value[at + shift] = value[at]
-            to_order[at + shift] = order[at]
+        to, count = ends[slot[run]], high[run] - low[run]
+        if to > begins[slot[run]] and to_ts_ms[to - 1] >= ts_ms[low[run]]:
+            return BROKEN
+        copy_run_kernel(to_ts_ms, to, ts_ms, low[run], count)
+        copy_run_kernel(to_value, to, value, low[run], count)
+        copy_run_kernel(to_order, to, order, low[run], count)
+        ends[slot[run]] = to + count
+    return 0

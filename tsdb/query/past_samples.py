@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from tsdb.codec.chunk import decode_chunk
 from tsdb.codec.fragment import Fragment
 from tsdb.history.interface import ChunkRow, WindowRange
-from tsdb.history.merge import merge
 from tsdb.model.errors import CorruptData
 from tsdb.ops.metrics import counter
 from tsdb.query.history_reads import HistoryReads
-from tsdb.query.narrow import narrow
+from tsdb.query.stretch import Stretch
 
 STRETCH_SAMPLES = 4 << 20  # As a head decodes at a time: bounds what a read needs beside its result.
 
@@ -49,36 +48,36 @@ def past_samples(
 
     check_going is called between pieces of history and raises when nobody waits any more.
     """
-    held: list[Fragment] = []
-    samples, pack_id = 0, None
+    stretch = Stretch(query.series_ids, query.start_ms, query.end_ms)
+    pack_id = None
     for rows in history.read(query.pack_ids, WindowRange.touching(query.start_ms, query.end_ms, window_ms)):
         check_going()
-        if samples >= STRETCH_SAMPLES and rows[0].key.pack_id != pack_id:
-            yield merge(held)
-            held, samples = [], 0
+        if stretch.samples >= STRETCH_SAMPLES and rows[0].key.pack_id != pack_id:
+            yield from _taken(stretch)
         pack_id = rows[0].key.pack_id
-        for fragment in _fragments(rows, query, on_corrupt):
-            held.append(fragment)
-            samples += fragment.samples
-    if held:
-        yield merge(held)
+        fragments = list(_fragments(rows, on_corrupt))
+        for fragment in fragments:
+            stretch.add(fragment)
+        chunks_total.inc(len(fragments))
+        bytes_total.inc(sum(len(row.value) for row in rows))
+        decoded_total.inc(sum(fragment.samples for fragment in fragments))
+    yield from _taken(stretch)
 
 
-def _fragments(rows: Sequence[ChunkRow], query: PastQuery, on_corrupt: OnCorrupt) -> Iterator[Fragment]:
+def _taken(stretch: Stretch) -> Iterator[Fragment]:
+    fragment = stretch.take()
+    if fragment is not None:
+        wanted_total.inc(fragment.samples)
+        yield fragment
+
+
+def _fragments(rows: Sequence[ChunkRow], on_corrupt: OnCorrupt) -> Iterator[Fragment]:
     for row in rows:
         try:
-            fragment = _decoded(row)
+            yield _decoded(row)
         except CorruptData as error:
             corrupt_total.inc()
             on_corrupt(row, error)
-            continue
-        chunks_total.inc()
-        bytes_total.inc(len(row.value))
-        decoded_total.inc(fragment.samples)
-        wanted = narrow(fragment, query.series_ids, query.start_ms, query.end_ms)
-        if wanted.samples:
-            wanted_total.inc(wanted.samples)
-            yield wanted
 
 
 def _decoded(row: ChunkRow) -> Fragment:

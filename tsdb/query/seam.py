@@ -73,10 +73,7 @@ class Seam:
         return raw_of(self._done if later is None else [*self._done, later], series_ids)
 
     def _of(self, series_ids: NDArray[np.uint64]) -> Fragment | None:
-        if self._held is None:
-            return None
-        found = narrow(self._held, series_ids, *_EVER)
-        return found if found.samples else None
+        return None if self._held is None else narrow(self._held, series_ids)
 
     def _keep_rest(self) -> None:
         """What memory alone has."""
@@ -92,9 +89,6 @@ class Seam:
         reduced = self._reduction.apply(fragment)
         self._done.append(reduced)
         return reduced.samples
-
-
-_EVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 def raw_of(fragments: list[Fragment], series_ids: NDArray[np.uint64]) -> RawResult:

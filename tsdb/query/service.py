@@ -36,8 +36,6 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         self, request: reader_pb2.SelectRequest, context: grpc.ServicerContext
     ) -> Iterator[reader_pb2.SelectResponse]:
         query = select_query(request)
-        if query.series_ids is None:
-            conditions_of(query.matchers)  # What cannot be chosen by is refused before anything is asked.
         partitions = self._partitions(request.options)
         limits = self._limits.lowered(request.series_max, request.samples_max, request.bytes_max)
         yield from Select(self._sources, request, query, limits, context).responses(partitions)

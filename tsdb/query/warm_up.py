@@ -8,8 +8,8 @@ from tsdb.codec.chunk import decode_chunk, encode_chunk
 from tsdb.codec.fragment import Fragment
 from tsdb.head.index_warm_up import warm_up_index
 from tsdb.query.held import NOTHING, Held
-from tsdb.query.narrow import narrow
 from tsdb.query.seam import Reduction, Seam
+from tsdb.query.stretch import Stretch
 
 SAMPLES = 12
 WINDOW_MS = 1000
@@ -27,5 +27,9 @@ def warm_up() -> None:
     held = Held(ids, [b"", b""], np.array([1, 1]), np.array([5, 500]), np.array([1.0, 2.0]), np.array([9, -1]))
     for reduction, samples in ((Reduction(0), 12), (Reduction(0, 10, 2), 12), (Reduction(0, last_n=1), 2)):
         seam = Seam(held, reduction)
-        seam.add(narrow(decode_chunk(chunk[0]), ids, 1, WINDOW_MS))
+        stretch = Stretch(ids, 1, WINDOW_MS)
+        stretch.add(decode_chunk(chunk[0]))
+        past = stretch.take()
+        assert past is not None, "the warm-up found nothing"
+        seam.add(past)
         assert seam.result(ids, NOTHING).samples == samples, "the warm-up lost samples"
