@@ -18,10 +18,7 @@ from tsdb.log.interface import CHUNKS, Log, LogRecord
 from tsdb.log.records import read_batches
 from tsdb.model.errors import CorruptData, UnknownVersion
 
-RECORD_COLUMNS = (
-    *("partition", "offset", "what", "pack", "start", "order", "part", "bytes", "series", "samples"),
-    "text",
-)
+FIELDS = ("partition", "offset", "what", "pack", "start_ms", "order", "part", "bytes", "series", "samples", "text")
 
 
 def record_rows(log: Log, partition: int, limit: int) -> Iterator[dict[str, object]]:
@@ -42,14 +39,6 @@ def sample_rows(file: Path) -> Iterator[dict[str, object]]:
     samples = zip(ids, fragment.ts_ms.tolist(), fragment.value.tolist(), fragment.order.tolist(), strict=True)
     for series_id, ts_ms, value, order in samples:
         yield {"series": f"{series_id:016x}", "ts_ms": ts_ms, "value": json_value(value), "order": order}
-
-
-def shown(row: dict[str, object]) -> list[object]:
-    """The cells of a row; times as text."""
-    return [
-        time_text(value) if name.endswith("_ms") and (value is None or isinstance(value, int)) else value
-        for name, value in row.items()
-    ]
 
 
 @dataclass(slots=True)
@@ -97,23 +86,14 @@ class Duplicates:
 
 
 def _row(partition: int, record: LogRecord) -> dict[str, object]:
-    row: dict[str, object] = dict.fromkeys(RECORD_COLUMNS)
-    del row["start"], row["text"]
     value = record.value
+    row: dict[str, object] = dict.fromkeys(FIELDS)
     row |= {"partition": partition, "offset": record.offset, "bytes": None if value is None else len(value)}
     try:
         found, text = _described(decode_key(record.key or b""), value)
     except (CorruptData, UnknownVersion) as error:
         found, text = {"what": "bad"}, error.message
-    start_ms = found.pop("start_ms", None)
-    row |= found
-    order = ["partition", "offset", "what", "pack"], ["order", "part", "bytes", "series", "samples"]
-    return (
-        {name: row[name] for name in order[0]}
-        | {"start_ms": start_ms}
-        | {name: row[name] for name in order[1]}
-        | {"text": text}
-    )
+    return row | found | {"text": text}
 
 
 def _described(key: RecordKey, value: bytes | None) -> tuple[dict[str, object], str | None]:

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from tsdb.cli.arguments import TableOrJson
-from tsdb.cli.chunk_rows import RECORD_COLUMNS, Duplicates, record_rows, sample_rows, shown
 from tsdb.cli.log_access import LOG_SETTINGS, Partition, chosen, opened_log
-from tsdb.cli.output import note, print_json, print_table
+from tsdb.cli.output import note, print_json, print_table, row_cells
 from tsdb.cli.setting_options import with_settings
 from tsdb.config import CommonSettings
 
+RECORD_COLUMNS = ("partition", "offset", "what", "pack", "start", "order", "part", "bytes", "series", "samples", "text")
 STATUS_COLUMNS = ("partition", "position", "lag", "emitted through", "whole from", "trouble")
 DUPLICATE_COLUMNS = ("partition", "records", "keys", "equal duplicates", "conflicts")
 RESUME_COLUMNS = ("partition", "trouble", "needs", "hole start", "hole end", "done")
@@ -31,6 +31,8 @@ def dump(
     output: TableOrJson = "table",
 ) -> None:
     """Records of the chunks topic, one a row: chunks and what is in them, markers, holes."""
+    from tsdb.cli.chunk_rows import record_rows
+
     with opened_log(settings) as log:
         rows = [row for one in chosen(log, partition) for row in record_rows(log, one, limit)]
     if output == "json":
@@ -38,7 +40,7 @@ def dump(
             print_json(row)
         return
     numbers = ("partition", "offset", "order", "part", "bytes", "series", "samples")
-    print_table(RECORD_COLUMNS, map(shown, rows), right=numbers)
+    print_table(RECORD_COLUMNS, map(row_cells, rows), right=numbers)
 
 
 @chunks.command("show")
@@ -47,6 +49,8 @@ def show(
     output: TableOrJson = "table",
 ) -> None:
     """The samples of one chunk."""
+    from tsdb.cli.chunk_rows import sample_rows
+
     rows = list(sample_rows(file))
     if output == "json":
         for row in rows:
@@ -59,6 +63,8 @@ def show(
 @with_settings(CommonSettings, only=LOG_SETTINGS)
 def find_duplicates(settings: CommonSettings, partition: Partition = None, output: TableOrJson = "table") -> None:
     """Count chunks written more than once. With the same bytes that is harmless; with others it is exit code 1."""
+    from tsdb.cli.chunk_rows import Duplicates
+
     with opened_log(settings) as log:
         found = [Duplicates.of(log, one) for one in chosen(log, partition)]
     if output == "json":
@@ -84,7 +90,7 @@ def status(settings: CommonSettings, partition: Partition = None, output: TableO
     if output == "json":
         print_json({"partitions": rows})
     else:
-        print_table(STATUS_COLUMNS, map(shown, rows), right=("partition", "position", "lag"))
+        print_table(STATUS_COLUMNS, map(row_cells, rows), right=("partition", "position", "lag"))
     if any(row["trouble"] for row in rows):
         raise typer.Exit(1)
 
@@ -115,7 +121,7 @@ def resume(
     if output == "json":
         print_json({"partitions": rows})
     else:
-        print_table(RESUME_COLUMNS, map(shown, rows), right=("partition",))
+        print_table(RESUME_COLUMNS, map(row_cells, rows), right=("partition",))
         note(_summary(rows, accepted))
     if any(not row["done"] for row in rows):
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ import typer
 
 from tsdb.cli.arguments import Milliseconds, TableOrJson, instant
 from tsdb.cli.log_access import LOG_SETTINGS, OnePartition, Partition, chosen, opened_log
-from tsdb.cli.output import print_json, print_table, time_text
+from tsdb.cli.output import print_json, print_table, row_cells
 from tsdb.cli.setting_options import with_settings
 from tsdb.config import CommonSettings
 from tsdb.log.interface import METRICS, Log, RecordBatch
@@ -46,8 +46,7 @@ def dump(
         for row in rows:
             print_json(row)
         return
-    shown = ([_shown(name, value) for name, value in row.items()] for row in rows)
-    print_table(RECORD_COLUMNS, shown, right=("offset", "bytes", "packs", "samples"))
+    print_table(RECORD_COLUMNS, map(row_cells, rows), right=("offset", "bytes", "packs", "samples"))
 
 
 @log_command.command("offsets")
@@ -67,8 +66,7 @@ def offsets(
     if output == "json":
         print_json({"partitions": rows})
         return
-    shown = ([_shown(name, value) for name, value in row.items()] for row in rows)
-    print_table(OFFSET_COLUMNS, shown, right=("partition", "low", "high", "records", "at"))
+    print_table(OFFSET_COLUMNS, map(row_cells, rows), right=("partition", "low", "high", "records", "at"))
 
 
 def _records(batch: RecordBatch) -> Iterator[dict[str, object]]:
@@ -114,7 +112,3 @@ def _ends(log: Log, partitions: list[int], at: Milliseconds | None) -> Iterator[
             "last_ms": last.broker_ms if last else None,
             "at": found.get(partition),
         }
-
-
-def _shown(name: str, value: object) -> object:
-    return time_text(value) if name.endswith("_ms") and (value is None or isinstance(value, int)) else value

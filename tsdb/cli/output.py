@@ -65,6 +65,14 @@ def time_text(ms: int | None) -> str:
         return str(ms)
 
 
+def row_cells(row: dict[str, object]) -> list[object]:
+    """The values of a row of plain JSON as a table shows them: those named ..._ms as times."""
+    return [
+        time_text(value) if name.endswith("_ms") and (value is None or isinstance(value, int)) else value
+        for name, value in row.items()
+    ]
+
+
 def message_dict(message: Message) -> dict[str, Any]:
     """A message as plain JSON values: 64-bit integers as numbers, an absent optional field as null."""
     return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
