@@ -10,6 +10,8 @@ from typing import Protocol
 
 from tsdb.parallel_consumer.record import Record
 
+CLOSE_S = 1.0  # For handlers that were cancelled; one that swallows that is left behind.
+
 Done = Callable[[BaseException | None], None]
 
 
@@ -64,30 +66,35 @@ class OnLoop:
 
     def __init__(self, handler: Callable[[Record], Awaitable[object]], *, name: str = "handler-loop") -> None:
         self._handler = handler
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._name = name
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, args=(self._loop,), name=self._name, daemon=True)
         self._thread.start()
 
     def submit(self, record: Record, done: Done) -> None:
-        self._loop.call_soon_threadsafe(self._begin, record, done)
+        assert self._loop is not None, "a record before start"
+        self._loop.call_soon_threadsafe(self._begin, self._loop, record, done)
 
     def close(self) -> None:
-        if self._thread.ident is not None:
-            self._loop.call_soon_threadsafe(self._stop)
-        else:
-            self._loop.close()
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._stop, self._loop)
+            self._thread.join(CLOSE_S)
+            self._loop = None
 
-    def _run(self) -> None:
-        self._loop.run_forever()
-        self._loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
-        self._loop.close()
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.run_forever()
+        if self._tasks:
+            loop.run_until_complete(asyncio.wait(self._tasks))
+        loop.close()
 
-    def _begin(self, record: Record, done: Done) -> None:
+    def _begin(self, loop: asyncio.AbstractEventLoop, record: Record, done: Done) -> None:
         # The loop holds tasks weakly: without the set one could vanish.
-        task = self._loop.create_task(self._handle(record, done))
+        task = loop.create_task(self._handle(record, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -101,10 +108,10 @@ class OnLoop:
         else:
             done(None)
 
-    def _stop(self) -> None:
+    def _stop(self, loop: asyncio.AbstractEventLoop) -> None:
         for task in self._tasks:
             task.cancel()
-        self._loop.stop()
+        loop.stop()
 
 
 class WithCallback:

@@ -1,0 +1,270 @@
+"""The parallel consumer on a real broker: rebalances, kills, dead letters, pauses, a topic that is not there."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from prometheus_client import CollectorRegistry
+
+from stack.kafka import KafkaCluster
+from support.logs import wait_until
+from tsdb.parallel_consumer import (
+    Action,
+    Backoff,
+    ConsumerError,
+    ConsumerMetrics,
+    ErrorPolicy,
+    OnThreads,
+    Options,
+    ParallelConsumer,
+    Record,
+)
+from tsdb.parallel_consumer.kafka import KafkaSource
+from tsdb.parallel_consumer.kafka_outlet import KafkaOutlet
+
+PARTITIONS = 4
+POLICY = ErrorPolicy(
+    {ValueError: Action.DEAD_LETTER, TimeoutError: Action.BLOCK},
+    retry_backoff=Backoff(first_s=0.01),
+    block_backoff=Backoff(first_s=0.05, longest_s=0.2),
+)
+OPTIONS = Options(concurrency=8, commit_interval_s=0.05, drain_s=10.0, rebalance_drain_s=10.0)
+
+
+class Topic:
+    """A topic of its own with its dead letters, and a group."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.name = f"pc-{uuid.uuid4().hex[:10]}"
+        self.dlq = f"{self.name}.dlq"
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.create()
+
+    def create(self) -> None:
+        names = (self.name, self.dlq)
+        for future in self._admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names]).values():
+            future.result(30)
+
+    def fill(self, count: int, keys: int = 20, first: int = 0) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        for number in range(first, first + count):
+            key = number % keys
+            producer.produce(self.name, b"%d" % number, b"%d" % key, partition=key % PARTITIONS, headers=[("h", b"x")])
+        assert producer.flush(30) == 0
+
+    def committed(self) -> int:
+        """Records below the commits, of all partitions."""
+        with_group = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.name})
+        try:
+            answers = with_group.committed([TopicPartition(self.name, p) for p in range(PARTITIONS)], timeout=10)
+            return sum(max(0, answer.offset) for answer in answers)
+        finally:
+            with_group.close()
+
+    def dead_letters(self, count: int) -> list[tuple[bytes | None, dict[str, bytes]]]:
+        reader = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False})
+        reader.assign([TopicPartition(self.dlq, partition, 0) for partition in range(PARTITIONS)])
+        found: list[tuple[bytes | None, dict[str, bytes]]] = []
+        give_up_at = time.monotonic() + 30
+        while len(found) < count and time.monotonic() < give_up_at:
+            message = reader.poll(0.2)
+            if message is not None and message.error() is None:
+                found.append((message.value(), dict(headers_of(message))))
+        reader.close()
+        return found
+
+    def consumer(
+        self, handler: Callable[[Record], object], outlet: KafkaOutlet, options: Options = OPTIONS
+    ) -> ParallelConsumer:
+        config = {"bootstrap.servers": self.bootstrap, "group.id": self.name, "session.timeout.ms": 6_000}
+        return ParallelConsumer(
+            KafkaSource(config, [self.name]),
+            OnThreads(handler, options.concurrency),
+            policy=POLICY,
+            options=options,
+            outlet=outlet,
+            dead_letter_topic=self.dlq,
+            metrics=ConsumerMetrics(CollectorRegistry()),
+        )
+
+
+def headers_of(message: Any) -> list[tuple[str, bytes]]:
+    return list(message.headers() or [])
+
+
+@pytest.fixture
+def topic(kafka: KafkaCluster) -> Topic:
+    return Topic(kafka.bootstrap)
+
+
+@pytest.fixture
+def outlet(kafka: KafkaCluster) -> Iterator[KafkaOutlet]:
+    with KafkaOutlet({"bootstrap.servers": kafka.bootstrap}) as outlet:
+        yield outlet
+
+
+class Seen:
+    """What was handled, by whom, in which order by key."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.counts: Counter[int] = Counter()
+        self.by_key: defaultdict[bytes, list[int]] = defaultdict(list)
+
+    def add(self, record: Record) -> None:
+        with self._lock:
+            number = int(record.value or b"")
+            self.counts[number] += 1
+            self.by_key[record.key or b""].append(number)
+
+
+def test_members_share_rebalance_and_repeat_nothing(topic: Topic, outlet: KafkaOutlet) -> None:
+    seen = Seen()
+    stop = threading.Event()
+
+    def produce() -> None:
+        for first in range(0, 4_000, 100):
+            topic.fill(100, first=first)
+            stop.wait(0.05)
+
+    producing = threading.Thread(target=produce)
+    producing.start()
+    with topic.consumer(seen.add, outlet) as first:
+        wait_until(lambda: len(seen.counts) > 300)
+        with topic.consumer(seen.add, outlet) as second:
+            wait_until(lambda: len(first.status.partitions) == len(second.status.partitions) == PARTITIONS // 2)
+            wait_until(lambda: len(seen.counts) > 1_500)
+        wait_until(lambda: len(first.status.partitions) == PARTITIONS)
+        producing.join()
+        wait_until(lambda: topic.committed() == 4_000)
+    assert set(seen.counts.values()) == {1}
+    assert len(seen.counts) == 4_000
+    assert all(numbers == sorted(numbers) for numbers in seen.by_key.values())
+
+
+def test_dead_letters_carry_the_record_and_its_story(topic: Topic, outlet: KafkaOutlet) -> None:
+    topic.fill(40)
+
+    def handle(record: Record) -> None:
+        if int(record.value or b"") % 10 == 3:
+            raise ValueError("spoilt")
+
+    with topic.consumer(handle, outlet):
+        wait_until(lambda: topic.committed() == 40)
+    letters = topic.dead_letters(4)
+    assert sorted(int(value or b"") for value, _ in letters) == [3, 13, 23, 33]
+    for _, headers in letters:
+        assert headers["h"] == b"x"
+        assert headers["dlq-topic"] == topic.name.encode()
+        assert headers["dlq-exception"] == b"builtins.ValueError"
+        assert headers["dlq-message"] == b"spoilt"
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from tsdb.parallel_consumer import *
+from tsdb.parallel_consumer.kafka import KafkaSource
+bootstrap, topic, seen = sys.argv[1:]
+out = open(seen, "ab", buffering=0)
+def handle(record):
+    out.write(b"%d %d\\n" % (record.partition, record.offset))
+policy = ErrorPolicy(default=Action.FATAL, exhausted=Action.FATAL, crashes_max=None)
+source = KafkaSource({"bootstrap.servers": bootstrap, "group.id": topic, "session.timeout.ms": 6000}, [topic])
+told = open(seen + ".committed", "ab", buffering=0)
+def on_committed(positions):
+    for (_, partition), at in positions.items():
+        told.write(b"%d %d\\n" % (partition, at.next_offset))
+consumer = ParallelConsumer(source, OnThreads(handle, 8), policy=policy, on_committed=on_committed,
+                            options=Options(concurrency=8, commit_interval_s=0.05))
+consumer.start()
+consumer.join(600)
+"""
+
+
+def test_after_a_kill_nothing_below_an_acknowledged_commit_is_done_again(topic: Topic, tmp_path: Path) -> None:
+    source = random.Random(7)
+    total = 20_000
+    topic.fill(total, keys=400)
+    acknowledged: Counter[int] = Counter()
+    seen_before = 0
+    for number in range(4):
+        seen = tmp_path / f"seen-{number}"
+        child = subprocess.Popen([sys.executable, "-c", CHILD, topic.bootstrap, topic.name, str(seen)])
+        try:
+            if number < 3:
+                wait_until(lambda seen=seen: _lines(seen) > 500)  # type: ignore[misc]
+                time.sleep(source.uniform(0.0, 0.15))  # The instant of the kill is the point.
+            else:
+                wait_until(lambda: topic.committed() == total, 60.0)
+        finally:
+            child.kill()
+            child.wait()
+        done = [tuple(map(int, line.split())) for line in seen.read_bytes().splitlines()]
+        again = [at for at in done if at[1] < acknowledged[at[0]]]
+        assert not again, f"done again below an acknowledged commit: {again[:5]}"
+        seen_before += len(done)
+        committed = Path(f"{seen}.committed")
+        for line in committed.read_bytes().splitlines() if committed.exists() else ():
+            partition, offset = map(int, line.split())
+            acknowledged[partition] = max(acknowledged[partition], offset)
+    assert sum(acknowledged.values()) == total
+    assert total <= seen_before < total * 1.5
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_a_long_block_keeps_the_membership_and_pauses(topic: Topic, outlet: KafkaOutlet) -> None:
+    topic.fill(2_000)
+    away = threading.Event()
+    away.set()
+    seen = Seen()
+
+    def handle(record: Record) -> None:
+        if away.is_set():
+            raise TimeoutError("history is away")
+        seen.add(record)
+
+    options = Options(concurrency=8, records_max=100, commit_interval_s=0.05)
+    with topic.consumer(handle, outlet, options) as consumer:
+        wait_until(lambda: bool(consumer.status.blocked) and all(p.paused for p in consumer.status.partitions.values()))
+        epochs = {place: part.epoch for place, part in consumer.status.partitions.items()}
+        assert len(epochs) == PARTITIONS
+        time.sleep(7.0)  # Longer than the session: a silent member would be gone.
+        away.clear()
+        wait_until(lambda: topic.committed() == 2_000)
+        assert {place: part.epoch for place, part in consumer.status.partitions.items()} == epochs
+    assert set(seen.counts.values()) == {1}
+    assert all(numbers == sorted(numbers) for numbers in seen.by_key.values())
+
+
+def test_a_topic_that_is_not_there_is_named(kafka: KafkaCluster, outlet: KafkaOutlet) -> None:
+    source = KafkaSource({"bootstrap.servers": kafka.bootstrap, "group.id": "g"}, ["nothing-here"])
+    consumer = ParallelConsumer(
+        source,
+        OnThreads(print, 1),
+        outlet=outlet,
+        dead_letter_topic="dlq",
+        metrics=ConsumerMetrics(CollectorRegistry()),
+    )
+    consumer.start()
+    wait_until(lambda: consumer.failure() is not None)
+    with pytest.raises(ConsumerError, match="nothing-here") as gone:
+        consumer.join(10.0)
+    assert gone.value.reason == "topic_gone"

@@ -1,0 +1,175 @@
+"""The consumer on real threads: each kind of handler, the drain, the abort, what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from support.logs import wait_until
+from tsdb.parallel_consumer import (
+    Action,
+    ConsumerMetrics,
+    Done,
+    ErrorPolicy,
+    Executor,
+    HandlerStopped,
+    OnLoop,
+    OnThreads,
+    Options,
+    ParallelConsumer,
+    Record,
+    WithCallback,
+)
+from tsdb.parallel_consumer.testing import MemoryBroker, MemorySource
+
+TOPIC = "orders"
+POLICY = ErrorPolicy(default=Action.FATAL, exhausted=Action.FATAL, crashes_max=None)
+OPTIONS = Options(concurrency=4, drain_s=5.0, commit_interval_s=0.01)
+
+
+def broker_of(records: int) -> MemoryBroker:
+    broker = MemoryBroker(2, TOPIC)
+    for number in range(records):
+        broker.append(TOPIC, number % 2, b"%d" % number, key=b"%d" % (number % 7))
+    return broker
+
+
+def consumer_of(broker: MemoryBroker, executor: Executor, options: Options = OPTIONS) -> ParallelConsumer:
+    metrics = ConsumerMetrics(CollectorRegistry())
+    return ParallelConsumer(MemorySource(broker), executor, policy=POLICY, options=options, metrics=metrics)
+
+
+def all_committed(broker: MemoryBroker) -> bool:
+    return {place: at.next_offset for place, at in broker.commits.items()} == broker.ends
+
+
+Make = Callable[[list[int]], Executor]
+
+
+def on_threads(done: list[int]) -> Executor:
+    return OnThreads(lambda record: done.append(int(record.value or b"")), 4)
+
+
+def on_loop(done: list[int]) -> Executor:
+    async def handle(record: Record) -> None:
+        await asyncio.sleep(0)
+        done.append(int(record.value or b""))
+
+    return OnLoop(handle)
+
+
+def with_callback(done: list[int]) -> Executor:
+    def handle(record: Record, answer: Done) -> None:
+        def end() -> None:
+            done.append(int(record.value or b""))
+            answer(None)
+
+        threading.Thread(target=end).start()
+
+    return WithCallback(handle)
+
+
+@pytest.mark.parametrize("make", [on_threads, on_loop, with_callback])
+def test_every_record_is_handled_once_in_the_order_of_its_key(make: Make) -> None:
+    broker, done = broker_of(300), list[int]()
+    with consumer_of(broker, make(done)):
+        wait_until(lambda: all_committed(broker))
+    assert sorted(done) == list(range(300))
+    for lane in range(14):
+        numbers = [number for number in done if (number % 7, number % 2) == (lane % 7, lane // 7)]
+        assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("kind", ["threads", "loop", "callback"])
+def test_an_exception_of_any_handler_reaches_join(kind: str) -> None:
+    def fails(record: Record, *more: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    async def fails_later(record: Record) -> None:
+        raise ZeroDivisionError("a bug")
+
+    kinds: dict[str, Executor] = {
+        "threads": OnThreads(fails, 1),
+        "loop": OnLoop(fails_later),
+        "callback": WithCallback(fails),
+    }
+    executor = kinds[kind]
+    consumer = consumer_of(broker_of(1), executor)
+    consumer.start()
+    wait_until(lambda: consumer.failure() is not None)
+    with pytest.raises(HandlerStopped, match="a bug") as stopped:
+        consumer.join(10.0)
+    assert isinstance(stopped.value.__cause__, ZeroDivisionError)
+
+
+@contextmanager
+def held() -> Iterator[tuple[OnThreads, threading.Event, list[int]]]:
+    """A handler that waits until it is let go."""
+    release, done = threading.Event(), list[int]()
+
+    def handle(record: Record) -> None:
+        release.wait(30.0)
+        done.append(record.offset)
+
+    try:
+        yield OnThreads(handle, 4), release, done
+    finally:
+        release.set()
+
+
+def test_a_drain_waits_for_what_runs_and_commits_it() -> None:
+    broker = broker_of(100)
+    with held() as (executor, release, done):
+        consumer = consumer_of(broker, executor)
+        consumer.start()
+        wait_until(lambda: consumer.status.running == 4)
+        consumer.close()
+        assert not consumer.join(0.1)
+        release.set()
+        assert consumer.join(10.0)
+        assert len(done) == 4
+        assert sum(at.next_offset for at in broker.commits.values()) > 0
+        assert broker.members == []
+
+
+def test_an_abort_drops_what_runs() -> None:
+    broker = broker_of(100)
+    with held() as (executor, _, done):
+        consumer = consumer_of(broker, executor, Options(concurrency=4, drain_s=3_600.0))
+        consumer.start()
+        wait_until(lambda: consumer.status.running == 4)
+        consumer.close()
+        assert not consumer.join(0.05)
+        consumer.abort()
+        assert consumer.join(10.0)
+        assert done == []
+        assert all(at.next_offset == 0 for at in broker.commits.values())
+
+
+def test_a_source_that_breaks_ends_the_consumer() -> None:
+    broker = broker_of(1)
+    source = MemorySource(broker)
+
+    def broken(timeout_s: float, records_max: int) -> None:
+        raise OSError("the cable")
+
+    source.poll = broken  # type: ignore[assignment,method-assign]  # a fault
+    consumer = ParallelConsumer(
+        source, OnThreads(print, 1), policy=POLICY, metrics=ConsumerMetrics(CollectorRegistry())
+    )
+    consumer.start()
+    wait_until(lambda: consumer.failure() is not None)
+    with pytest.raises(OSError, match="the cable"):
+        consumer.join(10.0)
+
+
+def test_one_that_never_started_ends_at_once() -> None:
+    consumer = consumer_of(broker_of(1), OnThreads(print, 1))
+    consumer.close()
+    assert consumer.join(0.0)
+    consumer.abort()

@@ -1,0 +1,244 @@
+"""Kafka: a Source over a consumer group, with incremental rebalances. Kafka's types stay in this module and its outlet.
+
+The consumer never resets an offset by itself: one that the log no longer holds ends it, naming what is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
+from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError
+from tsdb.parallel_consumer.record import Partition, Position, Record
+from tsdb.parallel_consumer.source import Polled, SourceListener
+
+TIMEOUT_S = 10.0
+
+# What must be so for this source to be right; a caller's settings cannot change it.
+REQUIRED: Mapping[str, object] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "partition.assignment.strategy": "cooperative-sticky",
+}
+# Better defaults than the library's; a caller's settings win.
+DEFAULTS: Mapping[str, object] = {"fetch.queue.backoff.ms": 5, "topic.metadata.refresh.interval.ms": 10_000}
+
+_STALE = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError._ASSIGNMENT_LOST,
+        KafkaError._MAX_POLL_EXCEEDED,
+        KafkaError._STATE,
+    }
+)
+_OFFSET_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
+_TOPIC_GONE = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+_DENIED = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+
+
+class KafkaSource:
+    """Source. config: settings of the client library, at least bootstrap.servers and group.id.
+
+    Raises ConsumerError: lost_offsets, topic_gone, denied.
+    """
+
+    def __init__(self, config: Mapping[str, object], topics: Sequence[str]) -> None:
+        self._config = {**DEFAULTS, **config, **REQUIRED}
+        self._topics = list(topics)
+        self._consumer: Any = None  # The library's types are not complete.
+        self._listener: SourceListener | None = None
+        self._topic_ids: dict[str, str] = {}
+        self._owned: set[Partition] = set()
+        self._failed: BaseException | None = None
+
+    def start(self, listener: SourceListener) -> None:
+        self._listener = listener
+        self._topic_ids = self._ask_topic_ids()
+        self._consumer = Consumer(self._config)
+        self._subscribe()
+
+    def topic_id(self, topic: str) -> str:
+        return self._topic_ids[topic]
+
+    def poll(self, timeout_s: float, records_max: int) -> Polled:
+        # With a timeout consume() waits for all that it is asked for. So: what is there; else the first that comes.
+        messages = self._consumer.consume(records_max, 0)
+        if not messages and timeout_s > 0:
+            messages = self._consumer.consume(1, timeout_s)
+        if self._failed is not None:
+            self._join_again()
+            return Polled()
+        records: list[Record] = []
+        ends: dict[Partition, int] = {}
+        for message in messages:
+            if message.error() is None:
+                records.append(_record(message))
+            else:
+                self._note(message, ends)
+        return Polled(records, ends)
+
+    def pause(self, partitions: Collection[Partition]) -> None:
+        self._consumer.pause([KafkaPartition(*place) for place in partitions])
+
+    def resume(self, next_offsets: Mapping[Partition, int]) -> None:
+        partitions = [KafkaPartition(*place, offset) for place, offset in next_offsets.items()]
+        self._consumer.resume(partitions)
+        # What was fetched before the pause is gone, and without a seek the next fetch waits for a second.
+        for partition in partitions:
+            self._consumer.seek(partition)
+
+    def commit(self, positions: Mapping[Partition, Position]) -> None:
+        gone = positions.keys() - self._owned
+        if gone:
+            # Kafka checks that the member is current, not that the partition is its own.
+            raise CommitFailed(f"not ours any more: {sorted(gone)}", reason="stale_member")
+        offsets = [KafkaPartition(*place, at.next_offset, at.metadata) for place, at in positions.items()]
+        try:
+            answers = self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            raise _commit_failed(error.args[0]) from error
+        for answer in answers or ():
+            if answer.error is not None:
+                raise _commit_failed(answer.error)
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            consumer, self._consumer = self._consumer, None
+            consumer.close()
+
+    def _ask_topic_ids(self) -> dict[str, str]:
+        common: Any = {name: value for name, value in self._config.items() if _is_common(name)}
+        admin = AdminClient(common)
+        asked = admin.describe_topics(TopicCollection(self._topics), request_timeout=TIMEOUT_S)
+        try:
+            return {topic: str(answer.result().topic_id) for topic, answer in asked.items()}
+        except KafkaException as error:
+            raise _to_error(error.args[0], f"topics {', '.join(self._topics)}") from error
+
+    def _subscribe(self) -> None:
+        self._consumer.subscribe(
+            self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def _join_again(self) -> None:
+        """Partitions whose commits could not be read have no start: give them back and ask the group again."""
+        error, self._failed = self._failed, None
+        self._consumer.unsubscribe()
+        self._subscribe()
+        if not isinstance(error, KafkaException):
+            assert error is not None, "joined again without a reason"
+            raise error
+
+    def _on_assign(self, consumer: Any, partitions: list[KafkaPartition]) -> None:
+        try:
+            starts = self._starts(consumer, partitions)
+        except BaseException as error:
+            self._failed = error
+            return
+        assert self._listener is not None, "partitions before start"
+        consumer.incremental_assign([KafkaPartition(*place, at.next_offset) for place, at in starts.items()])
+        self._owned.update(starts)
+        if starts:
+            self._listener.on_assigned(starts)
+
+    def _starts(self, consumer: Any, partitions: list[KafkaPartition]) -> dict[Partition, Position]:
+        starts: dict[Partition, Position] = {}
+        for answer in consumer.committed(partitions, timeout=TIMEOUT_S) if partitions else ():
+            if answer.error is not None:
+                raise KafkaException(answer.error)
+            place = (answer.topic, answer.partition)
+            if answer.offset != OFFSET_INVALID and answer.offset >= 0:
+                starts[place] = Position(answer.offset, answer.metadata or "")
+            else:
+                low, _ = consumer.get_watermark_offsets(KafkaPartition(*place), timeout=TIMEOUT_S)
+                starts[place] = Position(low)
+        return starts
+
+    def _on_revoke(self, consumer: Any, partitions: list[KafkaPartition]) -> None:
+        assert self._listener is not None, "partitions before start"
+        going = self._of_ours(partitions)
+        try:
+            if going:
+                self._listener.on_revoked(going)
+        finally:
+            self._owned.difference_update(going)
+
+    def _on_lost(self, consumer: Any, partitions: list[KafkaPartition]) -> None:
+        assert self._listener is not None, "partitions before start"
+        gone = self._of_ours(partitions)
+        self._owned.difference_update(gone)
+        if gone:
+            self._listener.on_lost(gone)
+
+    def _of_ours(self, partitions: list[KafkaPartition]) -> list[Partition]:
+        return [place for at in partitions if (place := (at.topic, at.partition)) in self._owned]
+
+    def _note(self, message: Message, ends: dict[Partition, int]) -> None:
+        error = message.error()
+        assert error is not None, "only errors come here"
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if error.code() == KafkaError._PARTITION_EOF:
+            if topic is not None and partition is not None and offset is not None:
+                ends[topic, partition] = offset
+        elif error.fatal() or error.code() in _OFFSET_LOST | _TOPIC_GONE | _DENIED:
+            raise _to_error(error, f"topic {topic}, partition {partition}")
+        # All else passes: the library goes on trying, and lag tells of it.
+
+
+def _record(message: Any) -> Record:
+    return Record(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        message.timestamp()[1],
+        message.headers() or (),
+    )
+
+
+def _is_common(name: str) -> bool:
+    """Settings that an admin client takes too."""
+    return name.startswith(("bootstrap.", "security.", "sasl.", "ssl.", "client.", "socket.", "log", "reconnect."))
+
+
+def _commit_failed(error: KafkaError) -> CommitFailed:
+    reason = "stale_member" if error.code() in _STALE else "unavailable"
+    return CommitFailed(f"commit: {error.str()} ({error.name()})", reason=reason)
+
+
+def _to_error(error: KafkaError, where: str) -> ConsumerError:
+    code = error.code()
+    reason = "lost_offsets" if code in _OFFSET_LOST else "topic_gone" if code in _TOPIC_GONE else "denied"
+    reason = reason if code in _OFFSET_LOST | _TOPIC_GONE | _DENIED else "kafka"
+    return ConsumerError(f"{where}: {error.str()} ({error.name()})", reason=reason)

@@ -1,0 +1,70 @@
+"""Kafka: an Outlet over a producer. One thread serves the acknowledgements."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from tsdb.parallel_consumer.errors import SendFailed
+from tsdb.parallel_consumer.outlet import OnSent, OutRecord
+
+SERVE_S = 0.1
+FLUSH_S = 10.0
+
+_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_MSG_SIZE})
+
+
+class KafkaOutlet:
+    """Outlet. config: settings of the client library, at least bootstrap.servers. A context manager."""
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._producer: Any = Producer({"enable.idempotence": True, **config, "acks": "all"})
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="outlet", daemon=True)
+        self._thread.start()
+
+    def send(self, record: OutRecord, on_sent: OnSent) -> None:
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            on_sent(None if error is None else _send_failed(error))
+
+        try:
+            self._producer.produce(
+                record.topic,
+                record.value,
+                record.key,
+                partition=record.partition,
+                headers=list(record.headers),
+                on_delivery=on_delivery,
+            )
+        except KafkaException as error:
+            on_sent(_send_failed(error.args[0]))
+        except BufferError as error:
+            on_sent(SendFailed(f"the producer's queue is full: {error}"))
+
+    def close(self) -> None:
+        """Wait for what was sent, FLUSH_S at most; idempotent."""
+        if not self._closing.is_set():
+            self._closing.set()
+            self._thread.join()
+            self._producer.flush(FLUSH_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _serve(self) -> None:
+        while not self._closing.is_set():
+            self._producer.poll(SERVE_S)
+
+
+def _send_failed(error: KafkaError) -> SendFailed:
+    reason = "record_too_large" if error.code() in _TOO_LARGE else "unavailable"
+    return SendFailed(f"{error.str()} ({error.name()})", reason=reason)
