@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> dict[str, object]:
             after, cores = store.state(), (cpu_of(store.pid) - cpu) / (time.monotonic() - started)
             rate = (after["samples"] - before["samples"]) / (time.monotonic() - started)
             say(f"store {cores:.2f} cores at {rate:.0f} samples/s")
-            control = _consume(url, min(seconds, 10.0))
+            control = consume_alone(url, min(seconds, 10.0))
             memory = rss_mib(store.pid)
     return {
         "samples_per_s": round(rate),
@@ -61,7 +61,7 @@ def _lags(address: str, seconds: float) -> list[float]:
     return lags
 
 
-def _consume(url: str, seconds: float) -> float:
+def consume_alone(url: str, seconds: float) -> float:
     """Cores that consuming from the end takes; polls wait as a store's do."""
     with open_log(url) as log:
         marks = log.watermarks(METRICS, list(range(PARTITIONS)))
