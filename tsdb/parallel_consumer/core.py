@@ -285,7 +285,7 @@ class Core:
             {place: _status(part) for place, part in self._partitions.items()},
             self.running,
             self._runner.blocked,
-            blocked if self._runner.blocked else "",
+            blocked,
             self._intake.records,
             self._intake.size,
             self._stalls(unended, now),

@@ -48,8 +48,10 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The consumer. blocked: records that wait for something that is away, and the last that was said of it.
+    """The consumer. blocked: records that wait for something that is away.
 
+    blocked_error: what was last said of it; also while those that waited try again, which may take long when what is
+    away hangs. Empty once none of them is left.
     stalls: the longest first, at most STALLS_MAX. committing_since: monotonic seconds since when commits fail, or None.
     """
 

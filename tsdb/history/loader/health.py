@@ -30,7 +30,7 @@ class Trouble:
 
 def trouble_of(status: Status, blocked_for_s: float, patience_s: float) -> Trouble:
     """Reasons: history_blocked (it does not answer, for longer than patience_s), stalled, commit_failing."""
-    if status.blocked and blocked_for_s >= patience_s:
+    if status.blocked_error and blocked_for_s >= patience_s:
         return Trouble("history_blocked", status.blocked_error)
     if status.stalls:
         return Trouble("stalled", str(status.stalls[0]))

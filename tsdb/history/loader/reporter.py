@@ -74,7 +74,7 @@ class LoaderReporter:
         """One look."""
         status, now = self._status(), self._clock.monotonic()
         self._ask_ends(status, now)
-        self._blocked_since = (self._blocked_since or now) if status.blocked else None
+        self._blocked_since = (self._blocked_since or now) if status.blocked_error else None
         blocked_for_s = 0.0 if self._blocked_since is None else now - self._blocked_since
         trouble = trouble_of(status, blocked_for_s, BLOCKED_PATIENCE_S)
         self._tell(trouble, blocked_for_s, now)
