@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.live import Live
@@ -10,40 +11,65 @@ from rich.table import Table
 
 from demo.standalone import Standalone
 
-COLUMNS = ("samples/s", "samples", "series", "lag ms", "covers s", "sealed B a sample", "partitions ready")
+MEMORY = ("samples/s", "samples", "series", "lag ms", "covers s", "sealed B a sample", "partitions ready")
+HISTORY = ("samples in memory", "covers s", "windows closed", "chunks", "late samples", "rows loaded", "bytes loaded")
 
 
 def show_live(console: Console, server: Standalone, seconds: int) -> None:
-    """Show the panel for so many seconds; a plain stream gets its last state alone."""
+    """Show memory for so many seconds; a plain stream gets its last state alone."""
     samples = server.metric("tsdb_replay_samples_total")
-    table = _table()
-    with Live(table, console=console, refresh_per_second=4, transient=False) as live:
+    with Live(_table(MEMORY), console=console, refresh_per_second=4, transient=False) as live:
         for _ in range(seconds):
             time.sleep(1.0)
             before, samples = samples, server.metric("tsdb_replay_samples_total")
-            table = _table()
-            table.add_row(*_row(server, samples - before, samples))
-            live.update(table)
+            live.update(_table(MEMORY, _row(server, samples - before, samples)))
 
 
-def _table() -> Table:
+def show_until(console: Console, server: Standalone, done: Callable[[], bool], seconds: int) -> None:
+    """Show what goes to history until `done`, or for so many seconds."""
+    give_up_at = time.monotonic() + seconds
+    with Live(_table(HISTORY), console=console, refresh_per_second=4, transient=False) as live:
+        while not done() and time.monotonic() < give_up_at:
+            time.sleep(2.0)
+            live.update(_table(HISTORY, _history_row(server)))
+
+
+def _table(columns: tuple[str, ...], row: tuple[str, ...] = ()) -> Table:
     table = Table()
-    for column in COLUMNS:
+    for column in columns:
         table.add_column(column, justify="right")
+    if row:
+        table.add_row(*row)
     return table
 
 
+def _history_row(server: Standalone) -> tuple[str, ...]:
+    covers_s = _covers_s(server, server.metric("tsdb_store_partition_ready"))
+    return (
+        f"{server.metric('tsdb_store_samples'):,.0f}",
+        f"{covers_s:,.0f}",
+        f"{server.metric('tsdb_chunks_windows_total', 'emitted'):,.0f}",
+        f"{server.metric('tsdb_chunks_emitted_total'):,.0f}",
+        f"{server.metric('tsdb_chunks_late_samples_total'):,.0f}",
+        f"{server.metric('tsdb_history_statements_total', 'chunk'):,.0f}",
+        f"{server.metric('tsdb_history_written_bytes_total'):,.0f}",
+    )
+
+
 def _row(server: Standalone, rate: float, samples: float) -> tuple[str, ...]:
-    now = time.time()
     sealed = server.metric("tsdb_store_sealed_samples")
     partitions = server.metric("tsdb_store_partition_ready")
-    covers_s = now - server.metric("tsdb_store_coverage_start_timestamp_seconds") / max(partitions, 1)
     return (
         f"{rate:,.0f}",
         f"{samples:,.0f}",
         f"{server.metric('tsdb_store_series'):,.0f}",
         f"{1000 * server.metric('tsdb_store_lag_seconds'):,.0f}",
-        f"{covers_s:,.0f}",
+        f"{_covers_s(server, partitions):,.0f}",
         f"{server.metric('tsdb_store_sealed_bytes') / sealed:.2f}" if sealed else "-",
         f"{partitions:.0f}",
     )
+
+
+def _covers_s(server: Standalone, partitions: float) -> float:
+    """How far back memory is complete, on average."""
+    return time.time() - server.metric("tsdb_store_coverage_start_timestamp_seconds") / max(partitions, 1)

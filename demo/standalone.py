@@ -21,9 +21,9 @@ class DemoFailed(SystemExit):
     """Something that the demo shows did not hold."""
 
 
-def run_tsdb(*arguments: str) -> bytes:
+def run_tsdb(*arguments: str, stdin: bytes = b"") -> bytes:
     """stdout of a client command; fails the demo with its stderr."""
-    done = subprocess.run([*TSDB, *arguments], capture_output=True, check=False)
+    done = subprocess.run([*TSDB, *arguments], input=stdin, capture_output=True, check=False)
     if done.returncode:
         raise DemoFailed(f"tsdb {' '.join(arguments)} failed:\n{done.stderr.decode()}")
     return done.stdout
@@ -60,11 +60,12 @@ class Standalone:
             self._process.kill()
             self._process.wait()
 
-    def metric(self, name: str) -> float:
-        """Sum of a metric over its labels."""
+    def metric(self, name: str, label: str = "") -> float:
+        """Sum of a metric over its labels, or over those lines that have `label`."""
         with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((name + " ", name + "{")))
+        mine = (line for line in lines if line.startswith((name + " ", name + "{")) and label in line)
+        return sum(float(line.rpartition(" ")[2]) for line in mine)
 
     def _wait_ready(self, on_wait: Callable[[str], None]) -> float:
         started = time.monotonic()
