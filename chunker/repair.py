@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from chunker.takeover import ensure_not_empty, known_progress, log_facts
+from chunker.takeover import check_end, ensure_not_empty, known_progress, log_facts
 from tsdb.chunks.progress import Progress, encode_metadata
 from tsdb.chunks.records import hole_record
 from tsdb.chunks.resume import check_gap, first_progress, gap_hole, progress_after_gap
@@ -45,6 +45,10 @@ def look(log: Log, partition: int, commit: Position | None, times: TimeSet) -> T
     if progress is None:
         return None
     facts = log_facts(log, partition, progress, times)
+    try:
+        check_end(progress, facts, partition)
+    except LostOffsets as error:
+        return Trouble(partition, error, (REPLAY,), None)
     try:
         check_gap(progress, facts, partition, times)
     except LostOffsets as error:

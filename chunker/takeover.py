@@ -76,6 +76,17 @@ def known_progress(log: Log, partition: int, commit: Position | None) -> tuple[s
     return ("first", None) if marker is None else ("marker", progress_of(marker))
 
 
+def check_end(progress: Progress, facts: LogFacts, partition: int) -> None:
+    """Raises LostOffsets (offset_above_end): the log was cut off behind what was committed."""
+    if progress.position > facts.high:
+        raise LostOffsets(
+            f"the chunk stage of partition {partition} is at offset {progress.position}; the log ends at {facts.high};"
+            " `tsdb chunks resume --accept-replay` starts from the last progress marker instead",
+            reason="offset_above_end",
+            partition=partition,
+        )
+
+
 def ensure_not_empty(log: Log, partition: int, clock: Clock) -> None:
     """A partition without a record gets a tick: its broker time is where windows begin."""
     marks = log.watermarks(METRICS, [partition])[partition]
@@ -89,12 +100,7 @@ def _take_over(log: Log, partition: int, commit: Position | None, times: TimeSet
     if progress is None:
         progress, hole = _first(log, partition, times, clock)
     facts = log_facts(log, partition, progress, times)
-    if progress.position > facts.high:
-        raise LostOffsets(
-            f"the chunk stage of partition {partition} is at offset {progress.position}; the log ends at {facts.high}",
-            reason="offset_above_end",
-            partition=partition,
-        )
+    check_end(progress, facts, partition)
     if case != "first":
         check_gap(progress, facts, partition, times)
     next_offset = seek_offset(progress, facts)

@@ -1,0 +1,104 @@
+"""The outbox: bounded in flight, sent again until acknowledged, given up with its partition."""
+
+from __future__ import annotations
+
+import threading
+from typing import cast
+
+import pytest
+
+from chunker.outbox import SEND_AGAIN_S, Budget, Outbox
+from support.fake_log import FakeLog, Fault
+from tsdb.chunks.records import ChunkRecord
+from tsdb.log.interface import CHUNKS, Log
+from tsdb.model.clock import ManualClock
+from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError, Unavailable, WrongTopic
+
+RECORD = ChunkRecord(b"key", b"value")
+
+
+class Bench:
+    def __init__(self, bytes_max: int = 100) -> None:
+        self.clock = ManualClock()
+        self.log = FakeLog(1, self.clock)
+        self.changed = threading.Event()
+        self.budget = Budget(bytes_max)
+        self.outbox = Outbox(cast(Log, self.log), 0, self.budget, self.changed, self.clock)
+
+    def fail(self, *faults: Fault | None) -> None:
+        """The next appends end like this, the others well."""
+        waiting = list(faults)
+        self.log.plan = lambda topic, partition, value: waiting.pop(0) if waiting else None
+
+    @property
+    def stored(self) -> list[bytes]:
+        return [record.value for record in self.log.of(CHUNKS)]
+
+
+def test_what_is_acknowledged_is_done() -> None:
+    bench = Bench()
+    assert bench.outbox.offer(RECORD)
+    assert bench.outbox.empty
+    assert bench.changed.is_set()
+    assert bench.stored == [b"value"]
+
+
+def test_no_more_is_in_flight_than_the_budget_allows_but_always_one() -> None:
+    bench = Bench(bytes_max=10)
+    bench.log.hold(CHUNKS)
+    assert bench.outbox.offer(ChunkRecord(b"key", b"x" * 50))
+    assert not bench.outbox.offer(RECORD)
+    assert not bench.outbox.empty
+    bench.log.release()
+    assert bench.outbox.offer(RECORD)
+    assert bench.outbox.empty
+
+
+@pytest.mark.parametrize("raised", [False, True])
+@pytest.mark.parametrize("error", [Unavailable("away"), Overloaded("full", reason="queue_full")])
+def test_what_the_log_did_not_take_is_sent_again_after_a_while(error: TsdbError, raised: bool) -> None:
+    bench = Bench()
+    bench.fail(Fault(error, raised=raised), Fault(error, stored=not raised, raised=raised))
+    bench.outbox.offer(RECORD)
+    for _ in range(2):
+        assert not bench.outbox.empty
+        before = bench.stored
+        bench.outbox.pump()
+        assert bench.stored == before, "not before its time"
+        bench.clock.advance(round(SEND_AGAIN_S * 1000))
+        bench.outbox.pump()
+    assert bench.outbox.empty
+    assert set(bench.stored) == {b"value"}
+
+
+@pytest.mark.parametrize("error", [InvalidRequest("large", reason="record_too_large"), WrongTopic("anew")])
+def test_what_sending_again_cannot_help_is_raised(error: TsdbError) -> None:
+    bench = Bench()
+    bench.fail(Fault(error))
+    bench.outbox.offer(RECORD)
+    with pytest.raises(type(error)):
+        bench.outbox.pump()
+
+
+def test_an_abandoned_outbox_sends_nothing_more_and_gives_its_budget_back() -> None:
+    bench = Bench(bytes_max=RECORD.size)
+    bench.fail(Fault(Unavailable("away")))
+    bench.outbox.offer(RECORD)
+    assert not bench.budget.take(1)
+    bench.outbox.abandon()
+    assert bench.budget.take(1)
+    bench.budget.give_back(1)
+    bench.clock.advance(10_000)
+    bench.outbox.pump()
+    assert bench.stored == []
+
+
+def test_answers_that_come_after_it_was_abandoned_give_their_budget_back_too() -> None:
+    bench = Bench(bytes_max=RECORD.size)
+    bench.log.hold(CHUNKS)
+    bench.fail(Fault(Unavailable("away")))
+    bench.outbox.offer(RECORD)
+    bench.outbox.abandon()
+    bench.log.release()
+    assert bench.outbox.empty
+    assert bench.budget.take(1)
