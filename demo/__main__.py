@@ -1,5 +1,5 @@
-"""`make demo`: write, read, kill, replay, read the same again; then, when memory has let it go, read it once more, out of
-history, and a sample that comes late for it. Exit 0 only if everything shown held.
+"""`make demo`: write, read, kill, replay, read the same again; then, when memory has let it go, read it once more, out
+of history, and a sample that comes late for it. Exit 0 only if everything shown held.
 """
 
 from __future__ import annotations
