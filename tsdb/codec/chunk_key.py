@@ -62,6 +62,8 @@ class HoleKey:
     record_offset: int
 
 
+_KIND_LAST = max(Kind)
+
 RecordKey = ChunkKey | WindowKey | ProgressKey | HoleKey
 
 
@@ -91,7 +93,7 @@ def decode_key(data: bytes) -> RecordKey:
     if what == _HOLE:
         return HoleKey(*fields)
     pack_id, window_start_ms, kind, order, part = fields
-    if kind > max(Kind) or order < 0:
+    if kind > _KIND_LAST or order < 0:
         raise CorruptData(f"chunk key of kind {kind} and order {order} is none", reason="chunk_key")
     return ChunkKey(pack_id, window_start_ms, Kind(kind), order, part)
 

@@ -31,7 +31,7 @@ from tsdb.parallel_consumer.status import EMPTY, STALLS_MAX, PartitionStatus, St
 from tsdb.parallel_consumer.tracker import OffsetTracker
 from tsdb.parallel_consumer.work import Mailbox, Work
 
-BUSY_WAIT_S = 0.005  # Between looks at the source while records run and none is ready.
+BUSY_WAIT_S = 0.005  # Between looks at the source while there is other work: each costs as much as many records.
 STATUS_EVERY_S = 0.25
 
 log = logging.getLogger(__name__)
@@ -120,9 +120,9 @@ class Core:
         moved |= self._intake.admit_backlog()
         self._commits.if_due(self._partitions.values())
         wait_s = self._wait_s(wait_s)
-        if self._intake.open or self._intake.poll_due_in_s() == 0.0:
-            # While records run their ends are waited for, not the source: it cannot be woken by them.
-            idle = not moved and not self.running
+        # While records run their ends are waited for, not the source: it cannot be woken by them.
+        idle = not moved and not self.running
+        if self._intake.wants_poll(BUSY_WAIT_S if self._runner.ready else 0.0):
             moved |= self._intake.poll(wait_s if idle else 0.0)
             wait_s = 0.0 if idle else min(wait_s, BUSY_WAIT_S)
         if not moved and wait_s > 0:

@@ -55,9 +55,9 @@ class Intake:
         self._full = over and self.records > 0
         return not self._full
 
-    def poll_due_in_s(self) -> float:
-        """Seconds until the source must be polled, for the membership's sake."""
-        return max(0.0, self._polled_at + UNPOLLED_S_MAX - self._clock.monotonic())
+    def wants_poll(self, not_within_s: float) -> bool:
+        """Whether it is time to poll, given that for so long after the last poll there is no hurry."""
+        return self._unpolled_s() >= (not_within_s if self.open else UNPOLLED_S_MAX)
 
     def poll(self, timeout_s: float) -> bool:
         """Read what there is room for; whether anything came. Waits up to timeout_s while that is nothing."""
@@ -88,9 +88,10 @@ class Intake:
                 moved |= self._admit_fitting(part)
         return moved
 
+    def _unpolled_s(self) -> float:
+        return self._clock.monotonic() - self._polled_at
+
     def _poll_closed(self) -> bool:
-        if self.poll_due_in_s() > 0:
-            return False
         self._pause(part for part in self._partitions.values() if not part.paused)
         return self._take(0.0, 1)
 

@@ -44,6 +44,7 @@ not_loadable_total = counter(
         *("chunk_marker", "corrupt_series"),
     ),
 )
+_loaded = {kind: loaded_records_total.labels(kind) for kind in KINDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,7 @@ class Loading:
     def _counted(self, kind: str, done: Done) -> Callable[[TsdbError | None], None]:
         def answer(error: TsdbError | None) -> None:
             if error is None:
-                loaded_records_total.labels(kind).inc()
+                _loaded[kind].inc()
             done(error)
 
         return answer

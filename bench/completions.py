@@ -1,0 +1,88 @@
+"""Completions: what the offset tracker takes a second when records end in any order, and what the whole core does.
+
+`tracker`: blocks of records added, ended in random order, the position asked for after each block. `core`: records of
+many keys through a consumer on a broker in memory, whose handler does nothing; one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Callable, Sequence
+
+from prometheus_client import CollectorRegistry
+
+from bench.measure import spent
+from tsdb.parallel_consumer import (
+    Action,
+    ConsumerMetrics,
+    Done,
+    ErrorPolicy,
+    Options,
+    Record,
+    WithCallback,
+)
+from tsdb.parallel_consumer.clock import SystemClock
+from tsdb.parallel_consumer.core import Core
+from tsdb.parallel_consumer.testing import MemoryBroker, MemorySource
+from tsdb.parallel_consumer.tracker import OffsetTracker
+from tsdb.parallel_consumer.work import ThreadMailbox
+
+BLOCK = 10_000
+ROUNDS = 5
+
+
+def main(argv: Sequence[str]) -> dict[str, object]:
+    """Completions per CPU second, medians of ROUNDS."""
+    parser = argparse.ArgumentParser(prog="bench completions", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the records")
+    arguments = parser.parse_args(argv)
+    count = 100_000 if arguments.quick else 1_000_000
+    return {
+        "tracker_per_cpu_s": _median(lambda: _track(count)),
+        "core_per_cpu_s": _median(lambda: _consume(count // 10)),
+    }
+
+
+def _median(run: Callable[[], float]) -> int:
+    return round(sorted(run() for _ in range(ROUNDS))[ROUNDS // 2])
+
+
+def _track(count: int) -> float:
+    order = list(range(BLOCK))
+    random.Random(1).shuffle(order)
+    tracker = OffsetTracker(0)
+    cpu_s = 0.0
+    for first in range(0, count, BLOCK):
+        slots = [tracker.add(first + number) or 0 for number in range(BLOCK)]
+        with spent() as ending:
+            for number in order:
+                tracker.finish(slots[number])
+            position = tracker.position
+        cpu_s += ending.cpu_s
+        assert position == first + BLOCK
+    return count / cpu_s
+
+
+def _consume(count: int) -> float:
+    broker = MemoryBroker(4, "t")
+    for number in range(count):
+        broker.append("t", number % 4, b"value", key=b"%d" % (number % 997))
+
+    def handle(record: Record, done: Done) -> None:
+        done(None)
+
+    core = Core(
+        source := MemorySource(broker),
+        WithCallback(handle),
+        ThreadMailbox(),
+        metrics=ConsumerMetrics(CollectorRegistry()),
+        clock=SystemClock(),
+        policy=ErrorPolicy(default=Action.FATAL, exhausted=Action.FATAL, crashes_max=None),
+        options=Options(concurrency=256),
+    )
+    source.start(core)
+    with spent() as all_of_it:
+        while sum(part.position for part in core.status.partitions.values()) < count:
+            core.step(0.01)
+    return count / all_of_it.cpu_s
