@@ -7,6 +7,8 @@ MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+# Each starts servers of its own. Two take half the time, for the drills mostly wait; more want more than 8 GB.
+TEST_PROCESSES ?= 2
 
 .PHONY: help demo test check fmt bench soak stack-up stack-down proto docs java
 
@@ -19,7 +21,7 @@ demo: .venv/.runtime ## a live run in a scratch folder: write, read, kill, repla
 
 test: .venv/.dev java check ## all checks and tests, on real servers
 	@$(BIN)/tsdb warmup
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 check: .venv/.dev ## lint, format, types, imports
 	@$(BIN)/ruff check .
