@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tsdb.model.errors import HoleInRange
+from tsdb.query.accepted import check_memory_holes
 from tsdb.query.completeness import check_series_complete, reaches, seam_ms
 from tsdb.query.past_holes import PastHoles
 from tsdb.query.past_index import Choice, PastSeries
@@ -34,23 +34,10 @@ def past_series(
         check_series_complete(state, loaded)
     seams = {partition: seam_ms(state, end_ms) for partition, state in wanted.items()}
     holes = PastHoles.read(past.store, start_ms, seams, allowed=allow_holes)
-    for partition, state in wanted.items():
+    for partition in wanted:
         holes.check(partition)
-        if not allow_holes:
-            _check_memory(state, start_ms, end_ms)
+    if not allow_holes:
+        # A store asked without a range looks at no hole.
+        check_memory_holes(past.store, wanted.values(), start_ms, end_ms)
     needs = {partition: state.since_offset for partition, state in wanted.items()}
     return past.index.find(choice, start_ms, max(seams.values()), loaded, needs)
-
-
-def _check_memory(state: common_pb2.PartitionState, start_ms: int, end_ms: int) -> None:
-    """A store asked without a range looks at no hole."""
-    for hole in state.holes:
-        if hole.start_ms < end_ms and hole.end_ms > start_ms:
-            raise HoleInRange(
-                f"samples of partition {state.partition} in [{hole.start_ms}, {hole.end_ms}) may be lost:"
-                f" {hole.reason}, record_offset {hole.record_offset}; allow_holes answers without them",
-                partition=state.partition,
-                hole_reason=hole.reason,
-                hole_start_ms=hole.start_ms,
-                hole_end_ms=hole.end_ms,
-            )

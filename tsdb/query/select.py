@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from tsdb.model.errors import OutOfCoverage, TsdbError
+from tsdb.query.accepted import Accepted
 from tsdb.query.fan_out import Opened, open_all
 from tsdb.query.joined import JoinedRead
 from tsdb.query.partition_join import answered_total
@@ -41,6 +42,9 @@ class Select:
         self._limits = limits
         self._caller = caller
         self._unsplit: set[int] = set()
+        history = None if sources.past is None else sources.past.store
+        allow_holes = request.options.allow_holes
+        self._accepted = Accepted(history, query.start_ms, query.end_ms, allow_holes=allow_holes)
 
     def responses(self, partitions: Sequence[int]) -> Iterator[Response]:
         """The answer. Raises what a store or history refused with, Unavailable (history_behind), DATA_LOSS errors."""
@@ -49,6 +53,7 @@ class Select:
         history = self._sources.past is not None and not query.partial
         routing = Routing(self._sources.stores, self._sources.topic_id, query.start_ms, history=history)
         opened = open_all(routing, partitions, self._start(routing), self._handled)
+        self._accepted.check(state for one in opened for first in one.first for state in first.header.partitions)
         alone = [one for one in opened if one.share.alone]
         answered_total.labels("memory").inc(sum(len(one.share.partitions) for one in alone))
         if len(opened) == len(alone) == 1:
@@ -71,7 +76,7 @@ class Select:
 
     def _start(self, routing: Routing) -> Callable[[Share], Sequence[Iterator[Response]]]:
         def start(share: Share) -> Sequence[Iterator[Response]]:
-            request = request_for(self._request, share)
+            request = self._accepted.apply(request_for(self._request, share), share)
             if share.alone:
                 return [share.store.select(request, self._caller)]
             split = self._split(share, [routing.state(share, partition) for partition in share.partitions])
@@ -85,9 +90,12 @@ class Select:
         return StepSplit(None)
 
     def _handled(self, share: Share, error: TsdbError) -> bool:
-        """Coverage moved past where the steps of a share were split: it is asked again for all of its samples."""
+        """Whether the same store is worth asking again."""
+        if self._accepted.handled(share, error):
+            return True
         if share.alone or not isinstance(error, OutOfCoverage):
             return False
+        # Coverage moved past where the steps of a share were split: it is asked again for all of its samples.
         self._unsplit.update(share.partitions)
         return True
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tsdb.client.wire import I64, U64, block_labels, unpack
 from tsdb.model.errors import CorruptData
 from tsdb.model.labels import parse_labels
+from tsdb.query.accepted import Accepted
 from tsdb.query.fan_out import Opened, open_all
 from tsdb.query.past_index import NO_SERIES, Choice, PastSeries
 from tsdb.query.past_series import past_series
@@ -87,6 +88,9 @@ class SeriesRead:
         self._query = query
         self._limits = limits
         self._caller = caller
+        history = None if sources.past is None else sources.past.store
+        allow_holes = request.options.allow_holes
+        self._accepted = Accepted(history, query.start_ms, query.end_ms, allow_holes=allow_holes)
 
     def responses(self, partitions: Sequence[int]) -> Iterator[Response]:
         """The answer. Raises as Select."""
@@ -95,14 +99,15 @@ class SeriesRead:
         history = sources.past is not None and query.start_given
         start_ms = query.start_ms if query.start_given else NO_START_MS
         routing = Routing(sources.stores, sources.topic_id, start_ms, history=history)
-        opened = open_all(routing, partitions, self._start)
+        opened = open_all(routing, partitions, self._start, self._accepted.handled)
+        self._accepted.check(state for one in opened for state in one.first[0].header.partitions)
         if len(opened) == 1 and opened[0].share.alone:
             yield from opened[0].messages()
             return
         yield from self._whole(opened)
 
     def _start(self, share: Share) -> Sequence[Iterator[Response]]:
-        request = request_for(self._request, share)
+        request = self._accepted.apply(request_for(self._request, share), share)
         if not share.alone:
             # Whole, to be joined with the past before it is counted and cut to the range.
             request.ClearField("start_ms")

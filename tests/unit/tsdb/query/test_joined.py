@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +14,12 @@ from support.queriers import Context, context, messages, select
 from support.seams import END_MS, NUMBERS, START_MS, STEP_MS, WINDOW_MS, Seam
 from tsdb.client import ReadOptions, SelectQuery, SelectResult
 from tsdb.codec.chunk_key import ChunkKey
-from tsdb.history.interface import Loaded
+from tsdb.codec.chunk_marker import HoleRecord
+from tsdb.head.state import Hole
+from tsdb.history.interface import HistoryHole, Loaded
 from tsdb.model.errors import CorruptData, HoleInRange, InvalidRequest, Overloaded, TsdbError, Unavailable
 from tsdb.store.limits import SelectLimits
+from tsdb.v1 import reader_pb2
 
 SELECTOR = '{job="test"}'
 EVERYTHING = SelectQuery(SELECTOR, START_MS, END_MS)
@@ -262,3 +266,28 @@ def test_what_makes_no_sense_is_refused(seam: Seam, case: str) -> None:
     with pytest.raises(kind) as caught:
         select(seam.service, query)
     assert caught.value.reason == reason
+
+
+def add_hole_of_memory(seam: Seam) -> tuple[int, int]:
+    """A corrupt record at the end of the log, as a head finds it: it may have touched anything."""
+    holes = seam.head._contents.holes
+    hole = Hole(START_MS, END_MS + 1, "corrupt_record", seam.head.next_offset)
+    holes.add([hole])
+    return hole.start_ms, hole.end_ms
+
+
+@pytest.mark.parametrize("start_ms", [START_MS, END_MS - WINDOW_MS], ids=["joined", "memory alone"])
+def test_a_hole_of_memory_refuses_until_history_says_that_it_was_accepted(seam: Seam, start_ms: int) -> None:
+    span = add_hole_of_memory(seam)
+    query = SelectQuery(SELECTOR, start_ms, END_MS)
+    found = HoleRecord(0, 0, *span, "corrupt_record", seam.head.next_offset)
+    for known in ([], [HistoryHole(found, False)], [HistoryHole(dataclasses.replace(found, record_offset=1), True)]):
+        seam.history.hole_list = known
+        with pytest.raises(HoleInRange):
+            select(seam.service, query)
+    seam.history.hole_list = [HistoryHole(found, True)]
+    result = select(seam.service, query)
+    assert bits(answered(result)) == bits(seam.twin.samples(NUMBERS, start_ms, END_MS))
+    assert [len(state.holes) for state in result.partitions] == [1], "it is still named"
+    series = reader_pb2.SeriesRequest(start_ms=start_ms, end_ms=END_MS)
+    assert len(list(seam.service.Series(series, context()))) == 2
