@@ -9,10 +9,13 @@ from tsdb.cli.role_process import Opened
 from tsdb.config import CommonSettings, LoaderSettings
 from tsdb.config.loader import LoaderFields
 from tsdb.history.interface import ChunkSink
-from tsdb.history.loader.loader import Loader, LoaderOptions
+from tsdb.history.loader.loader import FILES_GROUP, GROUP, Loader, LoaderOptions
 from tsdb.history.loader.warm_up import warm_up
+from tsdb.history.open import PARQUET
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
+
+FILES_CONCURRENCY = 4096
 
 
 def open_loader(settings: LoaderSettings) -> Opened:
@@ -30,9 +33,12 @@ def open_loader(settings: LoaderSettings) -> Opened:
 
 def make_loader(settings: CommonSettings, fields: LoaderFields, log: Log, history: ChunkSink) -> Loader:
     """The loader between a log and a history that somebody else closes."""
+    files = settings.history.startswith(PARQUET)
     options = LoaderOptions(
         settings.times,
-        concurrency=fields.load_concurrency,
+        group_id=fields.load_group or (FILES_GROUP if files else GROUP),
+        # Files answer by the second, and many rows at once.
+        concurrency=max(fields.load_concurrency, FILES_CONCURRENCY) if files else fields.load_concurrency,
         inflight_bytes_max=settings.history_inflight_bytes_max,
         buffer_bytes_max=fields.load_buffer_bytes_max,
         remembered_max=fields.load_series_remembered_max,

@@ -12,6 +12,13 @@ _MIB = 1 << 20
 class LoaderFields(BaseModel):
     """Limits of the way into history; the role `standalone` has them too."""
 
+    load_group: str = Field(
+        "",
+        max_length=100,
+        pattern=r"^[A-Za-z0-9._-]*$",
+        description="Loaders of one group share the work of one history; another history of the same log wants another "
+        "group. Empty: loader, or loader-parquet for files.",
+    )
     load_concurrency: int = Field(
         64,
         ge=1,

@@ -31,6 +31,7 @@ from tsdb.ops.metrics import registry
 from tsdb.parallel_consumer import ConsumerMetrics, Options, ParallelConsumer, Record, WithCallback
 
 GROUP = "loader"
+FILES_GROUP = "loader-parquet"  # Its own commits: files are loaded beside a history, not in its place.
 ALIVE_WITHIN_S = 120.0  # A step waits for one answer of log or history at most; each has a shorter bound.
 
 consumer_metrics = ConsumerMetrics(registry, "tsdb_loader_consumer_")
@@ -40,13 +41,15 @@ consumer_metrics = ConsumerMetrics(registry, "tsdb_loader_consumer_")
 class LoaderOptions:
     """How a loader works.
 
-    concurrency: writes in flight. inflight_bytes_max: bytes of those, as the store bounds them. buffer_bytes_max,
-    buffer_records_max: read and not yet in history. remembered_max: announcements known to be in history already.
+    group_id: loaders of one group share the work of one history. concurrency: writes in flight. inflight_bytes_max:
+    bytes of those, as the store bounds them. buffer_bytes_max, buffer_records_max: read and not yet in history.
+    remembered_max: announcements known to be in history already.
     drain_s: how long an end, or partitions that go, wait for writes in flight. accept_replay: pass over commits whose
     metadata cannot be trusted.
     """
 
     time_set: TimeSet
+    group_id: str = GROUP
     part_bytes_max: int = PART_BYTES_MAX
     concurrency: int = 64
     inflight_bytes_max: int = 4 << 20
@@ -92,7 +95,7 @@ class Loader:
             store, self._marks, Remembered(options.remembered_max), options.time_set, options.part_bytes_max
         )
         self._consumer = ParallelConsumer(
-            LogSource(log_, GROUP, self._loaded_partitions, self._marks.begin),
+            LogSource(log_, options.group_id, self._loaded_partitions, self._marks.begin),
             WithCallback(loading),
             order=lane_of,
             policy=POLICY,

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from tsdb.codec.chunk_key import ChunkKey
 from tsdb.codec.chunk_marker import HoleRecord
+from tsdb.history.chunk_rows import columns_of
+from tsdb.model.errors import InvalidRequest
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +30,10 @@ class Layout:
         """Folder of announcements."""
         return self.folder / "series"
 
-    def window(self, window_start_ms: int) -> Path:
-        """Folder of the samples of one window, a partition as Hive names them."""
-        day = datetime.fromtimestamp(window_start_ms / 1000, UTC).date().isoformat()
-        return self.folder / "samples" / f"day={day}" / f"window={window_start_ms}"
+    def day(self, window_start_ms: int) -> Path:
+        """Folder of the samples of the windows that start on one day, UTC; a partition as Hive names them."""
+        day = (EPOCH + timedelta(milliseconds=window_start_ms)).date().isoformat()
+        return self.folder / "samples" / f"day={day}"
 
     def loaded(self, topic_id: str, partition: int) -> Path:
         """File of what is loaded of one partition."""
@@ -46,3 +51,12 @@ class Layout:
     def _loaded_folder(self, topic_id: str) -> Path:
         # Ids of topics are base64url or hex: no part of a path.
         return self.folder / "_loaded" / topic_id
+
+
+def check_key(key: ChunkKey) -> None:
+    """Raises InvalidRequest (key_out_of_range) for a key that no row holds, or of a day that no calendar has."""
+    columns_of(key)
+    try:
+        EPOCH + timedelta(milliseconds=key.window_start_ms)
+    except OverflowError:
+        raise InvalidRequest(f"{key} is of no day from the year 1 to 9999", reason="key_out_of_range") from None

@@ -22,17 +22,18 @@ from tsdb.codec.chunk_marker import HoleRecord
 from tsdb.codec.fragment import Fragment
 from tsdb.codec.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
-from tsdb.history.chunk_rows import check_size, columns_of
+from tsdb.history.chunk_rows import check_size
 from tsdb.history.inflight import ROW_BYTES, InflightBytes
 from tsdb.history.interface import Loaded, OnDone
 from tsdb.history.parquet.files import add_table, put_json, read_json, translate_file_errors
-from tsdb.history.parquet.layout import Layout
+from tsdb.history.parquet.layout import Layout, check_key
 from tsdb.history.parquet.tables import samples_table, series_table
 from tsdb.history.settings import HistorySettings
 from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
 
 FLUSH_S = 1.0  # Larger files, later answers.
+IDLE_S, IDLE_WRITES_LEAST = 0.05, 64
 # Decoded, samples weigh some hundred times their chunk: bounded by what they take here, not by the chunks' bytes.
 WAITING_BYTES_MAX = 64 * 1024 * 1024
 FLUSH_BYTES = WAITING_BYTES_MAX // 2
@@ -55,7 +56,7 @@ class _Write:
 
 
 class ParquetSink:
-    """ChunkSink of one folder. One thread writes: what came within FLUSH_S goes into one file a window."""
+    """ChunkSink of one folder. One thread writes: what came within FLUSH_S goes into one file a day of samples."""
 
     def __init__(self, folder: Path, settings: HistorySettings) -> None:
         self._layout = Layout(folder)
@@ -63,6 +64,7 @@ class ParquetSink:
         self._inflight = InflightBytes(WAITING_BYTES_MAX)
         self._work = threading.Condition()  # Guards what is below.
         self._writes: deque[_Write] = deque()
+        self._waiting_bytes = 0
         self._closing = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="parquet-writer", daemon=True)
@@ -71,7 +73,7 @@ class ParquetSink:
     def write(self, key: ChunkKey, value: bytes, on_done: OnDone) -> None:
         """As ChunkSink; decodes the chunk."""
         check_size(key, value, self._settings.part_bytes_max)
-        columns_of(key)
+        check_key(key)
         try:
             fragment = decode_chunk(value)
         except TsdbError as error:
@@ -125,6 +127,7 @@ class ParquetSink:
         with self._work:
             if self._error is None:
                 self._writes.append(write)
+                self._waiting_bytes += write.weight
                 self._work.notify()
                 return
         self._inflight.give_back(write.weight)
@@ -146,27 +149,31 @@ class ParquetSink:
             self._answer(group, error)
 
     def _take(self) -> list[_Write]:
-        """What came in FLUSH_S, or FLUSH_BYTES of it; empty at the end."""
+        """What goes into the next files; empty at the end."""
         with self._work:
             self._work.wait_for(lambda: self._writes or self._closing)
             give_up_at = time.monotonic() + FLUSH_S
-            self._work.wait_for(
-                lambda: self._closing or sum(write.weight for write in self._writes) >= FLUSH_BYTES,
-                give_up_at - time.monotonic(),
-            )
+            while not self._closing and self._waiting_bytes < FLUSH_BYTES:
+                before = len(self._writes)
+                wait_s = min(IDLE_S, give_up_at - time.monotonic())
+                came = self._work.wait_for(lambda known=before: self._closing or len(self._writes) > known, wait_s)  # type: ignore[misc]
+                # Many that nobody adds to are all that can come before they are answered.
+                if wait_s <= 0 or (not came and before >= IDLE_WRITES_LEAST):
+                    break
             group = list(self._writes)
             self._writes.clear()
+            self._waiting_bytes = 0
             return group
 
     def _store(self, group: list[_Write]) -> None:
         """Samples and series before what says that they are there."""
-        chunks: dict[int, list[tuple[ChunkKey, Fragment]]] = defaultdict(list)
+        chunks: dict[Path, list[tuple[ChunkKey, Fragment]]] = defaultdict(list)
         for write in group:
             if write.chunk is not None:
-                chunks[write.chunk[0].window_start_ms].append(write.chunk)
-        for window_start_ms, some in sorted(chunks.items()):
+                chunks[self._layout.day(write.chunk[0].window_start_ms)].append(write.chunk)
+        for folder, some in sorted(chunks.items()):
             metrics.statements_total.labels(metrics.CHUNK).inc()
-            add_table(self._layout.window(window_start_ms), samples_table(some))
+            add_table(folder, samples_table(some))
         series = [write.series for write in group if write.series is not None]
         if series:
             metrics.statements_total.labels(metrics.SERIES).inc()

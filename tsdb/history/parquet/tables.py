@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from tsdb.codec.chunk_key import ChunkKey
+from tsdb.codec.chunk_key import ChunkKey, Kind
 from tsdb.codec.fragment import Fragment
 from tsdb.codec.series_record import Announcement
 from tsdb.model.labels import labels_json
 
-SAMPLES = pa.schema(
-    [
-        ("series_id", pa.uint64()),
-        ("ts_ms", pa.int64()),
-        ("value", pa.float64()),
-        ("order", pa.int64()),
-        ("pack_id", pa.uint64()),
-        ("kind", pa.string()),
-    ]
-)
+SAMPLES = ("series_id", "ts_ms", "value", "order", "pack_id", "window_start_ms", "kind")
 SERIES = pa.schema(
     [
         ("series_id", pa.uint64()),
@@ -33,9 +24,25 @@ SERIES = pa.schema(
 )
 
 
-def samples_table(chunks: Iterable[tuple[ChunkKey, Fragment]]) -> pa.Table:
-    """A row a sample, chunk by chunk."""
-    return pa.concat_tables([SAMPLES.empty_table(), *(_rows(key, fragment) for key, fragment in chunks)])
+def samples_table(chunks: Sequence[tuple[ChunkKey, Fragment]]) -> pa.Table:
+    """A row a sample, chunk by chunk; at least one chunk."""
+    fragments = [fragment for _, fragment in chunks]
+    counts = np.array([fragment.samples for fragment in fragments])
+    per_series = np.concatenate([np.diff(fragment.sample_start) for fragment in fragments])
+    pack_ids = np.array([key.pack_id for key, _ in chunks], np.uint64)
+    windows = np.array([key.window_start_ms for key, _ in chunks], np.int64)
+    kinds = pa.array([kind.name.lower() for kind in Kind])
+    kind_of = np.array([key.kind for key, _ in chunks], np.int8)
+    columns = (
+        pa.array(np.repeat(np.concatenate([fragment.series_id for fragment in fragments]), per_series)),
+        pa.array(np.concatenate([fragment.ts_ms for fragment in fragments])),
+        pa.array(np.concatenate([fragment.value for fragment in fragments])),
+        pa.array(np.concatenate([fragment.order for fragment in fragments])),
+        pa.array(np.repeat(pack_ids, counts)),
+        pa.array(np.repeat(windows, counts)),
+        pa.DictionaryArray.from_arrays(pa.array(np.repeat(kind_of, counts)), kinds),
+    )
+    return pa.Table.from_arrays(list(columns), names=SAMPLES)
 
 
 def series_table(announced: Sequence[tuple[Announcement, int]]) -> pa.Table:
@@ -49,16 +56,3 @@ def series_table(announced: Sequence[tuple[Announcement, int]]) -> pa.Table:
     )
     arrays = [pa.array(values, field.type) for values, field in zip(columns, SERIES, strict=True)]
     return pa.Table.from_arrays(arrays, schema=SERIES)
-
-
-def _rows(key: ChunkKey, fragment: Fragment) -> pa.Table:
-    repeats = np.diff(fragment.sample_start)
-    columns = (
-        pa.array(np.repeat(fragment.series_id, repeats)),
-        pa.array(fragment.ts_ms),
-        pa.array(fragment.value),
-        pa.array(fragment.order),
-        pa.array(np.full(fragment.samples, fragment.pack_id, np.uint64)),
-        pa.repeat(pa.scalar(key.kind.name.lower(), pa.string()), fragment.samples),
-    )
-    return pa.Table.from_arrays(list(columns), schema=SAMPLES)

@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from support.chunk_rows import random_rows
-from support.histories import META, WINDOW_MS, Answers, announcement, row, write_rows, written
+from support.histories import META, Answers, announcement, row, write_rows, written
 from support.history_contents import checksum_of_files, checksum_of_store
 from support.logs import wait_until
 from tsdb.codec.chunk_marker import HoleRecord
@@ -50,12 +50,14 @@ def test_the_content_is_that_of_a_store_given_the_same_records(sink: ChunkSink, 
         assert checksum_of_files(tmp_path / "files") != checksum_of_store(store)
 
 
-def test_files_lie_by_day_and_window(sink: ChunkSink, tmp_path: Path) -> None:
+def test_files_lie_by_day(sink: ChunkSink, tmp_path: Path) -> None:
     write_rows(sink, random_rows(1, packs=1, windows=8))
     folders = {path.parent.relative_to(tmp_path / "files").as_posix() for path in tmp_path.rglob("*.parquet")}
-    days = {0: "1970-01-01", 1: "1970-01-02"}
-    assert folders == {f"samples/day={days[window // 6]}/window={window * WINDOW_MS}" for window in range(8)}
+    assert folders == {"samples/day=1970-01-01", "samples/day=1970-01-02"}
     assert not list(tmp_path.rglob(".*"))
+    with pytest.raises(InvalidRequest, match="no day") as refused:
+        sink.write(row(1, 1 << 37).key, b"", Answers())
+    assert refused.value.reason == "key_out_of_range"
 
 
 def test_series_are_rows_with_labels_as_json(sink: ChunkSink, tmp_path: Path) -> None:
