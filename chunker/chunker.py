@@ -43,8 +43,8 @@ class Chunker:
     def __init__(self, log_: Log, options: ChunkerOptions, clock: Clock) -> None:
         self._clock = clock
         changed = threading.Event()
-        partitions = list(range(log_.partitions(METRICS)))
-        marks = log_.watermarks(SERIES, partitions)
+        self._partitions = list(range(log_.partitions(METRICS)))
+        marks = log_.watermarks(SERIES, self._partitions)
         # All partitions, for which of them come is not known before; those that are not ours are passed over.
         self._series = SeriesFeed(log_, {}, {p: mark.high for p, mark in marks.items()}, ALL_EPOCHS_MS)
         group = log_.group(GROUP_ID)
@@ -100,8 +100,11 @@ class Chunker:
         return self._reporter.statuses()
 
     def health(self) -> dict[int, PartitionHealth]:
-        """The same, as `/-/ready` shows it."""
-        return {status.partition: status.health for status in self.statuses()}
+        """The same, as `/-/ready` shows it; before the group has dealt, every partition is waited for."""
+        if not self._member.settled:
+            return {partition: PartitionHealth(False, "joining") for partition in self._partitions}
+        unseen = dict.fromkeys(self._member.partitions, PartitionHealth(False, "taking_over"))
+        return unseen | {status.partition: status.health for status in self.statuses() if status.partition in unseen}
 
 
 @functools.cache

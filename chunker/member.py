@@ -21,6 +21,7 @@ ANSWERS_S = 0.01  # How long to wait for answers of the log before looking at th
 MAINTAIN_EVERY_S = 0.25
 JOIN_AGAIN_S = 0.5
 DRAIN_S = 10.0
+SPARE_AFTER_S = 30.0  # A rebalance that waits for a member that was killed takes its session, 10 s.
 
 log = get_logger(__name__)
 
@@ -48,7 +49,8 @@ class Member:
         self._records_max = records_max
         self.partitions: Mapping[int, ChunkPartition] = {}
         """Ours at this moment; replaced, never changed, so that any thread may look."""
-        self.joined = False
+        self._joined_at: float | None = None
+        self._assigned = False
         self._give_back = GiveBack(clock)
         self._closing, self._aborting = threading.Event(), threading.Event()
         self._beat_at: float | None = None
@@ -79,6 +81,13 @@ class Member:
         """What ended the thread; None while it works."""
         return self._error
 
+    @property
+    def settled(self) -> bool:
+        """It has had partitions, or there are none for it: a member too many is a spare."""
+        joined_at = self._joined_at
+        spare = joined_at is not None and self._clock.monotonic() - joined_at > SPARE_AFTER_S
+        return self._assigned or spare
+
     def silent_s(self) -> float:
         """Seconds since its last round began; 0 before the first, which may have to wait for kernels to compile."""
         beat_at = self._beat_at
@@ -90,6 +99,7 @@ class Member:
         """Where each begins is asked when it is stepped: the log may not answer now, and this must."""
         fresh = {partition: self._make_partition(partition) for _, partition in committed}
         self.partitions = {**self.partitions, **fresh}
+        self._assigned = True
         log.info("partitions assigned", partitions=sorted(fresh))
         return {place: position.next_offset if position else 0 for place, position in committed.items()}
 
@@ -126,7 +136,7 @@ class Member:
         while not self._closing.is_set():
             try:
                 self._group.join([METRICS], self)
-                self.joined = True
+                self._joined_at = self._clock.monotonic()
                 return True
             except Unavailable as error:
                 log.warning("cannot join the group yet", reason=error.reason, error=error.message)

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from chunker.counts import count
 from chunker.outbox import Budget, Outbox
 from chunker.source import PartitionSource
 from chunker.takeover import TakeOver, take_over
@@ -228,11 +229,13 @@ class ChunkPartition:
             elif emission.progress is None:
                 yield from self._sent(emission.records)
                 stage.finish(emission)
+                count(emission)
                 yield Doing.WRITING
             else:
                 yield from self._acknowledged(emission.records)
                 yield from self._acknowledged(emission.markers)
                 stage.finish(emission)
+                count(emission)
                 yield from self._advance(emission.progress)
 
     def _sent(self, records: Sequence[ChunkRecord]) -> Iterator[Doing]:

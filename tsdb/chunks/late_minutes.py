@@ -13,9 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.chunks.late_minute import LateMinute, LateSamples
-from tsdb.ops.metrics import counter
-
-late_samples_total = counter("tsdb_chunks_late_samples_total", "Samples that came after their window had closed.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,6 @@ class LateMinutes:
     def _add(self, late: LateSamples) -> None:
         if len(late.ts_ms):
             self.current.add(late)
-            late_samples_total.inc(len(late.ts_ms))
 
     def _end(self, next_offset: int) -> None:
         if self.current.samples:

@@ -32,37 +32,31 @@ from tsdb.head.limits import HeadLimits
 from tsdb.head.rows import NO_REF
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.time_set import SliceLengths, TimeSet
-from tsdb.ops.metrics import counter
 
 NEVER_MS = int(np.iinfo(np.int64).min)
 OUT_OF_REACH_MS = 1 << 60  # Hold of a head that drops only what was emitted.
 MINUTES_MAX, WINDOWS_MAX = 64, 256  # Finished late minutes and empty windows that are written at a time.
 
-windows_total = counter(
-    "tsdb_chunks_windows_total",
-    "Windows finished, by what became of them.",
-    label="result",
-    values=("emitted", "empty", "not_whole"),
-)
-chunks_total = counter(
-    "tsdb_chunks_emitted_total", "Chunk records made, by kind.", label="kind", values=("base", "late")
-)
-chunk_bytes_total = counter("tsdb_chunks_emitted_bytes_total", "Bytes of chunk records made, keys included.")
-holes_total = counter("tsdb_chunks_holes_total", "Named losses found in the log, written as holes.")
-
 
 @dataclass(frozen=True, slots=True)
 class Emission:
     """What is to be written: `records` first, and once they are all acknowledged, when there is `progress`: `markers`,
-    and once those are, the progress marker and the commit."""
+    and once those are, the progress marker and the commit.
+
+    It is one of: holes, so many; late minutes; the base of some packs; finished windows, so many, of which some were
+    empty and some not_whole, which have no marker. samples: in the records.
+    """
 
     records: list[ChunkRecord]
     markers: list[ChunkRecord]
     progress: Progress | None
+    samples: int = 0
     holes: int = 0
     minutes: int = 0
     base: BaseRecords | None = None
     windows: int = 0
+    empty: int = 0
+    not_whole: int = 0
 
 
 class ChunkStage:
@@ -153,18 +147,15 @@ class ChunkStage:
 
     def finish(self, emission: Emission) -> None:
         """What `due` gave last is on its way, or acknowledged where it has `progress`."""
-        chunk_bytes_total.inc(sum(record.size for record in emission.records))
         del self._holes[: emission.holes]
-        holes_total.inc(emission.holes)
         for _ in range(emission.minutes):
             self._late.ended.popleft()
-        if emission.minutes:
-            chunks_total.labels("late").inc(len(emission.records))
         if emission.base is not None:
             self._closed[0].emitted(emission.base)
-            chunks_total.labels("base").inc(len(emission.records))
         for _ in range(emission.windows):
-            self._finish_window(self._closed.popleft())
+            window = self._closed.popleft()
+            self._emitted_through_ms = window.end_ms
+            self.head.drop_before(window.end_ms, window.decision_offset)
 
     @property
     def progress(self) -> Progress:
@@ -272,33 +263,33 @@ class ChunkStage:
                     part_bytes_max=self._part_bytes_max,
                 )
         progress = replace(self.progress, position=max(self._start.position, ended[-1].next_offset))
-        return Emission(records, [], progress, minutes=len(ended))
+        samples = sum(each.minute.samples for each in ended)
+        return Emission(records, [], progress, samples=samples, minutes=len(ended))
 
     def _due_windows(self, now_ms: int) -> Emission | None:
         """Some packs of the first closed window, or, when it and maybe more have none left, their markers."""
+        done = self._finished_windows()
+        if done:
+            whole = [window for window in done if window.start_ms >= self._start.whole_from_ms]
+            return Emission(
+                [],
+                [window_record(window.start_ms, window.marker) for window in whole],
+                replace(self.progress, emitted_through_ms=done[-1].end_ms),
+                windows=len(done),
+                empty=sum(not window.packs.count for window in whole),
+                not_whole=len(done) - len(whole),
+            )
+        count = self._closed[0].due(now_ms)
+        if count <= 0:
+            return None
+        base = self._closed[0].records(count)
+        return Emission(base.records, [], None, samples=base.samples, base=base)
+
+    def _finished_windows(self) -> list[ClosedWindow]:
+        """The first of the closed windows, as many as have nothing left to emit."""
         done: list[ClosedWindow] = []
         for window in self._closed:
             if len(done) == WINDOWS_MAX or not (window.start_ms < self._start.whole_from_ms or window.finished):
                 break
             done.append(window)
-        if done:
-            markers = [
-                window_record(window.start_ms, window.marker)
-                for window in done
-                if window.start_ms >= self._start.whole_from_ms
-            ]
-            progress = replace(self.progress, emitted_through_ms=done[-1].end_ms)
-            return Emission([], markers, progress, windows=len(done))
-        count = self._closed[0].due(now_ms)
-        if count <= 0:
-            return None
-        base = self._closed[0].records(count)
-        return Emission(base.records, [], None, base=base)
-
-    def _finish_window(self, window: ClosedWindow) -> None:
-        if window.start_ms < self._start.whole_from_ms:
-            windows_total.labels("not_whole").inc()
-        else:
-            windows_total.labels("emitted" if window.packs.count else "empty").inc()
-        self._emitted_through_ms = window.end_ms
-        self.head.drop_before(window.end_ms, window.decision_offset)
+        return done
