@@ -70,7 +70,9 @@ class PartitionJoin:
         seam = Seam(held, Reduction(query.start_ms, query.step_ms, query.aggregation, query.last_n))
         joined = 0
         if series.pack_ids:
-            asked = PastQuery(series.pack_ids, series.series_ids, query.start_ms, self.seams[partition])
+            start_ms = max(query.start_ms, series.start_ms)
+            end_ms = min(self.seams[partition], series.end_ms)
+            asked = PastQuery(series.pack_ids, series.series_ids, start_ms, end_ms)
             corrupt = partial(self.holes.add_corrupt, partition, self.past.window_ms)
             for stretch in past_samples(self.past.store, asked, self.past.window_ms, corrupt, self.check_going):
                 joined += seam.add(stretch)

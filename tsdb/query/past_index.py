@@ -44,14 +44,18 @@ class PastSeries:
     """Series of one partition that may have samples in a range.
 
     series_ids: uint64 (s,), ascending. labels: canonical, one of each. pack_ids: ascending, of all of them together.
+    No sample of them lies outside [start_ms, end_ms), the epochs that they were announced in: history is asked by
+    month, also where it has nothing.
     """
 
     series_ids: NDArray[np.uint64]
     labels: list[bytes]
     pack_ids: list[int]
+    start_ms: int
+    end_ms: int
 
 
-NO_SERIES = PastSeries(np.empty(0, np.uint64), [], [])
+NO_SERIES = PastSeries(np.empty(0, np.uint64), [], [], 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
+    epoch: int
     part: _Part
     refs: NDArray[np.uint32]
 
@@ -122,7 +127,7 @@ class PastIndex:
                 for partition in needs:
                     mine = refs[partitions == partition]
                     if len(mine):
-                        found[partition].append(_Found(part, mine))
+                        found[partition].append(_Found(epoch, part, mine))
         return {partition: _union(parts) for partition, parts in found.items()}
 
     def _parts_of(self, epoch: int, choice: Choice, loaded: Mapping[int, Loaded], needs: Needs) -> Iterator[_Part]:
@@ -228,7 +233,10 @@ def _union(found: Sequence[_Found]) -> PastSeries:
     labels = [canonical for one in found for canonical in _labels(one)]
     packs = np.unique(np.concatenate([one.part.pack_id[one.refs] for one in found]))
     series_ids, first = np.unique(ids, return_index=True)
-    return PastSeries(series_ids, [labels[at] for at in first.tolist()], packs.tolist())
+    epochs = [one.epoch for one in found]
+    # The phase of a series moves its epochs back by less than one.
+    start_ms, end_ms = (min(epochs) - 1) * EPOCH_MS, (max(epochs) + 1) * EPOCH_MS
+    return PastSeries(series_ids, [labels[at] for at in first.tolist()], packs.tolist(), start_ms, end_ms)
 
 
 def _labels(found: _Found) -> list[bytes]:

@@ -98,6 +98,16 @@ def test_a_series_counts_in_its_own_epochs_only(history: FakeHistory) -> None:
         assert found(index, choice, span)[partition_of(number)] == ([number] if there else [])
 
 
+def test_what_is_found_says_where_its_samples_can_lie_however_wide_the_range(history: FakeHistory) -> None:
+    span = (NOW_MS - 300 * EPOCH_MS, NOW_MS + 300 * EPOCH_MS)
+    for series in PastIndex(history).find(Choice(()), *span, loaded(100, 100), {0: 0, 1: 0}).values():
+        assert NOW_MS - 2 * EPOCH_MS <= series.start_ms <= NOW_MS < series.end_ms <= NOW_MS + 2 * EPOCH_MS
+        for number in map(int, series.series_ids):
+            first = index_epoch(number, NOW_MS) * EPOCH_MS - number % EPOCH_MS
+            assert series.start_ms <= first
+            assert first + EPOCH_MS <= series.end_ms
+
+
 def test_what_was_read_serves_until_memory_begins_past_what_was_loaded_then(history: FakeHistory) -> None:
     index, choice = PastIndex(history), Choice(parse_selector("m_1"))
     found(index, choice)
