@@ -118,12 +118,12 @@ def uninterrupted(log: Log, partition: int, times: TimeSet, *, slices: SliceLeng
     return written
 
 
-def assert_uninterrupted(log: Log, partition: int, times: TimeSet) -> Written:
+def assert_uninterrupted(log: Log, partition: int, times: TimeSet, slices: SliceLengths | None = None) -> Written:
     """What lies in `chunks` is what an uninterrupted stage makes of the log: all of it up to the commit, and no other.
 
     The log goes on after the last commit by what the last chunker had no time for.
     """
-    written, want = written_to(log, partition), uninterrupted(log, partition, times)
+    written, want = written_to(log, partition), uninterrupted(log, partition, times, slices=slices)
     progress = committed(log, partition)
     strange = [decode_key(key) for key, _ in written - want]
     assert not strange, f"nobody but a stopped stage writes {strange[:3]}, {len(strange)} in all"
