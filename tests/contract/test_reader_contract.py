@@ -431,6 +431,7 @@ BAD_READS: dict[str, tuple[str, Any, str]] = {
         "bad_partition",
     ),
     "names: bad matcher": ("LabelNames", reader_pb2.LabelNamesRequest(matchers=[common_pb2.Matcher()]), "bad_matcher"),
+    "names: reversed": ("LabelNames", reader_pb2.LabelNamesRequest(start_ms=2, end_ms=1), "bad_range"),
     "values: no name": ("LabelValues", reader_pb2.LabelValuesRequest(), "bad_label"),
     "watch: bad matcher": ("Watch", reader_pb2.WatchRequest(matchers=[regex("(")]), "regex_malformed"),
     "watch: nothing chosen": ("Watch", reader_pb2.WatchRequest(), "selector_too_broad"),
@@ -497,8 +498,14 @@ def test_a_range_before_coverage_is_out_of_range_and_says_what_is_held(trimmed: 
     assert str(coverage_ms) in got.message
     request.start_ms = coverage_ms
     assert [frame.trailer.samples for frame in node.stub.Select(request)][-1] == 1
-    got = refusal(lambda: node.stub.Series(reader_pb2.SeriesRequest(start_ms=coverage_ms - 1)))
-    assert (got.code, got.reason) == (grpc.StatusCode.OUT_OF_RANGE, "out_of_coverage")
+    for call in (
+        lambda: node.stub.Series(reader_pb2.SeriesRequest(start_ms=coverage_ms - 1)),
+        lambda: node.stub.LabelNames(reader_pb2.LabelNamesRequest(start_ms=coverage_ms - 1)),
+        lambda: node.stub.LabelValues(reader_pb2.LabelValuesRequest(name="job", start_ms=coverage_ms - 1)),
+    ):
+        got = refusal(call)
+        assert (got.code, got.reason) == (grpc.StatusCode.OUT_OF_RANGE, "out_of_coverage")
+    assert node.client.label_values("job", start_ms=coverage_ms, end_ms=coverage_ms + 1) == ["test"]
 
 
 def test_a_partial_read_gets_what_is_held_below_coverage_too(trimmed: tuple[Node | QuerierNode, int]) -> None:

@@ -87,16 +87,23 @@ def labels(
     matching: Annotated[
         str | None, typer.Option("--selector", parser=selector, metavar="SELECTOR", help="Only of series that match.")
     ] = None,
+    start: Start = None,
+    end: End = None,
+    last: Last = None,
     allow_stale: AllowStale = False,
     output: TableOrJson = "table",
 ) -> None:
-    """Names of labels, or the values of one."""
+    """Names of labels, or the values of one; with a range, also those that history knows of it."""
+    span = time_range(start, end, last)
+    start_ms, end_ms = (span.start_ms, span.end_ms) if span else (None, None)
     options = ReadOptions(allow_stale=allow_stale)
     with connection.open() as client:
         if name is None:
-            key, found = "names", client.label_names(matching, options=options)
+            key = "names"
+            found = client.label_names(matching, start_ms=start_ms, end_ms=end_ms, options=options)
         else:
-            key, found = "values", client.label_values(name, matching, options=options)
+            key = "values"
+            found = client.label_values(name, matching, start_ms=start_ms, end_ms=end_ms, options=options)
     if output == "json":
         print_json({key: found})
     else:

@@ -15,8 +15,8 @@ from tsdb.client import read, write
 from tsdb.client.batch import RequestLimits, WriteBatch
 from tsdb.client.call import STREAMING, Call, Method, stub_methods
 from tsdb.client.channel import ClientTls, call_metadata, open_aio_channel
-from tsdb.client.options import ReadOptions, Selector
-from tsdb.client.read import GroupKeywords, SeriesGroup, SeriesInfo, SeriesKeywords
+from tsdb.client.options import Selector
+from tsdb.client.read import GroupKeywords, LabelKeywords, SeriesGroup, SeriesInfo, SeriesKeywords, ValueKeywords
 from tsdb.client.result import SelectResult
 from tsdb.client.retry import Attempts
 from tsdb.client.select import SelectKeywords, SelectQuery
@@ -91,23 +91,21 @@ class AsyncClient:
         return await self.run(read.series_groups(selector, group_by, **ask), timeout_s=timeout_s)
 
     async def label_names(
-        self, selector: Selector | None = None, *, options: ReadOptions | None = None, timeout_s: float | None = None
+        self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[LabelKeywords]
     ) -> list[str]:
         """As Client.label_names."""
-        return await self.run(read.label_names(selector, options=options), timeout_s=timeout_s)
+        return await self.run(read.label_names(selector, **ask), timeout_s=timeout_s)
 
     async def label_values(
         self,
         name: str,
         selector: Selector | None = None,
         *,
-        values_max: int = 0,
-        options: ReadOptions | None = None,
         timeout_s: float | None = None,
+        **ask: Unpack[ValueKeywords],
     ) -> list[str]:
         """As Client.label_values."""
-        call = read.label_values(name, selector, values_max=values_max, options=options)
-        return await self.run(call, timeout_s=timeout_s)
+        return await self.run(read.label_values(name, selector, **ask), timeout_s=timeout_s)
 
     async def coverage(self, *, timeout_s: float | None = None) -> list[common_pb2.PartitionState]:
         """As Client.coverage."""

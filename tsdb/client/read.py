@@ -37,6 +37,20 @@ class GroupKeywords(TypedDict, total=False):
     options: ReadOptions | None
 
 
+class LabelKeywords(TypedDict, total=False):
+    """Keywords of `label_names`."""
+
+    start_ms: int | None
+    end_ms: int | None
+    options: ReadOptions | None
+
+
+class ValueKeywords(LabelKeywords, total=False):
+    """Keywords of `label_values`."""
+
+    values_max: int
+
+
 @dataclass(frozen=True, slots=True)
 class SeriesInfo:
     """A series and the sample times held of it, both in, ms since epoch UTC; None when no sample is held."""
@@ -91,18 +105,37 @@ def series_groups(
     return Call(Method.SERIES, request, _GroupsAnswer)
 
 
-def label_names(selector: Selector | None, *, options: ReadOptions | None = None) -> Call[list[str]]:
-    """Names of labels, sorted."""
-    request = reader_pb2.LabelNamesRequest(matchers=_matchers(selector), options=wire_options(options))
+def label_names(
+    selector: Selector | None,
+    *,
+    start_ms: int | None = None,
+    end_ms: int | None = None,
+    options: ReadOptions | None = None,
+) -> Call[list[str]]:
+    """Names of labels, sorted. start_ms: also of series of the past, from there on; end_ms: exclusive."""
+    request = reader_pb2.LabelNamesRequest(
+        matchers=_matchers(selector), options=wire_options(options), start_ms=start_ms, end_ms=end_ms
+    )
     return Call(Method.LABEL_NAMES, request, lambda: Single(lambda answer: list(answer.names)))
 
 
 def label_values(
-    name: str, selector: Selector | None, *, values_max: int = 0, options: ReadOptions | None = None
+    name: str,
+    selector: Selector | None,
+    *,
+    start_ms: int | None = None,
+    end_ms: int | None = None,
+    values_max: int = 0,
+    options: ReadOptions | None = None,
 ) -> Call[list[str]]:
-    """Values of one label, sorted."""
+    """Values of one label, sorted. start_ms, end_ms: as of label_names."""
     request = reader_pb2.LabelValuesRequest(
-        name=name, matchers=_matchers(selector), options=wire_options(options), values_max=values_max
+        name=name,
+        matchers=_matchers(selector),
+        options=wire_options(options),
+        values_max=values_max,
+        start_ms=start_ms,
+        end_ms=end_ms,
     )
     return Call(Method.LABEL_VALUES, request, lambda: Single(lambda answer: list(answer.values)))
 

@@ -13,8 +13,8 @@ from tsdb.client import read, write
 from tsdb.client.batch import RequestLimits, WriteBatch
 from tsdb.client.call import STREAMING, Call, Method, stub_methods
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
-from tsdb.client.options import ReadOptions, Selector
-from tsdb.client.read import GroupKeywords, SeriesGroup, SeriesInfo, SeriesKeywords
+from tsdb.client.options import Selector
+from tsdb.client.read import GroupKeywords, LabelKeywords, SeriesGroup, SeriesInfo, SeriesKeywords, ValueKeywords
 from tsdb.client.result import SelectResult
 from tsdb.client.retry import Attempts
 from tsdb.client.select import SelectKeywords, SelectQuery
@@ -102,23 +102,21 @@ class Client:
         return self.run(read.series_groups(selector, group_by, **ask), timeout_s=timeout_s)
 
     def label_names(
-        self, selector: Selector | None = None, *, options: ReadOptions | None = None, timeout_s: float | None = None
+        self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[LabelKeywords]
     ) -> list[str]:
-        """Names of labels, sorted."""
-        return self.run(read.label_names(selector, options=options), timeout_s=timeout_s)
+        """Names of labels, sorted; keywords are those of tsdb.client.read.label_names."""
+        return self.run(read.label_names(selector, **ask), timeout_s=timeout_s)
 
     def label_values(
         self,
         name: str,
         selector: Selector | None = None,
         *,
-        values_max: int = 0,
-        options: ReadOptions | None = None,
         timeout_s: float | None = None,
+        **ask: Unpack[ValueKeywords],
     ) -> list[str]:
-        """Values of one label, sorted."""
-        call = read.label_values(name, selector, values_max=values_max, options=options)
-        return self.run(call, timeout_s=timeout_s)
+        """Values of one label, sorted; keywords are those of tsdb.client.read.label_values."""
+        return self.run(read.label_values(name, selector, **ask), timeout_s=timeout_s)
 
     def coverage(self, *, timeout_s: float | None = None) -> list[common_pb2.PartitionState]:
         """What each partition holds and how far it is behind."""

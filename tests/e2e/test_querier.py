@@ -1,0 +1,108 @@
+"""Attacks a querier over two stores: one store is killed, then the other. Every command answers as a store would, or
+says that nobody holds the partitions; nothing is ever answered short."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from stack.kafka import KafkaCluster
+from support.deployments import PARTITIONS, create_topics
+from support.logs import wait_until
+from support.processes import Role, run_tsdb, tsdb_json, tsdb_ok, wait_for_samples
+
+SERIES = 40
+SAMPLES = 50
+NOTICED_WITHIN_S = 30.0
+READ_S = "20s"
+
+pytestmark = pytest.mark.timeout(600)  # Six starts of a process, each with its kernels to load on a busy machine.
+
+
+@dataclass(frozen=True)
+class Running:
+    """A gateway, two stores that hold all partitions each, and a querier over both."""
+
+    gateway: Role
+    stores: tuple[Role, Role]
+    querier: Role
+
+
+@pytest.fixture
+def running(tmp_path: Path, kafka: KafkaCluster) -> Iterator[Running]:
+    log = create_topics(kafka.bootstrap)
+    gateway, *stores = (Role(tmp_path, name, *log) for name in ("gateway", "store", "store"))
+    addresses = ",".join(store.grpc for store in stores)
+    querier = Role(tmp_path, "querier", *log, "--stores", addresses)
+    with ExitStack() as stack:
+        for role in (gateway, *stores, querier):
+            stack.push(role)
+            role.start(ready=False)
+        for role in (gateway, *stores, querier):
+            role.wait_ready()
+        yield Running(gateway, (stores[0], stores[1]), querier)
+
+
+def rows(now_ms: int) -> list[dict[str, object]]:
+    return [
+        {
+            "labels": {"__name__": f"m_{number % 4}", "job": "querier", "instance": f"i{number}"},
+            "ts_ms": now_ms - 1000 * sample,
+            "value": number + sample / 8,
+        }
+        for number in range(SERIES)
+        for sample in range(SAMPLES)
+    ]
+
+
+def answer(address: str, now_ms: int) -> object:
+    """Every sample, through the command line."""
+    span = ("--start", str(now_ms - 1000 * SAMPLES), "--end", str(now_ms + 1))
+    return tsdb_json("query", '{job="querier"}', "--address", address, *span, "--timeout", READ_S)["series"]
+
+
+def test_any_one_store_is_enough_and_none_is_an_error(running: Running) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    lines = "\n".join(map(json.dumps, rows(now_ms))).encode()
+    tsdb_ok("write", "-", "--format", "jsonl", "--address", running.gateway.grpc, stdin=lines)
+    for store in running.stores:
+        wait_for_samples(store.grpc, SERIES * SAMPLES)
+    want = answer(running.stores[0].grpc, now_ms)
+    querier = running.querier.grpc
+    assert answer(querier, now_ms) == want
+    check_commands(querier)
+    first, second = running.stores
+    first.kill()
+    assert answer(querier, now_ms) == want, "from the first read on: the querier need not have noticed"
+    first.start()
+    second.kill()
+    assert answer(querier, now_ms) == want
+    first.kill()
+    wait_until(lambda: running.querier.ready()[0] == 503, NOTICED_WITHIN_S)
+    _, why = running.querier.ready()
+    assert {partition["reason"] for partition in why["partitions"].values()} == {"no_store"}
+    refused = run_tsdb("query", "m_1", "--address", querier, "--last", "1m", "--timeout", "2s")
+    assert (refused.returncode, refused.stdout) == (1, b"")
+    assert b"no store that answers holds partition" in refused.stderr
+    second.start()
+    running.querier.wait_ready(NOTICED_WITHIN_S)
+    assert answer(querier, now_ms) == want
+    assert running.querier.terminate() == 0
+
+
+def check_commands(querier: str) -> None:
+    """Those that read, as against a store."""
+    coverage = tsdb_json("coverage", "--address", querier)["partitions"]
+    assert sorted(state["partition"] for state in coverage) == list(range(PARTITIONS))
+    assert all(state["ready"] for state in tsdb_json("status", "--address", querier)["partitions"])
+    assert len(tsdb_json("series", '{job="querier"}', "--address", querier)["series"]) == SERIES
+    grouped = tsdb_json("series", "--group-by", "__name__", "--address", querier)["groups"]
+    assert [(group["labels"]["__name__"], group["series"]) for group in grouped] == [(f"m_{n}", 10) for n in range(4)]
+    assert tsdb_json("labels", "--address", querier)["names"] == ["__name__", "instance", "job"]
+    assert tsdb_json("labels", "__name__", "--address", querier)["values"] == [f"m_{n}" for n in range(4)]
