@@ -11,6 +11,7 @@ from cassandra.cluster import Session
 from stack.cassandra import CassandraNode
 from support.histories import META, row, written
 from tsdb.history.cassandra.session import open_cluster
+from tsdb.history.cassandra.statements import prepare
 from tsdb.history.hosts import Hosts
 from tsdb.history.open import open_history, open_history_admin
 from tsdb.history.settings import HistorySettings
@@ -109,3 +110,19 @@ def test_copies_that_a_cluster_does_not_have_are_unavailable_not_lost(
     )
     with open_history(url) as store, pytest.raises(Unavailable):
         written(lambda done: store.write(row(1, 0).key, b"", done))
+
+
+def test_statements_name_the_row_whose_replica_is_asked_and_may_be_asked_twice(
+    url: str, admin: HistoryAdmin, session: Session
+) -> None:
+    make(admin)
+    hosts = Hosts.parse(url)
+    prepared = prepare(session, hosts.keyspace)
+    for one in (prepared.put_chunk, prepared.read_chunks, prepared.put_series, prepared.read_series):
+        assert one.is_idempotent
+        assert len(one.routing_key_indexes) >= 2
+    assert prepared.put_chunk.routing_key_indexes == [0, 1]
+    (replica,) = session.cluster.metadata.get_replicas(
+        hosts.keyspace, prepared.put_chunk.bind((1, 0, 0, 0, 0, 0, b"")).routing_key
+    )
+    assert replica.address == hosts.names[0]
