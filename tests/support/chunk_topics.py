@@ -38,12 +38,17 @@ class Entry:
 
 @dataclass
 class Expected:
-    """What history must hold once all is loaded."""
+    """What history must hold once all is loaded. `later`: this, and what was staged after it."""
 
     rows: dict[ChunkKey, bytes] = field(default_factory=dict)
     series: dict[tuple[int, int], tuple[Announcement, int]] = field(default_factory=dict)
     loaded: dict[int, Loaded] = field(default_factory=dict)
     holes: list[HoleRecord] = field(default_factory=list)
+
+    def later(self, more: Expected) -> Expected:
+        return Expected(
+            self.rows | more.rows, self.series | more.series, self.loaded | more.loaded, self.holes + more.holes
+        )
 
 
 def chunk_value(pack_id: int, window_start_ms: int, seed: int, samples: int = 8) -> bytes:
@@ -74,15 +79,20 @@ def series_entry(partition: int, number: int, epoch: int = 0) -> tuple[Entry, An
     return Entry(SERIES, partition, key, value), announcement
 
 
-def staged(topic_id: str, partitions: int, windows: int, packs: int, seed: int) -> tuple[list[Entry], Expected]:
+def staged(
+    topic_id: str, partitions: int, windows: int, packs: int, seed: int, *, first_window: int = 0
+) -> tuple[list[Entry], Expected]:
     """Windows of chunks with late ones, deletions, repeats, holes and markers; in the order of the appends.
 
-    Each partition's progress markers state the end of `series` as it stood when they were made.
+    first_window: how many windows were staged before. Each partition's progress markers state an offset of `series`
+    that it has passed by then.
     """
     source, expected = random.Random(seed), Expected()
     entries: list[Entry] = []
     for partition in range(partitions):
-        entries += _of_partition(topic_id, partition, windows, packs, source, expected)
+        entries += _of_partition(
+            topic_id, partition, range(first_window, first_window + windows), packs, source, expected
+        )
     return entries, expected
 
 
@@ -102,10 +112,10 @@ def append_entries(log: Log, entries: Iterable[Entry]) -> None:
 
 
 def _of_partition(
-    topic_id: str, partition: int, windows: int, packs: int, source: random.Random, expected: Expected
+    topic_id: str, partition: int, windows: range, packs: int, source: random.Random, expected: Expected
 ) -> Iterator[Entry]:
-    position, announced = 0, 0
-    for window in range(windows):
+    position, announced = 100 * windows.start, 2 * windows.start
+    for window in windows:
         start_ms = window * WINDOW_MS
         for _ in range(2):
             entry, announcement = series_entry(partition, partition * 10_000 + announced, window // 3)

@@ -53,7 +53,11 @@ class FakeChunkStore:
         return {number: row for (topic, number), row in self.loaded_rows.items() if topic == topic_id}
 
     def write_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
-        self._do("hole", lambda: self.hole_list.append(hole), on_done)
+        def keep() -> None:
+            if hole not in self.hole_list:
+                self.hole_list.append(hole)
+
+        self._do("hole", keep, on_done)
 
     def delete_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
         place = (hole.partition, hole.pack_id, hole.start_ms, hole.end_ms, hole.record_offset)

@@ -8,6 +8,7 @@ from tsdb.cli import roles
 from tsdb.cli.chunks import chunks
 from tsdb.cli.client_commands import add_client_commands
 from tsdb.cli.config_show import config
+from tsdb.cli.dlq import dlq
 from tsdb.cli.errors import TsdbGroup
 from tsdb.cli.history import history
 from tsdb.cli.holes import holes
@@ -29,6 +30,7 @@ add_client_commands(app)
 app.add_typer(topics, name="topics")
 app.add_typer(log_command, name="log")
 app.add_typer(chunks, name="chunks")
+app.add_typer(dlq, name="dlq")
 app.add_typer(history, name="history")
 app.add_typer(holes, name="holes")
 app.command("warmup")(warmup)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from tsdb.codec.chunk_key import ChunkKey, ProgressKey, WindowKey, decode_key
+from tsdb.codec.chunk_key import ProgressKey, WindowKey, decode_key
 from tsdb.codec.chunk_marker import decode_progress_marker
 from tsdb.log.interface import CHUNKS, SERIES
 from tsdb.model.errors import TsdbError
@@ -14,18 +14,16 @@ Positions = Callable[[Partition], int | None]  # Everything of a partition below
 
 
 def lane_of(record: Record) -> Hashable:
-    """The pack of a chunk; the key itself of all else that has an order."""
+    """The pack of a chunk or hole; the key itself of all else that has an order."""
     if record.topic != CHUNKS:
         return Place.FREE if record.key is None else record.key
     try:
         key = decode_key(record.key or b"")
     except TsdbError:
         return record.key or b""
-    if isinstance(key, ChunkKey):
-        return key.pack_id
     if isinstance(key, ProgressKey):
         return Place.AFTER_ALL
-    return Place.FREE if isinstance(key, WindowKey) else record.key
+    return Place.FREE if isinstance(key, WindowKey) else key.pack_id
 
 
 def marker_is_due(record: Record, positions: Positions) -> bool:

@@ -6,7 +6,6 @@ One record of `chunks` is one row with that record's key; a null record deletes 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from tsdb.codec.chunk import decode_chunk
@@ -16,6 +15,7 @@ from tsdb.codec.series_record import decode_announcement
 from tsdb.history.interface import ChunkSink
 from tsdb.history.loader.errors import REFUSED_ROWS, NotLoadable
 from tsdb.history.loader.loaded_marks import LoadedMarks, loaded_of
+from tsdb.history.loader.loss import loss_of
 from tsdb.history.loader.remembered import Remembered, mark_of
 from tsdb.log.interface import CHUNKS
 from tsdb.model.errors import CorruptData, TsdbError
@@ -47,15 +47,6 @@ not_loadable_total = counter(
 _loaded = {kind: loaded_records_total.labels(kind) for kind in KINDS}
 
 
-@dataclass(frozen=True, slots=True)
-class _Interval:
-    """Sample time [start_ms, end_ms) of a pack; pack_id 0: of the whole partition."""
-
-    pack_id: int
-    start_ms: int
-    end_ms: int
-
-
 class Loading:
     """The loader's handler. Runs on the consumer's thread; the answers come from threads of the store."""
 
@@ -84,7 +75,7 @@ class Loading:
         try:
             key = decode_key(record.key or b"")
         except CorruptData as error:
-            self._give_up(record, self._anywhere(record), error, done)
+            self._give_up(record, error, done)
             return
         match key:
             case ChunkKey():
@@ -105,8 +96,7 @@ class Loading:
             self._check_chunk(key, record.value)
             self._store.write(key, record.value, partial(self._chunk_written, len(record.value), done))
         except REFUSED_ROWS as error:
-            window = _Interval(key.pack_id, key.window_start_ms, key.window_start_ms + self._time_set.window_ms)
-            self._give_up(record, window, error, done)
+            self._give_up(record, error, done)
 
     def _check_chunk(self, key: ChunkKey, value: bytes) -> None:
         """Raises CorruptData for a chunk that no reader could use, UnknownVersion for one of a newer writer."""
@@ -146,7 +136,7 @@ class Loading:
         try:
             hole = decode_hole(record.value or b"")
         except CorruptData as error:
-            self._give_up(record, self._anywhere(record), error, done)
+            self._give_up(record, error, done)
             return
         self._store.write_hole(hole, self._counted("hole", done))
 
@@ -161,21 +151,16 @@ class Loading:
             self._store.write_series(announcement, record.partition, partial(self._series_written, mark, done))
         except REFUSED_ROWS as error:
             reasoned = CorruptData(error.message, reason="corrupt_series")
-            self._give_up(record, self._anywhere(record), reasoned, done)
+            self._give_up(record, reasoned, done)
 
     def _series_written(self, mark: int, done: Done, error: TsdbError | None) -> None:
         if error is None:
             self._remembered.add(mark)
         self._counted("series", done)(error)
 
-    def _anywhere(self, record: Record) -> _Interval:
-        """Where the samples of a record lie that does not say so: what its broker time allows."""
-        times = self._time_set
-        return _Interval(0, record.timestamp_ms - times.accept_past_ms, record.timestamp_ms + times.ahead_ms)
-
-    def _give_up(self, record: Record, where: _Interval, error: TsdbError, done: Done) -> None:
+    def _give_up(self, record: Record, error: TsdbError, done: Done) -> None:
         """First the hole, then the dead letter: nobody may read past the loss in between."""
-        hole = HoleRecord(record.partition, where.pack_id, where.start_ms, where.end_ms, error.reason, record.offset)
+        hole = loss_of(record, self._time_set).hole(record, error.reason)
 
         def hole_written(trouble: TsdbError | None) -> None:
             if trouble is not None:

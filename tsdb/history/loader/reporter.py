@@ -12,7 +12,7 @@ from tsdb.history.loader.health import Ends, Trouble, lag_records, partition_hea
 from tsdb.history.loader.loaded_marks import LoadedMarks
 from tsdb.log.interface import Log
 from tsdb.model.clock import Clock
-from tsdb.model.errors import Unavailable
+from tsdb.model.errors import Unavailable, WrongTopic
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import gauge
@@ -73,7 +73,6 @@ class LoaderReporter:
     def look(self) -> None:
         """One look."""
         status, now = self._status(), self._clock.monotonic()
-        self._ask_ends(status, now)
         self._blocked_since = (self._blocked_since or now) if status.blocked_error else None
         blocked_for_s = 0.0 if self._blocked_since is None else now - self._blocked_since
         trouble = trouble_of(status, blocked_for_s, BLOCKED_PATIENCE_S)
@@ -81,6 +80,8 @@ class LoaderReporter:
         self.health = partition_health(status, self._ends, trouble, now)
         self._set_gauges(status, blocked_for_s)
         self._marks.write_due(status.partitions)
+        # Last: it waits for a log that does not answer, and what is known by now must show before.
+        self._ask_ends(status, now)
 
     def _run(self) -> None:
         try:
@@ -102,7 +103,7 @@ class LoaderReporter:
                 marks = self._log.watermarks(topic, sorted(number for name, number in places if name == topic))
                 high.update({(topic, number): mark.high for number, mark in marks.items()})
             self._ends = Ends(high, now)
-        except Unavailable as error:
+        except (Unavailable, WrongTopic) as error:
             log.debug("ends of the log not to be had", reason=error.reason, error=error.message)
 
     def _tell(self, trouble: Trouble, blocked_for_s: float, now: float) -> None:

@@ -172,7 +172,7 @@ def test_a_chunk_of_a_newer_version_is_not_judged(rig: Rig) -> None:
         (chunk_entry(2, dataclasses.replace(KEY, window_start_ms=0), None), 77),
         (marker_entry(2, MARKER), Place.AFTER_ALL),
         (Entry(CHUNKS, 2, encode_key(WindowKey(0)), b""), Place.FREE),
-        (Entry(CHUNKS, 2, encode_key(HoleKey(1, 2, 3, 4)), b""), encode_key(HoleKey(1, 2, 3, 4))),
+        (Entry(CHUNKS, 2, encode_key(HoleKey(77, 2, 3, 4)), b""), 77),
         (Entry(CHUNKS, 2, b"what", b""), b"what"),
         (Entry(SERIES, 2, b"series key", b""), b"series key"),
     ],

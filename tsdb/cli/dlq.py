@@ -1,0 +1,148 @@
+"""`tsdb dlq`: records that the loader gave up: look at them, put them back, drop them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tsdb.cli.arguments import TableOrJson
+from tsdb.cli.log_access import LOG_SETTINGS, OnePartition, Partition, chosen, opened_log
+from tsdb.cli.output import note, print_json, print_table, row_cells, time_text
+from tsdb.cli.setting_options import with_settings
+from tsdb.config import CommonSettings
+from tsdb.log.interface import CHUNKS_DLQ, Log
+
+if TYPE_CHECKING:
+    from tsdb.history.loader.dead_letters import DeadLetter
+
+COLUMNS = ("partition", "offset", "given up", "what", "reason", "message", "from", "bytes")
+
+Offset = Annotated[int, typer.Option("--offset", min=0, help="Which dead letter.")]
+SomeOffset = Annotated[int | None, typer.Option("--offset", min=0, help="Only this one; needs --partition.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; without, only show what would be done.")]
+
+dlq = typer.Typer(help="Dead letters: records that the loader gave up.", no_args_is_help=True)
+
+
+@dlq.command("ls")
+@with_settings(CommonSettings, only=LOG_SETTINGS)
+def ls(
+    settings: CommonSettings,
+    partition: Partition = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Most to show.")] = 100,
+    output: TableOrJson = "table",
+) -> None:
+    """Dead letters, the oldest of each partition first."""
+    with opened_log(settings) as log:
+        rows = [_row(letter) for letter, _ in zip(_letters(log, partition, None), range(limit), strict=False)]
+    _print(rows, output)
+
+
+@dlq.command("show")
+@with_settings(CommonSettings, only=LOG_SETTINGS)
+def show(
+    settings: CommonSettings,
+    partition: OnePartition,
+    offset: Offset,
+    value: Annotated[
+        str | None, typer.Option("--value", metavar="FILE|-", help="Write the record's value there, byte for byte.")
+    ] = None,
+) -> None:
+    """One dead letter with its whole story, as JSON; `--value -` prints its value instead."""
+    with opened_log(settings) as log:
+        letter = next(_letters(log, partition, offset))
+    if value == "-":
+        sys.stdout.buffer.write(letter.value or b"")
+        return
+    if value is not None:
+        Path(value).write_bytes(letter.value or b"")
+    headers = {name: data.decode(errors="replace") for name, data in letter.headers}
+    key = None if letter.key is None else letter.key.hex()
+    print_json({**_row(letter), "key": key, "story": letter.story, "headers": headers})
+
+
+@dlq.command("replay")
+@with_settings(CommonSettings, only=LOG_SETTINGS)
+def replay(
+    settings: CommonSettings,
+    partition: Partition = None,
+    offset: SomeOffset = None,
+    yes: Yes = False,
+    output: TableOrJson = "table",
+) -> None:
+    """Put records back to the end of where they came from; a chunk's hole goes once it is loaded.
+
+    Shows them first; `--yes` does it. They stay dead letters as well until they are dropped.
+    """
+    from tsdb.history.loader.dead_letters import put_back
+
+    with opened_log(settings) as log:
+        letters = list(_letters(log, partition, offset))
+        for letter in letters:
+            letter.origin()  # All can be put back, or none is.
+        for letter in letters if yes else ():
+            put_back(log, letter, settings.times)
+    _print([_row(letter) for letter in letters], output)
+    note(f"{len(letters)} put back" if yes else f"{len(letters)} would be put back; `--yes` does it")
+
+
+@dlq.command("drop")
+@with_settings(CommonSettings, only=LOG_SETTINGS)
+def drop(
+    settings: CommonSettings,
+    partition: OnePartition,
+    through: Annotated[int, typer.Option("--through", min=0, help="The last one to drop; all before it go too.")],
+    yes: Yes = False,
+    output: TableOrJson = "table",
+) -> None:
+    """Delete dead letters of a partition for good. Shows them first; `--yes` does it. Their holes stay."""
+    from tsdb.cli.assemble import log_settings
+    from tsdb.log.open import open_topics
+
+    with opened_log(settings) as log:
+        letters = [letter for letter in _letters(log, partition, None) if letter.offset <= through]
+    if yes and letters:
+        with open_topics(settings.log, prefix=settings.log_prefix, settings=log_settings(settings)) as admin:
+            admin.trim(CHUNKS_DLQ, {partition: letters[-1].offset + 1})
+    _print([_row(letter) for letter in letters], output)
+    note(f"{len(letters)} dropped" if yes else f"{len(letters)} would be dropped; `--yes` does it")
+
+
+def _letters(log: Log, partition: int | None, offset: int | None) -> Iterator[DeadLetter]:
+    """Those that were asked for. Raises BadParameter when the one that was is not there."""
+    from tsdb.history.loader.dead_letters import read_dead_letters
+
+    if offset is not None and partition is None:
+        raise typer.BadParameter("--offset needs --partition")
+    found = False
+    for letter in read_dead_letters(log, chosen(log, partition)):
+        if offset is None or letter.offset == offset:
+            found = True
+            yield letter
+    if offset is not None and not found:
+        raise typer.BadParameter(f"partition {partition} has no dead letter at offset {offset}")
+
+
+def _row(letter: DeadLetter) -> dict[str, object]:
+    story = letter.story
+    return {
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "given up": time_text(int(story["failed-at-ms"])) if story.get("failed-at-ms", "").isdigit() else None,
+        "what": letter.what,
+        "reason": story.get("reason"),
+        "message": story.get("message"),
+        "from": f"{story.get('topic')}/{story.get('partition')}@{story.get('offset')}",
+        "bytes": len(letter.value or b""),
+    }
+
+
+def _print(rows: list[dict[str, object]], output: str) -> None:
+    if output == "json":
+        print_json({"dead_letters": rows})
+    else:
+        print_table(COLUMNS, map(row_cells, rows), right=("partition", "offset", "bytes"))
