@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,7 @@ from tsdb.ops.metrics import counter, gauge
 from tsdb.query.history_reads import HistoryReads
 
 EPOCHS_MAX = 1_000  # 80 years; beyond it the range is a mistake that would ask history thousands of times.
+READERS = 16  # A selector over all metrics asks for each of them; one after another would take seconds.
 SERIES_KEPT_MAX = 1_000_000  # A few hundred bytes each.
 
 reads_total = counter(
@@ -69,12 +71,15 @@ class Choice:
     series_ids: NDArray[np.uint64] | None = None
     names: frozenset[bytes] | None = None
 
-    def may_have(self, name: bytes) -> bool:
-        """Whether a series of this metric name can be chosen."""
-        if self.names is not None and name not in self.names:
-            return False
+    def names_of(self, names: Iterable[bytes]) -> list[bytes]:
+        """Those of these metric names that a series chosen can have."""
         conditions = conditions_of(self.matchers) if self.matchers else ()
-        return all(_holds(condition, name) for condition in conditions if condition.name == METRIC_NAME)
+        on_name = [condition for condition in conditions if condition.name == METRIC_NAME]
+        return [
+            name
+            for name in names
+            if (self.names is None or name in self.names) and all(_holds(condition, name) for condition in on_name)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,7 @@ class PastIndex:
         self._names: dict[int, _Names] = {}
         self._parts: OrderedDict[tuple[int, bytes], _Part] = OrderedDict()
         self._kept = 0
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="past-index")
 
     def find(
         self, choice: Choice, start_ms: int, end_ms: int, loaded: Mapping[int, Loaded], needs: Needs
@@ -130,10 +136,17 @@ class PastIndex:
                         found[partition].append(_Found(epoch, part, mine))
         return {partition: _union(parts) for partition, parts in found.items()}
 
-    def _parts_of(self, epoch: int, choice: Choice, loaded: Mapping[int, Loaded], needs: Needs) -> Iterator[_Part]:
-        for name in self._names_of(epoch, loaded, needs):
-            if choice.may_have(name):
-                yield self._part(epoch, name, loaded, needs)
+    def _parts_of(self, epoch: int, choice: Choice, loaded: Mapping[int, Loaded], needs: Needs) -> list[_Part]:
+        """Of every metric name that can be chosen; those that are not kept are read at once."""
+        names = choice.names_of(self._names_of(epoch, loaded, needs))
+        kept = {name: self._kept_part(epoch, name, needs) for name in names}
+        missing = [name for name, part in kept.items() if part is None]
+        if len(missing) > 1:
+            read = self._readers.map(lambda name: self._read(epoch, name, loaded), missing)
+        else:
+            read = (self._read(epoch, name, loaded) for name in missing)
+        fresh = dict(zip(missing, read, strict=True))
+        return [part if part is not None else fresh[name] for name, part in kept.items()]
 
     def _names_of(self, epoch: int, loaded: Mapping[int, Loaded], needs: Needs) -> list[bytes]:
         with self._lock:
@@ -144,17 +157,20 @@ class PastIndex:
                 self._names[epoch] = known
         return known.names
 
-    def _part(self, epoch: int, name: bytes, loaded: Mapping[int, Loaded], needs: Needs) -> _Part:
+    def _kept_part(self, epoch: int, name: bytes, needs: Needs) -> _Part | None:
         key = epoch, name
         with self._lock:
             known = self._parts.get(key)
-            if known is not None and _serves(known.loaded, needs):
-                self._parts.move_to_end(key)
-                return known
+            if known is None or not _serves(known.loaded, needs):
+                return None
+            self._parts.move_to_end(key)
+            return known
+
+    def _read(self, epoch: int, name: bytes, loaded: Mapping[int, Loaded]) -> _Part:
         reads_total.inc()
         fresh = _part_of(self._history.series(epoch, name), loaded)
         with self._lock:
-            self._keep_locked(key, fresh)
+            self._keep_locked((epoch, name), fresh)
         return fresh
 
     def _keep_locked(self, key: tuple[int, bytes], part: _Part) -> None:
