@@ -174,7 +174,7 @@ def fill(deployment: Deployment) -> tuple[list[int], Unavailable]:
 
 
 def test_a_range_before_coverage_is_refused_with_what_is_held(tmp_path: Path) -> None:
-    """The log reaches further back than memory: older times are history, never a silently short answer."""
+    """The log reaches further back than a store's memory: older times are history's, never a silently short answer."""
     url, now_ms = f"sqlite:///{tmp_path}/log.sqlite", time.time_ns() // 1_000_000
     tsdb_ok("topics", "create", "--log", url, "--partitions", "1", "--replication", "1")
     with LogFactory(url, "") as logs:
@@ -182,14 +182,13 @@ def test_a_range_before_coverage_is_refused_with_what_is_held(tmp_path: Path) ->
         log.append_sync(METRICS, 0, encode_tick())
     with Role(tmp_path, "standalone", "--data-dir", str(tmp_path)) as role:
         assert write_once(role, 10.0).error is None
-        role.kill()
-        role.start()
+    with Role(tmp_path, "store", "--log", url) as store:
         span = ("--start", str(now_ms - 12 * HOUR_MS), "--end", str(now_ms))
-        done = run_tsdb("query", "one_try", "--address", role.grpc, *span)
+        done = run_tsdb("query", "one_try", "--address", store.grpc, *span)
         assert done.returncode == 1
         assert "is complete from" in done.stderr.decode()
         assert str(now_ms - 12 * HOUR_MS) in done.stderr.decode()
-        assert run_tsdb("query", "one_try", "--address", role.grpc, "--last", "1h").returncode == 0
+        assert run_tsdb("query", "one_try", "--address", store.grpc, "--last", "1h").returncode == 0
 
 
 def test_only_the_right_token_over_tls_gets_in(tmp_path: Path) -> None:
