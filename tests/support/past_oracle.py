@@ -1,0 +1,181 @@
+"""What every read must answer, in plain dicts, and a reader that compares each answer with it bit for bit."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import cast
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+
+from support.recordings import Batch
+from tsdb.client import ReadOptions, SelectQuery, SelectResult
+from tsdb.model.errors import TsdbError
+from tsdb.model.labels import metric_name
+from tsdb.model.time_set import TimeSet
+from tsdb.ops.grpc_errors import from_rpc_error
+from tsdb.query.partition_join import answered_total
+from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
+
+EVERYTHING = '{__name__=~".+"}'
+SOURCES = ("memory", "history", "both")
+
+Columns = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+class PastOracle:
+    """By series and time the value that came last; rows are indexes of `labels`."""
+
+    def __init__(self, labels: Sequence[bytes], times: TimeSet) -> None:
+        self.labels = list(labels)
+        self._ahead_ms = times.ahead_ms
+        self._known: list[dict[int, float]] = [{} for _ in labels]
+        self._sorted: dict[int, Columns] = {}
+
+    @property
+    def samples(self) -> int:
+        """Different (series, time) so far."""
+        return sum(map(len, self._known))
+
+    @property
+    def min_ts_ms(self) -> int:
+        """Of all samples."""
+        return min(min(known) for known in self._known if known)
+
+    def add(self, batch: Batch) -> None:
+        """A batch was acknowledged. What is further ahead than readers take does not count."""
+        for row, ts_ms, value in batch.samples:
+            if ts_ms <= batch.broker_ms + self._ahead_ms:
+                self._known[row][ts_ms] = value
+                self._sorted.pop(row, None)
+
+    def want(self, rows: Iterable[int], start_ms: int, end_ms: int) -> dict[bytes, Columns]:
+        """Times and value bits of each of these series that has any sample in [start_ms, end_ms)."""
+        found = {}
+        for row in rows:
+            ts_ms, bits = self._columns(row)
+            first, end = np.searchsorted(ts_ms, [start_ms, end_ms])
+            if first < end:
+                found[self.labels[row]] = ts_ms[first:end], bits[first:end]
+        return found
+
+    def _columns(self, row: int) -> Columns:
+        if row not in self._sorted:
+            pairs = sorted(self._known[row])
+            values = np.array([self._known[row][ts] for ts in pairs], np.float64)
+            self._sorted[row] = np.array(pairs, np.int64), values.view(np.int64)
+        return self._sorted[row]
+
+
+class Reads:
+    """Reads of one or all metrics through a querier, each checked.
+
+    may_refuse: of (start_ms, end_ms), whether anything of that is truly not to be had; only then a refusal counts as
+    one, and otherwise it is raised. counts: answers and refusals by stage.
+    """
+
+    def __init__(
+        self,
+        oracle: PastOracle,
+        stub: reader_pb2_grpc.ReaderStub,
+        rng: random.Random,
+        may_refuse: Callable[[int, int], bool],
+    ) -> None:
+        self._oracle = oracle
+        self._stub = stub
+        self._rng = rng
+        self._may_refuse = may_refuse
+        self._rows_of: dict[bytes, list[int]] = defaultdict(list)
+        for row, canonical in enumerate(oracle.labels):
+            self._rows_of[metric_name(canonical)].append(row)
+        self._before = _sources()
+        self.after: list[common_pb2.Token] = []
+        self.counts: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def around(self, stage: str, edges: Iterable[int], length_ms: int) -> None:
+        """Ranges that begin, and ranges that end, at these times, a millisecond before and one after."""
+        for edge in edges:
+            for near in (edge - 1, edge, edge + 1):
+                self.one(stage, near, near + 1 + self._rng.randrange(length_ms))
+                self.one(stage, near - 1 - self._rng.randrange(length_ms), near)
+
+    def anywhere(self, stage: str, count: int, start_ms: int, end_ms: int) -> None:
+        """Random ranges within that."""
+        for _ in range(count):
+            first, last = sorted(self._rng.sample(range(start_ms, end_ms), 2))
+            self.one(stage, first, last)
+
+    def one(self, stage: str, start_ms: int, end_ms: int, *, everything: bool | None = None) -> bool:
+        """One read; whether it was answered."""
+        if everything or (everything is None and self._rng.random() < 0.1):
+            selector, rows = EVERYTHING, list(range(len(self._oracle.labels)))
+        else:
+            name = self._rng.choice(list(self._rows_of))
+            selector, rows = f'{{__name__="{name.decode()}"}}', self._rows_of[name]
+        encoding = self._rng.choice(["raw", "columns"])
+        where = f"{stage}: {selector} in [{start_ms}, {end_ms}) as {encoding}"
+        try:
+            got = self._select(SelectQuery(selector, start_ms, end_ms, encoding=encoding, options=self._options()))
+        except grpc.RpcError as rpc_error:
+            error = from_rpc_error(rpc_error)
+            self._refused(stage, where, error, start_ms, end_ms)
+            return False
+        _assert_equal(got, self._oracle.want(rows, start_ms, end_ms), where)
+        self.counts[stage]["answered"] += 1
+        return True
+
+    def told(self) -> str:
+        """Answers and refusals by stage, their share, and what answered partitions."""
+        lines = [
+            f"  {stage}: {one['answered']} answered, {one['refused']} refused" for stage, one in self.counts.items()
+        ]
+        by = ", ".join(f"{source} {count}" for source, count in self.sources().items())
+        return "\n".join([*lines, f"  share answered {100 * self.share():.2f} %; partitions answered by {by}"])
+
+    def share(self) -> float:
+        """Of reads that were answered."""
+        total = sum(self.counts.values(), Counter[str]())
+        return total["answered"] / total.total()
+
+    def sources(self) -> dict[str, int]:
+        """How many partitions of these reads were answered by what."""
+        now = _sources()
+        return {source: now[source] - self._before[source] for source in SOURCES}
+
+    def _options(self) -> ReadOptions:
+        return ReadOptions(after=self.after)
+
+    def _select(self, query: SelectQuery) -> SelectResult:
+        call = query.call()
+        reader = call.reader()
+        for message in self._stub.Select(cast(reader_pb2.SelectRequest, call.request), timeout=60.0):
+            reader.add(message)
+        return reader.finish()
+
+    def _refused(self, stage: str, where: str, error: TsdbError, start_ms: int, end_ms: int) -> None:
+        if not self._may_refuse(start_ms, end_ms):
+            raise AssertionError(f"{where} was refused, and all of it is there: {error}") from error
+        assert type(error).__name__ == "Unavailable", f"{where}: {error!r}"
+        self.counts[stage]["refused"] += 1
+        self.counts[stage][error.reason] += 1
+
+
+def _assert_equal(got: SelectResult, want: dict[bytes, Columns], where: str) -> None:
+    found = {series.canonical: series for series in got.series}
+    missing, more = want.keys() - found.keys(), found.keys() - want.keys()
+    assert not (missing or more), f"{where}: series missing {missing}, more {more}"
+    for canonical, (ts_ms, bits) in want.items():
+        series = found[canonical]
+        place = f"{where}, {canonical!r}"
+        odd_ms = np.setxor1d(ts_ms, series.ts_ms)
+        assert not len(odd_ms), f"{place}: {len(ts_ms)} wanted, {len(series.ts_ms)} came; not in both: {odd_ms[:5]}"
+        assert np.array_equal(series.ts_ms, ts_ms), f"{place}: out of order or twice"
+        differ = np.flatnonzero(np.ascontiguousarray(series.values).view(np.int64) != bits)
+        assert not len(differ), f"{place}: other values at {ts_ms[differ][:3]}"
+
+
+def _sources() -> dict[str, int]:
+    return {source: int(answered_total.labels(source)._value.get()) for source in SOURCES}
