@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tsdb.cli.arguments import End, Last, OptionalSelectorArgument, SelectorArgument, Start, TableOrJson, time_range
-from tsdb.cli.history_access import HISTORY_SETTINGS, ToolSettings, history_url
+from tsdb.cli.history_settings import HISTORY_SETTINGS, ToolSettings, history_url
 from tsdb.cli.output import note, print_json, print_table, time_text
 from tsdb.cli.setting_options import with_settings
 from tsdb.config import CommonSettings

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tsdb.cli.arguments import End, Last, Start, TableOrJson, TimeRange, time_range
-from tsdb.cli.history_access import HISTORY_SETTINGS, ToolSettings, history_url
+from tsdb.cli.history_settings import HISTORY_SETTINGS, ToolSettings, history_url
 from tsdb.cli.output import note, print_json, print_table, time_text
 from tsdb.cli.setting_options import with_settings
 

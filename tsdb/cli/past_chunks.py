@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from tsdb.cli.arguments import TimeRange
-from tsdb.cli.history_access import ToolSettings, history_url
+from tsdb.cli.history_settings import ToolSettings, history_url
 from tsdb.cli.output import time_text
 from tsdb.codec.chunk import decode_chunk
 from tsdb.codec.chunk_key import Kind

@@ -1,0 +1,24 @@
+"""Of all settings, those that say where history is: what commands that ask it alone take."""
+
+from __future__ import annotations
+
+from tsdb.config import CommonSettings
+from tsdb.model.errors import ConfigMismatch
+
+HISTORY_SETTINGS = (
+    *("config", "history", "history_write_timeout_s", "history_read_timeout_s", "history_inflight_bytes_max"),
+    *(name for name in CommonSettings.model_fields if name.startswith("cassandra_")),
+)
+
+
+class ToolSettings(CommonSettings):
+    """Of commands that ask history alone: no log is needed."""
+
+    log: str = ""
+
+
+def history_url(settings: CommonSettings) -> str:
+    """Raises ConfigMismatch (history_url) when none is given."""
+    if not settings.history:
+        raise ConfigMismatch("history is required: --history, TSDB_HISTORY or the file", reason="history_url")
+    return settings.history
