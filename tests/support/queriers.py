@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
@@ -34,6 +35,7 @@ class Context:
         self.remaining_s = remaining_s
         self.active = True
         self.callbacks: list[Callable[[], None]] = []
+        self._called = threading.Event()
 
     def time_remaining(self) -> float | None:
         return self.remaining_s
@@ -43,7 +45,12 @@ class Context:
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         self.callbacks.append(callback)
-        return True
+        self._called.set()
+        return self.active
+
+    def wait_called(self, within_s: float) -> None:
+        """Until somebody has begun what ends with this caller."""
+        assert self._called.wait(within_s), "nobody was called"
 
     def leave(self) -> None:
         """The caller goes away."""
