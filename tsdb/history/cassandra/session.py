@@ -121,18 +121,24 @@ class LazySession:
         if self._error is not None and time.monotonic() < self._again_at:
             # A new one each time: a raised error keeps the traces of all who raised it.
             raise copy(self._error)
+        try:
+            connected = self._connected_now()
+        except TsdbError as error:
+            self._error, self._again_at = error, time.monotonic() + CONNECT_AGAIN_S
+            raise
+        self._cluster = connected.session.cluster
+        log.info("history connected", keyspace=self._hosts.keyspace, nodes=len(self._cluster.metadata.all_hosts()))
+        return connected
+
+    def _connected_now(self) -> Connected:
         cluster = open_cluster(self._hosts, self._settings)
         try:
             with translate_cassandra_errors(f"connecting to {','.join(self._hosts.names)}:{self._hosts.port}"):
                 session = cluster.connect()
-                connected = Connected(session, prepare(session, self._hosts.keyspace))
-        except TsdbError as error:
+                return Connected(session, prepare(session, self._hosts.keyspace))
+        except BaseException:
             cluster.shutdown()
-            self._error, self._again_at = error, time.monotonic() + CONNECT_AGAIN_S
             raise
-        self._cluster = cluster
-        log.info("history connected", keyspace=self._hosts.keyspace, nodes=len(cluster.metadata.all_hosts()))
-        return connected
 
 
 def _tls(settings: HistorySettings) -> ssl.SSLContext | None:
