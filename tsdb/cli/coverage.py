@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ from tsdb.cli.connection import Connection, connected
 from tsdb.cli.output import message_dict, note, print_json, print_table, time_text
 from tsdb.client.channel import check_address
 from tsdb.model.errors import Unavailable
-from tsdb.v1 import common_pb2
+from tsdb.v1 import common_pb2, reader_pb2
 
 HTTP_TIMEOUT_S = 5.0
 HTTP_BYTES_MAX = 4 << 20
@@ -57,12 +58,17 @@ def status(
     ] = None,
     output: TableOrJson = "table",
 ) -> None:
-    """How each partition does: ready or why not, lag, what it holds and what that costs."""
+    """How each partition does: ready or why not, lag, what it holds and what that costs; and how far history is.
+
+    `left`: how much more memory may let go of before reads of older ranges are refused until history has caught up.
+    """
     with connection.open() as client:
-        states = client.coverage()
+        states, history = client.coverage(), client.history()
     process = None if http is None else _probe(check_address(http))
     if output == "json":
         answer: dict[str, Any] = {"partitions": [message_dict(state) for state in states]}
+        if history:
+            answer["history"] = [message_dict(state) for state in history]
         print_json(answer if process is None else answer | {"process": process})
         return
     right = ("partition", "lag records", "lag ms", "series", "samples", "bytes", "B/sample", "holes")
@@ -72,6 +78,12 @@ def status(
         right=right,
     )
     _note_holes(states)
+    if history:
+        print_table(
+            ("partition", "history to", "left s", "loaded below offset", "memory from offset", "reaches memory"),
+            _history_rows(states, history),
+            right=("partition", "left s", "loaded below offset", "memory from offset"),
+        )
     if process is not None:
         note(f"process: {'ready' if process['ready'] else 'not ready'} {process['reason']}".rstrip())
 
@@ -90,6 +102,24 @@ def _status_row(state: common_pb2.PartitionState) -> tuple[object, ...]:
         f"{state.bytes / state.samples:.2f}" if state.samples else None,
         len(state.holes),
     )
+
+
+def _history_rows(
+    states: list[common_pb2.PartitionState], history: list[reader_pb2.HistoryState]
+) -> Iterator[tuple[object, ...]]:
+    memory = {state.partition: state for state in states}
+    for loaded in history:
+        state = memory.get(loaded.partition)
+        # A head that has the whole log needs no history.
+        left_ms = None if state is None or state.from_start else loaded.emitted_through_ms - state.coverage_start_ms
+        yield (
+            loaded.partition,
+            time_text(loaded.emitted_through_ms),
+            None if left_ms is None else left_ms // 1000,
+            loaded.position,
+            None if state is None else state.since_offset,
+            loaded.reaches_memory,
+        )
 
 
 def _optional(state: common_pb2.PartitionState, name: Any) -> int | None:

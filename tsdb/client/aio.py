@@ -25,7 +25,7 @@ from tsdb.client.watch import WatchBatch, WatchState
 from tsdb.client.write import WriteResult
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.grpc_errors import from_rpc_error
-from tsdb.v1 import common_pb2
+from tsdb.v1 import common_pb2, reader_pb2
 
 Answer = TypeVar("Answer")
 
@@ -110,6 +110,10 @@ class AsyncClient:
     async def coverage(self, *, timeout_s: float | None = None) -> list[common_pb2.PartitionState]:
         """As Client.coverage."""
         return await self.run(read.coverage(), timeout_s=timeout_s)
+
+    async def history(self, *, timeout_s: float | None = None) -> list[reader_pb2.HistoryState]:
+        """As Client.history."""
+        return await self.run(read.history(), timeout_s=timeout_s)
 
     async def watch(
         self,

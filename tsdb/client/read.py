@@ -145,6 +145,11 @@ def coverage() -> Call[list[common_pb2.PartitionState]]:
     return Call(Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(_partitions))
 
 
+def history() -> Call[list[reader_pb2.HistoryState]]:
+    """How far history is loaded, by partition; empty from a store and from a querier without a history."""
+    return Call(Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(lambda answer: list(answer.history)))
+
+
 def _partitions(answer: reader_pb2.CoverageResponse) -> list[common_pb2.PartitionState]:
     return sorted(answer.partitions, key=lambda state: state.partition)
 

@@ -22,7 +22,7 @@ from tsdb.client.watch import WatchBatch, WatchState
 from tsdb.client.write import WriteResult
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.grpc_errors import from_rpc_error
-from tsdb.v1 import common_pb2
+from tsdb.v1 import common_pb2, reader_pb2
 
 TIMEOUT_S = 30.0
 RECONNECT_S = 60.0  # A store's restart with its replay is meant to take less.
@@ -121,6 +121,10 @@ class Client:
     def coverage(self, *, timeout_s: float | None = None) -> list[common_pb2.PartitionState]:
         """What each partition holds and how far it is behind."""
         return self.run(read.coverage(), timeout_s=timeout_s)
+
+    def history(self, *, timeout_s: float | None = None) -> list[reader_pb2.HistoryState]:
+        """How far history is loaded, by partition; empty from a store and from a querier without a history."""
+        return self.run(read.history(), timeout_s=timeout_s)
 
     def watch(
         self,

@@ -97,6 +97,20 @@ def probe(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, objec
         thread.join()
 
 
+def test_status_tells_how_far_history_is_and_what_is_left(shell: Shell, server: FakeServer) -> None:
+    assert "history" not in shell.ok("status", "--address", server.address, "--output", "json").json
+    server.state.coverage_start_ms, server.state.since_offset = 100_000, 7
+    server.history = [
+        reader_pb2.HistoryState(topic_id="t", position=9, emitted_through_ms=160_000, reaches_memory=True)
+    ]
+    shown = shell.ok("status", "--address", server.address).text.splitlines()
+    assert shown[-1].split() == ["0", "1970-01-01T00:02:40.000Z", "60", "9", "7", "yes"]
+    (told,) = shell.ok("status", "--address", server.address, "--output", "json").json["history"]
+    assert (told["position"], told["emitted_through_ms"], told["reaches_memory"]) == (9, 160_000, True)
+    server.state.from_start = True
+    assert "60" not in shell.ok("status", "--address", server.address).text.splitlines()[-1].split()
+
+
 def test_status_asks_the_probe_where_told(
     shell: Shell, server: FakeServer, probe: tuple[str, dict[str, object]]
 ) -> None:
