@@ -7,15 +7,19 @@ from collections.abc import Iterable
 import numpy as np
 
 from tsdb.history.interface import SeriesRows
+from tsdb.history.row_keys import unsigned
+from tsdb.model.errors import CorruptData
 
 
-def series_rows(rows: Iterable[tuple[int, int, int, bytes]]) -> SeriesRows:
-    """From (series_id, pack_id, partition, labels), ids signed, in any order."""
+def series_rows(rows: Iterable[tuple[int, int | None, int | None, bytes | None]]) -> SeriesRows:
+    """From (series_id, pack_id, partition, labels), ids signed, in any order. Raises CorruptData (corrupt_row)."""
     ids: list[int] = []
     packs: list[int] = []
     partitions: list[int] = []
     labels: list[bytes] = []
     for series_id, pack_id, partition, canonical in rows:
+        if pack_id is None or partition is None or canonical is None:
+            raise CorruptData(f"history has half a row of series {unsigned(series_id):016x}", reason="corrupt_row")
         ids.append(series_id)
         packs.append(pack_id)
         partitions.append(partition)

@@ -29,7 +29,7 @@ from tsdb.history.parquet.files import add_table, put_json, read_json, translate
 from tsdb.history.parquet.layout import Layout, check_key
 from tsdb.history.parquet.tables import samples_table, series_table
 from tsdb.history.settings import HistorySettings
-from tsdb.model.errors import TsdbError
+from tsdb.model.errors import CorruptData, TsdbError
 from tsdb.ops.logs import get_logger
 
 FLUSH_S = 1.0  # Larger files, later answers.
@@ -94,7 +94,7 @@ class ParquetSink:
         """As ChunkSink."""
         metrics.statements_total.labels(metrics.READ).inc()
         with translate_file_errors("reading what is loaded"):
-            found = [Loaded(**read_json(path)) for path in self._layout.loaded_files(topic_id)]
+            found = [_loaded_in(path) for path in self._layout.loaded_files(topic_id)]
         return {one.partition: one for one in found}
 
     def write_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
@@ -186,7 +186,7 @@ class ParquetSink:
     def _store_loaded(self, loaded: Loaded) -> None:
         path = self._layout.loaded(loaded.topic_id, loaded.partition)
         if path.exists():
-            known = Loaded(**read_json(path))
+            known = _loaded_in(path)
             if (known.position, known.emitted_through_ms) >= (loaded.position, loaded.emitted_through_ms):
                 return
         put_json(path, asdict(loaded))
@@ -213,3 +213,16 @@ class ParquetSink:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _loaded_in(path: Path) -> Loaded:
+    values = read_json(path)
+    try:
+        return Loaded(
+            str(values["topic_id"]),
+            int(values["partition"]),
+            int(values["position"]),
+            int(values["emitted_through_ms"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptData(f"{path} does not say what is loaded: {error!r}", reason="corrupt_row") from error

@@ -78,6 +78,18 @@ def test_the_highest_loaded_stands_and_outlives_the_sink(sink: ChunkSink, tmp_pa
         assert other.loaded("u") == {}
 
 
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"topic_id": "t"}', '{"topic_id": "t", "partition": [], "position": 1}']
+)
+def test_a_file_that_does_not_say_what_is_loaded_is_corrupt(sink: ChunkSink, tmp_path: Path, text: str) -> None:
+    written(lambda done: sink.write_loaded(Loaded("t", 0, 5, 7), done))
+    (path,) = (tmp_path / "files" / "_loaded" / "t").iterdir()
+    path.write_text(text)
+    with pytest.raises(CorruptData) as corrupt:
+        sink.loaded("t")
+    assert corrupt.value.reason == "corrupt_row"
+
+
 def test_holes_come_and_go(sink: ChunkSink, tmp_path: Path) -> None:
     hole = HoleRecord(1, 5, 0, 10, "corrupt_chunk", 3)
     for _ in range(2):
