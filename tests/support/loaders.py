@@ -9,7 +9,7 @@ from typing import Any
 from support.chunk_topics import Expected
 from tsdb.codec.chunk_key import ChunkKey
 from tsdb.history.interface import ChunkSink, ChunkStore
-from tsdb.history.loader.loader import Loader, LoaderOptions
+from tsdb.history.loader.loader import GROUP, Loader, LoaderOptions
 from tsdb.log.interface import CHUNKS, METRICS, SERIES, Group, Log, Position, TopicPartition
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import Unavailable
@@ -110,10 +110,17 @@ def run_and_kill(log: Log, store: ChunkSink, after_writes: int, give_up_s: float
     return reached.is_set()
 
 
-def is_loaded(log: Log, group_id: str = "loader") -> bool:
-    """Whether everything on `chunks` and `series` is committed."""
+def is_loaded(log: Log) -> bool:
+    """Whether everything on `chunks` and `series` is committed; not while the log does not answer."""
+    try:
+        return _is_committed(log)
+    except Unavailable:
+        return False
+
+
+def _is_committed(log: Log) -> bool:
     places = [(topic, number) for topic in (CHUNKS, SERIES) for number in range(log.partitions(CHUNKS))]
-    with log.group(group_id) as member:
+    with log.group(GROUP) as member:
         committed = member.committed(places)
     for topic in (CHUNKS, SERIES):
         for number, marks in log.watermarks(topic, list(range(log.partitions(topic)))).items():

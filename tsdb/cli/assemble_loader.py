@@ -28,7 +28,7 @@ def open_loader(settings: LoaderSettings) -> Opened:
         raise
     warm_up()
     loader = make_loader(settings, settings, log, history)
-    return Opened([LogComponent(log), HistoryComponent(history), loader], loader.health, loader.stalled)
+    return Opened([LogComponent(log), HistoryComponent(history), loader], loader.health, loader.stalled, loader.trouble)
 
 
 def make_loader(settings: CommonSettings, fields: LoaderFields, log: Log, history: ChunkSink) -> Loader:

@@ -22,11 +22,15 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a role runs once its log is there: components in start order, and what the probes ask them."""
+    """What a role runs once its log is there: components in start order, and what the probes ask them.
+
+    trouble: why the process as a whole is not ready, also without a partition of its own; empty when it may be.
+    """
 
     components: Sequence[Component]
     partitions: Callable[[], dict[int, PartitionHealth]]
     stalled: Callable[[], str]
+    trouble: Callable[[], str] = lambda: ""
 
 
 class RoleProcess:
@@ -84,7 +88,7 @@ class RoleProcess:
             return Readiness("draining")
         if self._opened is None or self._waiting_for:
             return Readiness(self._waiting_for)
-        return Readiness("", self._opened.partitions())
+        return Readiness(self._opened.trouble(), self._opened.partitions())
 
     def liveness(self) -> Liveness:
         """Alive while it moves; waiting for the log is nothing to restart for."""

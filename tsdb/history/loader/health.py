@@ -9,6 +9,7 @@ from tsdb.log.interface import CHUNKS, SERIES
 from tsdb.ops.health import PartitionHealth
 from tsdb.parallel_consumer import Partition, PartitionStatus, Status
 
+SILENT_MAX_S = 10.0  # A consumer that waits for a log that does not answer shows nothing new.
 HIGH_WATERMARK_AGE_MAX_S = 15.0  # Without a fresh one nobody can say how far behind a partition is.
 
 
@@ -28,8 +29,12 @@ class Trouble:
     message: str = ""
 
 
-def trouble_of(status: Status, blocked_for_s: float, patience_s: float) -> Trouble:
-    """Reasons: history_blocked (it does not answer, for longer than patience_s), stalled, commit_failing."""
+def trouble_of(status: Status, blocked_for_s: float, patience_s: float, now: float) -> Trouble:
+    """Reasons: log_unavailable (the consumer waits for it), history_blocked (for longer than patience_s), stalled,
+    commit_failing.
+    """
+    if status.at and now - status.at > SILENT_MAX_S:
+        return Trouble("log_unavailable", f"no step for {now - status.at:.0f} s")
     if status.blocked_error and blocked_for_s >= patience_s:
         return Trouble("history_blocked", status.blocked_error)
     if status.stalls:

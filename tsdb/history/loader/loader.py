@@ -140,6 +140,10 @@ class Loader:
         """By partition that is ours: whether it goes on, its lag, and what is in the way."""
         return self._reporter.health
 
+    def trouble(self) -> str:
+        """What keeps all partitions back, also when none is ours any more because of it; empty when nothing does."""
+        return self._reporter.trouble.reason
+
     def stalled(self) -> str:
         """Why it is not alive; empty while it is. History being away is no reason."""
         silent_s = self._consumer.silent_s()

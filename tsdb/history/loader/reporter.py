@@ -36,7 +36,7 @@ from_zero = gauge("tsdb_loader_from_zero", "1 while the partition is loaded from
 
 
 class LoaderReporter:
-    """`health`: by partition, as last looked. `status`: asked for each time."""
+    """`health`: by partition, as last looked; `trouble`: of all of them. `status`: asked for each time."""
 
     def __init__(self, log_: Log, status: Callable[[], Status], marks: LoadedMarks, clock: Clock) -> None:
         self._log = log_
@@ -50,6 +50,7 @@ class LoaderReporter:
         self._told_at: float | None = None
         self._error: BaseException | None = None
         self.health: dict[int, PartitionHealth] = {}
+        self.trouble = Trouble()
 
     def start(self) -> None:
         """Begin to look."""
@@ -75,9 +76,9 @@ class LoaderReporter:
         status, now = self._status(), self._clock.monotonic()
         self._blocked_since = (self._blocked_since or now) if status.blocked_error else None
         blocked_for_s = 0.0 if self._blocked_since is None else now - self._blocked_since
-        trouble = trouble_of(status, blocked_for_s, BLOCKED_PATIENCE_S)
+        trouble = trouble_of(status, blocked_for_s, BLOCKED_PATIENCE_S, now)
         self._tell(trouble, blocked_for_s, now)
-        self.health = partition_health(status, self._ends, trouble, now)
+        self.trouble, self.health = trouble, partition_health(status, self._ends, trouble, now)
         self._set_gauges(status, blocked_for_s)
         self._marks.write_due(status.partitions)
         # Last: it waits for a log that does not answer, and what is known by now must show before.
