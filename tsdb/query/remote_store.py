@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import grpc
 
 from tsdb.model.clock import Clock
+from tsdb.model.errors import Unavailable
 from tsdb.ops.grpc_errors import from_rpc_error
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
@@ -16,6 +17,7 @@ from tsdb.query.stores import Caller
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
 
 STATES_AGE_MAX_S = 10.0  # As the store's own bound for a high watermark: older news say nothing of now.
+CANCELLED = "cancelled"
 NO_DEADLINE_S = 1e7  # gRPC gives callers without one a deadline in a century or so.
 
 log = get_logger(__name__)
@@ -107,30 +109,31 @@ class RemoteStore:
     def _stream(self, method: Any, request: Any, caller: Caller) -> Iterator[Any]:
         call = method(request, timeout=_timeout_s(caller), metadata=self._metadata)
         _end_with(caller, call)
-        return _messages(call)
+        return self._messages(call, lambda: call, caller)
 
     def _single(self, method: Any, request: Any, caller: Caller) -> Iterator[Any]:
         call = method.future(request, timeout=_timeout_s(caller), metadata=self._metadata)
         _end_with(caller, call)
-        return _answer(call)
+        return self._messages(call, lambda: (call.result(),), caller)
 
+    def _messages(self, call: Any, messages: Callable[[], Iterable[Any]], caller: Caller) -> Iterator[Any]:
+        try:
+            yield from messages()
+        except grpc.FutureCancelledError:
+            raise self._cancelled(caller) from None
+        except grpc.RpcError as rpc_error:
+            error = from_rpc_error(rpc_error)
+            if isinstance(error, Unavailable) and error.reason == CANCELLED:
+                error = self._cancelled(caller)
+            raise error from rpc_error
+        finally:
+            call.cancel()
 
-def _messages(call: Any) -> Iterator[Any]:
-    try:
-        yield from call
-    except grpc.RpcError as error:
-        raise from_rpc_error(error) from error
-    finally:
-        call.cancel()
-
-
-def _answer(call: Any) -> Iterator[Any]:
-    try:
-        yield call.result()
-    except grpc.RpcError as error:
-        raise from_rpc_error(error) from error
-    finally:
-        call.cancel()
+    def _cancelled(self, caller: Caller) -> Unavailable:
+        """Either the caller left, or the store did: its name stands for others now. Then another one may answer."""
+        if caller.is_active():
+            return Unavailable(f"store {self._name} is no longer asked", reason="store_left", retry_after_s=0.1)
+        return Unavailable("the caller left", reason=CANCELLED)
 
 
 def _end_with(caller: Caller, call: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 from support.fake_reader import FakeServer
 from support.queriers import Context
 from tsdb.client.channel import open_channel
+from tsdb.client.retry import worth_retrying
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import HoleInRange, Unavailable
 from tsdb.model.labels import canonical_labels
@@ -102,3 +103,16 @@ def test_a_call_of_a_caller_that_has_left_is_none(store: RemoteStore) -> None:
     caller = Context()
     caller.leave()
     assert [error.reason for error in watching(store, caller)] == ["cancelled"]
+
+
+def test_a_store_that_leaves_in_the_middle_of_a_call_leaves_the_caller_to_ask_another(
+    server: FakeServer, store: RemoteStore
+) -> None:
+    caller = Context()
+    ended: list[Unavailable] = []
+    thread = threading.Thread(target=lambda: ended.extend(watching(store, caller)))
+    thread.start()
+    caller.wait_called(WITHIN_S)
+    store.close()
+    thread.join(WITHIN_S)
+    assert [(error.reason, worth_retrying(error)) for error in ended] == [("store_left", True)]
