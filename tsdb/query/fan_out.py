@@ -30,7 +30,6 @@ class Opened(Generic[Message]):
         return chain((self.first[stream],), self.rest[stream])
 
 
-Start = Callable[[Share], Sequence[Iterator[Message]]]
 Handled = Callable[[Share, TsdbError], bool]
 
 

@@ -61,17 +61,22 @@ class RemoteStore:
     def begin_refresh(self, timeout_s: float) -> Any:
         """Ask, without waiting: several stores are asked at a time. Returns what `finish_refresh` wants."""
         polls_total.inc()
-        return self._stub.Coverage.future(
-            reader_pb2.CoverageRequest(), timeout=timeout_s, metadata=self._metadata, wait_for_ready=False
-        )
+        try:
+            return self._stub.Coverage.future(
+                reader_pb2.CoverageRequest(), timeout=timeout_s, metadata=self._metadata, wait_for_ready=False
+            )
+        except ValueError:  # All that gRPC says of a channel that was closed.
+            return None
 
     def finish_refresh(self, asked: Any) -> None:
         """Take the answer; one that is an error leaves the store without states."""
         try:
-            answer = asked.result()
+            answer = None if asked is None else asked.result()
         except (grpc.RpcError, grpc.FutureCancelledError) as error:
-            poll_failures_total.inc()
-            self._lost(error)
+            self._lost(from_rpc_error(error).message if isinstance(error, grpc.RpcError) else "cancelled")
+            return
+        if answer is None:
+            self._lost("it has left")
             return
         with self._lock:
             before, self._reachable = self._reachable, True
@@ -80,12 +85,12 @@ class RemoteStore:
         if not before:
             log.info("store answers", store=self._name, partitions=sorted(self._states))
 
-    def _lost(self, error: BaseException) -> None:
+    def _lost(self, why: str) -> None:
+        poll_failures_total.inc()
         with self._lock:
             before, self._reachable = self._reachable, False
         if before is not False:
-            text = from_rpc_error(error).message if isinstance(error, grpc.RpcError) else "cancelled"
-            log.warning("store does not answer", store=self._name, error=text)
+            log.warning("store does not answer", store=self._name, error=why)
 
     def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
         return self._stream(self._stub.Select, request, caller)
@@ -107,16 +112,26 @@ class RemoteStore:
         return self._stream(self._stub.Watch, request, caller)
 
     def _stream(self, method: Any, request: Any, caller: Caller) -> Iterator[Any]:
-        call = method(request, timeout=_timeout_s(caller), metadata=self._metadata)
-        _end_with(caller, call)
+        call = self._begin(method, request, caller)
         return self._messages(call, lambda: call, caller)
 
     def _single(self, method: Any, request: Any, caller: Caller) -> Iterator[Any]:
-        call = method.future(request, timeout=_timeout_s(caller), metadata=self._metadata)
-        _end_with(caller, call)
+        call = self._begin(method.future, request, caller)
         return self._messages(call, lambda: (call.result(),), caller)
 
+    def _begin(self, method: Any, request: Any, caller: Caller) -> Any:
+        """The call under way; None when the store has left since it was chosen."""
+        try:
+            call = method(request, timeout=_timeout_s(caller), metadata=self._metadata)
+        except ValueError:  # All that gRPC says of a channel that was closed.
+            return None
+        if not caller.add_callback(call.cancel):
+            call.cancel()
+        return call
+
     def _messages(self, call: Any, messages: Callable[[], Iterable[Any]], caller: Caller) -> Iterator[Any]:
+        if call is None:
+            raise self._cancelled(caller)
         try:
             yield from messages()
         except grpc.FutureCancelledError:
@@ -134,11 +149,6 @@ class RemoteStore:
         if caller.is_active():
             return Unavailable(f"store {self._name} is no longer asked", reason="store_left", retry_after_s=0.1)
         return Unavailable("the caller left", reason=CANCELLED)
-
-
-def _end_with(caller: Caller, call: Any) -> None:
-    if not caller.add_callback(call.cancel):
-        call.cancel()
 
 
 def _timeout_s(caller: Caller) -> float | None:

@@ -116,3 +116,15 @@ def test_a_store_that_leaves_in_the_middle_of_a_call_leaves_the_caller_to_ask_an
     store.close()
     thread.join(WITHIN_S)
     assert [(error.reason, worth_retrying(error)) for error in ended] == [("store_left", True)]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_store_that_has_left_since_it_was_chosen_is_passed_by(store: RemoteStore, call: str) -> None:
+    store.refresh(WITHIN_S)
+    assert store.states()
+    store.close()
+    store.refresh(WITHIN_S)
+    assert not store.states()
+    with pytest.raises(Unavailable, match="no longer asked") as caught:
+        CALLS[call](store, Context(WITHIN_S))
+    assert worth_retrying(caught.value)
