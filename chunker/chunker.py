@@ -96,15 +96,14 @@ class Chunker:
         return f"the chunker has been in one step for {silent_s:.0f} s" if silent_s > ALIVE_WITHIN_S else ""
 
     def statuses(self) -> list[PartitionStatus]:
-        """How each of our partitions stood when that was looked at last."""
+        """How each of our partitions stands now."""
         return self._reporter.statuses()
 
     def health(self) -> dict[int, PartitionHealth]:
         """The same, as `/-/ready` shows it; before the group has dealt, every partition is waited for."""
         if not self._member.settled:
             return {partition: PartitionHealth(False, "joining") for partition in self._partitions}
-        unseen = dict.fromkeys(self._member.partitions, PartitionHealth(False, "taking_over"))
-        return unseen | {status.partition: status.health for status in self.statuses() if status.partition in unseen}
+        return {status.partition: status.health for status in self.statuses()}
 
 
 @functools.cache

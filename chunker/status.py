@@ -1,4 +1,4 @@
-"""Status: every half second, for probes and metrics, how each partition that is ours stands.
+"""Status: for probes whenever they ask, and for metrics every half second, how each partition that is ours stands.
 
 A partition is ready while it applies what the log has, and the log takes what it writes.
 """
@@ -70,7 +70,10 @@ class PartitionStatus:
 
 
 class StatusReporter:
-    """Owns one thread, apart from the member's on purpose: who hangs must not also hide its lag."""
+    """Owns one thread, apart from the member's on purpose: who hangs must not also hide its lag.
+
+    The thread asks for high watermarks, which takes long when no broker answers; whoever looks judges by what is known.
+    """
 
     def __init__(self, log_: Log, member: Member, clock: Clock, *, lag_enter_s: float, lag_leave_s: float) -> None:
         self._log = log_
@@ -78,17 +81,17 @@ class StatusReporter:
         self._clock = clock
         self._lag_s = lag_enter_s, lag_leave_s
         self._closing = threading.Event()
+        self._lock = threading.Lock()  # Guards the judges; a leaf.
         self._judges: dict[ChunkPartition, PartitionReadiness] = {}
         self._high: dict[int, tuple[int, float]] = {}  # High watermark, and when it was asked for.
-        self._statuses: list[PartitionStatus] = []  # Replaced, never changed.
         self._thread = threading.Thread(target=self._run, name="chunker-status", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Begin to ask."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop asking."""
         self._closing.set()
 
     def join(self, timeout_s: float) -> bool:
@@ -99,25 +102,24 @@ class StatusReporter:
         return not self._thread.is_alive()
 
     def statuses(self) -> list[PartitionStatus]:
-        """As of the last look; safe on any thread."""
-        return self._statuses
+        """Every partition that is ours, now; on any thread."""
+        ours = self._member.partitions
+        with self._lock:
+            self._judges = {p: self._judges.get(p) or self._judge() for p in ours.values()}
+            return [self._status(partition, judge) for partition, judge in self._judges.items()]
 
     def _run(self) -> None:
+        shown: set[int] = set()
         while not self._closing.is_set():
-            self.look()
+            ours = self._member.partitions
+            self._ask(list(ours))
+            statuses = [status for status in self.statuses() if status.partition in ours]
+            for status in statuses:
+                _set_gauges(status, ours[status.partition])
+            for partition in shown - ours.keys():
+                ready.labels(str(partition)).set(0)
+            shown = set(ours)
             self._closing.wait(EVERY_S)
-
-    def look(self) -> None:
-        """One look at every partition."""
-        ours = self._member.partitions
-        self._ask(list(ours))
-        gone = {status.partition for status in self._statuses} - ours.keys()
-        for partition in gone:
-            ready.labels(str(partition)).set(0)
-        self._judges = {p: self._judges.get(p) or self._judge() for p in ours.values()}
-        self._statuses = [self._status(partition, judge) for partition, judge in self._judges.items()]
-        for status in self._statuses:
-            _set_gauges(status, ours[status.partition])
 
     def _judge(self) -> PartitionReadiness:
         enter_s, leave_s = self._lag_s

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import struct
+from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,27 +27,46 @@ from tsdb.chunks.rebuild import WindowRebuild
 from tsdb.codec.chunk import PART_BYTES_MAX, PART_BYTES_MIN
 from tsdb.codec.chunk_key import ChunkKey, Kind, decode_key
 from tsdb.model.time_set import SliceLengths
+from tsdb.model.window import window_end
 
 SERIES = range(6)
 START_MS = 10_000
 STALE_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 
+
+@dataclass(frozen=True)
+class Edge:
+    """So long before the end of the window."""
+
+    before_ms: int
+
+
 values = st.sampled_from([0.0, -0.0, 1.0, 2.5, 1e300, 5e-324, float("inf"), float("nan"), STALE_NAN, 0.1])
 # From a record's time: live, out of order, ahead of the limit, of the window before, from long ago.
 lateness = st.one_of(
-    st.integers(-12, 3), st.integers(-30, 20), st.integers(-900, 0), st.sampled_from([-5_000, -2 * DAY_MS, -20_000])
+    st.integers(-12, 3),
+    st.integers(-30, 20),
+    st.integers(-900, 0),
+    st.integers(5, 15),
+    st.sampled_from([-5_000, -2 * DAY_MS, -20_000]),
 )
 samples = st.lists(st.tuples(st.sampled_from(SERIES), lateness, values), max_size=6)
-advance = st.one_of(st.integers(0, 8), st.integers(0, 60), st.sampled_from([-6, -14, 0, 150, 900, 5_000]))
+# Forward by so much, or to so many ms before the end of a window.
+advance = st.one_of(
+    st.integers(0, 8), st.integers(0, 60), st.sampled_from([-6, -30, 0, 150, 900, 5_000]), st.integers(1, 15).map(Edge)
+)
 parts = st.tuples(advance, st.integers(0, 2), samples, st.integers(0, 30).map(lambda n: n == 0))
 
 
-def log_of(made: list[tuple[int, int, list[Sample], bool]]) -> list[Record]:
+def log_of(made: list[tuple[int | Edge, int, list[Sample], bool]]) -> list[Record]:
     """Records with rising offsets, broker times that may step back, and samples stamped from them."""
     records: list[Record] = []
     offset, broker_ms = 0, START_MS
     for forward, gap, drawn, tick in made:
-        broker_ms += forward
+        if isinstance(forward, Edge):
+            broker_ms = window_end(broker_ms + forward.before_ms, SMALL_TIMES.window_ms) - forward.before_ms
+        else:
+            broker_ms += forward
         stamped = tuple((number, broker_ms + late, value) for number, late, value in drawn)
         records.append(Record(offset, broker_ms, () if tick else stamped, tick))
         offset += 1 + gap
@@ -64,6 +85,22 @@ def test_any_batching_and_any_stops_write_what_the_log_says(
     part_bytes_max = PART_BYTES_MAX if seed % 2 else PART_BYTES_MIN
     run = ChunkRun(records, random.Random(seed), slices=slices, part_bytes_max=part_bytes_max)
     assert run.run(stops) == ChunkTwin(records, SMALL_TIMES, part_bytes_max).written()
+
+
+@pytest.mark.parametrize("stop", range(24))
+def test_a_sample_ahead_of_its_window_outlives_a_stop_at_any_action(stop: int) -> None:
+    """Written before its window began, it is in the log before everything else that the next life has to read."""
+    start_ms = START_MS - START_MS % SMALL_TIMES.window_ms
+    records = [
+        Record(0, start_ms + 100, ((0, start_ms + 100, 1.0),)),
+        Record(1, start_ms + 387, ((1, start_ms + 400, 2.0), (0, start_ms + 387, 3.0))),
+        Record(2, start_ms + 405),
+        Record(3, start_ms + 700, ((0, start_ms + 300, 4.0),)),
+        # The broker's clock stepped back: late by the log, and too far ahead of its own record for any reader.
+        Record(4, start_ms + 350, ((0, start_ms + 370, 5.0), (1, start_ms + 365, 6.0))),
+        Record(5, start_ms + 810),
+    ]
+    assert ChunkRun(records, random.Random(stop)).run([stop]) == ChunkTwin(records, SMALL_TIMES).written()
 
 
 @given(logs, st.integers(0, 1 << 30))
