@@ -95,7 +95,7 @@ class Loader:
             store, self._marks, Remembered(options.remembered_max), options.time_set, options.part_bytes_max
         )
         self._consumer = ParallelConsumer(
-            LogSource(log_, options.group_id, self._loaded_partitions, self._marks.begin),
+            LogSource(log_, options.group_id, self._loaded_partitions, self._marks.begin, clock),
             WithCallback(loading),
             order=lane_of,
             policy=POLICY,

@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 from tsdb.history.loader.health import Ends, Trouble, lag_records, partition_health, trouble_of
 from tsdb.history.loader.loaded_marks import LoadedMarks
-from tsdb.log.interface import Log
+from tsdb.log.interface import CHUNKS, Log
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable, WrongTopic
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import gauge
-from tsdb.parallel_consumer import Status
+from tsdb.parallel_consumer import Partition, Status
 
 EVERY_S = 0.25
 ENDS_EVERY_S = 5.0
@@ -49,6 +49,7 @@ class LoaderReporter:
         self._blocked_since: float | None = None
         self._told_at: float | None = None
         self._error: BaseException | None = None
+        self._shown: set[Partition] = set()  # What the gauges tell of.
         self.health: dict[int, PartitionHealth] = {}
         self.trouble = Trouble()
 
@@ -128,3 +129,10 @@ class LoaderReporter:
             lag.labels(topic, str(number)).set(-1 if behind is None else behind)
             position.labels(topic, str(number)).set(part.position)
             from_zero.labels(str(number)).set(self._marks.from_zero(number))
+        for topic, number in self._shown - set(status.partitions):
+            # Somebody else's by now: two that tell of one partition would add up.
+            lag.remove(topic, str(number))
+            position.remove(topic, str(number))
+            if topic == CHUNKS:
+                from_zero.remove(str(number))
+        self._shown = set(status.partitions)

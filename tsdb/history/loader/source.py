@@ -10,11 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from tsdb.log.interface import CHUNKS, SERIES, EndOfLog, Event, Group, Log, RecordBatch, TopicPartition
 from tsdb.log.interface import Position as LogPosition
+from tsdb.model.clock import Clock
 from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.ops.logs import get_logger
 from tsdb.parallel_consumer import CommitFailed, Partition, Polled, Position, Record, SourceListener
 
 POLL_BYTES_MAX = 16 << 20
+ASK_AGAIN_S = 1.0  # For partitions whose start could not be found out.
 
 log = get_logger(__name__)
 
@@ -27,11 +29,15 @@ OnFromZero = Callable[[Mapping[int, int]], None]
 class LogSource:
     """tsdb.parallel_consumer.Source and tsdb.log.interface.GroupListener. The log is its owner's to close."""
 
-    def __init__(self, log_: Log, group_id: str, loaded: LoadedPartitions, on_from_zero: OnFromZero) -> None:
+    def __init__(
+        self, log_: Log, group_id: str, loaded: LoadedPartitions, on_from_zero: OnFromZero, clock: Clock
+    ) -> None:
         self._log = log_
         self._group: Group = log_.group(group_id)
         self._loaded = loaded
         self._on_from_zero = on_from_zero
+        self._clock = clock
+        self._ask_at = clock.monotonic()
         self._listener: SourceListener | None = None
 
     def start(self, listener: SourceListener) -> None:
@@ -42,11 +48,16 @@ class LogSource:
         return self._log.topic_id(topic)
 
     def poll(self, timeout_s: float, records_max: int) -> Polled:
+        early_s = self._ask_at - self._clock.monotonic()
+        if early_s > 0:
+            self._clock.sleep(min(early_s, timeout_s))
+            return Polled()
         try:
             events = self._group.poll(timeout_s, max_records=records_max, max_bytes=POLL_BYTES_MAX)
         except (Unavailable, Overloaded) as error:
             # An assignment whose commits, or whose `loaded`, could not be read: the group asks again.
             log.warning("partitions not to be had yet", reason=error.reason, error=error.message)
+            self._ask_at = self._clock.monotonic() + ASK_AGAIN_S
             return Polled()
         return _polled(events)
 

@@ -1,0 +1,54 @@
+"""How a loader stands: lag is told and is no reason, trouble is one, and silence is not health."""
+
+from __future__ import annotations
+
+import pytest
+
+from tsdb.history.loader.health import Ends, Trouble, partition_health, trouble_of
+from tsdb.log.interface import CHUNKS, SERIES
+from tsdb.parallel_consumer import PartitionStatus, Stall, Status
+
+NOW = 100.0
+
+
+def status(**more: object) -> Status:
+    part = PartitionStatus(40, 38, 50, 10, 4, 1, 3, False, 1)
+    return Status(NOW, {(CHUNKS, 2): part, (SERIES, 2): part}, **more)  # type: ignore[arg-type]
+
+
+ENDS = Ends({(CHUNKS, 2): 1_000, (SERIES, 2): 40}, NOW)
+STALL = Stall((CHUNKS, 2), 41, b"k", 3, 31.0, "slow")
+
+
+def test_being_behind_is_told_and_is_no_reason() -> None:
+    (number, health), *_ = partition_health(status(), ENDS, Trouble(), NOW).items()
+    assert (number, health.ready) == (2, True)
+    assert (health.details["chunks_lag_records"], health.details["series_lag_records"]) == (960, 0)
+    assert (health.details["chunks_position"], health.details["chunks_committed"]) == (40, 38)
+
+
+@pytest.mark.parametrize(
+    ("seen", "blocked_for_s", "now", "reason"),
+    [
+        (status(), 0.0, NOW, ""),
+        (status(blocked=1, blocked_error="away"), 4.9, NOW, ""),
+        (status(blocked=1, blocked_error="away"), 5.0, NOW, "history_blocked"),
+        (status(stalls=(STALL,)), 0.0, NOW, "stalled"),
+        (status(commit_error="no answer"), 0.0, NOW, "commit_failing"),
+        (status(), 0.0, NOW + 10.1, "log_unavailable"),
+        (Status(), 0.0, NOW, ""),
+    ],
+)
+def test_trouble_has_a_reason(seen: Status, blocked_for_s: float, now: float, reason: str) -> None:
+    assert trouble_of(seen, blocked_for_s, 5.0, now).reason == reason
+
+
+def test_trouble_is_every_partition_s() -> None:
+    health = partition_health(status(), ENDS, Trouble("stalled", str(STALL)), NOW)[2]
+    assert (health.ready, health.reason) == (False, "stalled")
+    assert "topic chunks, partition 2, offset 41, key b'k': 3 failed attempts" in str(health.details["message"])
+
+
+@pytest.mark.parametrize("ends", [Ends(), Ends(ENDS.high, NOW - 16.0)])
+def test_without_a_fresh_end_nobody_can_say_that_nothing_is_missing(ends: Ends) -> None:
+    assert partition_health(status(), ends, Trouble(), NOW)[2].reason == "log_unavailable"
