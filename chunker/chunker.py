@@ -101,7 +101,7 @@ class Chunker:
 
     def health(self) -> dict[int, PartitionHealth]:
         """The same, as `/-/ready` shows it; before the group has dealt, every partition is waited for."""
-        if not self._member.settled:
+        if not self._member.partitions and not (self._member.settled and self._reporter.log_answers):
             return {partition: PartitionHealth(False, "joining") for partition in self._partitions}
         return {status.partition: status.health for status in self.statuses()}
 

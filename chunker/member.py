@@ -108,7 +108,8 @@ class Member:
         self._give_up({partition for _, partition in partitions})
 
     def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """As on_revoked: nothing is committed there either."""
+        """As on_revoked: nothing is committed there either. We are to join anew."""
+        self._assigned, self._joined_at = False, self._clock.monotonic()
         self._give_up({partition for _, partition in partitions})
 
     def _give_up(self, gone: set[int]) -> None:

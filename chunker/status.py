@@ -16,7 +16,7 @@ from tsdb.model.errors import TsdbError
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, gauge
-from tsdb.store.readiness import Observation, PartitionReadiness, Verdict
+from tsdb.store.readiness import HIGH_WATERMARK_AGE_MAX_S, Observation, PartitionReadiness, Verdict
 
 EVERY_S = 0.5
 UNACKNOWLEDGED_S_MAX = 20.0  # Chunks that the log does not take for so long are a stall.
@@ -84,6 +84,7 @@ class StatusReporter:
         self._lock = threading.Lock()  # Guards the judges; a leaf.
         self._judges: dict[ChunkPartition, PartitionReadiness] = {}
         self._high: dict[int, tuple[int, float]] = {}  # High watermark, and when it was asked for.
+        self._answered_at: float | None = None
         self._thread = threading.Thread(target=self._run, name="chunker-status", daemon=True)
 
     def start(self) -> None:
@@ -108,11 +109,17 @@ class StatusReporter:
             self._judges = {p: self._judges.get(p) or self._judge() for p in ours.values()}
             return [self._status(partition, judge) for partition, judge in self._judges.items()]
 
+    @property
+    def log_answers(self) -> bool:
+        """Whether the log answered lately, also while no partition is ours."""
+        at = self._answered_at
+        return at is not None and self._clock.monotonic() - at <= HIGH_WATERMARK_AGE_MAX_S
+
     def _run(self) -> None:
         shown: set[int] = set()
         while not self._closing.is_set():
             ours = self._member.partitions
-            self._ask(list(ours))
+            self._ask(list(ours) or [0])
             statuses = [status for status in self.statuses() if status.partition in ours]
             for status in statuses:
                 _set_gauges(status, ours[status.partition])
@@ -126,8 +133,6 @@ class StatusReporter:
         return PartitionReadiness(enter_s=enter_s, leave_s=leave_s)
 
     def _ask(self, partitions: list[int]) -> None:
-        if not partitions:
-            return
         polls_total.inc()
         # Taken before the request: the answer is at least as fresh as this.
         at = self._clock.monotonic()
@@ -137,6 +142,7 @@ class StatusReporter:
             poll_failures_total.inc()
             log.warning("high watermarks not to be had", reason=error.reason, error=error.message)
             return
+        self._answered_at = at
         self._high.update({number: (mark.high, at) for number, mark in marks.items()})
 
     def _status(self, partition: ChunkPartition, judge: PartitionReadiness) -> PartitionStatus:
