@@ -10,8 +10,11 @@ from typing import Self
 from support.node import Node, store_options
 from support.past_oracle import Reads
 from support.querier_node import QuerierNode
+from support.recordings import Batch
 from support.way import Way
 from tsdb.log.interface import METRICS
+
+DAY_MS = 24 * 3600 * 1000
 
 
 class PastDrill:
@@ -21,14 +24,17 @@ class PastDrill:
     loader has caught up.
     """
 
-    def __init__(self, way: Way, rng: random.Random) -> None:
+    def __init__(self, way: Way, rng: random.Random, *, hold_ms: int | None = None) -> None:
         self._way = way
+        self._hold_ms = hold_ms or way.times.least_hold_ms
         self._rng = rng
         self._stack = ExitStack()
+        self._late_ms: list[int] = []
 
     def __enter__(self) -> Self:
         way = self._way
-        self.node = self._stack.enter_context(Node(way.log, store_options(way.times), clock=way.clock))
+        options = store_options(way.times, hold_ms=self._hold_ms)
+        self.node = self._stack.enter_context(Node(way.log, options, clock=way.clock))
         self.querier = self._stack.enter_context(
             QuerierNode(
                 [self.node.address],
@@ -60,19 +66,39 @@ class PastDrill:
                 self._look(self.healthy, "loaded", end_ms, random_reads)
 
     def read_evicted(self, window_ends: Sequence[int], *, random_reads: int) -> None:
-        """Once memory has let go of nearly all: every edge, random ranges, and those that came days late."""
-        way = self._way
-        self._pass(way.feed_all() + way.times.window_ms)
+        """Once memory has let go of all of these windows: every edge, random ranges, and what came days late."""
+        way, window_ms = self._way, self._way.times.window_ms
+        # The chunk stage's ticks let that time pass in the log.
+        gone_ms = way.feed_all() + self._hold_ms + 2 * window_ms
+        way.emit(gone_ms - gone_ms % window_ms)
+        self.node.wait_ready()
         way.load()
         self._tokens()
-        self.healthy.around(
-            "gone from memory", [window_ends[0] - way.times.window_ms, *window_ends], way.times.window_ms
-        )
-        first_ms = way.oracle.min_ts_ms
-        self.healthy.anywhere("gone from memory", random_reads, window_ends[0] - way.times.window_ms, window_ends[-1])
-        self.healthy.anywhere("days late", random_reads // 10, first_ms, window_ends[-1])
-        self.healthy.one("days late", first_ms, window_ends[-1] + way.times.window_ms, everything=True)
-        assert max(status.state.coverage_start_ms for status in self.node.statuses()) > window_ends[-4]
+        edges, first_ms = [window_ends[0] - window_ms, *window_ends], way.oracle.min_ts_ms
+        assert min(status.state.coverage_start_ms for status in self.node.statuses()) > edges[-1]
+        self.healthy.around("gone from memory", edges, window_ms)
+        self.healthy.anywhere("gone from memory", random_reads, edges[0], edges[-1])
+        self.healthy.anywhere("days late", random_reads // 10, first_ms, edges[-1])
+        self.healthy.one("days late", first_ms, edges[-1] + 2 * window_ms, everything=True)
+
+    def write_late(self, reads: Reads, stage: str) -> None:
+        """Samples minutes, hours and days late, the same timestamps once more; the next read has each of them."""
+        way, times = self._way, self._way.times
+        now_ms = way.clock.now_ms()
+        delays_ms = [times.grace_ms + times.late_minute_ms, 2 * times.window_ms, 6 * times.window_ms, 3 * DAY_MS]
+        row = self._rng.randrange(len(way.oracle.labels))
+        for at, delay_ms in enumerate(delays_ms):
+            ts_ms = now_ms - delay_ms - self._rng.randrange(times.window_ms)
+            for again in range(2):
+                way.write(Batch(now_ms, [((row + at) % len(way.oracle.labels), ts_ms, self._rng.random() + again)]))
+                self._late_ms.append(ts_ms)
+                self.read_late(reads, stage, newest=1)
+
+    def read_late(self, reads: Reads, stage: str, *, newest: int = 0) -> None:
+        """Every moment that got such a sample, or the newest of them."""
+        self._tokens()
+        for ts_ms in self._late_ms[-newest:]:
+            reads.one(stage, ts_ms, ts_ms + 1, everything=True)
 
     def told(self) -> str:
         """What was answered."""
@@ -89,11 +115,6 @@ class PastDrill:
         way.emit(end_ms)
         self._look(reads, "emitted", end_ms, random_reads)
 
-    def _pass(self, now_ms: int) -> None:
-        """The chunk stage's ticks let that time pass in the log."""
-        last_end_ms = now_ms - now_ms % self._way.times.window_ms
-        self._way.emit(last_end_ms)
-
     def _look(self, reads: Reads, stage: str, end_ms: int, random_reads: int) -> None:
         window_ms = self._way.times.window_ms
         self._tokens()
@@ -101,8 +122,7 @@ class PastDrill:
         reads.anywhere(stage, random_reads, end_ms - 25 * window_ms, end_ms + window_ms)
 
     def _tokens(self) -> None:
-        for reads in (self.healthy, self.outage):
-            reads.after = list(self._way.tokens.values())
+        self.healthy.after = self.outage.after = list(self._way.tokens.values())
 
     def _missing(self, start_ms: int, end_ms: int) -> bool:
         return self._way.missing(self.node, start_ms, end_ms)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from support.recordings import Batch
 from tsdb.client import ReadOptions, SelectQuery, SelectResult
-from tsdb.model.errors import TsdbError
+from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.model.labels import metric_name
 from tsdb.model.time_set import TimeSet
 from tsdb.ops.grpc_errors import from_rpc_error
@@ -73,8 +73,8 @@ class PastOracle:
 class Reads:
     """Reads of one or all metrics through a querier, each checked.
 
-    may_refuse: of (start_ms, end_ms), whether anything of that is truly not to be had; only then a refusal counts as
-    one, and otherwise it is raised. counts: answers and refusals by stage.
+    may_refuse: of (start_ms, end_ms), whether anything of that is truly not to be had; otherwise a refusal must not
+    come twice. after: tokens that answers must hold. counts: answers and refusals by stage.
     """
 
     def __init__(
@@ -115,17 +115,35 @@ class Reads:
         else:
             name = self._rng.choice(list(self._rows_of))
             selector, rows = f'{{__name__="{name.decode()}"}}', self._rows_of[name]
-        encoding = self._rng.choice(["raw", "columns"])
-        where = f"{stage}: {selector} in [{start_ms}, {end_ms}) as {encoding}"
-        try:
-            got = self._select(SelectQuery(selector, start_ms, end_ms, encoding=encoding, options=self._options()))
-        except grpc.RpcError as rpc_error:
-            error = from_rpc_error(rpc_error)
-            self._refused(stage, where, error, start_ms, end_ms)
-            return False
-        _assert_equal(got, self._oracle.want(rows, start_ms, end_ms), where)
-        self.counts[stage]["answered"] += 1
-        return True
+        query = SelectQuery(
+            selector,
+            start_ms,
+            end_ms,
+            encoding=self._rng.choice(["raw", "columns"]),
+            options=ReadOptions(after=self.after),
+        )
+        where = f"{stage}: {selector} in [{start_ms}, {end_ms}) as {query.encoding}"
+        answer = self._ask(query, stage, where)
+        if answer is not None:
+            _assert_equal(answer, self._oracle.want(rows, start_ms, end_ms), where)
+        return answer is not None
+
+    def _ask(self, query: SelectQuery, stage: str, where: str) -> SelectResult | None:
+        """The answer, or None for what is truly not there."""
+        for _ in range(2):
+            try:
+                answer = self._select(query)
+            except grpc.RpcError as rpc_error:
+                refusal = from_rpc_error(rpc_error)
+                assert isinstance(refusal, Unavailable | Overloaded), f"{where}: {refusal!r}"
+                self.counts[stage]["refused"] += 1
+                if self._may_refuse(query.start_ms, query.end_ms):
+                    return None
+            else:
+                self.counts[stage]["answered"] += 1
+                return answer
+        # A loader at work may have brought it since the first refusal, but not twice.
+        raise AssertionError(f"{where} is refused although all of it is there: {refusal}")
 
     def told(self) -> str:
         """Answers and refusals by stage, their share, and what answered partitions."""
@@ -145,9 +163,6 @@ class Reads:
         now = _sources()
         return {source: now[source] - self._before[source] for source in SOURCES}
 
-    def _options(self) -> ReadOptions:
-        return ReadOptions(after=self.after)
-
     def _select(self, query: SelectQuery) -> SelectResult:
         call = query.call()
         reader = call.reader()
@@ -155,18 +170,12 @@ class Reads:
             reader.add(message)
         return reader.finish()
 
-    def _refused(self, stage: str, where: str, error: TsdbError, start_ms: int, end_ms: int) -> None:
-        if not self._may_refuse(start_ms, end_ms):
-            raise AssertionError(f"{where} was refused, and all of it is there: {error}") from error
-        assert type(error).__name__ == "Unavailable", f"{where}: {error!r}"
-        self.counts[stage]["refused"] += 1
-        self.counts[stage][error.reason] += 1
-
 
 def _assert_equal(got: SelectResult, want: dict[bytes, Columns], where: str) -> None:
     found = {series.canonical: series for series in got.series}
     missing, more = want.keys() - found.keys(), found.keys() - want.keys()
-    assert not (missing or more), f"{where}: series missing {missing}, more {more}"
+    assert not missing, f"{where}: series missing {missing}"
+    assert not more, f"{where}: more series {more}"
     for canonical, (ts_ms, bits) in want.items():
         series = found[canonical]
         place = f"{where}, {canonical!r}"

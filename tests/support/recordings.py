@@ -6,6 +6,7 @@ record, times long before the first, times as far ahead as readers take and a mi
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import itertools
 import json
@@ -101,6 +102,14 @@ class Recording:
 def node(windows: int, every: int) -> Recording:
     """Each `every`-th series of a real host under the demo time set."""
     return _read(NODE_5S, DEMO, windows, every, sources=SOURCES)
+
+
+def long_node(windows: int, every: int) -> Recording:
+    """The same, so much slower that its windows are those of production."""
+    demo = node(windows, every)
+    slower = PRODUCTION.window_ms // DEMO.window_ms
+    first_ms = int(demo.ts_ms[0])
+    return dataclasses.replace(demo, times=PRODUCTION, ts_ms=first_ms + (demo.ts_ms - first_ms) * slower)
 
 
 def cloud(windows: int, *, every_minutes: int) -> Recording:

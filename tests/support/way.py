@@ -21,10 +21,11 @@ from tsdb.codec.chunk_key import ChunkKey, Kind, ProgressKey, WindowKey, decode_
 from tsdb.codec.chunk_marker import ProgressMarker, decode_progress_marker
 from tsdb.codec.log_record import encode_record
 from tsdb.codec.series_record import encode_announcement
-from tsdb.history.interface import ChunkSink, ChunkStore
+from tsdb.head.state import HeadState
+from tsdb.history.interface import ChunkStore, Loaded
 from tsdb.history.loader.loader import GROUP, Loader, LoaderOptions
 from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, METRICS, SERIES, Appended, Log, LogRecord, RecordBatch
-from tsdb.model.errors import TsdbError
+from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.model.labels import series_id
 from tsdb.model.partitioner import partition_of
 from tsdb.model.placement import PlacementRule
@@ -228,15 +229,11 @@ class Way:
 
     # Loader.
 
-    def loader(self, history: ChunkSink | None = None) -> Loader:
-        """One that is not started. history: instead of ours."""
-        options = LoaderOptions(self.times, commit_interval_s=0.05, drain_s=10.0)
-        return Loader(self.log, history or self.history, options, self.clock, seed=1)
-
     @contextmanager
     def loading(self) -> Iterator[Loader]:
         """A loader runs; drained at the end."""
-        loader = self.loader()
+        options = LoaderOptions(self.times, commit_interval_s=0.05, drain_s=10.0)
+        loader = Loader(self.log, self.history, options, self.clock, seed=1)
         loader.start()
         try:
             yield loader
@@ -280,14 +277,19 @@ class Way:
 
     def missing(self, node: Node, start_ms: int, end_ms: int) -> bool:
         """Whether a part of the range is neither in this store's memory nor in history, by design section 9."""
-        loaded = self.history.loaded(self.log.topic_id(METRICS))
-        for status in node.statuses():
-            state = status.state
-            if state.from_start or state.coverage_start_ms <= start_ms:
-                continue
-            at = loaded.get(status.partition)
-            if at is None or at.position < state.since_offset:
-                return True
-            if at.emitted_through_ms < min(state.coverage_start_ms, end_ms):
-                return True
+        before = [
+            (status.partition, status.state)
+            for status in node.statuses()
+            if not status.state.from_start and status.state.coverage_start_ms > start_ms
+        ]
+        try:
+            loaded = self.history.loaded(self.log.topic_id(METRICS)) if before else {}
+        except (Unavailable, Overloaded):
+            return True
+        return any(not _meets(loaded.get(partition), state, end_ms) for partition, state in before)
+
+
+def _meets(loaded: Loaded | None, state: HeadState, end_ms: int) -> bool:
+    if loaded is None or loaded.position < state.since_offset:
         return False
+    return loaded.emitted_through_ms >= min(state.coverage_start_ms, end_ms)
