@@ -1,6 +1,6 @@
 """Attacks a querier over stores of different depth: real data goes the whole way through log, memory, chunks and
-history, and is read at every stage; then by a querier over a store that began just now as well, and over an address where
-nobody answers. Every answer equals what was written; in a healthy pipeline nothing is refused."""
+history, and is read at every stage; then by a querier over a store that began just now as well, and over an address
+where nobody answers. Every answer equals what was written; in a healthy pipeline nothing is refused."""
 
 from __future__ import annotations
 
