@@ -267,3 +267,24 @@ def test_all_may_rest_and_the_membership_lives_on(log: Log) -> None:
         other.join([METRICS], Listener())
         settle(member, other)
         assert len(listener.revoked) == PARTITIONS // 2
+
+
+def test_an_assignment_that_could_not_be_taken_is_offered_again(log: Log) -> None:
+    class Hesitant(Listener):
+        refusals = 1
+
+        def on_assigned(self, committed: Mapping[TopicPartition, Position | None]) -> Mapping[TopicPartition, int]:
+            if self.refusals:
+                self.refusals -= 1
+                raise Unavailable("not yet", reason="timeout")
+            return super().on_assigned(committed)
+
+    append_all(log, METRICS, 1, [b"a"])
+    with log.group("g") as member:
+        member.join([METRICS], Hesitant())
+        with pytest.raises(Unavailable, match="not yet"):
+            poll_until(member, lambda events: False)
+        assert member.assigned() == frozenset()
+        (events,) = settle(member)
+        events += poll_until(member, lambda more: bool(records_of(events + more)))
+        assert [record.value for record in records_of(events)] == [b"a"]
