@@ -38,9 +38,9 @@ def test_a_rebalance_in_mid_emission_leaves_the_same_chunks(log_factory: LogFact
         with running(log, chunker_options(SLOWLY), clock, graceful=False) as third:
             wait_until(lambda: in_mid_emission(third))
     with running(log, chunker_options(SLOWLY), clock) as last:
-        wait_emitted(last, range(PARTITIONS), clock.now_ms())
+        wait_emitted(last, range(PARTITIONS), clock.now_ms() + SLOWLY.window_ms)
     for partition in range(PARTITIONS):
-        assert len(windows_in(assert_uninterrupted(log, partition, SLOWLY))) >= 3
+        assert len(windows_in(assert_uninterrupted(log, partition, SLOWLY))) >= 2
 
 
 @pytest.mark.parametrize("log_factory", ["kafka"], indirect=True)

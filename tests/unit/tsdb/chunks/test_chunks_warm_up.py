@@ -1,0 +1,23 @@
+"""After the warm-up nothing of a chunk stage's life compiles."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[4]
+
+
+def test_a_stage_that_lives_after_the_warm_up_compiles_nothing() -> None:
+    """In a process of its own, for in this one other tests have compiled."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests/support/chunks_after_warm_up.py")],
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PATH": "", "HOME": str(Path.home())},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    assert json.loads(done.stdout) == []
