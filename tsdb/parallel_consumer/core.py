@@ -26,8 +26,9 @@ from tsdb.parallel_consumer.partition import PartitionWork
 from tsdb.parallel_consumer.policy import ErrorPolicy
 from tsdb.parallel_consumer.record import Partition, Position, Record
 from tsdb.parallel_consumer.runner import Runner
+from tsdb.parallel_consumer.showing import set_gauges, status_of
 from tsdb.parallel_consumer.source import Source
-from tsdb.parallel_consumer.status import EMPTY, STALLS_MAX, PartitionStatus, Stall, Status
+from tsdb.parallel_consumer.status import EMPTY, Status
 from tsdb.parallel_consumer.tracker import OffsetTracker
 from tsdb.parallel_consumer.work import Mailbox, Work
 
@@ -149,7 +150,6 @@ class Core:
                 # Kept, not raised: this runs inside a callback of a client library.
                 self._metrics.metadata_refused.inc()
                 self._failure = error
-        self._metrics.partitions.set(len(self._partitions))
 
     def on_revoked(self, partitions: Collection[Partition]) -> None:
         going = [self._partitions[place] for place in partitions if place in self._partitions]
@@ -269,64 +269,14 @@ class Core:
             self._intake.forget(part)
             del self._partitions[part.place]
         self._runner.drop_closed()
-        self._metrics.partitions.set(len(self._partitions))
-
-    # Looks.
 
     def _tell_status(self) -> None:
         now = self._clock.monotonic()
         if now < self._status_at:
             return
         self._status_at = now + STATUS_EVERY_S
-        unended = [work for work in self._runner.unended() if not work.owner.closed]
-        blocked = next((work.error for work in unended if work.blocked), "")
-        self.status = Status(
-            now,
-            {place: _status(part) for place, part in self._partitions.items()},
-            self.running,
-            self._runner.blocked,
-            blocked,
-            self._intake.records,
-            self._intake.size,
-            self._stalls(unended, now),
-            self._commits.error,
+        stall_after_s = self._options.stall_after_s
+        self.status = status_of(
+            self._partitions, self._runner, self._intake, self._commits, now=now, stall_after_s=stall_after_s
         )
-        self._set_gauges(self.status)
-
-    def _stalls(self, unended: list[Work], now: float) -> list[Stall]:
-        before = now - self._options.stall_after_s
-        old = [(began_at, work) for work in unended if (began_at := work.began_at) is not None and began_at <= before]
-        old.sort(key=lambda item: item[0])
-        return [
-            Stall(
-                work.record.place,
-                work.record.offset,
-                work.record.key,
-                work.failures + work.blocked,
-                now - began_at,
-                work.error,
-            )
-            for began_at, work in old[:STALLS_MAX]
-        ]
-
-    def _set_gauges(self, status: Status) -> None:
-        self._metrics.running.set(status.running + status.blocked)
-        self._metrics.blocked.set(status.blocked)
-        self._metrics.unfinished.set(status.unfinished)
-        self._metrics.unfinished_bytes.set(status.unfinished_bytes)
-        self._metrics.paused.set(sum(part.paused for part in status.partitions.values()))
-        self._metrics.stalled.set(len(status.stalls))
-
-
-def _status(part: PartitionWork) -> PartitionStatus:
-    return PartitionStatus(
-        part.tracker.position,
-        None if part.committed is None else part.committed.next_offset,
-        part.tracker.next_offset,
-        part.unfinished,
-        part.running,
-        len(part.barriers),
-        len(part.lanes),
-        part.paused,
-        part.epoch,
-    )
+        set_gauges(self._metrics, self.status)
