@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from typing import Self
 
+from support.logs import wait_until
 from support.node import Node, store_options
 from support.past_oracle import Reads
 from support.querier_node import QuerierNode
@@ -15,6 +16,8 @@ from support.way import Way
 from tsdb.log.interface import METRICS
 
 DAY_MS = 24 * 3600 * 1000
+SHARE_MIN = 0.99
+OUTAGE = range(8, 12)  # Windows that close while no loader runs.
 
 
 class PastDrill:
@@ -75,7 +78,7 @@ class PastDrill:
         way.load()
         self._tokens()
         edges, first_ms = [window_ends[0] - window_ms, *window_ends], way.oracle.min_ts_ms
-        assert min(status.state.coverage_start_ms for status in self.node.statuses()) > edges[-1]
+        wait_until(lambda: min(status.state.coverage_start_ms for status in self.node.statuses()) > edges[-1])
         self.healthy.around("gone from memory", edges, window_ms)
         self.healthy.anywhere("gone from memory", random_reads, edges[0], edges[-1])
         self.healthy.anywhere("days late", random_reads // 10, first_ms, edges[-1])
@@ -126,3 +129,17 @@ class PastDrill:
 
     def _missing(self, start_ms: int, end_ms: int) -> bool:
         return self._way.missing(self.node, start_ms, end_ms)
+
+
+def read_at_every_stage(way: Way, *, seed: int, random_reads: int, last_reads: int) -> None:
+    """All windows, some of them without a loader; prints what was answered, and by what."""
+    ends = way.recording.window_ends
+    with PastDrill(way, random.Random(seed)) as drill:
+        drill.run(ends, outage=OUTAGE, random_reads=random_reads)
+        drill.read_evicted(ends, random_reads=last_reads)
+        print(
+            f"\n{way.oracle.samples} samples of {len(way.oracle.labels)} series in {len(ends)} windows\n{drill.told()}"
+        )
+        assert drill.healthy.share() >= SHARE_MIN
+        assert min(drill.healthy.sources().values()) > 20, "each of memory, history and both answered"
+        assert way.dead_letters() == 0

@@ -84,6 +84,7 @@ class Way:
     def __init__(self, log: Log, history: ChunkStore, recording: Recording, seed: int) -> None:
         self.log = log
         self.history = history
+        self.recording = recording
         self.times = recording.times
         self.partitions = log.partitions(METRICS)
         self.oracle = PastOracle(recording.labels, recording.times)
