@@ -15,7 +15,7 @@ from rich.console import Console
 from demo.panel import show_live, show_until
 from demo.standalone import Agent, Standalone, run_tsdb
 
-WRITE_S = 20  # Live writing before the kill: ten small slices of the demo time set, two merged ones.
+WRITE_S = 12  # Live writing before the kill: six small slices of the demo time set, one merged one.
 SETTLE_MS = 3_000  # The compared range ends this long before the kill: everything in it was acknowledged.
 EVICTED_WITHIN_S = 240  # The demo time set holds 90 s; a busy machine takes longer to notice.
 LATE_LABELS = {"__name__": "demo_late", "job": "demo", "instance": "late"}

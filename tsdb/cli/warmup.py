@@ -6,15 +6,17 @@ import importlib
 import multiprocessing
 import os
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from tsdb.cli.arguments import TableOrJson
 from tsdb.cli.output import note, print_json, print_table
 from tsdb.cli.progress import progress_bar
 
-# Longest first. The codec's kernels are compiled by those who call them.
-PACKAGES = ("tsdb.head", "tsdb.chunks", "tsdb.history.loader", "tsdb.client", "tsdb.query", "ingest")
-PROCESSES_MAX = 2  # Packages share kernels, so that a third would mostly compile what others do.
+# What one process compiles, one package after the other: those that share most kernels together, or each would compile
+# them. The codec's kernels are compiled by those who call them.
+SHARES = (("tsdb.head", "tsdb.chunks"), ("tsdb.history.loader", "tsdb.client", "tsdb.query", "ingest"))
+PACKAGES = tuple(package for share in SHARES for package in share)
 
 
 def warmup(output: TableOrJson = "table") -> None:
@@ -24,15 +26,15 @@ def warmup(output: TableOrJson = "table") -> None:
 
     seconds: dict[str, float] = {}
     compiled = 0
-    processes = min(PROCESSES_MAX, os.cpu_count() or 1)
+    processes = min(len(SHARES), os.cpu_count() or 1)
     spawn = multiprocessing.get_context("spawn")
     with progress_bar("warming up", "packages") as (done, expect), ProcessPoolExecutor(processes, spawn) as pool:
         expect(len(PACKAGES))
-        running = {pool.submit(warm_up, package): package for package in PACKAGES}
-        for future in as_completed(running):
-            seconds[running[future]], count = future.result()
-            compiled += count
-            done(1)
+        for share in as_completed([pool.submit(warm_up_all, share) for share in SHARES]):
+            for package, (spent_s, count) in share.result().items():
+                seconds[package] = spent_s
+                compiled += count
+                done(1)
     # Of two processes that cached one kernel at once the cache may have kept one's work: here that is made good.
     compiled += sum(warm_up(package)[1] for package in PACKAGES)
     if output == "json":
@@ -40,6 +42,11 @@ def warmup(output: TableOrJson = "table") -> None:
     else:
         print_table(("package", "seconds"), seconds.items(), right=("seconds",))
         note(f"{compiled} kernels compiled into {cache_root()}")
+
+
+def warm_up_all(packages: Sequence[str]) -> dict[str, tuple[float, int]]:
+    """warm_up of each."""
+    return {package: warm_up(package) for package in packages}
 
 
 def warm_up(package: str) -> tuple[float, int]:
