@@ -39,10 +39,10 @@ bench: .venv/.dev java ## all benchmarks; docs/benchmarks.md has the last figure
 soak: .venv/.dev java ## the long drills
 	@$(BIN)/python -m pytest -m soak tests/soak
 
-stack-up: .venv/.dev java ## start a Kafka broker to play with
-	@$(BIN)/python -m stack up
+stack-up: .venv/.dev java ## start a Kafka broker and a Cassandra node to play with
+	@$(BIN)/python -m stack up --cassandra
 
-stack-down: .venv/.dev ## stop it
+stack-down: .venv/.dev ## stop them
 	@$(BIN)/python -m stack down
 
 proto: .venv/.dev ## generate tsdb/v1 from proto/

@@ -39,7 +39,7 @@ def main() -> int:
     console.print(
         "  README.md               what it is, and when not to use it\n"
         "  make test               every claim, on real servers\n"
-        "  make stack-up           a Kafka broker on this machine; the README shows how to run on it\n"
+        "  make stack-up           Kafka and Cassandra on this machine; the README shows how to run on them\n"
         "  docs/architecture/      how a record becomes an answer"
     )
     return 0 if held else 1
