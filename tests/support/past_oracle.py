@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from support.recordings import Batch
 from tsdb.client import ReadOptions, SelectQuery, SelectResult
+from tsdb.client.select import SelectKeywords
 from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.model.labels import metric_name
 from tsdb.model.time_set import TimeSet
@@ -115,18 +117,25 @@ class Reads:
         else:
             name = self._rng.choice(list(self._rows_of))
             selector, rows = f'{{__name__="{name.decode()}"}}', self._rows_of[name]
-        query = SelectQuery(
-            selector,
-            start_ms,
-            end_ms,
-            encoding=self._rng.choice(["raw", "columns"]),
-            options=ReadOptions(after=self.after),
-        )
-        where = f"{stage}: {selector} in [{start_ms}, {end_ms}) as {query.encoding}"
+        plain = SelectQuery(selector, start_ms, end_ms, options=ReadOptions(after=self.after))
+        query = dataclasses.replace(plain, **self._form(start_ms, end_ms))
+        how = f"{query.aggregation} by {query.step_ms} ms, last {query.last_n}, as {query.encoding}"
+        where = f"{stage}: {selector} in [{start_ms}, {end_ms}), {how}"
         answer = self._ask(query, stage, where)
         if answer is not None:
-            _assert_equal(answer, self._oracle.want(rows, start_ms, end_ms), where)
+            want = self._oracle.want(rows, start_ms, end_ms)
+            _assert_equal(answer, {one: _reduced(columns, query) for one, columns in want.items()}, where)
         return answer is not None
+
+    def _form(self, start_ms: int, end_ms: int) -> SelectKeywords:
+        """Mostly all samples as they are; also one a step, and the newest few."""
+        chance = self._rng.random()
+        if chance < 0.1:
+            step_ms = 1 + self._rng.randrange(max(1, (end_ms - start_ms) // 3))
+            return {"step_ms": step_ms, "aggregation": self._rng.choice(["last", "count"])}
+        if chance < 0.2:
+            return {"last_n": self._rng.randrange(1, 9)}
+        return {"encoding": self._rng.choice(["raw", "columns"])}
 
     def _ask(self, query: SelectQuery, stage: str, where: str) -> SelectResult | None:
         """The answer, or None for what is truly not there."""
@@ -169,6 +178,18 @@ class Reads:
         for message in self._stub.Select(cast(reader_pb2.SelectRequest, call.request), timeout=60.0):
             reader.add(message)
         return reader.finish()
+
+
+def _reduced(columns: Columns, query: SelectQuery) -> Columns:
+    ts_ms, bits = columns
+    if query.last_n:
+        return ts_ms[-query.last_n :], bits[-query.last_n :]
+    if not query.step_ms:
+        return columns
+    step = (ts_ms - query.start_ms) // query.step_ms
+    last = np.flatnonzero(np.append(step[1:] != step[:-1], True))
+    counts = np.diff(last, prepend=-1).astype(np.float64).view(np.int64)
+    return query.start_ms + step[last] * query.step_ms, bits[last] if query.aggregation == "last" else counts
 
 
 def _assert_equal(got: SelectResult, want: dict[bytes, Columns], where: str) -> None:
