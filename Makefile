@@ -37,6 +37,7 @@ bench: .venv/.dev java ## all benchmarks; docs/benchmarks.md has the last figure
 	@$(BIN)/python -m bench all
 
 soak: .venv/.dev java ## the long drills
+	@$(BIN)/tsdb warmup
 	@$(BIN)/python -m pytest -m soak tests/soak
 
 stack-up: .venv/.dev java ## start a Kafka broker and a Cassandra node to play with
