@@ -16,7 +16,7 @@ from stack.ports import Ports
 from stack.process import ServerProcess
 
 READY_WITHIN_S = 180.0
-HEAP = ("-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=256m")
+JVM = ("-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MaxDirectMemorySize=256m")
 EXPORTS = (
     "java.base/jdk.internal.misc java.base/jdk.internal.ref java.base/java.lang.ref java.base/sun.nio.ch "
     "java.management.rmi/com.sun.jmx.remote.internal.rmi java.management/com.sun.jmx.remote.security "
@@ -161,7 +161,7 @@ class CassandraNode:
         }
         return [
             "java",
-            *HEAP,
+            *JVM,
             f"-javaagent:{agent}",
             *ACCESS,
             *(f"-D{key}={value}" for key, value in properties.items()),

@@ -48,6 +48,13 @@ KAFKA = JarSet(
     ),
 )
 CASSANDRA = JarSet("cassandra", "5.0.9", ("org.apache.cassandra:cassandra-all:5.0.9",))
+# What the parallel consumer is measured against; each with the client library that it names.
+DECATON = JarSet("decaton", "9.2.0", ("com.linecorp.decaton:decaton-processor:9.2.0", "org.slf4j:slf4j-nop:2.0.17"))
+CONFLUENT_PARALLEL = JarSet(
+    "confluent-parallel-consumer",
+    "0.5.3.3",
+    ("io.confluent.parallelconsumer:parallel-consumer-core:0.5.3.3", "org.slf4j:slf4j-nop:2.0.17"),
+)
 JAR_SETS = {jars.name: jars for jars in (KAFKA, CASSANDRA)}
 
 
