@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry
@@ -24,9 +24,11 @@ from support.logs import wait_until
 from tsdb.parallel_consumer import (
     Action,
     Backoff,
+    Columns,
     ConsumerError,
     ConsumerMetrics,
     ErrorPolicy,
+    InColumns,
     OnThreads,
     Options,
     ParallelConsumer,
@@ -36,6 +38,7 @@ from tsdb.parallel_consumer.kafka import KafkaSource
 from tsdb.parallel_consumer.kafka_outlet import KafkaOutlet
 
 PARTITIONS = 4
+STARTING = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)  # A broker that has just begun.
 POLICY = ErrorPolicy(
     {ValueError: Action.DEAD_LETTER, TimeoutError: Action.BLOCK},
     retry_backoff=Backoff(first_s=0.01),
@@ -60,7 +63,8 @@ class Topic:
             future.result(30)
 
     def fill(self, count: int, keys: int = 20, first: int = 0) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap})
+        # Without idempotence what is sent again comes after what was sent later.
+        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True})
         for number in range(first, first + count):
             key = number % keys
             producer.produce(self.name, b"%d" % number, b"%d" % key, partition=key % PARTITIONS, headers=[("h", b"x")])
@@ -72,6 +76,10 @@ class Topic:
         try:
             answers = with_group.committed([TopicPartition(self.name, p) for p in range(PARTITIONS)], timeout=10)
             return sum(max(0, answer.offset) for answer in answers)
+        except KafkaException as error:
+            if error.args[0].code() not in STARTING:
+                raise
+            return 0
         finally:
             with_group.close()
 
@@ -268,3 +276,98 @@ def test_a_topic_that_is_not_there_is_named(kafka: KafkaCluster, outlet: KafkaOu
     with pytest.raises(ConsumerError, match="nothing-here") as gone:
         consumer.join(10.0)
     assert gone.value.reason == "topic_gone"
+
+
+class StartsUnread(KafkaSource):
+    """Commits, or where the log begins, cannot be read the first times."""
+
+    failing = 2
+
+    def _starts(self, consumer: Any, partitions: list[TopicPartition]) -> Any:
+        if partitions and self.failing:
+            self.failing -= 1
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return super()._starts(consumer, partitions)
+
+
+def test_a_member_that_cannot_read_where_to_start_joins_again_and_loses_nothing(
+    topic: Topic, outlet: KafkaOutlet
+) -> None:
+    topic.fill(400)
+    seen = Seen()
+    source = StartsUnread({"bootstrap.servers": topic.bootstrap, "group.id": topic.name}, [topic.name])
+    consumer = ParallelConsumer(
+        source,
+        OnThreads(seen.add, 4),
+        outlet=outlet,
+        dead_letter_topic=topic.dlq,
+        metrics=ConsumerMetrics(CollectorRegistry()),
+    )
+    with consumer:
+        wait_until(lambda: consumer.failure() is not None or topic.committed() == 400)
+    assert source.failing == 0
+    assert set(seen.counts.values()) == {1}
+
+
+TEN_LINES = """
+import sys
+sys.argv = sys.argv[1:]
+code = open(sys.argv[0]).read().replace("127.0.0.1:9092", sys.argv[1]).replace("orders", sys.argv[2])
+exec(compile(code, "README.md", "exec"))
+"""
+
+
+def test_the_ten_lines_of_the_page_consume_a_topic_and_drain_at_sigterm(topic: Topic, tmp_path: Path) -> None:
+    topic.fill(500)
+    page = Path(__file__).parents[2] / "docs" / "parallel-consumer" / "README.md"
+    code = tmp_path / "readme.py"
+    code.write_text(
+        page.read_text().split("```python\n", 1)[1].split("```", 1)[0].replace('"billing"', f'"{topic.name}"')
+    )
+    command = [sys.executable, "-u", "-c", TEN_LINES, str(code), topic.bootstrap, topic.name]
+    seen = tmp_path / "seen"
+    with seen.open("wb") as out:
+        child = subprocess.Popen(command, stdout=out)
+        try:
+            wait_until(lambda: _lines(seen) == 500)
+            child.terminate()
+            assert child.wait(30) == 0
+        finally:
+            child.kill()
+            child.wait()
+    assert topic.committed() == 500
+
+
+def test_columns_of_a_real_broker_are_what_was_sent_and_a_poisoned_row_is_a_dead_letter(
+    topic: Topic, outlet: KafkaOutlet
+) -> None:
+    topic.fill(5_000)
+    found: list[tuple[bytes | None, bytes | None]] = []
+    sizes: list[int] = []
+
+    def handle(columns: Columns) -> list[BaseException | None]:
+        sizes.append(len(columns))
+        assert columns.place[0] == topic.name
+        assert (columns.timestamps_ms > 0).all()
+        assert columns.headers[0] == [("h", b"x")]
+        assert columns.arrow().num_rows == len(columns)
+        found.extend(zip(columns.keys, columns.values, strict=True))
+        return [ValueError("spoilt") if value == b"1234" else None for value in columns.values]
+
+    consumer = ParallelConsumer(
+        KafkaSource({"bootstrap.servers": topic.bootstrap, "group.id": topic.name}, [topic.name]),
+        InColumns(handle, parallel=1),
+        policy=POLICY,
+        options=OPTIONS,
+        outlet=outlet,
+        dead_letter_topic=topic.dlq,
+        metrics=ConsumerMetrics(CollectorRegistry()),
+    )
+    with consumer:
+        wait_until(lambda: topic.committed() == 5_000)
+    assert {(b"%d" % (number % 20), b"%d" % number) for number in range(5_000)} == set(found)
+    assert [value for value, _ in topic.dead_letters(1)] == [b"1234"]
+    assert max(sizes) > 50
+    for key in range(20):
+        numbers = [int(value or b"") for name, value in found if name == b"%d" % key and value != b"1234"]
+        assert numbers == sorted(numbers)

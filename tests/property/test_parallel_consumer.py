@@ -14,10 +14,18 @@ from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.order import Order, by_key, by_partition, unordered
 from tsdb.parallel_consumer.policy import Action, Backoff, ErrorPolicy
 from tsdb.parallel_consumer.record import Partition, Record
-from tsdb.parallel_consumer.testing import MemoryBroker, MemoryOutlet, Simulation, VirtualClock
+from tsdb.parallel_consumer.testing import (
+    MemoryBroker,
+    MemoryOutlet,
+    SeededScheduler,
+    SeededStreaks,
+    Simulation,
+    VirtualClock,
+)
 
 TOPIC = "orders"
 PARTITIONS = 3
+SCHEDULERS = st.sampled_from([SeededScheduler, SeededStreaks])
 POLICY = ErrorPolicy(
     attempts_max=1_000,
     exhausted=Action.FATAL,
@@ -84,14 +92,15 @@ def per_lane(records: list[Record], order: Order) -> Iterator[list[int]]:
     failing=st.sampled_from([0.0, 0.2]),
     concurrency=st.integers(1, 12),
     records_max=st.sampled_from([4, 30, 1_000]),
+    scheduler=SCHEDULERS,
 )
 @settings(max_examples=60)
 def test_each_record_is_done_once_in_the_order_of_its_lane(
-    seed: int, order: Order, failing: float, concurrency: int, records_max: int
+    seed: int, order: Order, failing: float, concurrency: int, records_max: int, scheduler: type[SeededScheduler]
 ) -> None:
     broker, shop = filled(seed, 120, 6), Shop(seed, failing)
     options = Options(concurrency=concurrency, records_max=records_max, poll_records_max=20)
-    simulation = Simulation(broker, shop, seed, order=order, policy=POLICY, options=options)
+    simulation = Simulation(broker, shop, seed, scheduler=scheduler, order=order, policy=POLICY, options=options)
     simulation.run_until(lambda: len(shop.done) == 120)
     simulation.close()
     assert set(shop.counts().values()) == {1}
@@ -111,11 +120,17 @@ def test_each_record_is_done_once_in_the_order_of_its_lane(
     order=st.sampled_from([by_key, unordered]),
     commit_records=st.sampled_from([None, 1]),
     faults=st.sampled_from([0.0, 0.3]),
+    scheduler=SCHEDULERS,
 )
-@example(seed=7174, kills=[1, 1, 1, 1, 1, 9], order=by_key, commit_records=None, faults=0.0)
+@example(seed=7174, kills=[1, 1, 1, 1, 1, 9], order=by_key, commit_records=None, faults=0.0, scheduler=SeededScheduler)
 @settings(max_examples=60)
 def test_after_a_kill_only_what_no_commit_covered_is_done_again(
-    seed: int, kills: list[int], order: Order, commit_records: int | None, faults: float
+    seed: int,
+    kills: list[int],
+    order: Order,
+    commit_records: int | None,
+    faults: float,
+    scheduler: type[SeededScheduler],
 ) -> None:
     broker, clock, source = filled(seed, 150, 20), VirtualClock(), random.Random(seed)
     broker.commit_fault = lambda place: source.choice(["lost", "unacknowledged"]) if source.random() < faults else None
@@ -125,7 +140,16 @@ def test_after_a_kill_only_what_no_commit_covered_is_done_again(
         before = covered(broker)
         assert before <= set(total), "a commit covers what was never done"
         shop = Shop(seed + number, 0.1)
-        simulation = Simulation(broker, shop, seed + number, clock=clock, order=order, policy=POLICY, options=options)
+        simulation = Simulation(
+            broker,
+            shop,
+            seed + number,
+            scheduler=scheduler,
+            clock=clock,
+            order=order,
+            policy=POLICY,
+            options=options,
+        )
         if steps is None:
             broker.commit_fault = lambda place: None
             # What was done before a kill and is not committed has to be done once more before it can be.
@@ -145,10 +169,11 @@ def test_after_a_kill_only_what_no_commit_covered_is_done_again(
 @given(
     seed=st.integers(0, 1 << 32),
     moves=st.lists(st.sampled_from(["join", "leave", "kill", "work"]), min_size=3, max_size=12),
+    scheduler=SCHEDULERS,
 )
 @settings(max_examples=60)
 def test_members_that_come_and_go_lose_nothing_and_a_drained_rebalance_repeats_nothing(
-    seed: int, moves: list[str]
+    seed: int, moves: list[str], scheduler: type[SeededScheduler]
 ) -> None:
     broker, clock, source = filled(seed, 200, 15), VirtualClock(), random.Random(seed)
     shop = Shop(seed, 0.05)
@@ -157,7 +182,9 @@ def test_members_that_come_and_go_lose_nothing_and_a_drained_rebalance_repeats_n
     def join() -> None:
         options = Options(concurrency=6, poll_records_max=10, drain_s=1_000.0, rebalance_drain_s=1_000.0)
         number = source.randrange(1 << 30)
-        members.append(Simulation(broker, shop, number, clock=clock, policy=POLICY, options=options))
+        members.append(
+            Simulation(broker, shop, number, scheduler=scheduler, clock=clock, policy=POLICY, options=options)
+        )
 
     join()
     killed = False
@@ -183,15 +210,15 @@ def test_members_that_come_and_go_lose_nothing_and_a_drained_rebalance_repeats_n
         assert all(offsets == sorted(offsets) for offsets in per_lane(shop.done, by_key))
 
 
-@given(seed=st.integers(0, 1 << 32), poison=st.integers(0, 39), limit=st.integers(2, 4))
+@given(seed=st.integers(0, 1 << 32), poison=st.integers(0, 39), limit=st.integers(2, 4), scheduler=SCHEDULERS)
 @settings(max_examples=40)
 def test_a_record_that_ends_the_process_goes_to_the_dead_letters_and_no_other_does(
-    seed: int, poison: int, limit: int
+    seed: int, poison: int, limit: int, scheduler: type[SeededScheduler]
 ) -> None:
     """The process ends the moment the poisoned record is handled, however soon after its start that is."""
-    broker, clock, outlet = MemoryBroker(1, TOPIC), VirtualClock(), MemoryOutlet()
+    broker, clock, outlet = MemoryBroker(2, TOPIC), VirtualClock(), MemoryOutlet()
     for number in range(40):
-        broker.append(TOPIC, 0, b"%d" % number, key=b"k%d" % (number % 9))
+        broker.append(TOPIC, number % 2, b"%d" % number, key=b"k%d" % (number % 9))
     done: Counter[int] = Counter()
     deaths = 0
 
@@ -199,15 +226,16 @@ def test_a_record_that_ends_the_process_goes_to_the_dead_letters_and_no_other_do
         pass
 
     def handler(record: Record) -> None:
-        if record.offset == poison:
+        if record.value == b"%d" % poison:
             raise Death
-        done[record.offset] += 1
+        done[int(record.value or b"")] += 1
 
     for number in range(limit + 2):
         simulation = Simulation(
             broker,
             handler,
             seed + number,
+            scheduler=scheduler,
             clock=clock,
             policy=ErrorPolicy(crashes_max=limit),
             options=Options(concurrency=8),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from tsdb.parallel_consumer.clock import Clock
-from tsdb.parallel_consumer.errors import CommitFailed
+from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError
 from tsdb.parallel_consumer.metrics import ConsumerMetrics
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.partition import PartitionWork
@@ -16,7 +16,10 @@ OnCommitted = Callable[[Mapping[Partition, Position]], None]
 
 
 class Commits:
-    """`error`: why the last commit failed; empty after one that did not. on_committed: with what was acknowledged."""
+    """`error`: why the last commit failed; empty after one that did not. on_committed: with what was acknowledged.
+
+    `failure`: what ended all committing, once something has.
+    """
 
     def __init__(
         self, source: Source, options: Options, metrics: ConsumerMetrics, clock: Clock, on_committed: OnCommitted
@@ -30,6 +33,7 @@ class Commits:
         self._finished = 0
         self.error = ""
         self.error_reason = ""
+        self.failure: ConsumerError | None = None
 
     def count_finished(self, count: int) -> None:
         """So many records more are finished."""
@@ -59,12 +63,16 @@ class Commits:
         changed = {part.place: part for part in partitions if part.dirty and not part.closed}
         if not changed:
             return True
+        if self.failure is not None:
+            return False
         positions = {place: part.to_commit(self._options.metadata_units_max) for place, part in changed.items()}
         try:
             self._source.commit(positions)
-        except CommitFailed as error:
+        except ConsumerError as error:
             self._metrics.commits.labels("failed").inc()
             self.error, self.error_reason = error.message, error.reason
+            if not isinstance(error, CommitFailed):
+                self.failure = error
             return False
         self._metrics.commits.labels("ok").inc()
         self._metrics.metadata_units.set(max(len(position.metadata) for position in positions.values()))

@@ -9,9 +9,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -19,6 +21,7 @@ from prometheus_client import REGISTRY
 
 from tsdb.parallel_consumer.clock import Clock, SystemClock
 from tsdb.parallel_consumer.commits import OnCommitted
+from tsdb.parallel_consumer.control import Control
 from tsdb.parallel_consumer.core import Core, _always, _ignore
 from tsdb.parallel_consumer.executors import Executor
 from tsdb.parallel_consumer.metrics import ConsumerMetrics
@@ -39,6 +42,7 @@ class ParallelConsumer:
 
     `executor`: how the handler runs (OnThreads, OnLoop, WithCallback). `order`: which records follow one another.
     `outlet`, `dead_letter_topic`: where given up records go; only not needed when the policy never sends.
+    `control`, `control_file`: what may be changed while it lives, and a file that does so (TOML or JSON).
     """
 
     def __init__(
@@ -56,6 +60,8 @@ class ParallelConsumer:
         metrics: ConsumerMetrics | None = None,
         clock: Clock | None = None,
         randomness: random.Random | None = None,
+        control: Control | None = None,
+        control_file: str | os.PathLike[str] | None = None,
         name: str = "parallel-consumer",
     ) -> None:
         self._source = source
@@ -76,6 +82,8 @@ class ParallelConsumer:
             gate=gate,
             on_committed=on_committed,
             randomness=randomness,
+            control=control,
+            control_file=control_file,
         )
         self._closing = threading.Event()
         self._error: BaseException | None = None
@@ -87,6 +95,23 @@ class ParallelConsumer:
     def status(self) -> Status:
         """What it last showed of itself, a quarter of a second old at most while it lives."""
         return self._core.status
+
+    @property
+    def control(self) -> Control:
+        """Rates, quotas, pauses as in effect; one that is set takes effect at the next step. From any thread."""
+        return self._core.control
+
+    @control.setter
+    def control(self, control: Control) -> None:
+        self._core.control = control
+
+    def pause(self) -> None:
+        """Begin nothing more; what runs ends."""
+        self.control = replace(self.control, paused=True)
+
+    def resume(self) -> None:
+        """Go on."""
+        self.control = replace(self.control, paused=False)
 
     def start(self) -> None:
         """Begin to consume; returns at once."""

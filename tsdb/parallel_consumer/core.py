@@ -7,17 +7,20 @@ interleaving.
 
 from __future__ import annotations
 
-import logging
+import os
 import random
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+from tsdb.parallel_consumer.admission import Admission
+from tsdb.parallel_consumer.beginning import begun
 from tsdb.parallel_consumer.clock import Clock
 from tsdb.parallel_consumer.commits import Commits, OnCommitted
+from tsdb.parallel_consumer.control import Control
+from tsdb.parallel_consumer.control_file import ControlFile
+from tsdb.parallel_consumer.deferrals import Deferrals
 from tsdb.parallel_consumer.errors import MetadataRefused, Misused
 from tsdb.parallel_consumer.executors import Executor
 from tsdb.parallel_consumer.intake import Intake
-from tsdb.parallel_consumer.metadata import Progress, decode_metadata
 from tsdb.parallel_consumer.metrics import ConsumerMetrics
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.order import Order, Place, by_key
@@ -29,13 +32,11 @@ from tsdb.parallel_consumer.runner import Runner
 from tsdb.parallel_consumer.showing import set_gauges, status_of
 from tsdb.parallel_consumer.source import Source
 from tsdb.parallel_consumer.status import EMPTY, Status
-from tsdb.parallel_consumer.tracker import OffsetTracker
+from tsdb.parallel_consumer.throttle import Throttle
 from tsdb.parallel_consumer.work import Mailbox, Work
 
 BUSY_WAIT_S = 0.005  # Between looks at the source while there is other work: each costs as much as many records.
 STATUS_EVERY_S = 0.25
-
-log = logging.getLogger(__name__)
 
 
 def _ignore(positions: Mapping[Partition, Position]) -> None:
@@ -69,12 +70,13 @@ class Core:
         gate: Callable[[Record], bool] = _always,
         on_committed: OnCommitted = _ignore,
         randomness: random.Random | None = None,
+        control: Control | None = None,
+        control_file: str | os.PathLike[str] | None = None,
     ) -> None:
         self._source = source
         self._mailbox = mailbox
         self._metrics = metrics
         self._clock = clock
-        self._order = order
         self._policy = policy or ErrorPolicy()
         self._options = options or Options()
         self._gate = gate
@@ -82,6 +84,8 @@ class Core:
             raise Misused("the error policy may send dead letters: it needs an outlet and a dead letter topic")
         self._partitions: dict[Partition, PartitionWork] = {}
         self._epoch = 0
+        self._throttle = Throttle(control or Control(), self._options.concurrency, metrics)
+        self._control_file = ControlFile(control_file, self._throttle.change, metrics) if control_file else None
         self._runner = Runner(
             executor,
             mailbox,
@@ -92,9 +96,23 @@ class Core:
             metrics,
             clock,
             randomness or random.Random(),
+            self._throttle,
         )
         self._commits = Commits(source, self._options, metrics, clock, on_committed)
-        self._intake = Intake(source, self._partitions, self._options, metrics, clock, self._admit)
+        self._admission = Admission(
+            executor,
+            self._runner,
+            self._throttle,
+            order,
+            self._policy,
+            self._options,
+            metrics,
+            clock,
+            self._finish,
+            self._passed,
+        )
+        self._intake = Intake(source, self._partitions, self._options, metrics, clock, self._admission)
+        self._deferrals = Deferrals(self._options.deferral_alarm_s, metrics)
         self._failure: BaseException | None = None
         self._ended = False
         self._aborted = False
@@ -102,8 +120,18 @@ class Core:
         self.status: Status = EMPTY
 
     @property
+    def control(self) -> Control:
+        """As in effect. A change takes effect at the next step; from any thread."""
+        return self._throttle.control
+
+    @control.setter
+    def control(self, control: Control) -> None:
+        self._throttle.change(control)
+        self._mailbox.wake()
+
+    @property
     def failure(self) -> BaseException | None:
-        return self._failure or self._runner.failure
+        return self._failure or self._runner.failure or self._commits.failure
 
     @property
     def running(self) -> int:
@@ -123,6 +151,8 @@ class Core:
         wait_s = self._wait_s(wait_s)
         # While records run their ends are waited for, not the source: it cannot be woken by them.
         idle = not moved and not self.running
+        if self._runner.unhurried:
+            wait_s = min(wait_s, BUSY_WAIT_S)
         if self._intake.wants_poll(BUSY_WAIT_S if self._runner.ready else 0.0):
             moved |= self._intake.poll(wait_s if idle else 0.0)
             wait_s = 0.0 if idle else min(wait_s, BUSY_WAIT_S)
@@ -161,66 +191,55 @@ class Core:
         self._forget([self._partitions[place] for place in partitions if place in self._partitions])
 
     def _begin(self, place: Partition, start: Position) -> PartitionWork:
-        topic_id = self._source.topic_id(place[0])
-        progress = self._read_metadata(place, start, topic_id)
-        tracker = OffsetTracker(start.next_offset, progress.finished)
         self._epoch += 1
-        tries = {one.offset: replace(one, crashes=one.crashes + one.running, running=False) for one in progress.tries}
-        now = self._clock.monotonic()
-        return PartitionWork(place, self._epoch, topic_id, tracker, now, start.next_offset, tries)
-
-    def _read_metadata(self, place: Partition, start: Position, topic_id: str) -> Progress:
-        try:
-            return decode_metadata(start.next_offset, start.metadata, topic_id)
-        except MetadataRefused as error:
-            topic, partition = place
-            message = f"topic {topic}, partition {partition}, commit of offset {start.next_offset}: {error.message}"
-            if not self._options.accept_replay:
-                raise MetadataRefused(message, reason=error.reason) from error
-            self._metrics.metadata_refused.inc()
-            log.warning("%s; accepted: everything from there on is done again", message)
-            return Progress()
+        return begun(
+            place,
+            start,
+            self._source.topic_id(place[0]),
+            self._epoch,
+            self._clock.monotonic(),
+            self._metrics,
+            accept_replay=self._options.accept_replay,
+        )
 
     # One step.
 
     def _advance(self) -> bool:
-        completions = self._mailbox.take()
-        for work in self._runner.settle(completions):
-            self._finish(work)
-        moved = bool(completions) | self._runner.wake_due()
+        if self._control_file is not None:
+            self._control_file.look(self._clock)
+        ended = self._mailbox.take()
+        if ended:
+            self._finish(self._runner.settle(ended))
+        moved = bool(ended) | self._runner.wake_due() | self._admission.advance()
         for part in self._partitions.values():
             if part.barriers:
                 self._pass_barrier(part)
         return moved | self._runner.begin(self._write_ahead)
 
-    def _admit(self, part: PartitionWork, record: Record) -> None:
-        slot = part.tracker.add(record.offset)
-        tries = part.tries.pop(record.offset, None) if part.tries else None
-        if slot is None:
-            self._metrics.ignored.labels("finished_before").inc()
-            self._intake.finished(part, record)
+    def _finish(self, works: Sequence[Work]) -> None:
+        intake, offer, count = self._intake, self._runner.offer, 0
+        for work in works:
+            part = work.owner
+            if work.block is None:
+                part.tracker.finish(work.slot)
+                count += 1
+            else:
+                part.tracker.finish_block(work.slot, work.count)
+                count += work.count
+            if part.touched:
+                part.touched.pop(work.slot, None)
             part.dirty = True
-            return
-        work = Work(record, slot, part, self._order(record))
-        if tries is not None:
-            work.failures, work.crashes = tries.failures, tries.crashes
-            part.touched[slot] = work
-        if work.lane is Place.AFTER_ALL:
-            part.barriers.append(work)
-        elif part.lanes.enter(work):
-            self._runner.offer(work)
+            intake.finished(work)
+            if work.lane is not Place.FREE and work.streak is None:
+                follower = part.lanes.leave(work)
+                if follower is not None:
+                    offer(follower)
+        self._metrics.finished.inc(count)
+        self._commits.count_finished(count)
 
-    def _finish(self, work: Work) -> None:
-        part = work.owner
-        part.tracker.finish(work.slot)
-        part.touched.pop(work.slot, None)
-        part.dirty = True
-        self._intake.finished(part, work.record)
-        self._metrics.finished.inc()
-        self._commits.count_finished(1)
-        follower = part.lanes.leave(work)
-        if follower is not None:
-            self._runner.offer(follower)
+    def _passed(self, part: PartitionWork, records: Sequence[Record]) -> None:
+        self._intake.passed(part, records)
+        self._commits.count_finished(len(records))
 
     def _pass_barrier(self, part: PartitionWork) -> None:
         first = part.barriers[0]
@@ -232,12 +251,16 @@ class Core:
         if self._policy.crashes_max is None:
             return True
         since = self._clock.monotonic() - self._options.write_ahead_s
-        first = {w.owner for w in batch if w.letter is None and (w.crashes or w.owner.assigned_at > since)}
+        begun = [work for work in batch if work.letter is None]
+        if any(work.crashes for work in begun):
+            # Whoever ended since its own write ahead must not be blamed again for what this one does.
+            return self._commits.soon(self._partitions.values())
+        first = {work.owner for work in begun if work.owner.assigned_at > since}
         return not first or self._commits.soon(first)
 
     def _wait_s(self, wait_s: float) -> float:
-        due_s = self._runner.next_due_in_s()
-        wait_s = wait_s if due_s is None else min(wait_s, due_s)
+        for due_s in (self._runner.next_due_in_s(), self._admission.due_in_s()):
+            wait_s = wait_s if due_s is None else min(wait_s, due_s)
         if any(part.dirty for part in self._partitions.values()):
             wait_s = min(wait_s, self._commits.due_in_s())
         return wait_s
@@ -248,8 +271,10 @@ class Core:
         give_up_at = self._clock.monotonic() + within_s
         for part in parts:
             part.draining = True
+        self._runner.recall(parts)
         self._advance()
-        while any(part.running for part in parts) and not self._aborted:
+        # What can never be committed is not worth waiting for.
+        while any(part.running for part in parts) and not self._aborted and self._commits.failure is None:
             left_s = give_up_at - self._clock.monotonic()
             if left_s <= 0:
                 break
@@ -259,7 +284,7 @@ class Core:
         self._metrics.undrained.inc(sum(part.running for part in parts))
         while not self._commits.now(parts) and self._commits.error_reason != "stale_member":
             left_s = give_up_at - self._clock.monotonic()
-            if left_s <= 0 or self._aborted:
+            if left_s <= 0 or self._aborted or self._commits.failure is not None:
                 break
             self._mailbox.wait(min(left_s, self._options.commit_interval_s))
 
@@ -268,15 +293,23 @@ class Core:
             part.closed = True
             self._intake.forget(part)
             del self._partitions[part.place]
+        self._runner.recall(parts)
         self._runner.drop_closed()
+        self._admission.drop_closed()
 
     def _tell_status(self) -> None:
         now = self._clock.monotonic()
         if now < self._status_at:
             return
         self._status_at = now + STATUS_EVERY_S
-        stall_after_s = self._options.stall_after_s
         self.status = status_of(
-            self._partitions, self._runner, self._intake, self._commits, now=now, stall_after_s=stall_after_s
+            self._partitions,
+            self._runner,
+            self._intake,
+            self._commits,
+            now=now,
+            stall_after_s=self._options.stall_after_s,
+            deferred=self._deferrals.overdue(self._runner.unended(), now),
+            control_error="" if self._control_file is None else self._control_file.error,
         )
         set_gauges(self._metrics, self.status)

@@ -1,18 +1,27 @@
-"""Executors: three ways to run a handler. Each starts a record and says later, from any thread, how it ended."""
+"""Executors: ways to run a handler. Each starts a record and says later, from any thread, how it ended.
+
+A handler takes a record, or a record and its Context.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import threading
+import time
 from collections.abc import Awaitable, Callable
-from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
+from tsdb.parallel_consumer.columns import Columns
+from tsdb.parallel_consumer.context import Context, takes_context
 from tsdb.parallel_consumer.record import Record
-
-CLOSE_S = 1.0  # For handlers that were cancelled; one that swallows that is left behind.
+from tsdb.parallel_consumer.runtimes import EventLoop, Threads
+from tsdb.parallel_consumer.streaks import Streak
+from tsdb.parallel_consumer.work import Ending
 
 Done = Callable[[BaseException | None], None]
+Handler = Callable[..., object]  # (record) or (record, context)
+AsyncHandler = Callable[..., Awaitable[object]]
+
+TURN_S = 0.005  # So long one streak may keep a thread, or the loop, from others that want it.
 
 
 class Executor(Protocol):
@@ -21,97 +30,144 @@ class Executor(Protocol):
     def start(self) -> None:
         """Before the first record."""
 
-    def submit(self, record: Record, done: Done) -> None:
+    def submit(self, record: Record, done: Ending) -> None:
         """Handle a record; `done` is called once, with what the handler raised or None."""
 
     def close(self) -> None:
         """After the last record, or to abandon those that run: what they still tell is ignored."""
 
 
-class OnThreads:
-    """A handler that blocks, on threads of its own. `threads`: as many as the consumer's concurrency."""
+class Gathering(Protocol):
+    """What an executor has besides that gathers records before it runs them. The consumer's thread calls it."""
 
-    def __init__(self, handler: Callable[[Record], object], threads: int, *, name: str = "handler") -> None:
+    def flush(self, now: float) -> None:
+        """All that can run at this moment, monotonic seconds, was submitted: run what has gathered, or wait."""
+
+    def due_in_s(self, now: float) -> float | None:
+        """Seconds until what has gathered runs whatever its number; None: nothing has."""
+
+
+class InStreaks(Protocol):
+    """What an executor has besides that takes records of a lane one after the other by itself."""
+
+    def submit_streak(self, streak: Streak) -> None:
+        """Handle what can be taken from it, each once the one before it has ended well; tell the end of each."""
+
+
+class OnTheSpot(Protocol):
+    """What an executor has besides whose handler runs on the consumer's own thread."""
+
+    def handler_here(self) -> Callable[[Record], object] | None:
+        """The handler, when it is to be called right where records are read; None: they are to be submitted."""
+
+
+class ColumnExecutor(Protocol):
+    """What an executor has besides that takes blocks. A record that is tried alone is submitted as one."""
+
+    def submit_columns(self, columns: Columns, done: Ending) -> None:
+        """Handle a block; `done` is told None, SomeFailed, or what failed all of it."""
+
+
+class OnThreads:
+    """A handler that blocks, on threads of its own. `threads`: as many as the consumer's concurrency, or fewer where
+    handlers defer their ends.
+    """
+
+    def __init__(self, handler: Handler, threads: int, *, name: str = "handler") -> None:
         self._handler = handler
-        self._queue: SimpleQueue[tuple[Record, Done] | None] = SimpleQueue()
-        # Daemons: one that hangs in a handler must not keep an aborted process alive.
-        self._threads = [
-            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(threads)
-        ]
+        self._handle = self._call_with_context if takes_context(handler) else self._call
+        self._threads = Threads(self._run, threads, name)
+        self._nothing_waits = self._threads.nothing_waits
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        self._threads.start()
 
-    def submit(self, record: Record, done: Done) -> None:
-        self._queue.put((record, done))
+    def submit(self, record: Record, done: Ending) -> None:
+        self._threads.put((record, done))
+
+    def submit_streak(self, streak: Streak) -> None:
+        self._threads.put(streak)
 
     def close(self) -> None:
-        for _ in self._threads:
-            self._queue.put(None)
+        self._threads.close()
 
-    def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
-            record, done = item
-            try:
-                self._handler(record)
-            except BaseException as error:
-                done(error)
-            else:
-                done(None)
+    def _run(self, item: tuple[Record, Ending] | Streak) -> None:
+        if isinstance(item, Streak):
+            self._run_streak(item)
+        else:
+            self._handle(*item)
+
+    def _run_streak(self, streak: Streak) -> None:
+        until = time.monotonic() + TURN_S
+        while (done := streak.take()) is not None and self._handle(done.work.record, done):
+            if not self._nothing_waits() and time.monotonic() >= until:
+                self._threads.put(streak)  # Behind those that have no thread.
+                return
+
+    def _call(self, record: Record, done: Ending) -> bool:
+        """Whether it ended well."""
+        try:
+            self._handler(record)
+        except BaseException as error:
+            done(error)
+            return False
+        if not self._nothing_waits():
+            done.unhurried = True
+        done(None)
+        return True
+
+    def _call_with_context(self, record: Record, done: Ending) -> bool:
+        context = Context(record, done)
+        try:
+            self._handler(record, context)
+        except BaseException as error:
+            context.end(error)
+            return False
+        return context.end(None)
 
 
 class OnLoop:
     """An async handler, on an event loop in a thread of its own."""
 
-    def __init__(self, handler: Callable[[Record], Awaitable[object]], *, name: str = "handler-loop") -> None:
-        self._handler = handler
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._name = name
-        self._thread: threading.Thread | None = None
+    def __init__(self, handler: AsyncHandler, *, name: str = "handler-loop") -> None:
+        self._handler: Callable[..., Awaitable[Any]] = handler
+        self._with_context = takes_context(handler)
+        self._loop = EventLoop(name)
 
     def start(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, args=(self._loop,), name=self._name, daemon=True)
-        self._thread.start()
+        self._loop.start()
 
-    def submit(self, record: Record, done: Done) -> None:
-        assert self._loop is not None, "a record before start"
-        self._loop.call_soon_threadsafe(self._begin, self._loop, record, done)
+    def submit(self, record: Record, done: Ending) -> None:
+        self._loop.spawn(self._handle, record, done)
+
+    def submit_streak(self, streak: Streak) -> None:
+        self._loop.spawn(self._handle_streak, streak)
 
     def close(self) -> None:
-        if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._stop, self._loop)
-            self._thread.join(CLOSE_S)
-            self._loop = None
+        self._loop.close()
 
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.run_forever()
-        if self._tasks:
-            loop.run_until_complete(asyncio.wait(self._tasks))
-        loop.close()
+    async def _handle_streak(self, streak: Streak) -> None:
+        until = time.monotonic() + TURN_S
+        while (done := streak.take()) is not None and await self._handle(done.work.record, done):
+            if time.monotonic() >= until:
+                await asyncio.sleep(0)  # The handler may never have waited.
+                until = time.monotonic() + TURN_S
 
-    def _begin(self, loop: asyncio.AbstractEventLoop, record: Record, done: Done) -> None:
-        # The loop holds tasks weakly: without the set one could vanish.
-        task = loop.create_task(self._handle(record, done))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _handle(self, record: Record, done: Done) -> None:
+    async def _handle(self, record: Record, done: Ending) -> bool:
+        """Whether it ended well."""
+        context = Context(record, done) if self._with_context else None
+        tell = done if context is None else context.end
         try:
-            await self._handler(record)
+            await (self._handler(record) if context is None else self._handler(record, context))
         except BaseException as error:
-            done(error)
+            tell(error)
             if not isinstance(error, Exception):
                 raise
-        else:
-            done(None)
-
-    def _stop(self, loop: asyncio.AbstractEventLoop) -> None:
-        for task in self._tasks:
-            task.cancel()
-        loop.stop()
+            return False
+        if context is not None:
+            return context.end(None)
+        done(None)
+        return True
 
 
 class WithCallback:
@@ -125,11 +181,39 @@ class WithCallback:
     def start(self) -> None:
         """There is no thread."""
 
-    def submit(self, record: Record, done: Done) -> None:
+    def submit(self, record: Record, done: Ending) -> None:
         try:
             self._handler(record, done)
         except Exception as error:
             done(error)
+
+    def close(self) -> None:
+        """There is no thread."""
+
+
+class OnTheOwner:
+    """A handler that never waits, on the consumer's own thread: for work that is quicker than handing it over.
+
+    While it runs nothing is read or committed, so it must not block; what it takes longer than the rebalance timeout
+    costs the membership.
+    """
+
+    def __init__(self, handler: Callable[[Record], object]) -> None:
+        self._handler = handler
+
+    def start(self) -> None:
+        """There is no thread."""
+
+    def handler_here(self) -> Callable[[Record], object] | None:
+        return self._handler
+
+    def submit(self, record: Record, done: Ending) -> None:
+        try:
+            self._handler(record)
+        except Exception as error:
+            done(error)
+        else:
+            done(None)
 
     def close(self) -> None:
         """There is no thread."""

@@ -1,25 +1,37 @@
 """Intake: when the source is polled, and what is held back so that no bound is passed.
 
 At the bound of all records or bytes nothing is polled; polls begin again at half of it. A partition whose map of
-finished offsets could outgrow a commit is paused alone. When not polling lasts, everything is paused and polled all the
-same: the group must hear from its members, and they of a rebalance.
+finished offsets could outgrow a commit is paused alone, and so is one that takes most of the bound away from the
+others: whatever holds it up must not hold them up. When not polling lasts, everything is paused and polled all the
+same: the group must hear from its members, and they of a rebalance. While records wait for a place to run, reading more
+helps nobody and keeps places empty that have become free meanwhile: then it takes a small share of the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 
+from tsdb.parallel_consumer.admission import Admission
 from tsdb.parallel_consumer.clock import Clock
+from tsdb.parallel_consumer.errors import Misused
 from tsdb.parallel_consumer.metadata import map_bytes_max
 from tsdb.parallel_consumer.metrics import ConsumerMetrics
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.partition import PartitionWork
 from tsdb.parallel_consumer.record import Partition, Record
-from tsdb.parallel_consumer.source import Source
+from tsdb.parallel_consumer.source import ColumnSource, Polled, PolledColumns, Source
+from tsdb.parallel_consumer.work import Work
 
+CROWDING_SHARE = 0.75  # Of what others leave of a bound. Well above a half: two that are equally slow just fill it.
 UNPOLLED_S_MAX = 1.0  # A pause drops what was fetched ahead, so not for every short stop.
+BUSY_REST = 10  # No poll before so many times what the last one took, while there is enough to do.
 
-Admit = Callable[[PartitionWork, Record], None]
+_place_of = itemgetter(0, 1)
+_key_of = itemgetter(3)
+_value_of = itemgetter(4)
 
 
 class Intake:
@@ -32,17 +44,20 @@ class Intake:
         options: Options,
         metrics: ConsumerMetrics,
         clock: Clock,
-        admit: Admit,
+        admission: Admission,
     ) -> None:
         self._source = source
         self._partitions = partitions
         self._options = options
         self._metrics = metrics
         self._clock = clock
-        self._admit = admit
+        self._admission = admission
+        self._poll_source = self._column_poll(source) if admission.columns else source.poll
         self._map_bytes_max = map_bytes_max(options.metadata_units_max)
         self._full = False
         self._polled_at = clock.monotonic()
+        self._poll_took_s = 0.0
+        self._left_over = False  # The handler had no time yet for what needs no room.
         self.records = 0
         self.size = 0
 
@@ -50,29 +65,48 @@ class Intake:
     def open(self) -> bool:
         """Whether more may be read; at half of a bound again, once one was reached."""
         share = 2 if self._full else 1
-        over = self.records * share >= self._options.records_max or self.size * share >= self._options.bytes_max
+        records, size = self._aside()
+        over = (self.records - records) * share >= _left(self._options.records_max, records)
+        over |= (self.size - size) * share >= _left(self._options.bytes_max, size)
         # Nothing unfinished is never too much, however small the bounds are.
         self._full = over and self.records > 0
         return not self._full
 
     def wants_poll(self, not_within_s: float) -> bool:
-        """Whether it is time to poll, given that for so long after the last poll there is no hurry."""
-        return self._unpolled_s() >= (not_within_s if self.open else UNPOLLED_S_MAX)
+        """Whether it is time to poll, given that for so long after the last poll there is no hurry; 0: there is."""
+        if self._left_over or not self.open:
+            rest_s = UNPOLLED_S_MAX
+        elif not_within_s:
+            rest_s = min(max(not_within_s, BUSY_REST * self._poll_took_s), UNPOLLED_S_MAX)
+        else:
+            rest_s = 0.0
+        return self._unpolled_s() >= rest_s
 
     def poll(self, timeout_s: float) -> bool:
         """Read what there is room for; whether anything came. Waits up to timeout_s while that is nothing."""
         if not self.open:
             return self._poll_closed()
         self._resume()
-        room = max(1, min(self._options.poll_records_max, self._options.records_max - self.records))
+        aside, _ = self._aside()
+        left = _left(self._options.records_max, aside) - (self.records - aside)
+        # One partition of many must not get all that is left in one poll.
+        room = max(1, min(self._options.poll_records_max, left if len(self._partitions) < 2 else left // 2))
         return self._take(timeout_s, room)
 
-    def finished(self, part: PartitionWork, record: Record) -> None:
-        """One less."""
-        size = record.size
-        self.records -= 1
+    def finished(self, work: Work) -> None:
+        """What was read is finished."""
+        part, count, size = work.owner, work.count, work.size
+        self.records -= count
         self.size -= size
-        part.unfinished -= 1
+        part.unfinished -= count
+        part.unfinished_bytes -= size
+
+    def passed(self, part: PartitionWork, records: Sequence[Record]) -> None:
+        """The same for records that became no work."""
+        size = part.unfinished_bytes if len(records) == part.unfinished else size_of(records)
+        self.records -= len(records)
+        self.size -= size
+        part.unfinished -= len(records)
         part.unfinished_bytes -= size
 
     def forget(self, part: PartitionWork) -> None:
@@ -82,9 +116,10 @@ class Intake:
 
     def admit_backlog(self) -> bool:
         """Admit what was held back, as far as it fits now; whether any did."""
+        self._left_over = False
         moved = False
         for part in self._partitions.values():
-            if part.backlog:
+            if (part.backlog or part.columns) and not part.draining:
                 moved |= self._admit_fitting(part)
         return moved
 
@@ -95,40 +130,118 @@ class Intake:
         self._pause(part for part in self._partitions.values() if not part.paused)
         return self._take(0.0, 1)
 
+    @staticmethod
+    def _column_poll(source: Source) -> Callable[[float, int], PolledColumns]:
+        if not isinstance(source, ColumnSource):
+            raise Misused(f"{type(source).__name__} gives no columns")
+        return source.poll_columns
+
     def _take(self, timeout_s: float, records_max: int) -> bool:
-        polled = self._source.poll(timeout_s, records_max)
+        began_at = self._clock.monotonic()
+        polled = self._poll_source(timeout_s, records_max)
         self._polled_at = self._clock.monotonic()
-        for record in polled.records:
-            self._accept(record)
+        came = self._take_polled(polled)
+        # To wait for records is no work.
+        self._poll_took_s = 0.0 if timeout_s else self._clock.monotonic() - began_at
+        return came
+
+    def _take_polled(self, polled: Polled | PolledColumns) -> bool:
+        came = self._take_records(polled) if isinstance(polled, Polled) else self._take_columns(polled)
         for place, next_offset in polled.ends.items():
             part = self._partitions.get(place)
             if part is not None:
                 part.ended = next_offset
                 part.end()
-        self._pause(part for part in self._partitions.values() if part.backlog and not part.paused)
+        self._pause(part for part in self._partitions.values() if part.full and not part.paused)
+        if came and len(self._partitions) > 1:
+            self._set_aside()
+        return came
+
+    def _set_aside(self) -> None:
+        records, size = self._aside()
+        records_max = _left(self._options.records_max, records) * CROWDING_SHARE
+        bytes_max = _left(self._options.bytes_max, size) * CROWDING_SHARE
+        for part in self._partitions.values():
+            if not part.paused and (part.unfinished >= records_max or part.unfinished_bytes >= bytes_max):
+                part.aside = part.unfinished
+                self._pause([part])
+
+    def _aside(self) -> tuple[int, int]:
+        """Records and bytes of partitions that are set aside."""
+        aside = [part for part in self._partitions.values() if part.aside]
+        return sum(part.unfinished for part in aside), sum(part.unfinished_bytes for part in aside)
+
+    def _take_records(self, polled: Polled) -> bool:
+        for place, of_place in groupby(polled.records, key=_place_of):
+            part, records = self._partitions.get(place), list(of_place)
+            if part is None or part.draining:
+                continue  # Gone.
+            if records[0].offset < part.read_to:
+                # A second time after a pause.
+                records = [record for record in records if record.offset >= part.read_to]
+            if records:
+                part.backlog.extend(records)
+                self._count_in(part, records[-1].offset, len(records), size_of(records))
         return bool(polled.records)
 
-    def _accept(self, record: Record) -> None:
-        part = self._partitions.get(record.place)
-        if part is None or part.draining or record.offset < part.read_to:
-            return  # Gone, or a second time after a pause.
-        part.read_to = record.offset + 1
-        self._metrics.read.inc()
-        size = record.size
-        self.records += 1
+    def _take_columns(self, polled: PolledColumns) -> bool:
+        for columns in polled.columns:
+            part = self._partitions.get(columns.place)
+            if part is None or part.draining:
+                continue
+            first = int(columns.offsets.searchsorted(part.read_to))
+            if first < len(columns):
+                fresh = columns.part(first, len(columns)) if first else columns
+                part.columns.append(fresh)
+                self._count_in(part, int(fresh.offsets[-1]), len(fresh), fresh.size)
+        return bool(polled.columns)
+
+    def _count_in(self, part: PartitionWork, last_offset: int, count: int, size: int) -> None:
+        part.read_to = last_offset + 1
+        self._metrics.read.inc(count)
+        self.records += count
         self.size += size
-        part.unfinished += 1
+        part.unfinished += count
         part.unfinished_bytes += size
-        part.backlog.append(record)
         self._admit_fitting(part)
 
     def _admit_fitting(self, part: PartitionWork) -> bool:
-        moved = False
-        while part.backlog and part.tracker.admits(part.backlog[0].offset, self._map_bytes_max):
-            self._admit(part, part.backlog.popleft())
-            moved = True
+        before = len(part.backlog) + len(part.columns)
+        if part.columns:
+            self._admit_columns(part)
+        elif part.backlog:
+            self._admit_records(part)
         part.end()
-        return moved
+        return len(part.backlog) + len(part.columns) < before
+
+    def _admit_records(self, part: PartitionWork) -> None:
+        backlog = part.backlog
+        if self._fits(part, backlog[0].offset, backlog[-1].offset, len(backlog)):
+            if self._admission.straight(part):
+                self._left_over = True
+                return
+            part.backlog = deque()
+            self._admission.admit(part, backlog)
+        while part.backlog and part.tracker.admits(part.backlog[0].offset, self._map_bytes_max):
+            self._admission.admit(part, (part.backlog.popleft(),))
+        part.full = bool(part.backlog)
+
+    def _admit_columns(self, part: PartitionWork) -> None:
+        while part.columns:
+            columns = part.columns[0]
+            rows = len(columns)
+            while rows > 1 and not self._fits(part, int(columns.offsets[0]), int(columns.offsets[rows - 1]), rows):
+                rows //= 2
+            part.full = rows == 1 and not part.tracker.admits(int(columns.offsets[0]), self._map_bytes_max)
+            if part.full:
+                return
+            part.columns.popleft()
+            if rows < len(columns):
+                part.columns.appendleft(columns.part(rows, len(columns)))
+            self._admission.admit_columns(part, columns.part(0, rows))
+
+    def _fits(self, part: PartitionWork, first: int, last: int, count: int) -> bool:
+        return part.tracker.admits_block(first, last, count, self._map_bytes_max)
 
     def _pause(self, parts: Iterable[PartitionWork]) -> None:
         going = list(parts)
@@ -144,9 +257,23 @@ class Intake:
         coming = [
             part
             for part in self._partitions.values()
-            if part.paused and not part.backlog and part.tracker.admits(part.read_to, self._map_bytes_max // 2)
+            if part.paused
+            and not (part.backlog or part.columns)
+            and (not part.aside or part.unfinished * 2 <= part.aside)
+            and part.tracker.admits(part.read_to, self._map_bytes_max // 2)
         ]
         if coming:
             self._source.resume({part.place: part.read_to for part in coming})
             for part in coming:
-                part.paused = False
+                part.paused, part.aside = False, 0
+
+
+def _left(bound: int, aside: int) -> int:
+    """What those that are set aside leave of a bound. Never nothing: one record, or one poll, may be larger than it."""
+    return max(bound - aside, round(bound * (1 - CROWDING_SHARE)), 1)
+
+
+def size_of(records: Sequence[Record]) -> int:
+    """Bytes of keys and values."""
+    keys, values = map(_key_of, records), map(_value_of, records)
+    return sum(map(len, filter(None, keys))) + sum(map(len, filter(None, values)))

@@ -1,4 +1,4 @@
-"""Kafka: a Source over a consumer group, with incremental rebalances. Kafka's types stay in this module and its outlet.
+"""Kafka: a Source over a consumer group, with incremental rebalances. Kafka's types stay in the modules named after it.
 
 The consumer never resets an offset by itself: one that the log no longer holds ends it, naming what is gone.
 """
@@ -20,8 +20,17 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError
+from tsdb.parallel_consumer.kafka_errors import (
+    commit_failed,
+    ends_the_consumer,
+    ends_the_member,
+    is_lost_offset,
+    member_ended,
+    to_error,
+)
+from tsdb.parallel_consumer.kafka_records import columns_of, records_of, stretches
 from tsdb.parallel_consumer.record import Partition, Position, Record
-from tsdb.parallel_consumer.source import Polled, SourceListener
+from tsdb.parallel_consumer.source import Polled, PolledColumns, SourceListener
 
 TIMEOUT_S = 10.0
 
@@ -36,40 +45,11 @@ REQUIRED: Mapping[str, object] = {
 # Better defaults than the library's; a caller's settings win.
 DEFAULTS: Mapping[str, object] = {"fetch.queue.backoff.ms": 5, "topic.metadata.refresh.interval.ms": 10_000}
 
-_STALE = frozenset(
-    {
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.FENCED_INSTANCE_ID,
-        KafkaError._ASSIGNMENT_LOST,
-        KafkaError._MAX_POLL_EXCEEDED,
-        KafkaError._STATE,
-    }
-)
-_OFFSET_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
-_TOPIC_GONE = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError.UNKNOWN_TOPIC_ID,
-        KafkaError._UNKNOWN_PARTITION,
-    }
-)
-_DENIED = frozenset(
-    {
-        KafkaError._AUTHENTICATION,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    }
-)
-
 
 class KafkaSource:
-    """Source. config: settings of the client library, at least bootstrap.servers and group.id.
+    """ColumnSource. config: settings of the client library, at least bootstrap.servers and group.id.
 
-    Raises ConsumerError: lost_offsets, topic_gone, denied.
+    Raises ConsumerError: lost_offsets, topic_gone, denied, kafka; Fenced when another has its group.instance.id.
     """
 
     def __init__(self, config: Mapping[str, object], topics: Sequence[str]) -> None:
@@ -91,21 +71,35 @@ class KafkaSource:
         return self._topic_ids[topic]
 
     def poll(self, timeout_s: float, records_max: int) -> Polled:
+        messages, ends = self._consume(timeout_s, records_max)
+        records: list[Record] = []
+        for place, stretch in stretches(messages):
+            records += records_of(place, stretch)
+        return Polled(records, ends)
+
+    def poll_columns(self, timeout_s: float, records_max: int) -> PolledColumns:
+        messages, ends = self._consume(timeout_s, records_max)
+        by_place: dict[Partition, list[Any]] = {}
+        for place, stretch in stretches(messages):
+            by_place.setdefault(place, []).extend(stretch)
+        return PolledColumns([columns_of(place, found) for place, found in by_place.items()], ends)
+
+    def _consume(self, timeout_s: float, records_max: int) -> tuple[list[Any], dict[Partition, int]]:
+        """Messages that are records, and partitions read to their end."""
         # With a timeout consume() waits for all that it is asked for. So: what is there; else the first that comes.
         messages = self._consumer.consume(records_max, 0)
         if not messages and timeout_s > 0:
             messages = self._consumer.consume(1, timeout_s)
         if self._failed is not None:
             self._join_again()
-            return Polled()
-        records: list[Record] = []
+            return [], {}
         ends: dict[Partition, int] = {}
-        for message in messages:
-            if message.error() is None:
-                records.append(_record(message))
-            else:
+        errors = [message for message in messages if message.error() is not None]
+        if errors:
+            messages = [message for message in messages if message.error() is None]
+            for message in errors:
                 self._note(message, ends)
-        return Polled(records, ends)
+        return messages, ends
 
     def pause(self, partitions: Collection[Partition]) -> None:
         self._consumer.pause([KafkaPartition(*place) for place in partitions])
@@ -126,15 +120,28 @@ class KafkaSource:
         try:
             answers = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
-            raise _commit_failed(error.args[0]) from error
+            if ends_the_member(error.args[0]):
+                raise self._ended(error.args[0]) from error
+            raise commit_failed(error.args[0]) from error
         for answer in answers or ():
             if answer.error is not None:
-                raise _commit_failed(answer.error)
+                raise commit_failed(answer.error)
+
+    @property
+    def owned(self) -> Collection[Partition]:
+        """Partitions that are ours at this moment."""
+        return self._owned
+
+    def group_metadata(self) -> Any:
+        """Of the member, as a transactional producer of the same library takes it."""
+        return self._consumer.consumer_group_metadata()
 
     def close(self) -> None:
         if self._consumer is not None:
-            consumer, self._consumer = self._consumer, None
-            consumer.close()
+            try:
+                self._consumer.close()  # Calls on_revoke, which may still commit.
+            finally:
+                self._consumer = None
 
     def _ask_topic_ids(self) -> dict[str, str]:
         common: Any = {name: value for name, value in self._config.items() if _is_common(name)}
@@ -143,12 +150,15 @@ class KafkaSource:
         try:
             return {topic: str(answer.result().topic_id) for topic, answer in asked.items()}
         except KafkaException as error:
-            raise _to_error(error.args[0], f"topics {', '.join(self._topics)}") from error
+            raise to_error(error.args[0], f"topics {', '.join(self._topics)}") from error
 
     def _subscribe(self) -> None:
         self._consumer.subscribe(
             self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
+
+    def _ended(self, error: KafkaError) -> ConsumerError:
+        return member_ended(error, self._config.get("group.id"), self._config.get("group.instance.id"))
 
     def _join_again(self) -> None:
         """Partitions whose commits could not be read have no start: give them back and ask the group again."""
@@ -210,35 +220,15 @@ class KafkaSource:
         if error.code() == KafkaError._PARTITION_EOF:
             if topic is not None and partition is not None and offset is not None:
                 ends[topic, partition] = offset
-        elif error.fatal() or error.code() in _OFFSET_LOST | _TOPIC_GONE | _DENIED:
-            raise _to_error(error, f"topic {topic}, partition {partition}")
+        elif ends_the_member(error):
+            raise self._ended(error)
+        elif is_lost_offset(error) and (topic, partition) not in self._owned:
+            pass  # Where commits could not be read the library begins by itself, without a start, until we join again.
+        elif ends_the_consumer(error):
+            raise to_error(error, f"topic {topic}, partition {partition}")
         # All else passes: the library goes on trying, and lag tells of it.
-
-
-def _record(message: Any) -> Record:
-    return Record(
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        message.key(),
-        message.value(),
-        message.timestamp()[1],
-        message.headers() or (),
-    )
 
 
 def _is_common(name: str) -> bool:
     """Settings that an admin client takes too."""
     return name.startswith(("bootstrap.", "security.", "sasl.", "ssl.", "client.", "socket.", "log", "reconnect."))
-
-
-def _commit_failed(error: KafkaError) -> CommitFailed:
-    reason = "stale_member" if error.code() in _STALE else "unavailable"
-    return CommitFailed(f"commit: {error.str()} ({error.name()})", reason=reason)
-
-
-def _to_error(error: KafkaError, where: str) -> ConsumerError:
-    code = error.code()
-    reason = "lost_offsets" if code in _OFFSET_LOST else "topic_gone" if code in _TOPIC_GONE else "denied"
-    reason = reason if code in _OFFSET_LOST | _TOPIC_GONE | _DENIED else "kafka"
-    return ConsumerError(f"{where}: {error.str()} ({error.name()})", reason=reason)

@@ -29,7 +29,7 @@ class KafkaOutlet:
 
     def send(self, record: OutRecord, on_sent: OnSent) -> None:
         def on_delivery(error: KafkaError | None, message: Message) -> None:
-            on_sent(None if error is None else _send_failed(error))
+            on_sent(None if error is None else send_failed(error))
 
         try:
             self._producer.produce(
@@ -41,7 +41,7 @@ class KafkaOutlet:
                 on_delivery=on_delivery,
             )
         except KafkaException as error:
-            on_sent(_send_failed(error.args[0]))
+            on_sent(send_failed(error.args[0]))
         except BufferError as error:
             on_sent(SendFailed(f"the producer's queue is full: {error}"))
 
@@ -65,6 +65,7 @@ class KafkaOutlet:
             self._producer.poll(SERVE_S)
 
 
-def _send_failed(error: KafkaError) -> SendFailed:
+def send_failed(error: KafkaError) -> SendFailed:
+    """The library's error as ours."""
     reason = "record_too_large" if error.code() in _TOO_LARGE else "unavailable"
     return SendFailed(f"{error.str()} ({error.name()})", reason=reason)

@@ -18,25 +18,70 @@ class Lanes:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def __contains__(self, lane: Hashable) -> bool:
+        return lane in self._waiting
+
     def enter(self, work: Work) -> bool:
         """Take a place at the end of the work's lane; whether it may run now."""
-        if work.lane is Place.FREE:
+        lane = work.lane
+        if lane is Place.FREE:
             return True
-        if work.lane not in self._waiting:
-            self._waiting[work.lane] = None
+        waiting = self._waiting
+        if lane not in waiting:
+            waiting[lane] = None
             return True
-        queue = self._waiting[work.lane]
+        queue = waiting[lane]
         if queue is None:
-            queue = self._waiting[work.lane] = deque()
+            queue = waiting[lane] = deque()
         queue.append(work)
         return False
 
+    def enter_newest(self, work: Work) -> tuple[bool, Work | None]:
+        """As enter, in the place of what waits at the end of the lane if that has the same key; and what that was."""
+        queue = self._waiting.get(work.lane)
+        if queue and queue[-1].record.key == work.record.key and not queue[-1].run:
+            older = queue.pop()
+            queue.append(work)
+            return False, older
+        return self.enter(work), None
+
+    def instead(self, work: Work, parts: list[Work]) -> list[Work]:
+        """What runs is made of parts now, at least one, in order; returns those that may run at once."""
+        lane = work.lane
+        if isinstance(lane, Place):
+            return parts
+        queue = self._waiting[lane]
+        if queue is None:
+            queue = self._waiting[lane] = deque()
+        queue.extendleft(reversed(parts[1:]))
+        return parts[:1]
+
+    def take_followers(self, work: Work, count: int, size: int) -> list[Work]:
+        """Those that wait behind what may run now, to run after it one after the other: at most so many, none larger.
+
+        One that may have ended the process is none of them: it runs alone.
+        """
+        queue = self._waiting.get(work.lane)
+        taken: list[Work] = []
+        while queue and len(taken) < count and queue[0].size <= size and not queue[0].crashes:
+            taken.append(queue.popleft())
+        return taken
+
+    def give_back(self, works: list[Work]) -> None:
+        """Followers that did not run, in order; what they follow is not finished."""
+        lane = works[0].lane
+        queue = self._waiting[lane]
+        if queue is None:
+            queue = self._waiting[lane] = deque()
+        queue.extendleft(reversed(works))
+
     def leave(self, work: Work) -> Work | None:
         """The work is finished: the next of its lane, which may run now."""
-        if isinstance(work.lane, Place):
+        lane = work.lane
+        if isinstance(lane, Place):
             return None
-        queue = self._waiting[work.lane]
+        queue = self._waiting[lane]
         if queue:
             return queue.popleft()
-        del self._waiting[work.lane]
+        del self._waiting[lane]
         return None

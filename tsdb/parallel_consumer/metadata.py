@@ -1,6 +1,7 @@
 """Commit metadata: what is finished above the committed offset, and how often what is not was tried.
 
-Layout: docs/formats/commit-metadata.md, version 1. Pure. Whatever a commit carries is either read exactly or refused.
+Layout: docs/formats/commit-metadata.md, versions 1 and 2. Pure. Whatever a commit carries is either read exactly or
+refused.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tsdb.parallel_consumer.text import capacity_bytes, from_text, to_text
 from tsdb.parallel_consumer.tracker import NO_RUNS
 
 VERSION = 1
+VERSION_SPANS = 2  # Written only where a stretch of offsets was tried as one: who has no columns can go back.
 UNITS_MAX = 4_095  # What Kafka's client passes whole of the 4,096 that brokers take.
 TOPIC_ID_BYTES_MAX = 64
 TRIES_BYTES_MAX = 640
@@ -29,13 +31,20 @@ _FIXED_BYTES = 2 + 1 + TOPIC_ID_BYTES_MAX + 3 + TRIES_BYTES_MAX + 3 + _CRC_BYTES
 class Tries:
     """How often an unfinished record was tried. failures: ended with an exception. crashes: the process ended with it.
 
-    running: it was being handled when this was committed.
+    running: it was being handled when this was committed. span: of so many offsets from that one on, which were tried
+    together: a block of columns.
     """
 
     offset: int
     failures: int = 0
     crashes: int = 0
     running: bool = False
+    span: int = 1
+
+    @property
+    def end(self) -> int:
+        """The first offset that it does not speak of."""
+        return self.offset + self.span
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +67,13 @@ def encode_metadata(position: int, progress: Progress, topic_id: str, *, units_m
     """
     form, data = encode_runs(position, progress.finished)
     assert len(data) <= map_bytes_max(units_max), f"offset map of {len(data)} bytes: intake must stop before"
-    body = bytearray((VERSION, form))
+    version = VERSION_SPANS if any(one.span > 1 for one in progress.tries) else VERSION
+    body = bytearray((version, form))
     identity = topic_id.encode()
     assert len(identity) <= TOPIC_ID_BYTES_MAX, f"topic id of {len(identity)} bytes"
     body.append(len(identity))
     body += identity
-    tries = _encode_tries(position, progress.tries)
+    tries = _encode_tries(position, progress.tries, version)
     write_varint(len(tries), body)
     body += tries + data
     return to_text(bytes(body) + _checksum(position, body), units_max)
@@ -82,8 +92,8 @@ def decode_metadata(position: int, text: str, topic_id: str) -> Progress:
         raise MetadataRefused(f"metadata of {len(data)} bytes is too short")
     if crc != _checksum(position, body):
         raise MetadataRefused(f"metadata does not fit its checksum and offset {position}", reason="bad_checksum")
-    if body[0] != VERSION:
-        message = f"metadata is of version {body[0]}; this consumer knows {VERSION}"
+    if body[0] not in (VERSION, VERSION_SPANS):
+        message = f"metadata is of version {body[0]}; this consumer knows {VERSION} and {VERSION_SPANS}"
         raise MetadataRefused(message, reason="unknown_version")
     return _decode_body(position, body, topic_id)
 
@@ -97,40 +107,45 @@ def _decode_body(position: int, body: bytes, topic_id: str) -> Progress:
     length, at = read_varint(body, at)
     if length > len(body) - at:
         raise MetadataRefused(f"metadata claims {length} bytes of tries and has {len(body) - at}")
-    tries = _decode_tries(position, body[at : at + length])
+    tries = _decode_tries(position, body[at : at + length], body[0])
     return Progress(decode_runs(position, body[1], body[at + length :]), tries)
 
 
-def _encode_tries(position: int, tries: Sequence[Tries]) -> bytes:
+def _encode_tries(position: int, tries: Sequence[Tries], version: int) -> bytes:
     out = bytearray()
     kept: list[Tries] = []
     size = 0
-    for one in sorted(tries, key=lambda one: (-one.crashes, -one.failures, one.offset)):
-        size += len(_encode_one(one.offset - position, one))
+    for one in sorted(tries, key=lambda one: (-one.crashes, -one.running, -one.failures, one.offset)):
+        size += len(_encode_one(one.offset - position, one, version))
         if size > TRIES_BYTES_MAX:
             break
         kept.append(one)
     for one in sorted(kept, key=lambda one: one.offset):
-        out += _encode_one(one.offset - position, one)
+        out += _encode_one(one.offset - position, one, version)
     return bytes(out)
 
 
-def _encode_one(distance: int, one: Tries) -> bytearray:
+def _encode_one(distance: int, one: Tries, version: int) -> bytearray:
     out = bytearray()
     write_varint(distance, out)
     write_varint(one.failures << 1 | one.running, out)
     write_varint(one.crashes, out)
+    if version == VERSION_SPANS:
+        write_varint(one.span, out)
     return out
 
 
-def _decode_tries(position: int, data: bytes) -> list[Tries]:
+def _decode_tries(position: int, data: bytes, version: int) -> list[Tries]:
     found: list[Tries] = []
     at = 0
     while at < len(data):
         distance, at = read_varint(data, at)
         failures, at = read_varint(data, at)
         crashes, at = read_varint(data, at)
-        found.append(Tries(position + distance, failures >> 1, crashes, bool(failures & 1)))
+        span, at = read_varint(data, at) if version == VERSION_SPANS else (1, at)
+        if span == 0:
+            raise MetadataRefused(f"tries of no offset at {position + distance}")
+        found.append(Tries(position + distance, failures >> 1, crashes, bool(failures & 1), span))
     return found
 
 

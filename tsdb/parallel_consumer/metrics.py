@@ -7,7 +7,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from tsdb.parallel_consumer.policy import Action
 
 COMMIT_RESULTS = ("ok", "failed")
-IGNORED = ("late", "finished_before")
+IGNORED = ("late", "finished_before", "superseded")
+SENT = ("dead_letter", "requeue", "divert")
+LIMITED = ("key_quota", "partition_rate", "rate", "diverted", "blocked_key")
 
 
 class ConsumerMetrics:
@@ -23,20 +25,18 @@ class ConsumerMetrics:
         def gauge(name: str, help: str) -> Gauge:
             return Gauge(prefix + name, help, registry=registry)
 
-        actions = tuple(action.value for action in Action)
+        actions = (*(action.value for action in Action), "nack")
         self.read = counter("records_read_total", "Records read from the source.")
         self.finished = counter("records_finished_total", "Records finished, in whatever way.")
         self.failures = counter(
             "record_failures_total", "Exceptions of the handler, by what they led to.", "kind", actions
         )
-        self.sent = counter(
-            "records_sent_total", "Records sent on and acknowledged, by why.", "kind", ("dead_letter", "requeue")
-        )
+        self.sent = counter("records_sent_total", "Records sent on and acknowledged, by why.", "kind", SENT)
         self.send_failures = counter("send_failures_total", "Dead letters or requeued records not acknowledged.")
         self.ignored = counter(
             "ignored_total",
             "late: completions of records whose partition has gone; finished_before: records not handled because a"
-            " commit says they are finished.",
+            " commit says they are finished; superseded: records not handled because a newer one of their key came.",
             "reason",
             IGNORED,
         )
@@ -44,6 +44,16 @@ class ConsumerMetrics:
         self.metadata_refused = counter("metadata_refused_total", "Commits whose metadata was not to be trusted.")
         self.pauses = counter("pauses_total", "Partitions paused because what was read of them is too much.")
         self.undrained = counter("undrained_total", "Records still running when the time to drain was over.")
+        self.limited = counter(
+            "limited_total",
+            "Records that had to wait for a rate or quota, were sent elsewhere because of one, or have a blocked key.",
+            "reason",
+            LIMITED,
+        )
+        self.breaker_opened = counter("breaker_opened_total", "Times that nothing began any more, for all failed.")
+        self.control_reloads = counter(
+            "control_reloads_total", "Control files that changed, by what came of it.", "result", ("taken", "refused")
+        )
         self.running = gauge("running", "Records being handled or blocked.")
         self.blocked = gauge("blocked", "Records that wait for something that is away, and keep their place.")
         self.unfinished = gauge("unfinished", "Records read and not finished.")
@@ -51,4 +61,6 @@ class ConsumerMetrics:
         self.metadata_units = gauge("metadata_units", "UTF-16 units of the largest metadata in the last commit.")
         self.partitions = gauge("partitions", "Partitions that are ours.")
         self.paused = gauge("paused_partitions", "Of them those that are paused.")
+        self.breaker_open = gauge("breaker_open", "1 while nothing, or one record alone, may begin.")
+        self.deferred_overdue = gauge("deferred_overdue", "Records whose deferred end is overdue.")
         self.stalled = gauge("stalled_records", "Records that have not ended for longer than they should.")

@@ -24,6 +24,7 @@ class Options:
     metadata_units_max: UTF-16 units of commit metadata that the brokers take.
     write_ahead_s: so long after an assignment, what begins is committed before it is handled, so that a record which
     ends the process at once is counted. Only with ErrorPolicy.crashes_max.
+    deferral_alarm_s: a deferred end that is not told for so long is named.
     accept_replay: pass over commit metadata that cannot be trusted, and do again what it would have told.
     """
 
@@ -39,6 +40,7 @@ class Options:
     stall_after_s: float = 30.0
     metadata_units_max: int = UNITS_MAX
     write_ahead_s: float = 5.0
+    deferral_alarm_s: float = 60.0
     accept_replay: bool = False
 
     def __post_init__(self) -> None:

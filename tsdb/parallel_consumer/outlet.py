@@ -67,6 +67,7 @@ def dead_letter(topic: str, record: Record, story: Story) -> OutRecord:
         "crashes": story.crashes,
         "exception": f"{type(error).__module__}.{type(error).__qualname__}" if error else "",
         "message": str(error)[:MESSAGE_CHARS_MAX] if error else "",
+        **({"null-key": 1} if record.key is None else {}),  # Tools that read keys as bytes cannot tell it from none.
         "stack": "".join(traceback.format_exception(error))[-STACK_CHARS_MAX:] if error else "",
     }
     kept = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from tsdb.parallel_consumer.columns import Columns
 from tsdb.parallel_consumer.lanes import Lanes
 from tsdb.parallel_consumer.metadata import Progress, Tries, encode_metadata
 from tsdb.parallel_consumer.record import Partition, Position, Record
 from tsdb.parallel_consumer.tracker import OffsetTracker
+from tsdb.parallel_consumer.tried import Tried
 from tsdb.parallel_consumer.work import Work
 
 
@@ -18,6 +20,8 @@ class PartitionWork:
 
     tries: what the commit told of records not read again yet. barriers: records that run after all before them.
     backlog: read, but not admitted to the tracker yet. ended: where the source said that the partition ends.
+    aside: how many records it had when it was paused for crowding out the others, else 0.
+    full: what is in the backlog does not fit the map. columns: blocks read, but not admitted yet.
     touched: unfinished records with something to tell in a commit, by slot. running: of those how many run.
     draining: nothing more begins. closed: gone; completions are late. dirty: something to commit.
     """
@@ -28,10 +32,13 @@ class PartitionWork:
     tracker: OffsetTracker
     assigned_at: float
     read_to: int
-    tries: dict[int, Tries] = field(default_factory=dict)
+    tries: Tried = field(default_factory=Tried)
     lanes: Lanes = field(default_factory=Lanes)
     barriers: deque[Work] = field(default_factory=deque)
     backlog: deque[Record] = field(default_factory=deque)
+    columns: deque[Columns] = field(default_factory=deque)
+    full: bool = False
+    aside: int = 0
     touched: dict[int, Work] = field(default_factory=dict)
     ended: int | None = None
     unfinished: int = 0
@@ -45,7 +52,7 @@ class PartitionWork:
 
     def end(self) -> None:
         """Past offsets of no record, once the source said that the partition ends there and all is admitted."""
-        if self.ended is not None and not self.backlog:
+        if self.ended is not None and not self.backlog and not self.columns:
             before = self.tracker.position
             self.tracker.reached(self.ended)
             self.read_to = max(self.read_to, self.ended)
@@ -55,13 +62,13 @@ class PartitionWork:
     def to_commit(self, units_max: int) -> Position:
         """What is true of it now."""
         position = self.tracker.position
-        progress = Progress(self.tracker.finished_runs(), self._all_tries())
+        progress = Progress(self.tracker.finished_runs(), self._all_tries(position))
         metadata = encode_metadata(position, progress, self.topic_id, units_max=units_max)
         return Position(position, metadata)
 
-    def _all_tries(self) -> list[Tries]:
+    def _all_tries(self, position: int) -> list[Tries]:
         told = [
-            Tries(work.record.offset, work.failures, work.crashes, work.running and work.letter is None)
+            Tries(work.record.offset, work.failures, work.crashes, work.running and work.letter is None, work.span)
             for work in self.touched.values()
         ]
-        return [*told, *self.tries.values()]
+        return [*told, *self.tries.rest(position)]

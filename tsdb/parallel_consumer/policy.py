@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tsdb.parallel_consumer.errors import Misused
+from tsdb.parallel_consumer.errors import GivenUp, Misused, Requeue
 
 
 class Action(Enum):
@@ -73,6 +73,10 @@ class ErrorPolicy:
         for base in type(error).__mro__:
             if base in self.actions:
                 return self.actions[base]
+            if base is Requeue:
+                return Action.REQUEUE
+            if base is GivenUp:
+                return Action.DEAD_LETTER
         return self.default if isinstance(error, Exception) else Action.FATAL
 
     @property

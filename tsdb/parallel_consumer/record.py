@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 Partition = tuple[str, int]  # (topic, partition)
 Headers = Sequence[tuple[str, bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One consumed record. timestamp_ms: as the source has it, ms since epoch UTC. A null record has value None."""
+class Record(NamedTuple):
+    """One consumed record. timestamp_ms: as the source has it, ms since epoch UTC. A null record has value None.
+
+    A tuple, for there is one a record: a frozen dataclass takes four times as long to make.
+    """
 
     topic: str
     partition: int

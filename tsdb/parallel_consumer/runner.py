@@ -1,4 +1,7 @@
-"""Runner: what is ready, what runs, what waits for its next try; and what becomes of a record that failed.
+"""Runner: what is ready, what runs, what waits for its next try.
+
+Records that wait behind one another in a lane are handed over together, as a streak, where the executor takes such and
+nothing has to be decided in between. It has one place among the running, and gives it up soon when others want it.
 
 A blocked record keeps its place among the running: once all places are blocked nothing new begins, and what is away is
 asked ever less often. One thread; completions come through the mailbox.
@@ -6,29 +9,29 @@ asked ever less often. One thread; completions come through the mailbox.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Collection, Iterable
 
 from tsdb.parallel_consumer.clock import Clock
-from tsdb.parallel_consumer.errors import HandlerStopped, SendFailed
 from tsdb.parallel_consumer.executors import Executor
+from tsdb.parallel_consumer.failures import Failures
 from tsdb.parallel_consumer.metrics import ConsumerMetrics
 from tsdb.parallel_consumer.options import Options
-from tsdb.parallel_consumer.outlet import Outlet, Story, dead_letter, requeued, rounds_left, without_value
-from tsdb.parallel_consumer.policy import Action, ErrorPolicy
-from tsdb.parallel_consumer.work import Completion, Mailbox, Work
-
-ERROR_CHARS_MAX = 300
+from tsdb.parallel_consumer.outlet import Outlet
+from tsdb.parallel_consumer.partition import PartitionWork
+from tsdb.parallel_consumer.pending import Pending
+from tsdb.parallel_consumer.policy import ErrorPolicy
+from tsdb.parallel_consumer.running import Running
+from tsdb.parallel_consumer.throttle import Throttle, Verdict
+from tsdb.parallel_consumer.work import Ended, Ending, Mailbox, Work
 
 WriteAhead = Callable[[list[Work]], bool]
 
 
 class Runner:
-    """`failure`: what ended the consumer, once something has. busy: running and blocked records."""
+    """busy: running and blocked records, of a streak the one that runs."""
 
     def __init__(
         self,
@@ -40,32 +43,45 @@ class Runner:
         dead_letter_topic: str,
         metrics: ConsumerMetrics,
         clock: Clock,
-        source: random.Random,
+        randomness: random.Random,
+        throttle: Throttle,
     ) -> None:
         self._executor = executor
+        self._submit_columns = getattr(executor, "submit_columns", None)
+        self._submit_streak = getattr(executor, "submit_streak", None)
+        self._flush = getattr(executor, "flush", None)
+        self._gathered_due_in_s = getattr(executor, "due_in_s", None)
+        self._throttle = throttle
         self._mailbox = mailbox
-        self._options = options
         self._policy = policy
         self._outlet = outlet
-        self._dead_letter_topic = dead_letter_topic
         self._metrics = metrics
         self._clock = clock
-        self._random = source
         self._ready: deque[Work] = deque()
-        self._timers: list[tuple[float, int, Work, int]] = []  # When due, tie-breaker, what, of which run.
-        self._numbers = itertools.count()
-        self._running: set[Work] = set()
-        self._running_bytes = 0
-        self._waiting: set[Work] = set()  # For their next try, the blocked among them.
-        self._blocked: set[Work] = set()
-        self._succeeded_since_block = True
+        self._running = Running(options, policy, throttle, mailbox, clock)
+        self._pending = Pending()
         self._suspect: Work | None = None  # Of those that may have ended the process, one runs at a time.
         self._suspects: deque[Work] = deque()
-        self.failure: BaseException | None = None
+        self._failures = Failures(
+            policy,
+            dead_letter_topic,
+            metrics,
+            clock,
+            randomness,
+            throttle,
+            self._pending,
+            self._ready_first,
+            self.offer,
+        )
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the consumer, once something has."""
+        return self._failures.fatal
 
     @property
     def busy(self) -> int:
-        return len(self._running) + len(self._blocked)
+        return len(self._running) + self._pending.blocked
 
     @property
     def ready(self) -> int:
@@ -75,203 +91,185 @@ class Runner:
     @property
     def blocked(self) -> int:
         """Records that wait for something that is away."""
-        return len(self._blocked)
+        return self._pending.blocked
+
+    @property
+    def unhurried(self) -> bool:
+        """Whether records may have ended of which nobody wakes us."""
+        return bool(self._running)
 
     def unended(self) -> Iterable[Work]:
         """All that was begun and has not ended."""
-        return itertools.chain(self._running, self._waiting)
+        return itertools.chain(self._running, self._pending)
 
     def offer(self, work: Work) -> None:
         """It may run now. One that was running at too many ends of the process is given up instead."""
         crashes_max = self._policy.crashes_max
         if crashes_max is not None and work.crashes >= crashes_max and work.letter is None:
-            self._to_dead_letters(work, "crashes", None)
+            self._failures.give_up(work, "crashes", None)
         else:
             self._ready.append(work)
 
     def next_due_in_s(self) -> float | None:
-        """Seconds until the next try is due."""
-        return max(0.0, self._timers[0][0] - self._clock.monotonic()) if self._timers else None
+        """Seconds until something is due that nobody tells us of; None: nothing is."""
+        now = self._clock.monotonic()
+        asked = [self._pending.due_in_s, self._throttle.due_in_s]
+        if self._gathered_due_in_s is not None:
+            asked.append(self._gathered_due_in_s)
+        return min((due_s for ask in asked if (due_s := ask(now)) is not None), default=None)
 
     def wake_due(self) -> bool:
         """Make ready what has waited long enough; whether there was any."""
-        now, moved = self._clock.monotonic(), False
-        while self._timers and self._timers[0][0] <= now:
-            _, _, work, run = heapq.heappop(self._timers)
-            if work in self._waiting and work.run == run:
-                self._again(work)
-                moved = True
-        return moved
+        now = self._clock.monotonic()
+        changed = self._throttle.changed()
+        if changed is not None or not self._throttle.straight:
+            self._ready.extend(self._running.recall())
+        let_through = changed or self._throttle.release(now)
+        passed = [work for work in let_through if self._pending.take(work)]
+        self._ready.extend(passed)
+        due = self._pending.take_due(now)
+        self._again(due)
+        return bool(passed or due)
 
     def begin(self, write_ahead: WriteAhead) -> bool:
         """Start what is ready, as far as there is room; whether anything was.
 
         `write_ahead` is asked first, with the works marked as running; when it refuses, none begins.
         """
-        batch = self._choose()
-        if not batch:
-            return False
+        batch = self._choose() if self._ready else []
+        begun = bool(batch) and self._begin(batch, write_ahead)
+        if self._flush is not None:
+            self._flush(self._clock.monotonic())
+        return begun
+
+    def settle(self, ended: Iterable[Ended]) -> list[Work]:
+        """Take what has ended; returns the works that are finished, of partitions that are still ours."""
+        finished: list[Work] = []
+        handled = False
+        for ending, error in ended:
+            work = ending.work
+            if not work.running or ending.run != work.run:
+                self._metrics.ignored.labels("late").inc()
+                continue
+            self._stop(work)
+            if work.streak is not None:
+                self._running.go_on(work, work.streak, error)
+            if work.owner.closed:
+                self._metrics.ignored.labels("late").inc()
+            elif error is None:
+                if work.letter is None:
+                    handled = True
+                else:
+                    self._metrics.sent.labels(work.letter_kind).inc()
+                    self._again(self._pending.take_blocked())
+                finished.append(work)
+            elif self._failures.failed(work, error):
+                finished.append(work)
+        finished.extend(self._failures.take_parted())
+        if handled:
+            self.succeeded()
+        return finished
+
+    def succeeded(self) -> None:
+        """Something was done: what all need is there."""
+        self._throttle.succeeded()
+        self._again(self._pending.take_blocked())
+
+    def fell(self, work: Work, error: BaseException) -> None:
+        """A record that was handled where it was read, and failed."""
+        self._running.start(work)
+        self._mailbox.put(Ending(work, self._mailbox), error)
+
+    def recall(self, parts: Collection[PartitionWork]) -> None:
+        """What was handed over of these partitions and was not begun does not begin."""
+        self._ready.extend(self._running.recall(parts))
+
+    def drop_closed(self) -> None:
+        """Forget what belongs to partitions that have gone; what still runs keeps its place until it ends."""
+        self._pending.drop_closed()
+        self._throttle.drop_closed()
+        self._ready = deque(work for work in self._ready if not work.owner.closed)
+        self._suspects = deque(work for work in self._suspects if not work.owner.closed)
+
+    def _begin(self, batch: list[Work], write_ahead: WriteAhead) -> bool:
         if not write_ahead(batch):
             for work in reversed(batch):
                 self._stop(work)
                 self._ready.appendleft(work)
             return False
+        now = self._clock.monotonic()
+        self._throttle.began(now)
+        mailbox, submit = self._mailbox, self._executor.submit
+        submit_streak = self._submit_streak if self._running.may_streak else None
         for work in batch:
-            done = partial(self._mailbox.put, work, work.run)
-            if work.letter is None:
-                self._executor.submit(work.record, done)
-            else:
+            if work.letter is not None:
                 assert self._outlet is not None, "a letter without an outlet"
-                self._outlet.send(work.letter, done)
+                self._outlet.send(work.letter, Ending(work, mailbox))
+            elif work.block is not None:
+                assert self._submit_columns is not None, "a block for an executor without columns"
+                self._submit_columns(work.block, Ending(work, mailbox))
+            elif submit_streak is not None and (streak := self._running.streak_from(work, now)) is not None:
+                submit_streak(streak)
+            else:
+                submit(work.record, Ending(work, mailbox))
         return True
-
-    def settle(self, completions: Iterable[Completion]) -> list[Work]:
-        """Take what has ended; returns the works that are finished, of partitions that are still ours."""
-        finished: list[Work] = []
-        for completion in completions:
-            work = completion.work
-            if not work.running or completion.run != work.run:
-                self._metrics.ignored.labels("late").inc()
-                continue
-            self._stop(work)
-            if work.owner.closed:
-                self._metrics.ignored.labels("late").inc()
-            elif self._ends(work, completion.error):
-                finished.append(work)
-        return finished
-
-    def drop_closed(self) -> None:
-        """Forget what belongs to partitions that have gone; what still runs keeps its place until it ends."""
-        for work in [work for work in self._waiting if work.owner.closed]:
-            self._waiting.discard(work)
-            self._blocked.discard(work)
-        self._ready = deque(work for work in self._ready if not work.owner.closed)
-        self._suspects = deque(work for work in self._suspects if not work.owner.closed)
 
     def _choose(self) -> list[Work]:
         batch: list[Work] = []
-        while self._ready and self.busy < self._options.concurrency:
-            work = self._ready[0]
-            if self._running and self._running_bytes + work.record.size > self._options.running_bytes_max:
+        ready, throttle = self._ready, self._throttle
+        now = self._clock.monotonic()
+        if len(ready) > throttle.slots - self.busy:
+            self._running.hurry(now)
+        room = throttle.slots - self.busy
+        allowed = throttle.allowed(now)
+        while ready and len(batch) < room:
+            work = ready[0]
+            if not self._running.has_room_for(work):
                 break
-            self._ready.popleft()
+            if work.letter is None and allowed <= 0:
+                break
+            ready.popleft()
             if work.owner.closed or (work.owner.draining and work.letter is None):
+                continue
+            if throttle.active and work.letter is None and not self._passes(work, now):
                 continue
             if work.crashes and work.letter is None:
                 if self._suspect is not None:
                     self._suspects.append(work)
                     continue
                 self._suspect = work
-            self._start(work)
+            if work.letter is None:
+                allowed -= 1
+            self._running.start(work)
             batch.append(work)
         return batch
 
-    def _start(self, work: Work) -> None:
-        work.running = True
-        work.run += 1
-        if work.began_at is None:
-            work.began_at = self._clock.monotonic()
-        self._running.add(work)
-        self._running_bytes += work.record.size
-        work.owner.running += 1
-        if self._policy.crashes_max is not None:
-            work.owner.touched[work.slot] = work
-            work.owner.dirty = True
+    def _passes(self, work: Work, now: float) -> bool:
+        """Whether the limits let it begin now; if not, what becomes of it is seen to."""
+        verdict = self._throttle.ask(work, now)
+        if verdict is Verdict.WAIT:
+            self._pending.hold(work)
+        elif verdict is Verdict.SKIP:
+            self._running.start(work)
+            self._mailbox.put(Ending(work, self._mailbox), None)
+        elif verdict is Verdict.DEAD_LETTER:
+            self._failures.give_up(work, "blocked_key", None)
+        elif verdict is Verdict.DIVERT:
+            work.letter, work.letter_kind = self._throttle.diverted(work.record), "divert"
+            self._ready.appendleft(work)
+        return verdict is Verdict.PASS
 
     def _stop(self, work: Work) -> None:
-        work.running = False
-        self._running.discard(work)
-        self._running_bytes -= work.record.size
-        work.owner.running -= 1
+        self._running.stop(work)
         if work is self._suspect:
             self._suspect = None
             if self._suspects:
                 self._ready.append(self._suspects.popleft())
 
-    def _ends(self, work: Work, error: BaseException | None) -> bool:
-        if error is None:
-            if work.letter is not None:
-                self._metrics.sent.labels(work.letter_kind).inc()
-            self._wake_blocked()
-            return True
-        work.error = f"{type(error).__name__}: {error}"[:ERROR_CHARS_MAX]
-        if work.letter is not None:
-            self._not_sent(work, error)
-            return False
-        return self._failed(work, error)
-
-    def _failed(self, work: Work, error: BaseException) -> bool:
-        action, reason = self._policy.action(error), "exception"
-        if action is Action.RETRY:
-            work.failures += 1
-            work.owner.touched[work.slot] = work
-            work.owner.dirty = True
-            if work.failures >= self._policy.attempts_max:
-                action, reason = self._policy.exhausted, "attempts"
-        self._metrics.failures.labels(action.value).inc()
-        if action is Action.RETRY:
-            self._later(work, self._policy.retry_backoff.delay_s(work.failures, self._random))
-        elif action is Action.BLOCK:
-            self._block(work)
-        elif action is Action.DEAD_LETTER:
-            self._to_dead_letters(work, reason, error)
-        elif action is Action.REQUEUE:
-            self._requeue(work, error)
-        elif action is Action.FATAL:
-            self._fail(work, error)
-        return action is Action.SKIP
-
-    def _fail(self, work: Work, error: BaseException) -> None:
-        record = work.record
-        place = f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
-        self.failure = HandlerStopped(f"{place}: {work.error}")
-        self.failure.__cause__ = error
-
-    def _to_dead_letters(self, work: Work, reason: str, error: BaseException | None) -> None:
-        story = Story(reason, error, work.failures, work.crashes, self._clock.now_ms())
-        work.letter, work.letter_kind = dead_letter(self._dead_letter_topic, work.record, story), "dead_letter"
-        self._ready.appendleft(work)
-
-    def _requeue(self, work: Work, error: BaseException) -> None:
-        left = rounds_left(work.record, self._policy.requeues_max)
-        if left <= 0:
-            self._to_dead_letters(work, "requeues", error)
-            return
-        work.letter, work.letter_kind = requeued(work.record, left - 1), "requeue"
-        self._ready.appendleft(work)
-
-    def _not_sent(self, work: Work, error: BaseException) -> None:
-        assert work.letter is not None, "only letters are sent"
-        self._metrics.send_failures.inc()
-        too_large = isinstance(error, SendFailed) and error.reason == "record_too_large"
-        if too_large and work.letter.value is not None:
-            work.letter = without_value(work.letter)
+    def _again(self, works: Iterable[Work]) -> None:
+        for work in works:
+            work.stage = 0
             self._ready.appendleft(work)
-        else:
-            self._block(work)
 
-    def _block(self, work: Work) -> None:
-        work.blocked += 1
-        if work.blocked == 1:
-            self._succeeded_since_block = False
-        self._blocked.add(work)
-        self._later(work, self._policy.block_backoff.delay_s(work.blocked, self._random))
-
-    def _later(self, work: Work, delay_s: float) -> None:
-        self._waiting.add(work)
-        due = self._clock.monotonic() + delay_s
-        heapq.heappush(self._timers, (due, next(self._numbers), work, work.run))
-
-    def _again(self, work: Work) -> None:
-        self._waiting.discard(work)
-        self._blocked.discard(work)
+    def _ready_first(self, work: Work) -> None:
         self._ready.appendleft(work)
-
-    def _wake_blocked(self) -> None:
-        # The first success after an outage ends everybody's pause. Only the first: a record that alone is blocked must
-        # not be tried again each time that another succeeds.
-        if self._succeeded_since_block:
-            return
-        self._succeeded_since_block = True
-        for work in sorted(self._blocked, key=lambda work: -work.slot):
-            self._again(work)

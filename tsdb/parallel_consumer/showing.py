@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from tsdb.parallel_consumer.commits import Commits
 from tsdb.parallel_consumer.intake import Intake
@@ -22,6 +22,8 @@ def status_of(
     *,
     now: float,
     stall_after_s: float,
+    deferred: Sequence[Stall],
+    control_error: str,
 ) -> Status:
     """How everything stands at `now`, monotonic seconds."""
     unended = [work for work in runner.unended() if not work.owner.closed]
@@ -35,6 +37,8 @@ def status_of(
         intake.size,
         _stalls(unended, now, stall_after_s),
         commits.error,
+        deferred,
+        control_error,
     )
 
 
@@ -53,12 +57,7 @@ def _stalls(unended: Iterable[Work], now: float, stall_after_s: float) -> list[S
     before = now - stall_after_s
     old = [(began_at, work) for work in unended if (began_at := work.began_at) is not None and began_at <= before]
     old.sort(key=lambda item: item[0])
-    return [_stall(work, now - began_at) for began_at, work in old[:STALLS_MAX]]
-
-
-def _stall(work: Work, age_s: float) -> Stall:
-    record = work.record
-    return Stall(record.place, record.offset, record.key, work.failures + work.blocked, age_s, work.error)
+    return [Stall.of(work, now - began_at) for began_at, work in old[:STALLS_MAX]]
 
 
 def _partition(part: PartitionWork) -> PartitionStatus:

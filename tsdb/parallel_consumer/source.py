@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from tsdb.parallel_consumer.columns import Columns
+from tsdb.parallel_consumer.outlet import OutRecord
 from tsdb.parallel_consumer.record import Partition, Position, Record
 
 
@@ -17,6 +19,14 @@ class Polled:
     """What a poll brought. records: of each partition in order. ends: partitions read to their end, the next offset."""
 
     records: Sequence[Record] = ()
+    ends: Mapping[Partition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PolledColumns:
+    """The same as columns: stretches of one partition each, those of a partition in order."""
+
+    columns: Sequence[Columns] = ()
     ends: Mapping[Partition, int] = field(default_factory=dict)
 
 
@@ -55,7 +65,28 @@ class Source(Protocol):
         """Go on with paused partitions, each at the given offset."""
 
     def commit(self, positions: Mapping[Partition, Position]) -> None:
-        """Durable when it returns. Raises CommitFailed (unavailable, stale_member)."""
+        """Durable when it returns. Raises CommitFailed (unavailable, stale_member, undecided): it is tried again. What
+        else it raises ends the consumer: Fenced, SendFailed (record_too_large: one that goes out with the commit).
+        """
 
     def close(self) -> None:
         """Give everything back (on_revoked is called) and go; idempotent."""
+
+
+class AtomicSource(Source, Protocol):
+    """A source that also writes: records and positions, all of them or none."""
+
+    def write(self, records: Sequence[OutRecord], positions: Mapping[Partition, Position]) -> None:
+        """Durable when it returns. The positions are what makes sure that their partitions are still ours.
+
+        Raises CommitFailed: unavailable, stale_member: nothing of it is durable; undecided: nobody knows yet, and the
+        call that follows is the same again, until it is decided. Raises SendFailed (record_too_large): nothing is.
+        """
+
+
+@runtime_checkable
+class ColumnSource(Source, Protocol):
+    """A source that gives columns too. A consumer polls either the one or the other."""
+
+    def poll_columns(self, timeout_s: float, records_max: int) -> PolledColumns:
+        """As poll."""

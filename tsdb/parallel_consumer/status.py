@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tsdb.parallel_consumer.record import Partition
+from tsdb.parallel_consumer.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,12 @@ class Stall:
     age_s: float
     error: str
 
+    @classmethod
+    def of(cls, work: Work, age_s: float) -> Stall:
+        """What there is to say of a work; of a block, its first record."""
+        record = work.record
+        return cls(record.place, record.offset, record.key, work.failures + work.blocked, age_s, work.error)
+
     def __str__(self) -> str:
         topic, partition = self.place
         key = "no key" if self.key is None else f"key {self.key[:64]!r}"
@@ -52,7 +59,8 @@ class Status:
 
     blocked_error: what was last said of it; also while those that waited try again, which may take long when what is
     away hangs. Empty once none of them is left.
-    stalls: the longest first, at most STALLS_MAX. committing_since: monotonic seconds since when commits fail, or None.
+    stalls: the longest first, at most STALLS_MAX. commit_error: why the last commit failed.
+    deferred: records whose deferred end is overdue. control_error: why the control file as it is was not taken.
     """
 
     at: float = 0.0
@@ -64,6 +72,8 @@ class Status:
     unfinished_bytes: int = 0
     stalls: Sequence[Stall] = ()
     commit_error: str = ""
+    deferred: Sequence[Stall] = ()
+    control_error: str = ""
 
 
 STALLS_MAX = 16

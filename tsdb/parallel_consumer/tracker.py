@@ -7,6 +7,7 @@ lies. Records get a `slot`, their place in that order, so gaps in the offsets co
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,10 +47,15 @@ class OffsetTracker:
         """The next offset to read."""
         return self._next_offset
 
+    @property
+    def restored(self) -> bool:
+        """Whether a commit says of offsets still to be read that they are finished."""
+        return self._restored_at < len(self._restored)
+
     def add(self, offset: int) -> int | None:
         """A record was read, above all before it; returns its slot, or None when a commit says it is finished."""
         assert offset >= self._next_offset, f"offset {offset} after {self._next_offset - 1}"
-        known = self._is_restored(offset)
+        known = self._restored_at < len(self._restored) and self._is_restored(offset)
         self._next_offset = offset + 1
         self._offsets.append(offset)
         self._done.append(known)
@@ -58,6 +64,29 @@ class OffsetTracker:
         self.unfinished += 1
         return self._trimmed + len(self._done) - 1
 
+    def add_block(self, offsets: NDArray[np.int64]) -> tuple[int, NDArray[np.bool_]]:
+        """As add, for int64 (n,), ascending: the first slot (the others follow), and which were finished before."""
+        first, last = int(offsets[0]), int(offsets[-1])
+        assert first >= self._next_offset, f"offset {first} after {self._next_offset - 1}"
+        at = np.searchsorted(self._restored[:, 1], offsets, side="right")
+        starts = np.append(self._restored[:, 0], np.iinfo(np.int64).max)
+        known = starts[at] <= offsets
+        while self._restored_at < len(self._restored) and self._restored[self._restored_at, 1] <= last:
+            self._restored_at += 1
+        slot = self._trimmed + len(self._done)
+        self._next_offset = last + 1
+        self._offsets.frombytes(np.ascontiguousarray(offsets, np.int64).tobytes())
+        self._done += known.tobytes()
+        self.unfinished += len(offsets) - int(known.sum())
+        return slot, known
+
+    def pass_over(self, offsets: Sequence[int]) -> None:
+        """Records that were read and are finished already, ascending, above all before them."""
+        if offsets:
+            self._next_offset = offsets[-1] + 1
+            self._offsets.extend(offsets)
+            self._done += b"\1" * len(offsets)
+
     def finish(self, slot: int) -> None:
         """The record of a slot is finished; once a slot."""
         at = slot - self._trimmed
@@ -65,16 +94,26 @@ class OffsetTracker:
         self._done[at] = 1
         self.unfinished -= 1
 
+    def finish_block(self, slot: int, count: int) -> None:
+        """The records of so many slots in a row are finished."""
+        at = slot - self._trimmed
+        assert not any(self._done[at : at + count]), f"offsets from {self._offsets[at]} on finished twice"
+        self._done[at : at + count] = b"\1" * count
+        self.unfinished -= count
+
     def reached(self, next_offset: int) -> None:
         """Everything below next_offset was read, though its last offsets may be of no record."""
         self._next_offset = max(self._next_offset, next_offset)
 
     def admits(self, offset: int, map_bytes_max: int) -> bool:
         """Whether the map of what is finished fits so many bytes whatever ends first, once this offset is tracked."""
-        if not self.unfinished:
-            return True
-        span = max(offset + 1, self._restored_end()) - self.position
-        slots = len(self._done) - self._low + 1 + 2 * len(self._restored)
+        return not self.unfinished or self.admits_block(offset, offset, 1, map_bytes_max)
+
+    def admits_block(self, first: int, last: int, count: int, map_bytes_max: int) -> bool:
+        """The same for so many offsets at once. What admits the last of them admits each."""
+        position = self.position if self.unfinished else first
+        span = max(last + 1, self._restored_end()) - position
+        slots = len(self._done) - self._low + count + 2 * len(self._restored)
         lengths_bytes = (slots + 1) * _varint_bytes(span)
         return min(-(-span // 8), lengths_bytes) <= map_bytes_max
 

@@ -1,6 +1,40 @@
-"""Test kit: a source in memory, time that a test owns, and a scheduler that decides every interleaving from a seed."""
+"""Test kit: a source in memory, time that a test owns, faults by script, a scheduler that decides every interleaving
+from a seed. For anyone's pytest: docs/parallel-consumer/testing.md.
+"""
 
-from tsdb.parallel_consumer.testing.memory import MemoryBroker, MemoryOutlet, MemorySource
-from tsdb.parallel_consumer.testing.simulation import Simulation, VirtualClock
+from tsdb.parallel_consumer.testing.faults import (
+    FaultScript,
+    broker_away,
+    commits_lost,
+    commits_unacknowledged,
+    compacted,
+    lost,
+    trimmed,
+)
+from tsdb.parallel_consumer.testing.memory import MemoryBroker, MemoryOutlet, MemorySource, Protocol
+from tsdb.parallel_consumer.testing.simulation import (
+    SeededColumns,
+    SeededScheduler,
+    SeededStreaks,
+    Simulation,
+    VirtualClock,
+)
 
-__all__ = ["MemoryBroker", "MemoryOutlet", "MemorySource", "Simulation", "VirtualClock"]
+__all__ = [
+    "FaultScript",
+    "MemoryBroker",
+    "MemoryOutlet",
+    "MemorySource",
+    "Protocol",
+    "SeededColumns",
+    "SeededScheduler",
+    "SeededStreaks",
+    "Simulation",
+    "VirtualClock",
+    "broker_away",
+    "commits_lost",
+    "commits_unacknowledged",
+    "compacted",
+    "lost",
+    "trimmed",
+]

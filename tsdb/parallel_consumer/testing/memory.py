@@ -5,28 +5,48 @@ One thread calls everything of one broker; only `append` may come from another.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+from itertools import groupby
 
-from tsdb.parallel_consumer.errors import CommitFailed, SendFailed
+from tsdb.parallel_consumer.columns import Columns
+from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError, SendFailed
 from tsdb.parallel_consumer.outlet import OnSent, OutRecord
 from tsdb.parallel_consumer.record import Headers, Partition, Position, Record
-from tsdb.parallel_consumer.source import Polled, SourceListener
+from tsdb.parallel_consumer.source import Polled, PolledColumns, SourceListener
+
+
+class Protocol(Enum):
+    """How members give partitions to each other."""
+
+    COOPERATIVE = "cooperative"  # A member gives back what is another's now, and keeps the rest.
+    EAGER = "eager"  # A member gives back everything, then takes its share.
+
+
+def _offset_of(record: Record) -> int:
+    return record.offset
 
 
 class MemoryBroker:
     """`commits`: as acknowledged, or stored though not acknowledged. `history`: all commits in the order stored.
 
     commit_fault(partition): None, "lost" (not stored) or "unacknowledged" (stored, and the answer is lost).
+    away: polls bring nothing and commits are not answered. on_poll: called before every poll; FaultScript sits there.
     """
 
-    def __init__(self, partitions: int, *topics: str) -> None:
+    def __init__(self, partitions: int, *topics: str, protocol: Protocol = Protocol.COOPERATIVE) -> None:
         self.records: dict[Partition, list[Record]] = {(t, p): [] for t in topics for p in range(partitions)}
+        self.starts: dict[Partition, int] = dict.fromkeys(self.records, 0)
         self.ends: dict[Partition, int] = dict.fromkeys(self.records, 0)
         self.commits: dict[Partition, Position] = {}
         self.history: list[tuple[Partition, Position]] = []
         self.topic_ids = {topic: f"id-of-{topic}" for topic in topics}
         self.commit_fault: Callable[[Partition], str | None] = lambda partition: None
+        self.protocol = protocol
+        self.away = False
+        self.on_poll: Callable[[], None] = lambda: None
         self.members: list[MemorySource] = []
 
     def append(
@@ -51,8 +71,25 @@ class MemoryBroker:
         """Offsets of no record at the end, as transactions and compaction leave them."""
         self.ends[topic, partition] += count
 
+    def compact(self, topic: str, partition: int) -> None:
+        """Of the records of each key the newest stays; those without a key stay."""
+        place = (topic, partition)
+        newest = {record.key: record.offset for record in self.records[place]}
+        self.records[place] = [
+            record for record in self.records[place] if record.key is None or newest[record.key] == record.offset
+        ]
+
+    def trim(self, topic: str, partition: int, below: int) -> None:
+        """Retention: offsets below are gone. A member that still has to read one is told so, and ends."""
+        place = (topic, partition)
+        self.records[place] = self.records[place][bisect_left(self.records[place], below, key=_offset_of) :]
+        self.starts[place] = max(self.starts[place], below)
+
     def kill(self, member: MemorySource) -> None:
-        """The member is gone without a word; its partitions are free."""
+        """The member is gone without a word, or taken for that; its partitions are free.
+
+        One that still polls learns that it has lost them, and joins anew.
+        """
         if member in self.members:
             self.members.remove(member)
 
@@ -63,12 +100,12 @@ class MemoryBroker:
 
 
 class MemorySource:
-    """One member of the group of a broker."""
+    """One member of the group of a broker. ColumnSource."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
         self._listener: SourceListener | None = None
-        self._index: dict[Partition, int] = {}  # Into the records of each partition that is ours.
+        self._next: dict[Partition, int] = {}  # The next offset to read of each partition that is ours.
         self._told_end: dict[Partition, int] = {}
         self.paused: set[Partition] = set()
         self.held: set[Partition] = set()
@@ -83,21 +120,24 @@ class MemorySource:
         return self._broker.topic_ids[topic]
 
     def poll(self, timeout_s: float, records_max: int) -> Polled:
-        self._rebalance()
+        self._broker.on_poll()
         self.polls.append(records_max)
+        if self._broker.away:
+            self.on_idle(timeout_s)
+            return Polled()
+        self._rebalance()
         found: list[Record] = []
         ends: dict[Partition, int] = {}
         for place in sorted(self.held - self.paused):
-            records, at = self._broker.records[place], self._index[place]
-            taken = records[at : at + records_max - len(found)]
-            found += taken
-            self._index[place] = at + len(taken)
-            end = self._broker.ends[place]
-            if self._index[place] == len(records) and self._told_end.get(place) != end:
-                ends[place] = self._told_end[place] = end
+            self._read(place, records_max, found, ends)
         if not found and not ends and timeout_s > 0:
             self.on_idle(timeout_s)
         return Polled(found, ends)
+
+    def poll_columns(self, timeout_s: float, records_max: int) -> PolledColumns:
+        polled = self.poll(timeout_s, records_max)
+        stretches = [list(records) for _, records in groupby(polled.records, key=lambda record: record.place)]
+        return PolledColumns([Columns.of(records) for records in stretches], polled.ends)
 
     def pause(self, partitions: Collection[Partition]) -> None:
         assert self.held >= set(partitions), "paused what is not ours"
@@ -110,6 +150,8 @@ class MemorySource:
             self._seek(place, next_offset)
 
     def commit(self, positions: Mapping[Partition, Position]) -> None:
+        if self._broker.away:
+            raise CommitFailed("no answer", reason="unavailable")
         faults = set()
         for place, position in positions.items():
             if place not in self.held or self not in self._broker.members:
@@ -126,20 +168,38 @@ class MemorySource:
         self._give_back(self.held)
         self._broker.kill(self)
 
+    def _read(self, place: Partition, records_max: int, found: list[Record], ends: dict[Partition, int]) -> None:
+        records, next_offset = self._broker.records[place], self._next[place]
+        if next_offset < self._broker.starts[place]:
+            topic, partition = place
+            gone = f"topic {topic}, partition {partition}: offset {next_offset} is gone"
+            raise ConsumerError(gone, reason="lost_offsets")
+        at = bisect_left(records, next_offset, key=_offset_of)
+        taken = records[at : at + records_max - len(found)]
+        found += taken
+        if taken:
+            self._next[place] = taken[-1].offset + 1
+        end = self._broker.ends[place]
+        if at + len(taken) == len(records) and self._told_end.get(place) != end:
+            ends[place] = self._told_end[place] = end
+
     def _rebalance(self) -> None:
         assert self._listener is not None, "poll before start"
-        if self not in self._broker.members:
+        broker = self._broker
+        if self not in broker.members:
             lost, self.held = self.held, set()
-            self._broker.members.append(self)
+            broker.members.append(self)
             self.paused.clear()
             if lost:
                 self._listener.on_lost(sorted(lost))
-        share = self._broker.share_of(self)
+        share = broker.share_of(self)
+        if broker.protocol is Protocol.EAGER and share != self.held:
+            self._give_back(self.held)
         self._give_back(self.held - share)
-        others = set().union(*(member.held for member in self._broker.members if member is not self))
+        others = set().union(*(member.held for member in broker.members if member is not self))
         coming = sorted(share - self.held - others)
         if coming:
-            starts = {place: self._broker.commits.get(place, Position(0)) for place in coming}
+            starts = {place: broker.commits.get(place, Position(broker.starts[place])) for place in coming}
             self.held.update(coming)
             for place, start in starts.items():
                 self._seek(place, start.next_offset)
@@ -154,8 +214,7 @@ class MemorySource:
             self.paused.difference_update(going)
 
     def _seek(self, place: Partition, next_offset: int) -> None:
-        records = self._broker.records[place]
-        self._index[place] = sum(record.offset < next_offset for record in records)
+        self._next[place] = next_offset
         self._told_end.pop(place, None)
 
 

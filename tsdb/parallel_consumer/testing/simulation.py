@@ -10,12 +10,14 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from tsdb.parallel_consumer.batch_executors import tell_block
+from tsdb.parallel_consumer.columns import Columns
 from tsdb.parallel_consumer.core import Core
-from tsdb.parallel_consumer.executors import Done
 from tsdb.parallel_consumer.metrics import ConsumerMetrics
 from tsdb.parallel_consumer.record import Record
+from tsdb.parallel_consumer.streaks import Streak
 from tsdb.parallel_consumer.testing.memory import MemoryBroker, MemorySource
-from tsdb.parallel_consumer.work import Completion, Work
+from tsdb.parallel_consumer.work import Ended, Ending
 
 STEPS_MAX = 10_000  # Bounds a simulation that does not end.
 
@@ -52,8 +54,8 @@ class SeededScheduler:
         self._clock = clock
         self._random = source
         self._ends_share = ends_share
-        self._completions: list[Completion] = []
-        self.running: list[tuple[Record, Done]] = []
+        self._ended: list[Ended] = []
+        self.running: list[tuple[Record, Ending]] = []
         self.begun: list[Record] = []
         self.ended: list[Record] = []
 
@@ -63,18 +65,20 @@ class SeededScheduler:
     def close(self) -> None:
         """There is no thread."""
 
-    def submit(self, record: Record, done: Done) -> None:
+    def submit(self, record: Record, done: Ending) -> None:
         self.running.append((record, done))
         self.begun.append(record)
 
-    def put(self, work: Work, run: int, error: BaseException | None) -> None:
-        self._completions.append(Completion(work, run, error))
+    def put(self, ending: Ending, error: BaseException | None) -> None:
+        self._ended.append((ending, error))
+
+    leave = put
 
     def wake(self) -> None:
         """Nobody sleeps."""
 
-    def take(self) -> list[Completion]:
-        taken, self._completions = self._completions, []
+    def take(self) -> list[Ended]:
+        taken, self._ended = self._ended, []
         return taken
 
     def wait(self, timeout_s: float) -> None:
@@ -82,6 +86,10 @@ class SeededScheduler:
             self.end(self._random.randrange(len(self.running)))
         else:
             self._clock.advance(max(timeout_s, 1e-4))
+
+    def forget(self) -> None:
+        """What runs will never end."""
+        self.running.clear()
 
     def end(self, index: int) -> None:
         """Run the handler of one that is running."""
@@ -95,24 +103,106 @@ class SeededScheduler:
             done(None)
 
 
+class SeededStreaks(SeededScheduler):
+    """The same for an executor that takes the records of a lane one after the other by itself: at times it is several
+    ahead of what the consumer has heard, at times it has not begun what it was given.
+    """
+
+    def __init__(
+        self, handler: Callable[[Record], object], clock: VirtualClock, source: random.Random, ends_share: float
+    ) -> None:
+        super().__init__(handler, clock, source, ends_share)
+        self._queued: list[Streak] = []
+        self._taken: dict[Ending, Streak] = {}
+
+    def submit_streak(self, streak: Streak) -> None:
+        """Begin it some time."""
+        self._queued.append(streak)
+
+    def wait(self, timeout_s: float) -> None:
+        if self._queued and self._random.random() < self._ends_share:
+            self._take(self._queued.pop(self._random.randrange(len(self._queued))))
+            return
+        super().wait(timeout_s)
+        while self.running and self._random.random() < self._ends_share / 2:
+            self.end(self._random.randrange(len(self.running)))
+
+    def forget(self) -> None:
+        super().forget()
+        self._queued.clear()
+
+    def end(self, index: int) -> None:
+        _, ending = self.running[index]
+        super().end(index)
+        streak = self._taken.pop(ending, None)
+        if streak is not None and self._ended[-1] == (ending, None):
+            if self._random.random() < self._ends_share:
+                self._take(streak)
+            else:
+                self._queued.append(streak)
+
+    def _take(self, streak: Streak) -> None:
+        ending = streak.take()
+        if ending is not None:
+            self._taken[ending] = streak
+            self.submit(ending.work.record, ending)
+
+
+class SeededColumns(SeededScheduler):
+    """The same for a handler of columns; `begun` and `ended` have every row."""
+
+    def __init__(
+        self, handler: Callable[[Any], object], clock: VirtualClock, source: random.Random, ends_share: float
+    ) -> None:
+        super().__init__(handler, clock, source, ends_share)
+        self.blocks: list[tuple[Columns, Ending]] = []
+
+    def submit(self, record: Record, done: Ending) -> None:
+        self.submit_columns(Columns.of([record]), done)
+
+    def submit_columns(self, columns: Columns, done: Ending) -> None:
+        """Begin a block."""
+        self.blocks.append((columns, done))
+        self.running.append((columns.record(0), done))
+        self.begun += [columns.record(row) for row in range(len(columns))]
+
+    def forget(self) -> None:
+        super().forget()
+        self.blocks.clear()
+
+    def end(self, index: int) -> None:
+        self.running.pop(index)
+        columns, done = self.blocks.pop(index)
+        self.ended += [columns.record(row) for row in range(len(columns))]
+        try:
+            results: object = self._handler(columns)  # type: ignore[arg-type]  # of columns, not of a record
+        except Exception as error:
+            results = error
+        tell_block([done], len(columns), results)
+
+
 class Simulation:
-    """One consumer on a broker in memory. `options`: of Core. The same seed gives the same run."""
+    """One consumer on a broker in memory. `options`: of Core. The same seed gives the same run.
+
+    handler: of a record; of Columns with `scheduler=SeededColumns`.
+    """
 
     def __init__(
         self,
         broker: MemoryBroker,
-        handler: Callable[[Record], object],
+        handler: Callable[[Any], object],
         seed: int,
         *,
         clock: VirtualClock | None = None,
         ends_share: float = 0.9,
+        scheduler: type[SeededScheduler] = SeededScheduler,
         **options: Any,
     ) -> None:
         self.clock = clock or VirtualClock()
         self.registry = CollectorRegistry()
         self.source = MemorySource(broker)
         source = random.Random(seed)
-        self.scheduler = SeededScheduler(handler, self.clock, source, ends_share)
+        self.scheduler = scheduler(handler, self.clock, source, ends_share)
         self.core = Core(
             self.source,
             self.scheduler,
@@ -143,7 +233,7 @@ class Simulation:
 
     def kill(self) -> None:
         """The process is gone: what runs has not happened, nothing is committed any more."""
-        self.scheduler.running.clear()
+        self.scheduler.forget()
         self._broker.kill(self.source)
 
     def close(self) -> None:

@@ -13,16 +13,19 @@ from prometheus_client import CollectorRegistry
 from support.logs import wait_until
 from tsdb.parallel_consumer import (
     Action,
+    ConsumerError,
     ConsumerMetrics,
     Done,
     ErrorPolicy,
     Executor,
+    Fenced,
     HandlerStopped,
     OnLoop,
     OnThreads,
     Options,
     ParallelConsumer,
     Record,
+    SendFailed,
     WithCallback,
 )
 from tsdb.parallel_consumer.testing import MemoryBroker, MemorySource
@@ -166,6 +169,37 @@ def test_a_source_that_breaks_ends_the_consumer() -> None:
     wait_until(lambda: consumer.failure() is not None)
     with pytest.raises(OSError, match="the cable"):
         consumer.join(10.0)
+
+
+@pytest.mark.parametrize("error", [Fenced("another has our name"), SendFailed("too large", reason="record_too_large")])
+def test_a_commit_that_can_never_be_made_ends_the_consumer_at_once_with_its_error(error: ConsumerError) -> None:
+    broker = broker_of(100)
+    source = MemorySource(broker)
+
+    def refuse(positions: object) -> None:
+        raise error
+
+    source.commit = refuse  # type: ignore[method-assign]  # a fault
+    hanging = threading.Event()
+
+    def handle(record: Record) -> None:
+        if record.offset > 10:
+            hanging.wait()
+
+    consumer = ParallelConsumer(
+        source,
+        OnThreads(handle, 4),
+        policy=POLICY,
+        options=Options(concurrency=4, drain_s=3_600.0, rebalance_drain_s=3_600.0, commit_interval_s=0.01),
+        metrics=ConsumerMetrics(CollectorRegistry()),
+    )
+    consumer.start()
+    wait_until(lambda: consumer.failure() is not None)
+    hanging.set()
+    with pytest.raises(type(error)) as ended:
+        consumer.join(10.0)
+    assert ended.value is error
+    assert not broker.commits
 
 
 def test_one_that_never_started_ends_at_once() -> None:

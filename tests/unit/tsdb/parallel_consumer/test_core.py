@@ -262,6 +262,20 @@ def test_reading_stops_at_the_bound_and_goes_on_at_half_of_it() -> None:
     assert all(asked > 50 for asked in refills), "read on before half of the bound was free"
 
 
+def test_while_records_wait_for_a_place_reading_on_takes_a_tenth_of_the_time() -> None:
+    clock = VirtualClock()
+
+    def costly(record: Record) -> bytes | None:
+        clock.advance(0.001)
+        return record.key
+
+    options = Options(concurrency=1, poll_records_max=10)
+    simulation = simulate(broker_of(2_000), Flaky(), clock=clock, ends_share=0.0, order=costly, options=options)
+    simulation.run_until(lambda: clock.monotonic() > 10.0)
+    read = sum(part.unfinished for part in simulation.core._partitions.values())
+    assert 900 <= read <= 1_020, "of 10 s one, at 1 ms a record"
+
+
 def test_a_member_that_cannot_read_pauses_and_keeps_polling() -> None:
     broker, clock = broker_of(50), VirtualClock()
 

@@ -14,6 +14,7 @@ from tsdb.parallel_consumer.errors import MetadataRefused
 from tsdb.parallel_consumer.metadata import UNITS_MAX, Progress, Tries, decode_metadata, encode_metadata, map_bytes_max
 from tsdb.parallel_consumer.runs import Form, decode_runs
 from tsdb.parallel_consumer.tracker import OffsetTracker
+from tsdb.parallel_consumer.tried import Tried, rows_apart
 
 TOPIC_ID = "AbCdEfGhIjKlMnOpQrStUv"
 
@@ -80,7 +81,9 @@ def test_a_record_far_ahead_is_admitted_once_nothing_is_unfinished() -> None:
         ("AAAA", "malformed"),
         ("\u4e00\u4e01x", "malformed"),
         ("\u8dff\u8dff", "malformed"),
-        (sealed(10, bytes((2, 0, 0, 0))), "unknown_version"),
+        (sealed(10, bytes((3, 0, 0, 0))), "unknown_version"),
+        (sealed(10, bytes((2, 0, 22)) + TOPIC_ID.encode() + b"\4\0\0\1\0"), "malformed"),
+        (sealed(10, bytes((2, 0, 22)) + TOPIC_ID.encode() + b"\3\0\0\1"), "malformed"),
         (sealed(11, bytes((1, 0, 0, 0))), "bad_checksum"),
         (sealed(10, bytes((1, 0, 5)) + b"other" + b"\0"), "wrong_topic"),
         (sealed(10, bytes((1, 0, 200, 0))), "wrong_topic"),
@@ -123,4 +126,42 @@ def test_bytes_of_version_1_stay_as_they_are() -> None:
     assert progress.tries == [Tries(11, failures=2, crashes=1, running=True)]
 
 
+def test_a_stretch_that_was_tried_together_makes_version_2_whose_bytes_stay_too() -> None:
+    runs = np.array([[12, 15], [2000, 3000]], np.int64)
+    tries = [Tries(11, failures=2), Tries(15, crashes=1, running=True, span=1_000)]
+    text = encode_metadata(10, Progress(runs, tries), "id")
+    assert text == GOLDEN_SPANS
+    progress = decode_metadata(10, GOLDEN_SPANS, "id")
+    assert (progress.finished == runs).all()
+    assert progress.tries == tries
+
+
+@pytest.mark.parametrize("tries", [[], [Tries(3, crashes=1)], [Tries(0, span=5), Tries(9), Tries(10, span=90)]])
+def test_what_was_tried_is_taken_as_far_as_it_is_read(tries: list[Tries]) -> None:
+    whole = {offset: one for one in tries for offset in range(one.offset, one.end)}
+    tried = Tried(tries)
+    at = 0
+    for end in (1, 4, 4, 11, 12, 200):
+        found = {offset: one for one in tried.take(at, end) for offset in range(one.offset, one.end)}
+        assert found.keys() == {offset for offset in whole if at <= offset < end}
+        rest = [offset for one in tried.rest(0) for offset in range(one.offset, one.end)]
+        assert rest == sorted(offset for offset in whole if offset >= end)
+        at = end
+    assert not tried
+
+
+def test_of_what_is_told_nothing_below_the_position_is_left() -> None:
+    assert Tried([Tries(1), Tries(3, span=10), Tries(20)]).rest(5) == [Tries(5, span=8), Tries(20)]
+
+
+@pytest.mark.parametrize("crashes_max", [2, 3, 4, 6])
+@pytest.mark.parametrize("rows", [1, 2, 7, 1_000, 10_000])
+def test_a_row_is_alone_when_it_ends_the_process_for_the_last_time(crashes_max: int, rows: int) -> None:
+    for crashes in range(1, crashes_max):
+        rows = rows_apart(rows, crashes, crashes_max)
+    assert rows == 1
+    assert rows_apart(1_000, 0, crashes_max) == rows_apart(1_000, 5, None) == 1_000
+
+
+GOLDEN_SPANS = "AgECaWQJAQQAAQUBAegHAgPBD+gHnxJGtA=="
 GOLDEN = "AQECaWQDAQUBAgMFmAK5a2Y1"

@@ -1,0 +1,366 @@
+"""The parallel consumer under faults: members that come, go, are killed or lost, eager and cooperative; commits that
+fail or are stored without a word; a broker that is away; compaction; and columns in place of records.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tsdb.parallel_consumer import (
+    Action,
+    Backoff,
+    Columns,
+    ConsumerError,
+    Control,
+    ErrorPolicy,
+    Options,
+    Order,
+    Partition,
+    Record,
+    by_key,
+    by_partition,
+    unordered,
+)
+from tsdb.parallel_consumer.metadata import decode_metadata
+from tsdb.parallel_consumer.testing import (
+    FaultScript,
+    MemoryBroker,
+    MemoryOutlet,
+    Protocol,
+    SeededColumns,
+    Simulation,
+    VirtualClock,
+    broker_away,
+    commits_lost,
+    commits_unacknowledged,
+    compacted,
+    lost,
+)
+
+TOPIC = "orders"
+PARTITIONS = 3
+RECORDS = 150
+POLICY = ErrorPolicy(
+    attempts_max=100_000,
+    exhausted=Action.FATAL,
+    crashes_max=None,
+    retry_backoff=Backoff(first_s=0.01, longest_s=0.1),
+)
+OPTIONS = Options(concurrency=6, poll_records_max=10, drain_s=1_000.0, rebalance_drain_s=1_000.0)
+
+Done = tuple[Partition, int]
+
+
+class Ledger:
+    """A handler, of records and of columns, that fails at random; what all members together have done."""
+
+    def __init__(self, seed: int, failing: float) -> None:
+        self._random = random.Random(seed)
+        self._failing = failing
+        self.done: list[Record] = []
+
+    def __call__(self, record: Record) -> None:
+        if self._random.random() < self._failing:
+            raise TimeoutError("not now")
+        self.done.append(record)
+
+    def columns(self, columns: Columns) -> list[BaseException | None]:
+        results: list[BaseException | None] = []
+        for row in range(len(columns)):
+            failed = self._random.random() < self._failing
+            results.append(TimeoutError("not now") if failed else None)
+            if not failed:
+                self.done.append(columns.record(row))
+        return results
+
+    def counts(self) -> Counter[Done]:
+        return Counter((record.place, record.offset) for record in self.done)
+
+
+def filled(seed: int) -> MemoryBroker:
+    source = random.Random(seed)
+    broker = MemoryBroker(PARTITIONS, TOPIC, protocol=source.choice(list(Protocol)))
+    for number in range(RECORDS):
+        key = None if source.random() < 0.1 else b"k%d" % source.randrange(9)
+        gap = source.choice([0, 0, 0, 1, 7])
+        broker.append(TOPIC, source.randrange(PARTITIONS), b"%d" % number, key=key, gap=gap)
+    return broker
+
+
+def everything(broker: MemoryBroker) -> set[Done]:
+    return {(place, record.offset) for place, records in broker.records.items() for record in records}
+
+
+def covered(broker: MemoryBroker, records: set[Done]) -> set[Done]:
+    """Of the records those that the stored commits say are finished."""
+    found = set()
+    for place, commit in broker.commits.items():
+        runs = decode_metadata(commit.next_offset, commit.metadata, broker.topic_ids[place[0]]).finished.tolist()
+        for at, offset in records:
+            below = offset < commit.next_offset or any(start <= offset < end for start, end in runs)
+            if at == place and below:
+                found.add((at, offset))
+    return found
+
+
+def in_order(done: list[Record], order: Order) -> bool:
+    """Whether the first handling of each record of a lane came after that of the one before."""
+    lanes: defaultdict[tuple[Partition, object], list[int]] = defaultdict(list)
+    seen: set[Done] = set()
+    for record in done:
+        if (record.place, record.offset) in seen or (order is by_key and record.key is None):
+            continue
+        seen.add((record.place, record.offset))
+        lanes[record.place, record.key if order is by_key else ""].append(record.offset)
+    return order is unordered or all(offsets == sorted(offsets) for offsets in lanes.values())
+
+
+class Group:
+    """Members that come and go on one broker and one clock."""
+
+    def __init__(self, seed: int, order: Order, failing: float, *, columns: bool) -> None:
+        self.random = random.Random(seed)
+        self.broker, self.clock = filled(seed), VirtualClock()
+        self.all = everything(self.broker)
+        self.ledger = Ledger(seed, failing)
+        self.members: list[Simulation] = []
+        self._order = order
+        self._columns = columns
+
+    def join(self) -> None:
+        more: dict[str, Any] = {"scheduler": SeededColumns} if self._columns else {}
+        handler = self.ledger.columns if self._columns else self.ledger
+        self.members.append(
+            Simulation(
+                self.broker,
+                handler,
+                self.random.randrange(1 << 30),
+                clock=self.clock,
+                order=self._order,
+                policy=POLICY,
+                options=OPTIONS,
+                **more,
+            )
+        )
+
+    def leave(self) -> None:
+        self.members.pop(self.random.randrange(len(self.members))).close()
+
+    def kill(self) -> None:
+        """What was done of what commits do not cover may be done again; what they cover may not."""
+        self.members.pop(self.random.randrange(len(self.members))).kill()
+
+    def lose(self) -> None:
+        lost(self.random.choice(self.members).source)(self.broker)
+
+    def work(self, steps: int) -> None:
+        for _ in range(steps):
+            self.random.choice(self.members).step(wait_s=0.01)
+            told = covered(self.broker, self.all)
+            assert told <= set(self.ledger.counts()), "a commit passed unfinished work"
+
+    def finish(self) -> None:
+        self.broker.commit_fault, self.broker.away = (lambda partition: None), False
+        for _ in range(20_000):
+            # What was done before a kill and is not committed has to be done once more before it can be.
+            if covered(self.broker, self.all) == self.all:
+                break
+            self.random.choice(self.members).step(wait_s=0.01)
+        for member in self.members:
+            member.close()
+
+
+@given(
+    seed=st.integers(0, 1 << 32),
+    order=st.sampled_from([by_key, by_partition, unordered]),
+    columns=st.booleans(),
+    failing=st.sampled_from([0.0, 0.1]),
+    moves=st.lists(st.sampled_from(["join", "leave", "kill", "lose", "work"]), min_size=2, max_size=8),
+)
+@settings(max_examples=50)
+def test_whatever_befalls_the_group_no_commit_passes_unfinished_work_and_nothing_is_lost(
+    seed: int, order: Order, columns: bool, failing: float, moves: list[str]
+) -> None:
+    group = Group(seed, order, failing, columns=columns)
+    group.join()
+    violent = False
+    for move in moves:
+        if move == "join" and len(group.members) < 4:
+            group.join()
+        elif move == "lose":
+            group.lose()
+            violent = True
+        elif move in ("leave", "kill") and len(group.members) > 1:
+            getattr(group, move)()
+            violent |= move == "kill"
+        group.work(group.random.randrange(12))
+    group.finish()
+    assert set(group.ledger.counts()) == group.all == covered(group.broker, group.all)
+    if not violent:
+        assert set(group.ledger.counts().values()) == {1}, "done twice without need"
+        # A handler of columns that fails one row and does those behind it has given up their order itself.
+        assert (columns and failing) or in_order(group.ledger.done, order)
+
+
+@given(seed=st.integers(0, 1 << 32), columns=st.booleans(), kills=st.integers(1, 5))
+@settings(max_examples=30)
+def test_after_a_kill_only_what_no_stored_commit_covered_is_done_again(seed: int, columns: bool, kills: int) -> None:
+    group = Group(seed, unordered if seed % 2 else by_key, 0.05, columns=columns)
+    before: set[Done] = set()
+    for number in range(kills + 1):
+        counted = group.ledger.counts()
+        group.join()
+        if number < kills:
+            group.work(group.random.randrange(40))
+            group.kill()
+        else:
+            group.finish()
+        again = {done for done, count in (group.ledger.counts() - counted).items() if count}
+        assert not again & before, "done again though a commit covered it"
+        before = covered(group.broker, group.all)
+    assert before == group.all
+
+
+FAULTS = {
+    "away": lambda script, first, last, member: script.during(first, last, broker_away),
+    "lost commits": lambda script, first, last, member: script.during(first, last, commits_lost),
+    "unacknowledged": lambda script, first, last, member: script.during(first, last, commits_unacknowledged),
+    "lost member": lambda script, first, last, member: script.at(first, lost(member)),
+    "compaction": lambda script, first, last, member: script.at(first, compacted(TOPIC, 1)),
+}
+
+
+@given(
+    seed=st.integers(0, 1 << 32),
+    plan=st.lists(
+        st.tuples(st.sampled_from(sorted(FAULTS)), st.floats(0.0, 1.0), st.floats(0.01, 0.5)), min_size=1, max_size=6
+    ),
+    rate=st.sampled_from([-1.0, 200.0]),
+)
+@settings(max_examples=50)
+def test_a_script_of_faults_is_survived_by_one_member(
+    seed: int, plan: list[tuple[str, float, float]], rate: float
+) -> None:
+    broker, clock = filled(seed), VirtualClock()
+    ledger = Ledger(seed, 0.05)
+    simulation = Simulation(
+        broker, ledger, seed, clock=clock, policy=POLICY, options=OPTIONS, control=Control(rate=rate)
+    )
+    script = FaultScript(broker, clock)
+    for name, first, length in plan:
+        FAULTS[name](script, first, first + length, simulation.source)
+    simulation.run_until(
+        lambda: script.over and covered(broker, everything(broker)) == everything(broker),
+        wait_s=0.02,
+        steps_max=50_000,
+    )
+    simulation.close()
+    assert set(ledger.counts()) >= everything(broker)
+
+
+@given(
+    seed=st.integers(0, 1 << 32),
+    poison=st.integers(0, 99),
+    limit=st.integers(2, 4),
+    poll=st.sampled_from([1, 30, 1_000]),
+    order=st.sampled_from([by_key, unordered]),
+)
+@settings(max_examples=25)
+def test_a_row_that_ends_the_process_goes_to_the_dead_letters_and_no_other_does(
+    seed: int, poison: int, limit: int, poll: int, order: Order
+) -> None:
+    broker, clock, outlet = MemoryBroker(2, TOPIC), VirtualClock(), MemoryOutlet()
+    for number in range(200):
+        broker.append(TOPIC, number % 2, b"%d" % number, key=b"k", gap=number % 3)
+    bad = broker.records[TOPIC, 0][poison].offset
+    done: Counter[Done] = Counter()
+    deaths = 0
+
+    class Death(BaseException):
+        pass
+
+    def handler(columns: Columns) -> None:
+        if columns.partition == 0 and bad in columns.offsets:
+            raise Death
+        done.update((columns.place, offset) for offset in columns.offsets.tolist())
+
+    for number in range(limit + 2):
+        simulation = Simulation(
+            broker,
+            handler,
+            seed + number,
+            clock=clock,
+            scheduler=SeededColumns,
+            order=order,
+            policy=ErrorPolicy(crashes_max=limit),
+            options=Options(concurrency=4, poll_records_max=poll),
+            outlet=outlet,
+            dead_letter_topic="dlq",
+        )
+        try:
+            simulation.run_until(lambda: len(done) == 199 and len(outlet.sent) > 0)
+        except Death:
+            deaths += 1
+            simulation.kill()
+            continue
+        simulation.close()
+        break
+    assert [one.value for one in outlet.sent] == [b"%d" % (2 * poison)]
+    assert deaths == limit
+    assert dict(outlet.sent[0].headers)["dlq-reason"] == b"crashes"
+    assert dict(outlet.sent[0].headers)["dlq-crashes"] == b"%d" % limit
+    assert set(done) == everything(broker) - {((TOPIC, 0), bad)}
+
+
+def test_what_columns_tried_is_known_to_who_reads_records() -> None:
+    """A program that goes from columns to records in the middle of its crashes."""
+    broker, clock, outlet = MemoryBroker(1, TOPIC), VirtualClock(), MemoryOutlet()
+    for number in range(40):
+        broker.append(TOPIC, 0, b"%d" % number)
+    settings_of: dict[str, Any] = {
+        "clock": clock,
+        "outlet": outlet,
+        "dead_letter_topic": "dlq",
+        "policy": ErrorPolicy(crashes_max=3),
+    }
+    for _ in range(2):
+        columns = Simulation(broker, print, 1, scheduler=SeededColumns, ends_share=0.0, **settings_of)
+        columns.step(5)
+        assert columns.scheduler.running
+        columns.kill()
+    done: list[int] = []
+    records = Simulation(broker, lambda record: done.append(record.offset), 2, **settings_of)
+    records.step(3)
+    assert len(records.scheduler.begun) == 1, "those that may have ended the process run one at a time"
+    records.run_until(lambda: len(done) == 40)
+    records.close()
+    assert not outlet.sent
+
+
+def test_an_offset_that_retention_took_ends_the_consumer_and_is_named() -> None:
+    broker = filled(1)
+    simulation = Simulation(broker, lambda record: None, 1, policy=POLICY, options=OPTIONS)
+    simulation.step(3)
+    simulation.close()
+    broker.trim(TOPIC, 0, broker.ends[TOPIC, 0] - 1)
+    again = Simulation(broker, lambda record: None, 2, policy=POLICY, options=OPTIONS)
+    with pytest.raises(ConsumerError, match="partition 0") as gone:
+        again.step(3)
+    assert gone.value.reason == "lost_offsets"
+
+
+def test_a_group_without_commits_starts_where_retention_left_off() -> None:
+    broker, done = filled(1), list[Record]()
+    for partition in range(PARTITIONS):
+        broker.trim(TOPIC, partition, 20)
+    simulation = Simulation(broker, done.append, 1, policy=POLICY, options=OPTIONS)
+    simulation.run_until(lambda: len(done) == len(everything(broker)))
+    simulation.close()
+    assert min(record.offset for record in done) >= 20
+    assert {place: at.next_offset for place, at in broker.commits.items()} == broker.ends

@@ -1,0 +1,45 @@
+"""Attacks for long what the parallel consumer guarantees: nothing lost, order by key, nothing told is done again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stack.kafka import KafkaCluster
+from support.consumer_drills import (
+    members_come_and_go,
+    one_poison,
+    registry_kills,
+    sigterm_under_load,
+    slow_sink,
+    transactions_killed,
+)
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1_800)]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_members_join_and_leave_every_5_s_for_5_minutes(kafka: KafkaCluster, seed: int) -> None:
+    print(members_come_and_go(kafka.bootstrap, 300.0, 5.0, seed))
+
+
+def test_a_sink_that_is_slow_for_10_minutes(kafka: KafkaCluster) -> None:
+    print(slow_sink(kafka.bootstrap, 600.0, 30.0))
+
+
+@pytest.mark.parametrize("poison", [0, 5_000, 9_999])
+def test_one_poison_in_10_000(kafka: KafkaCluster, poison: int) -> None:
+    one_poison(kafka.bootstrap, 10_000, poison)
+
+
+def test_sigterm_under_load_20_times(kafka: KafkaCluster, tmp_path: Path) -> None:
+    print(sigterm_under_load(kafka.bootstrap, tmp_path, rounds=20))
+
+
+def test_registries_killed_and_ended_20_times(kafka: KafkaCluster, tmp_path: Path) -> None:
+    print(registry_kills(kafka.bootstrap, tmp_path, rounds=20))
+
+
+def test_transactions_killed_30_times(kafka: KafkaCluster) -> None:
+    print(transactions_killed(kafka.bootstrap, kills=30, seed=2))

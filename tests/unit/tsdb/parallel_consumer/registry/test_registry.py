@@ -1,0 +1,479 @@
+"""The registry in virtual time: acknowledged once durable, ended once finished; orphans expire once; 0 after an end."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from support.registries import DLQ, PARTITIONS, TOPIC, WAIT, Killed, Member, Scanner, World
+from tsdb.parallel_consumer import CommitFailed, Misused, Options, OutRecord, Polled, Position, Record
+from tsdb.parallel_consumer.outlet import PREFIX
+from tsdb.parallel_consumer.registry import RegistryOptions
+
+HOUR_S = 3_600.0
+MINUTE_S = 60.0
+NUMBERS = [(f"wait-{name}-ms", b"1") for name in ("timestamp", "prepared-at", "expires-at")]
+NUMBERS += [("wait-partition", b"1"), ("wait-offset", b"1")]
+
+
+def finish(record: Record) -> None:
+    """All is well."""
+
+
+def committed(world: World) -> int:
+    return sum(world.orders.commits[place].next_offset for place in world.orders.commits)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_null_records_are_as_many_as_were_processed_whatever_became_of_them(seed: int) -> None:
+    world = World(seed)
+    world.fill(200)
+    done: Counter[tuple[int, int]] = Counter()
+
+    def handle(record: Record) -> None:
+        done[record.partition, record.offset] += 1
+        outcome = random.Random(f"{seed}/{record.value!r}").randrange(6)
+        if outcome:
+            raise [ValueError, KeyError, LookupError, OSError, OSError][outcome - 1]("as it falls")
+
+    member = Member(world, handle)
+    member.run_until(lambda: not member.core.status.unfinished and committed(world) >= sum(world.orders.ends.values()))
+    member.close()
+    assert len(done) == sum(world.orders.ends.values()) > 200  # Some went round.
+    assert world.null_records == len(done) == member.metrics.posted._value.get()
+    assert not world.open
+
+
+def test_what_hangs_does_not_keep_the_position_back() -> None:
+    world = World(1)
+    world.fill(100)
+    member = Member(world, finish, hangs=True)
+    member.step(100)
+    assert committed(world) == 100
+    assert len(world.open) == 100
+    running = len(member.scheduler.running)
+    assert 0 < running <= 16
+
+
+def test_nothing_is_acknowledged_or_handled_before_its_copy_is_durable() -> None:
+    world = World(1)
+    world.fill(20)
+    world.held = []
+    member = Member(world, finish)
+    member.step(100)
+    assert committed(world) == 0
+    assert not member.scheduler.begun
+    assert [record.headers[0][0] for record, _ in world.held][:1] == ["wait-topic"]
+    world.release()
+    member.run_until(lambda: committed(world) == 20 and not world.open)
+
+
+def test_copies_are_sent_and_handed_over_in_the_order_of_the_source() -> None:
+    world = World(2)
+    world.fill(100)
+    failing = Counter[bytes | None]()
+
+    def fault(record: OutRecord) -> str | None:
+        failing[record.key] += 1
+        return "unavailable" if record.topic == WAIT and world.random.random() < 0.2 else None
+
+    member = Member(world, finish)
+    member.step(3)
+    world.fault = fault
+    world.fill(200)
+    member.run_until(lambda: len(member.scheduler.ended) == 300)
+    for partition in range(PARTITIONS):
+        by_key: dict[bytes | None, list[int]] = {}
+        for record in member.scheduler.ended:
+            if record.partition == partition:
+                by_key.setdefault(record.key, []).append(record.offset)
+        assert all(offsets == sorted(offsets) for offsets in by_key.values())
+    world.fault = lambda record: None
+    member.close()
+    assert not world.open
+    assert member.metrics.send_failures._value.get() > 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_kill_leaves_at_most_what_was_open_and_loses_nothing(seed: int) -> None:
+    world = World(seed)
+    world.fill(150)
+    handled: Counter[tuple[int, int]] = Counter()
+
+    def handle(record: Record) -> None:
+        handled[record.partition, record.offset] += 1
+
+    options = Options(commit_records=1, records_max=20, poll_records_max=20)
+    first = Member(world, handle, options=options)
+    first.step(seed * 3 + 5)
+    first.kill()
+    orphans = len(world.open)
+    # Read and not finished, those it could still take, and those whose end nobody had told yet.
+    assert orphans <= options.records_max + options.poll_records_max
+    second = Member(world, handle)
+    second.run_until(lambda: committed(world) == 150 and not second.core.status.unfinished)
+    second.close()
+    given_up = {(record.partition, record.offset) for record in world.open.values()}
+    assert given_up | set(handled) == {(p, o) for p in range(PARTITIONS) for o in range(75)}
+    assert len(given_up) <= orphans
+
+
+def test_a_clean_end_leaves_no_copy_and_the_next_goes_on_exactly_there() -> None:
+    world = World(3)
+    world.fill(400)
+    handled: Counter[tuple[int, int]] = Counter()
+
+    def handle(record: Record) -> None:
+        handled[record.partition, record.offset] += 1
+
+    for _ in range(6):
+        member = Member(world, handle)
+        member.step(12)
+        member.close()
+        assert not world.open
+    last = Member(world, handle)
+    last.run_until(lambda: len(handled) == 400)
+    last.close()
+    assert set(handled.values()) == {1}
+    assert not world.open
+
+
+def test_partitions_that_move_are_handed_back_and_nothing_is_done_twice() -> None:
+    world = World(4)
+    world.fill(600)
+    handled: Counter[tuple[int, int]] = Counter()
+
+    def handle(record: Record) -> None:
+        handled[record.partition, record.offset] += 1
+
+    first = Member(world, handle)
+    first.step(30)
+    second = Member(world, handle)
+    for _ in range(200):
+        first.step()
+        second.step()
+    second.close()
+    first.run_until(lambda: len(handled) == 600)
+    first.close()
+    assert set(handled.values()) == {1}
+    assert not world.open
+
+
+def test_a_position_that_cannot_be_given_back_leaves_its_records_to_expire() -> None:
+    world = World(5)
+    world.fill(50)
+    member = Member(world, finish, hangs=True, options=Options(drain_s=0.1))
+    member.step(50)
+    world.orders.commit_fault = lambda place: "lost"
+    member.close()
+    assert len(world.open) == 50 == member.metrics.left_behind._value.get()
+
+
+def test_lost_partitions_leave_what_was_open() -> None:
+    world = World(6)
+    world.fill(50)
+    member = Member(world, finish, hangs=True)
+    member.step(50)
+    world.orders.kill(member.inner)
+    member.step(5)
+    assert member.metrics.left_behind._value.get() == 50
+
+
+def test_copies_that_are_too_large_are_acknowledged_when_they_are_finished() -> None:
+    world = World(7)
+    world.fill(30)
+    world.fault = lambda record: "record_too_large" if record.topic == WAIT and record.value == b"v10" else None
+    member = Member(world, finish)
+    member.run_until(lambda: committed(world) == 30)
+    assert member.metrics.unregistered._value.get() == 1
+    assert len(member.scheduler.ended) == 30
+    member.close()
+    assert world.null_records == 29
+
+
+def test_no_more_copies_are_under_way_than_allowed_and_the_group_hears_from_us() -> None:
+    world = World(8)
+    world.fill(200)
+    world.held = []
+    member = Member(world, finish, preparing_max=10)
+    member.step(50)
+    assert len(world.held) <= 10
+    for _ in range(5):
+        polls = len(member.inner.polls)
+        world.clock.advance(1.1)
+        member.step(2)
+        assert len(member.inner.polls) > polls
+    assert len(world.held) <= 10 + PARTITIONS
+    world.release()
+    member.run_until(lambda: len(member.scheduler.ended) == 200)
+    member.close()
+    assert not world.open
+
+
+def test_each_orphan_is_a_dead_letter_once_after_61_minutes() -> None:
+    world = World(9)
+    world.orders.append(TOPIC, 0, None, key=None, headers=[("h", b"\xff\x00")], timestamp_ms=-1)
+    world.orders.append(TOPIC, 1, b"value", key=b"\x00key", headers=[("wait-topic", b"x")], timestamp_ms=123)
+    member = Member(world, finish, hangs=True)
+    member.step(20)
+    member.kill()
+    scanner = Scanner(world)
+    scanner.step()
+    assert scanner.scanner.waiting == 2
+    for minute in range(62):
+        assert len(world.letters) == (0 if minute < 60 else 2), minute
+        world.clock.advance(MINUTE_S)
+        scanner.step()
+    again = Scanner(world)
+    scanner.kill()
+    world.clock.advance(9 * HOUR_S)
+    again.step()
+    first, second = sorted(world.letters, key=lambda letter: letter.partition)
+    assert (first.topic, first.partition, first.key, first.value) == (DLQ, 0, None, None)
+    assert (second.topic, second.partition, second.key, second.value) == (DLQ, 1, b"\x00key", b"value")
+    told = dict(first.headers)
+    assert told["h"] == b"\xff\x00"
+    assert told[PREFIX + "reason"] == b"expired"
+    assert (told[PREFIX + "topic"], told[PREFIX + "offset"], told[PREFIX + "timestamp-ms"]) == (b"orders", b"0", b"-1")
+    assert not world.open
+    assert again.scanner.waiting == 0
+
+
+def test_a_late_null_record_cancels_an_expiry_that_was_not_sent() -> None:
+    world = World(10)
+    world.fill(10)
+    member = Member(world, finish, hangs=True)
+    member.step(20)
+    world.clock.advance(2 * HOUR_S)
+    while member.scheduler.running:
+        member.scheduler.end(0)
+        member.step()
+    member.step(20)
+    assert not world.open
+    scanner = Scanner(world)
+    scanner.step()
+    assert not world.letters
+
+
+def test_an_unread_null_record_cancels_too() -> None:
+    world = World(11)
+    world.fill(2)
+    member = Member(world, finish, hangs=True)
+    member.step(20)
+    scanner = Scanner(world)
+    scanner.step()
+    world.clock.advance(2 * HOUR_S)
+    for key, record in list(world.open.items()):
+        world.waits.append(WAIT, record.partition, None, key=key)
+    scanner.step()
+    assert not world.letters
+
+
+def test_a_dead_letter_that_is_not_acknowledged_is_sent_again_and_nothing_is_ended_before() -> None:
+    world = World(12)
+    world.fill(3)
+    member = Member(world, finish, hangs=True)
+    member.step(20)
+    member.kill()
+    scanner = Scanner(world)
+    world.clock.advance(2 * HOUR_S)
+    world.fault = lambda record: "unavailable" if record.topic == DLQ else None
+    for _ in range(20):
+        scanner.step()
+        world.clock.advance(1.0)
+    assert len(world.open) == 3
+    assert world.null_records == 0
+    world.fault = lambda record: "record_too_large" if record.value and record.topic == DLQ else None
+    for _ in range(5):
+        scanner.step()
+        world.clock.advance(1.0)
+    assert not world.open
+    assert len(world.letters) == 3
+    assert all(dict(letter.headers)[PREFIX + "value-omitted-bytes"] == b"2" for letter in world.letters)
+
+
+@pytest.mark.parametrize("killed", ["before", "after"])
+def test_a_scanner_that_is_killed_while_it_gives_up_leaves_each_orphan_one_dead_letter(killed: str) -> None:
+    world = World(17)
+    world.fill(250)
+    member = Member(world, finish, hangs=True)
+    member.step(40)
+    member.kill()
+    orphans = len(world.open)
+    assert orphans == 250
+    world.clock.advance(2 * HOUR_S)
+    for _ in range(2):
+        scanner = Scanner(world)
+        scanner.source.killed = killed
+        with pytest.raises(Killed):
+            scanner.step()
+        scanner.kill()
+        assert len(world.letters) == world.null_records == orphans - len(world.open)
+    last = Scanner(world)
+    last.step(10)
+    assert not world.open
+    places = Counter((letter.partition, dict(letter.headers)[PREFIX + "offset"]) for letter in world.letters)
+    assert len(places) == 250
+    assert set(places.values()) == {1}
+    assert last.metrics.expired._value.get() == sum(last.source.writes) / 2
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_nobody_knows_of_is_asked_again_before_anything_else_is_given_up(durable: bool) -> None:
+    world = World(18)
+    world.fill(5)
+    member = Member(world, finish, hangs=True)
+    member.step(20)
+    member.kill()
+    world.clock.advance(2 * HOUR_S)
+    scanner = Scanner(world)
+    scanner.source.undecided = durable
+    scanner.step(2)
+    for _ in range(5):
+        world.clock.advance(1.0)
+        scanner.step()
+    assert not world.open
+    assert len(world.letters) == world.null_records == 5
+    assert scanner.metrics.expired._value.get() == 5
+
+
+def test_a_scanner_whose_partitions_went_gives_nothing_up() -> None:
+    world = World(19)
+    world.fill(6)
+    member = Member(world, finish, hangs=True)
+    member.step(20)
+    member.kill()
+    stopped = Scanner(world)
+    stopped.step()
+    world.clock.advance(2 * HOUR_S)
+    # It does not hear of it before it writes.
+    poll, stopped.source.poll = stopped.source.poll, lambda timeout_s, records_max: Polled()  # type: ignore[method-assign]
+    world.waits.kill(stopped.source)
+    stopped.step()
+    assert not world.letters
+    Scanner(world).step()
+    assert len(world.letters) == 6
+    stopped.source.poll = poll  # type: ignore[method-assign]
+    stopped.step()
+    world.clock.advance(2.0)
+    stopped.step()
+    assert len(world.letters) == 6
+
+
+def test_without_a_scanner_for_eight_hours_the_rest_goes_on_and_it_catches_up() -> None:
+    paces: list[float] = []
+    for scanned in (True, False):
+        world = World(13)
+        scanner = Scanner(world) if scanned else None
+        handled: Counter[tuple[int, int]] = Counter()
+
+        def handle(record: Record, handled: Counter[tuple[int, int]] = handled) -> None:
+            handled[record.partition, record.offset] += 1
+
+        orphaned = Member(world, handle)
+        world.fill(40)
+        orphaned.step(4)
+        orphaned.kill()
+        orphans = len(world.open)
+        assert orphans > 0
+        began_s = world.clock.monotonic()
+        steps = 0
+        member = Member(world, handle)
+        for number in range(96):  # Every five minutes some records.
+            world.fill(20)
+            before = steps
+            while committed(world) < sum(world.orders.ends.values()) or member.core.status.unfinished:
+                member.step()
+                steps += 1
+                assert steps < before + 2_000
+            world.clock.advance(began_s + 300 * (number + 1) - world.clock.monotonic())
+            if scanner is not None:
+                scanner.step()
+        paces.append(steps)
+        late = Scanner(world)
+        if scanner is not None:
+            scanner.kill()
+        late.step(50)
+        member.close()
+        late.step(50)
+        assert not world.open
+        given_up = {(letter.partition, int(dict(letter.headers)[PREFIX + "offset"])) for letter in world.letters}
+        assert len(given_up) == len(world.letters) <= orphans
+        ends = {partition: world.orders.ends[TOPIC, partition] for partition in range(PARTITIONS)}
+        assert given_up | set(handled) == {(p, offset) for p, end in ends.items() for offset in range(end)}
+    assert paces[1] <= 1.05 * paces[0]
+
+
+@pytest.fixture
+def far_from_utc() -> Iterator[None]:
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "Pacific/Kiritimati"  # UTC + 14.
+    time.tzset()
+    yield
+    if before is None:
+        del os.environ["TZ"]
+    else:
+        os.environ["TZ"] = before
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_from_utc")
+def test_expiry_is_in_utc_whatever_zone_a_process_is_in() -> None:
+    world = World(14)
+    world.fill(1)
+    member = Member(world, finish, hangs=True, expiry_s=10.0)
+    member.step(5)
+    (copy,) = [record for record in world.copies() if record.value is not None]
+    expires_at_ms = int(dict(copy.headers)["wait-expires-at-ms"])
+    assert 0 <= world.clock.now_ms() + 10_000 - expires_at_ms < 5_000
+    scanner = Scanner(world)
+    scanner.step()
+    assert not world.letters
+    world.clock.advance(10.0)
+    scanner.step()
+    assert len(world.letters) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "headers"),
+    [
+        (None, b"v", []),
+        (b"k", b"v", []),
+        (b"k", b"v", [("wait-topic", b"t"), ("wait-partition", b"x")]),
+        (
+            b"k",
+            b"v",
+            [("wait-topic", b"\xff"), *((f"wait-{n}", b"1") for n in ("partition", "offset", "timestamp-ms"))],
+        ),
+    ],
+)
+def test_what_is_no_wait_record_is_passed_over_and_counted(
+    key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]
+) -> None:
+    world = World(15)
+    world.waits.append(WAIT, 0, value, key=key, headers=headers)
+    scanner = Scanner(world)
+    scanner.step()
+    world.clock.advance(2 * HOUR_S)
+    scanner.step()
+    assert not world.letters
+    assert scanner.metrics.refused._value.get() == 1
+
+
+def test_commits_of_partitions_that_went_are_refused() -> None:
+    world = World(16)
+    member = Member(world, finish)
+    with pytest.raises(CommitFailed) as refused:
+        member.registry.commit({("elsewhere", 0): Position(1)})
+    assert refused.value.reason == "stale_member"
+
+
+@pytest.mark.parametrize("options", [{"topic": ""}, {"expiry_s": 0}, {"preparing_max": 0}, {"commit_interval_s": 0}])
+def test_options_that_cannot_be_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(Misused, match="needs a topic"):
+        RegistryOptions(**{"topic": "w", **options})  # type: ignore[arg-type]

@@ -1,0 +1,443 @@
+"""What handlers may do: defer, nack, requeue, take batches and columns. On a broker in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from support.logs import wait_until
+from tsdb.parallel_consumer import (
+    Action,
+    Backoff,
+    BatchSize,
+    Columns,
+    ConsumerMetrics,
+    Context,
+    Deferral,
+    ErrorPolicy,
+    Executor,
+    InBatches,
+    InColumns,
+    Misused,
+    OnLoop,
+    OnTheOwner,
+    OnThreads,
+    Options,
+    Order,
+    OutRecord,
+    ParallelConsumer,
+    Record,
+    by_key,
+    unordered,
+)
+from tsdb.parallel_consumer.context import takes_context
+from tsdb.parallel_consumer.testing import MemoryBroker, MemoryOutlet, MemorySource, SeededColumns, Simulation
+
+TOPIC = "orders"
+NO_PAUSE = Backoff(first_s=0.001, longest_s=0.001)
+POLICY = ErrorPolicy(crashes_max=None, retry_backoff=NO_PAUSE, block_backoff=NO_PAUSE, attempts_max=3)
+
+
+def broker_of(records: int, *, keys: int = 1_000, partitions: int = 1) -> MemoryBroker:
+    broker = MemoryBroker(partitions, TOPIC)
+    for number in range(records):
+        broker.append(TOPIC, number % partitions, b"%d" % number, key=b"k%d" % (number % keys))
+    return broker
+
+
+class Running:
+    """A consumer on threads of its own; its outlet and metrics."""
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        executor: Executor,
+        *,
+        policy: ErrorPolicy = POLICY,
+        order: Order = by_key,
+        options: Options | None = None,
+    ) -> None:
+        self.broker, self.outlet, self.registry = broker, MemoryOutlet(), CollectorRegistry()
+        self.consumer = ParallelConsumer(
+            MemorySource(broker),
+            executor,
+            order=order,
+            policy=policy,
+            options=options or Options(concurrency=64, commit_interval_s=0.01),
+            outlet=self.outlet,
+            dead_letter_topic="dlq",
+            metrics=ConsumerMetrics(self.registry),
+        )
+
+    def until_committed(self) -> list[OutRecord]:
+        """Run until all is committed; the dead letters."""
+        with self.consumer:
+            wait_until(lambda: self.consumer.failure() is not None or self._all_committed())
+        return self.outlet.sent
+
+    def _all_committed(self) -> bool:
+        commits, ends = self.broker.commits, self.broker.ends
+        return all(place in commits and commits[place].next_offset == end for place, end in ends.items() if end)
+
+    def counted(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(f"parallel_consumer_{name}", labels) or 0.0
+
+
+# Deferred ends.
+
+
+def test_a_deferred_record_is_finished_when_somebody_says_so_and_no_sooner() -> None:
+    broker, deferred = broker_of(10), list[Deferral]()
+    running = Running(broker, OnThreads(lambda record, context: deferred.append(context.defer()), 2))
+    with running.consumer:
+        wait_until(lambda: len(deferred) == 10)
+        assert all(at.next_offset == 0 for at in broker.commits.values())
+        for deferral in sorted(deferred, key=lambda deferral: -deferral.record.offset)[:9]:
+            deferral.complete()
+        threading.Event().wait(0.05)  # Commits go on; what is not told is not in them.
+        assert broker.commits[TOPIC, 0].next_offset == 0
+        min(deferred, key=lambda deferral: deferral.record.offset).complete()
+        wait_until(lambda: broker.commits[TOPIC, 0].next_offset == 10)
+
+
+def test_a_deferral_works_in_async_handlers_and_may_fail() -> None:
+    tries = list[tuple[int, int]]()
+
+    async def handle(record: Record, context: Context) -> None:
+        deferral = context.defer()
+        tries.append((record.offset, context.attempt))
+        loop = asyncio.get_running_loop()
+        if record.offset == 3 and context.attempt < 3:
+            loop.call_soon(deferral.fail, TimeoutError("not now"))
+        else:
+            loop.call_soon(deferral.complete)
+
+    Running(broker_of(6), OnLoop(handle)).until_committed()
+    assert [attempt for offset, attempt in tries if offset == 3] == [1, 2, 3]
+    assert len(tries) == 8
+
+
+def test_a_deferral_that_nobody_holds_any_more_is_a_failure_not_a_freeze_and_not_a_loss() -> None:
+    dropped = list[int]()
+
+    def handle(record: Record, context: Context) -> None:
+        deferral = context.defer()
+        if record.offset == 2:
+            dropped.append(context.attempt)
+            del deferral
+            gc.collect()
+        else:
+            deferral.complete()
+
+    running = Running(broker_of(5), OnThreads(handle, 2))
+    (letter,) = running.until_committed()
+    assert dropped == [1, 2, 3]
+    headers = dict(letter.headers)
+    assert headers["dlq-offset"] == b"2"
+    assert headers["dlq-exception"].endswith(b"DeferralLost")
+    assert b"offset 2" in headers["dlq-message"]
+
+
+def test_the_alarm_of_an_overdue_deferral_names_the_offset_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+    broker, kept = broker_of(30), list[Deferral]()
+
+    def handle(record: Record) -> None:
+        """Ends at once but for offset 17."""
+
+    simulation = Simulation(
+        broker, handle, 1, ends_share=0.0, policy=POLICY, outlet=MemoryOutlet(), dead_letter_topic="dlq"
+    )
+    with caplog.at_level(logging.ERROR):
+        while simulation.clock.monotonic() < 1_000.0:
+            simulation.step(wait_s=1.0)
+            for index in reversed(range(len(simulation.scheduler.running))):
+                record, ending = simulation.scheduler.running[index]
+                if record.offset != 17:
+                    simulation.scheduler.end(index)
+                elif not kept:
+                    kept.append(Context(record, ending).defer())
+    (overdue,) = simulation.core.status.deferred
+    assert (overdue.place, overdue.offset, overdue.key) == ((TOPIC, 0), 17, b"k17")
+    assert simulation.counted("deferred_overdue") == 1
+    alarms = [record.getMessage() for record in caplog.records if "deferred end overdue" in record.getMessage()]
+    assert 3 <= len(alarms) <= 6
+    assert all("topic orders, partition 0, offset 17" in alarm for alarm in alarms)
+    assert broker.commits[TOPIC, 0].next_offset == 17, "it was given up, or what is below it was not committed"
+    kept[0].complete()
+    simulation.run_until(lambda: broker.commits[TOPIC, 0].next_offset == 30)
+    assert simulation.core.status.deferred == []
+
+
+def test_a_deferral_told_twice_or_after_the_handler_raised_counts_once() -> None:
+    calls = list[int]()
+
+    def handle(record: Record, context: Context) -> None:
+        calls.append(record.offset)
+        deferral = context.defer()
+        if context.attempt == 1:
+            try:
+                raise ValueError("after all")
+            finally:
+                threading.Timer(0.05, deferral.complete).start()
+        deferral.complete()
+        deferral.complete()
+
+    running = Running(broker_of(3), OnThreads(handle, 1))
+    assert running.until_committed() == []
+    assert sorted(calls) == [0, 0, 1, 1, 2, 2]
+
+
+class Callable2:
+    """A handler that is an object."""
+
+    def __call__(self, record: Record, context: Context) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "takes"),
+    [
+        (lambda record: None, False),
+        (lambda record, context: None, True),
+        (lambda record, times=3: None, False),
+        (lambda *records: None, False),
+        (print, False),
+        (Callable2(), True),
+        (dict, False),
+    ],
+)
+def test_a_handler_gets_a_context_if_it_has_room_for_one(handler: Any, takes: bool) -> None:
+    assert takes_context(handler) is takes
+
+
+# Nack and requeue.
+
+
+def test_a_nack_tries_again_after_its_delay_counts_no_attempt_and_keeps_the_order() -> None:
+    broker = broker_of(4, keys=1)
+    done = list[tuple[float, int]]()
+    nacks = 5
+
+    def handler(record: Record) -> None:
+        nonlocal nacks
+        if record.offset == 1 and nacks:
+            nacks -= 1
+            Context.nack(None, 7.0)  # type: ignore[arg-type]  # it needs nothing of it
+        done.append((simulation.clock.monotonic(), record.offset))
+
+    outlet = MemoryOutlet()
+    simulation = Simulation(broker, handler, 1, policy=POLICY, outlet=outlet, dead_letter_topic="dlq")
+    simulation.run_until(lambda: len(done) == 4)
+    assert [offset for _, offset in done] == [0, 1, 2, 3]
+    assert done[1][0] - done[0][0] == pytest.approx(35.0, abs=1.0)
+    assert not outlet.sent
+    assert simulation.counted("record_failures_total", kind="nack") == 5
+
+
+def test_a_requeue_asked_for_goes_to_the_end_of_the_topic() -> None:
+    def handle(record: Record, context: Context) -> None:
+        if record.offset == 1:
+            context.requeue()
+
+    running = Running(broker_of(3), OnThreads(handle, 2))
+    (sent,) = running.until_committed()
+    assert (sent.topic, sent.key, dict(sent.headers)["requeue-ttl"]) == (TOPIC, b"k1", b"2")
+
+
+# On the spot.
+
+
+@pytest.mark.parametrize("order", [by_key, unordered])
+def test_on_the_owner_everything_is_done_once_in_order_and_a_poisoned_record_holds_up_its_key_alone(
+    order: Order,
+) -> None:
+    done = list[Record]()
+
+    def handle(record: Record) -> None:
+        if record.offset == 40:
+            raise ValueError("poison")
+        done.append(record)
+
+    broker = broker_of(5_000, keys=10, partitions=2)
+    running = Running(broker, OnTheOwner(handle), order=order, options=Options(concurrency=64, commit_interval_s=0.01))
+    letters = running.until_committed()
+    assert sorted(dict(letter.headers)["dlq-partition"] for letter in letters) == [b"0", b"1"]
+    assert len({(record.place, record.offset) for record in done}) == len(done) == 4_998
+    if order is by_key:
+        for lane in {(record.place, record.key) for record in done}:
+            offsets = [record.offset for record in done if (record.place, record.key) == lane]
+            assert offsets == sorted(offsets)
+    assert running.counted("records_finished_total") == 5_000
+
+
+# Batches.
+
+
+class Batches:
+    """A handler of batches that fails what it is told to."""
+
+    def __init__(self, *poison: int) -> None:
+        self.poison = poison
+        self.batches: list[list[int]] = []
+        self.done: list[Record] = []
+        self._lock = threading.Lock()
+
+    def all_or_nothing(self, records: list[Record]) -> None:
+        with self._lock:
+            self.batches.append([record.offset for record in records])
+        if any(record.offset in self.poison for record in records):
+            raise ValueError("one of them")
+        with self._lock:
+            self.done += records
+
+    def each(self, records: list[Record]) -> Sequence[BaseException | None]:
+        with self._lock:
+            self.batches.append([record.offset for record in records])
+            self.done += [record for record in records if record.offset not in self.poison]
+        return [ValueError("this one") if record.offset in self.poison else None for record in records]
+
+    async def async_each(self, records: list[Record]) -> Sequence[BaseException | None]:
+        await asyncio.sleep(0)
+        return self.each(records)
+
+
+@pytest.mark.parametrize("kind", ["all_or_nothing", "each", "async_each"])
+def test_a_poisoned_record_of_a_batch_becomes_a_dead_letter_and_takes_no_other_with_it(kind: str) -> None:
+    batches = Batches(33, 77)
+    executor = InBatches(getattr(batches, kind), BatchSize(20))
+    letters = Running(broker_of(200), executor).until_committed()
+    assert sorted(dict(letter.headers)["dlq-offset"] for letter in letters) == [b"33", b"77"]
+    assert {record.offset for record in batches.done} == set(range(200)) - {33, 77}
+    assert max(map(len, batches.batches)) > 1
+    assert [33] in batches.batches, "what failed is tried alone"
+    assert all(len(batch) <= 20 for batch in batches.batches)
+
+
+def test_a_batch_has_one_record_of_a_key_at_most_and_keys_keep_their_order() -> None:
+    batches = Batches()
+    Running(broker_of(400, keys=7), InBatches(batches.each, BatchSize(50))).until_committed()
+    assert all(len({offset % 7 for offset in batch}) == len(batch) for batch in batches.batches)
+    for key in range(7):
+        offsets = [record.offset for record in batches.done if record.offset % 7 == key]
+        assert offsets == sorted(offsets)
+
+
+@pytest.mark.parametrize("answer", [[None], "fine", [None, None, 5, None], 7])
+def test_a_batch_answered_wrongly_is_a_failure_of_all_of_it(answer: Any) -> None:
+    executor = InBatches(lambda records: answer, BatchSize(4, min_items=4, linger_s=0.2))
+    letters = Running(broker_of(4), executor, policy=ErrorPolicy(attempts_max=1, crashes_max=None)).until_committed()
+    assert len(letters) == 4
+    assert dict(letters[0].headers)["dlq-exception"].endswith(b"Misanswered")
+
+
+def test_a_batch_waits_for_its_linger_on_the_consumers_clock() -> None:
+    batches = Batches()
+    executor = InBatches(batches.each, BatchSize(50, min_items=50, linger_s=0.1))
+    broker = broker_of(5)
+    Running(broker, executor).until_committed()
+    assert sorted(map(sorted, batches.batches)) == [[0, 1, 2, 3, 4]]
+
+
+# Columns.
+
+
+def test_columns_have_what_the_records_have() -> None:
+    broker = MemoryBroker(1, TOPIC)
+    broker.append(TOPIC, 0, b"a", key=None, timestamp_ms=5, headers=[("h", b"\xff")])
+    broker.append(TOPIC, 0, None, key=b"k", gap=3, timestamp_ms=6)
+    columns = Columns.of(broker.records[TOPIC, 0])
+    assert (columns.offsets.tolist(), columns.timestamps_ms.tolist()) == ([0, 4], [5, 6])
+    assert (columns.keys, columns.values) == ([None, b"k"], [b"a", None])
+    assert columns.headers[0] == [("h", b"\xff")]
+    assert (len(columns), columns.size, columns.place) == (2, 2, (TOPIC, 0))
+    assert columns.record(1) == broker.records[TOPIC, 0][1]
+    batch = columns.arrow()
+    assert batch.column("key").to_pylist() == [None, b"k"]
+    assert batch.column("offset").to_pylist() == [0, 4]
+    kept = [(start, part.offsets.tolist()) for start, part in columns.stretches(np.array([False, True]))]
+    assert kept == [(1, [4])]
+
+
+class Stretches:
+    """A handler of columns."""
+
+    def __init__(self, *poison: int) -> None:
+        self.poison = poison
+        self.done: list[int] = []
+        self.sizes: list[int] = []
+
+    def each(self, columns: Columns) -> Sequence[BaseException | None]:
+        offsets = columns.offsets.tolist()
+        self.sizes.append(len(offsets))
+        self.done += [offset for offset in offsets if offset not in self.poison]
+        return [ValueError("this one") if offset in self.poison else None for offset in offsets]
+
+    def all_or_nothing(self, columns: Columns) -> None:
+        self.sizes.append(len(columns))
+        if set(self.poison) & set(columns.offsets.tolist()):
+            raise ValueError("one of them")
+        self.done += columns.offsets.tolist()
+
+    async def async_each(self, columns: Columns) -> Sequence[BaseException | None]:
+        await asyncio.sleep(0)
+        return self.each(columns)
+
+
+@pytest.mark.parametrize("kind", ["each", "all_or_nothing", "async_each"])
+@pytest.mark.parametrize("order", [by_key, unordered])
+def test_a_poisoned_row_becomes_a_dead_letter_and_all_others_are_done(kind: str, order: Order) -> None:
+    stretches = Stretches(123, 700)
+    executor = InColumns(getattr(stretches, kind), parallel=1)
+    letters = Running(broker_of(1_000), executor, order=order).until_committed()
+    assert sorted(dict(letter.headers)["dlq-offset"] for letter in letters) == [b"123", b"700"]
+    assert set(stretches.done) == set(range(1_000)) - {123, 700}
+    assert max(stretches.sizes) > 100
+    if order is by_key:
+        firsts = list(dict.fromkeys(stretches.done))
+        assert firsts == sorted(firsts), "rows overtook each other"
+
+
+def test_an_outage_blocks_a_block_as_a_whole() -> None:
+    tries = list[int]()
+
+    def handle(columns: Columns) -> None:
+        tries.append(len(columns))
+        if len(tries) < 4:
+            raise ConnectionError("away")
+
+    policy = ErrorPolicy({ConnectionError: Action.BLOCK}, crashes_max=None, block_backoff=NO_PAUSE)
+    assert Running(broker_of(500), InColumns(handle), policy=policy).until_committed() == []
+    assert tries[:4] == [500] * 4
+
+
+def test_what_a_commit_says_is_finished_is_not_in_the_columns() -> None:
+    broker, done = broker_of(60), list[int]()
+
+    def handler(columns: Columns) -> Sequence[BaseException | None]:
+        done.extend(columns.offsets.tolist())
+        return [ConnectionError("away") if offset in (20, 40) else None for offset in columns.offsets.tolist()]
+
+    for_long = Backoff(first_s=1_000.0, longest_s=1_000.0)
+    policy = ErrorPolicy({ConnectionError: Action.BLOCK}, crashes_max=None, block_backoff=for_long)
+    more: dict[str, Any] = {"policy": policy, "outlet": MemoryOutlet(), "dead_letter_topic": "dlq", "order": unordered}
+    first = Simulation(broker, handler, 1, scheduler=SeededColumns, **more)
+    first.step(50)
+    first.close()
+    assert broker.commits[TOPIC, 0].next_offset == 20
+    done.clear()
+    second = Simulation(broker, handler, 2, scheduler=SeededColumns, **more)
+    second.step(50)
+    assert set(done) == {20, 40}
+    assert second.counted("ignored_total", reason="finished_before") == 38
+
+
+def test_columns_by_a_function_of_the_record_are_refused() -> None:
+    with pytest.raises(Misused, match="ordered by partition"):
+        Running(broker_of(1), InColumns(lambda columns: None), order=lambda record: record.value)

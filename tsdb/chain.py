@@ -1,0 +1,320 @@
+"""Chain: how long a message took from end to end, over every service that it passed, in headers of its own.
+
+A service reads the headers of what it consumed (`read`), begins a stage with one or more of them (`begin`), and puts
+what the stage says on whatever it produces (`produce`). Depends on nothing. Layout and arithmetic:
+docs/formats/chain-headers.md. A header that cannot be right is counted and read as absent; nothing here raises for it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+Value = TypeVar("Value")
+Headers = Sequence[tuple[str, bytes | None]]
+Written = list[tuple[str, bytes]]
+
+INT8_MAX = (1 << 7) - 1
+INT64_MAX = (1 << 63) - 1
+TTL_HOPS = 20  # What a chain may be long; a loop is cut there.
+HOP_COUNT_ABSENT = 1
+TTL_HOPS_ABSENT = TTL_HOPS - 1
+APART_MS_MAX = 50  # Clocks and queues that nobody measures may differ by so much.
+TRACE_BYTES_MAX = 1_024
+TIMES_CACHED = 512
+
+# What `count` is called with.
+MALFORMED = "malformed"
+OUT_OF_RANGE = "out_of_range"
+CLOCK_BEHIND = "clock_behind"  # A time of before is after now: the difference reads as 0.
+UNBALANCED = "unbalanced"  # Total and processing + wait differ by more than APART_MS_MAX.
+LOOP_PROTECTION = "loop_protection"
+REASONS = (MALFORMED, OUT_OF_RANGE, CLOCK_BEHIND, UNBALANCED, LOOP_PROTECTION)
+
+_DIGITS_MAX = len(str(INT64_MAX))
+_TIME_BYTES = len("2026-01-02T03:04:05.678Z")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_TRACE = re.compile(rb"[A-Za-z0-9._-]+:\d{1,19}:\d{1,19}(?:,[A-Za-z0-9._-]+:\d{1,19}:\d{1,19})*")
+_ZERO = ord("0")
+_WHOLE = re.compile(rb"-?[1-9][0-9]*")
+_EPOCH = datetime(1970, 1, 1)
+_MS = timedelta(milliseconds=1)
+
+
+class Mode(Enum):
+    """How much is written. What is read does not depend on it."""
+
+    OFF = "off"
+    TREE = "tree"  # Where it comes from and the total. Loops are not cut: hops are not counted.
+    FULL = "full"
+    DEBUG = "debug"  # And each hop's service, wait and time, the oldest left out at TRACE_BYTES_MAX.
+
+
+class Link(NamedTuple):
+    """What a consumed message says of its chain; times are ms since epoch UTC, durations ms.
+
+    created_at_ms: by its producer; None: nobody knows. origin_ms: when the first message of its chain was created.
+    due_at_ms: when it should be where it is going. whole: processing_ms and wait_ms tell of all of the chain.
+    """
+
+    created_at_ms: int | None = None
+    origin_ms: int | None = None
+    processing_ms: int = 0
+    wait_ms: int = 0
+    hop_count: int = HOP_COUNT_ABSENT
+    ttl_hops: int = TTL_HOPS_ABSENT
+    due_at_ms: int | None = None
+    trace: bytes = b""
+    whole: bool = True
+
+    @property
+    def since_ms(self) -> int | None:
+        """When its chain began; None: nobody knows."""
+        return self.created_at_ms if self.origin_ms is None else self.origin_ms
+
+    @property
+    def total_ms(self) -> int:
+        """From then until it was created, at least 0."""
+        if self.created_at_ms is None or self.origin_ms is None:
+            return 0
+        return max(0, self.created_at_ms - self.origin_ms)
+
+
+def _nobody_counts(reason: str) -> None:
+    """For programs that do not care."""
+
+
+class Chain:
+    """One service of one system. Thread-safe. Raises ValueError for ids that headers cannot carry.
+
+    system_id: of all services that share these headers. service_id: this one. count(reason): called for what was
+    ignored or clamped, with one of REASONS. now_ms: wall clock, ms since epoch; monotonic_ns: a clock that never steps.
+    """
+
+    def __init__(
+        self,
+        system_id: str,
+        service_id: str,
+        mode: Mode = Mode.FULL,
+        *,
+        count: Callable[[str], None] = _nobody_counts,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        for name in (system_id, service_id):
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no id of a chain: 1 to 64 letters, digits, dots, dashes, underscores")
+        self.mode = mode
+        self.count = count
+        self.now_ms = now_ms
+        self.monotonic_ns = monotonic_ns
+        self.prefix = prefix = f"x-{system_id}-"
+        self.service_id = service_id.encode()
+        self.created_at = f"{prefix}created-at"
+        self.source = f"{prefix}source-service-id"
+        self.origin = f"{prefix}chain-origin-created-at"
+        self.total = f"{prefix}chain-total-ms"
+        self.processing = f"{prefix}chain-processing-ms"
+        self.wait = f"{prefix}chain-wait-ms"
+        self.stage = f"{prefix}chain-stage-duration-ms"
+        self.hops = f"{prefix}chain-hop-count"
+        self.ttl = f"{prefix}chain-ttl-hops"
+        self.due_at = f"{prefix}chain-due-at"
+        self.trace = f"{prefix}chain-trace"
+
+    def first(self, *, due_at_ms: int | None = None) -> Written:
+        """Headers of a message that begins a chain. What they leave out is what absent headers mean."""
+        if self.mode is Mode.OFF:
+            return []
+        written = [(self.created_at, time_text(self.now_ms())), (self.source, self.service_id)]
+        if due_at_ms is not None:
+            written.append((self.due_at, time_text(due_at_ms)))
+        return written
+
+    def read(self, headers: Headers, created_at_ms: int | None = None) -> Link:
+        """What a message says. Of headers that come twice the last counts. created_at_ms: for one that does not say.
+
+        The total is not looked at: it follows from the two times.
+        """
+        found = dict(headers).get
+        created_at, origin, due_at = found(self.created_at), found(self.origin), found(self.due_at)
+        processing, wait, trace = found(self.processing), found(self.wait), found(self.trace)
+        hops, ttl = found(self.hops), found(self.ttl)
+        return Link(
+            created_at_ms if created_at is None else self._time(created_at, created_at_ms),
+            None if origin is None else self._time(origin, None),
+            0 if processing is None else self._number(processing, INT64_MAX, 0),
+            0 if wait is None else self._number(wait, INT64_MAX, 0),
+            HOP_COUNT_ABSENT if hops is None else self._number(hops, INT8_MAX, HOP_COUNT_ABSENT),
+            TTL_HOPS_ABSENT if ttl is None else self._number(ttl, INT8_MAX, TTL_HOPS_ABSENT),
+            None if due_at is None else self._time(due_at, None),
+            b"" if trace is None else self._trace(trace),
+            origin is None or not (processing is None or wait is None),
+        )
+
+    def begin(self, link: Link, *others: Link) -> Stage:
+        """Work on what was consumed begins now; several links where several messages become one."""
+        now = self.now_ms()
+        if others:
+            return Stage(self, *_joined(self, (link, *others), now), self.monotonic_ns())
+        return Stage(self, link, self.apart_ms(now, link.created_at_ms), self.monotonic_ns())
+
+    def without(self, headers: Sequence[tuple[str, Value]]) -> list[tuple[str, Value]]:
+        """All other headers: for what is passed on beside those of a stage."""
+        own = (self.created_at, self.source, f"{self.prefix}chain-")
+        return [header for header in headers if not header[0].startswith(own)]
+
+    def apart_ms(self, now_ms: int, then_ms: int | None) -> int:
+        """now - then, at least 0; counted where it was not."""
+        if then_ms is None or then_ms == now_ms:
+            return 0
+        if then_ms > now_ms:
+            self.count(CLOCK_BEHIND)
+            return 0
+        return now_ms - then_ms
+
+    def _number(self, data: bytes, highest: int, absent: int) -> int:
+        # isdigit on bytes knows ASCII alone; int() would take spaces, signs and underscores.
+        if data.isdigit() and len(data) <= _DIGITS_MAX and (data[0] != _ZERO or len(data) == 1):
+            value = int(data)
+            if value <= highest:
+                return value
+        self.count(OUT_OF_RANGE if _WHOLE.fullmatch(data) else MALFORMED)
+        return absent
+
+    def _time(self, data: bytes, absent: int | None) -> int | None:
+        value = parse_time(data)
+        if value is None:
+            self.count(MALFORMED)
+            return absent
+        return value
+
+    def _trace(self, data: bytes) -> bytes:
+        if len(data) <= TRACE_BYTES_MAX and _TRACE.fullmatch(data):
+            return data
+        self.count(MALFORMED if len(data) <= TRACE_BYTES_MAX else OUT_OF_RANGE)
+        return b""
+
+
+class Stage:
+    """One service's work on one message, or on several that become one. Of one thread at a time.
+
+    expired: it went through as many hops as it may; do no work, give it up as LOOP_PROTECTION. wait_ms: that the chain
+    waited, here included.
+    """
+
+    __slots__ = ("_begun_ns", "_chain", "_link", "_own_wait_ms", "expired", "wait_ms")
+
+    def __init__(self, chain: Chain, link: Link, own_wait_ms: int, begun_ns: int) -> None:
+        self._chain = chain
+        self._link = link
+        self._begun_ns = begun_ns
+        self._own_wait_ms = own_wait_ms
+        self.wait_ms = link.wait_ms + own_wait_ms
+        self.expired = link.ttl_hops <= 0
+        if self.expired:
+            chain.count(LOOP_PROTECTION)
+
+    def produce(self, *, public: bool = False, due_at_ms: int | None = None) -> Written:
+        """Headers of one produced message; each child of a stage gets its own. public: for readers outside.
+
+        A message that is tried again is not a hop: it keeps the headers that it has.
+        """
+        chain, link = self._chain, self._link
+        if chain.mode is Mode.OFF:
+            return []
+        now = chain.now_ms()
+        origin = link.origin_ms if link.origin_ms is not None else link.created_at_ms
+        total = now - origin if origin is not None and origin <= now else chain.apart_ms(now, origin)
+        written = [
+            (chain.created_at, time_text(now)),
+            (chain.origin, time_text(now if origin is None else origin)),
+            (chain.total, b"%d" % total),
+        ]
+        if public:
+            return written
+        written.append((chain.source, chain.service_id))
+        if due_at_ms is not None:
+            written.append((chain.due_at, time_text(due_at_ms)))
+        if chain.mode is not Mode.TREE:
+            self._tell_all(written, total)
+        return written
+
+    def _tell_all(self, written: Written, total_ms: int) -> None:
+        chain, link, wait = self._chain, self._link, self.wait_ms
+        spent_ms = (chain.monotonic_ns() - self._begun_ns + 500_000) // 1_000_000
+        processing = link.processing_ms + spent_ms
+        if link.whole and not -APART_MS_MAX <= total_ms - processing - wait <= APART_MS_MAX:
+            chain.count(UNBALANCED)
+        hops, ttl = link.hop_count, link.ttl_hops
+        written += (
+            (chain.processing, b"%d" % (processing if processing < INT64_MAX else INT64_MAX)),
+            (chain.wait, b"%d" % (wait if wait < INT64_MAX else INT64_MAX)),
+            (chain.stage, b"%d" % spent_ms),
+            (chain.hops, b"%d" % (hops + 1 if hops < INT8_MAX else INT8_MAX)),
+            (chain.ttl, b"%d" % (ttl - 1 if ttl > 0 else 0)),
+        )
+        if chain.mode is Mode.DEBUG:
+            hop = b"%b:%d:%d" % (chain.service_id, self._own_wait_ms, spent_ms)
+            written.append((chain.trace, _longer(link.trace, hop)))
+
+
+def freshness_ms(chain: Chain, link: Link) -> int:
+    """How late a message is by now, at least 0: after its due time, or without one after its chain began."""
+    since = link.since_ms if link.due_at_ms is None else link.due_at_ms
+    return max(0, chain.now_ms() - since) if since is not None else 0
+
+
+# Cached: messages that cost anything are many a millisecond, and those of one chain share its origin.
+@lru_cache(maxsize=TIMES_CACHED)
+def parse_time(data: bytes) -> int | None:
+    """RFC 3339, UTC, three decimals, Z: ms since epoch; None for all else."""
+    # fromisoformat takes weeks, other separators and zones too: the places of what it should find are checked first.
+    if len(data) != _TIME_BYTES or data[4::3][:2] != b"--" or data[10:17:3] != b"T::" or data[19::4] != b".Z":
+        return None
+    try:
+        moment = datetime.fromisoformat(data[:-1].decode("ascii"))
+    except ValueError:
+        return None
+    return (moment - _EPOCH) // _MS
+
+
+@lru_cache(maxsize=TIMES_CACHED)
+def time_text(at_ms: int) -> bytes:
+    """ms since epoch as `parse_time` reads it. Raises ValueError outside of the years 1 to 9999."""
+    try:
+        return b"%bZ" % (_EPOCH + at_ms * _MS).isoformat(timespec="milliseconds").encode()
+    except OverflowError as error:
+        raise ValueError(f"{at_ms} ms are in no year that headers can say") from error
+
+
+def _joined(chain: Chain, links: Sequence[Link], now_ms: int) -> tuple[Link, int]:
+    """Several links as one, and how long it waited here."""
+    waits = [chain.apart_ms(now_ms, link.created_at_ms) for link in links]
+    known = [since for link in links if (since := link.since_ms) is not None]
+    oldest = min(links, key=lambda link: INT64_MAX if link.since_ms is None else link.since_ms)
+    # The largest sum, not the largest of each: together those could be longer than the chain has existed.
+    wait_ms = max(link.wait_ms + own_ms for link, own_ms in zip(links, waits, strict=True))
+    own_wait_ms = waits[links.index(oldest)]
+    joined = Link(
+        origin_ms=min(known, default=None),
+        processing_ms=max(link.processing_ms for link in links),
+        wait_ms=wait_ms - own_wait_ms,
+        hop_count=max(link.hop_count for link in links),
+        ttl_hops=min(link.ttl_hops for link in links),
+        trace=oldest.trace,
+        whole=False,
+    )
+    return joined, own_wait_ms
+
+
+def _longer(trace: bytes, hop: bytes) -> bytes:
+    longer = b"%b,%b" % (trace, hop) if trace else hop
+    while len(longer) > TRACE_BYTES_MAX:
+        longer = longer[longer.index(b",") + 1 :]
+    return longer

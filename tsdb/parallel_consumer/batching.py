@@ -1,0 +1,60 @@
+"""Batching: when what has gathered leaves. Pure.
+
+The first starts the linger. A batch leaves when it is full, when it has min_items and nothing more can come at this
+moment, or when the linger is over, to the instant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tsdb.parallel_consumer.errors import Misused
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSize:
+    """max_items: it never has more. min_items: it waits for so many, but no longer than linger_s."""
+
+    max_items: int = 100
+    min_items: int = 1
+    linger_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.min_items <= self.max_items and self.linger_s >= 0):
+            raise Misused(f"{self}: needs 1 <= min_items <= max_items and linger_s of 0 or more")
+
+
+class Batcher(Generic[Item]):
+    """One batch that gathers."""
+
+    def __init__(self, size: BatchSize) -> None:
+        self._size = size
+        self._gathered: list[Item] = []
+        self._leaves_at: float | None = None
+
+    def add(self, item: Item) -> list[Item] | None:
+        """One more; the batch, if that fills it."""
+        self._gathered.append(item)
+        return self._leave() if len(self._gathered) == self._size.max_items else None
+
+    def settle(self, now: float) -> list[Item] | None:
+        """All that could be added now was; the batch, if it leaves."""
+        if not self._gathered:
+            return None
+        if self._leaves_at is None:
+            self._leaves_at = now + self._size.linger_s
+        if len(self._gathered) >= self._size.min_items or now >= self._leaves_at:
+            return self._leave()
+        return None
+
+    def due_in_s(self, now: float) -> float | None:
+        """Seconds until it leaves however few there are; None: there are none."""
+        return None if self._leaves_at is None else max(0.0, self._leaves_at - now)
+
+    def _leave(self) -> list[Item]:
+        left, self._gathered = self._gathered, []
+        self._leaves_at = None
+        return left

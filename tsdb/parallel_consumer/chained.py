@@ -1,0 +1,30 @@
+"""Chained: a handler that takes part in chains (tsdb.chain): it gets the stage of its record beside it.
+
+def handle(record: Record, stage: Stage) -> None:
+    producer.produce("bills", bill(record), headers=stage.produce())
+
+OnThreads(chained(Chain("shop", "billing"), handle), 16)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from tsdb.chain import LOOP_PROTECTION, Chain, Stage
+from tsdb.parallel_consumer.errors import GivenUp
+from tsdb.parallel_consumer.record import Record
+
+Answer = TypeVar("Answer")
+
+
+def chained(chain: Chain, handler: Callable[[Record, Stage], Answer]) -> Callable[[Record], Answer]:
+    """The handler of a record. One whose hops are used up is given up before any work, reason loop_protection."""
+
+    def handle(record: Record) -> Answer:
+        stage = chain.begin(chain.read(record.headers, record.timestamp_ms if record.timestamp_ms > 0 else None))
+        if stage.expired:
+            raise GivenUp("the message went through as many services as a chain may have", reason=LOOP_PROTECTION)
+        return handler(record, stage)
+
+    return handle

@@ -1,0 +1,85 @@
+"""ControlFile: a Control that follows a file. A file that says something wrong changes nothing, and that is said."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+from tsdb.parallel_consumer.clock import Clock
+from tsdb.parallel_consumer.control import Control
+from tsdb.parallel_consumer.errors import Misused
+from tsdb.parallel_consumer.metrics import ConsumerMetrics
+
+LOOK_EVERY_S = 1.0
+FILE_BYTES_MAX = 1 << 20
+
+log = logging.getLogger(__name__)
+
+
+class ControlFile:
+    """TOML, or JSON by its suffix; a table of Control's names. The consumer's thread asks it.
+
+    `error`: why the file as it is now was not taken; empty when it was. A file that is not there is an empty one.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], use: Callable[[Control], None], metrics: ConsumerMetrics) -> None:
+        self._path = Path(path)
+        self._use = use
+        self._metrics = metrics
+        self._seen: object = object()  # Like no file.
+        self._look_at = 0.0
+        self.error = ""
+
+    def look(self, clock: Clock) -> None:
+        """Take the file if it has changed; looks once in LOOK_EVERY_S."""
+        now = clock.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_EVERY_S
+        seen = self._identity()
+        if seen != self._seen:
+            self._seen = seen
+            self._take()
+
+    def _identity(self) -> object:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def _take(self) -> None:
+        try:
+            control = Control.of(self._read())
+        except Misused as error:
+            self.error = f"{self._path}: {error.message}"
+            self._metrics.control_reloads.labels("refused").inc()
+            log.warning("control file refused, what was so stays: %s", self.error)
+            return
+        self.error = ""
+        self._use(control)
+        self._metrics.control_reloads.labels("taken").inc()
+        log.info("control file taken: %s", control)
+
+    def _read(self) -> dict[str, object]:
+        try:
+            with self._path.open("rb") as file:
+                data = file.read(FILE_BYTES_MAX + 1)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise Misused(f"cannot be read: {error}") from error
+        if len(data) > FILE_BYTES_MAX:
+            raise Misused(f"more than {FILE_BYTES_MAX} bytes")
+        try:
+            text = data.decode()
+            told = json.loads(text) if self._path.suffix == ".json" else tomllib.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise Misused(f"not to be understood: {error}") from error
+        if not isinstance(told, dict):
+            raise Misused("it is no table")
+        return told

@@ -1,0 +1,149 @@
+"""Failures: what becomes of a work that failed: another try, a wait, a letter in its place, or smaller parts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from tsdb.parallel_consumer.blocks import halves, parted
+from tsdb.parallel_consumer.clock import Clock
+from tsdb.parallel_consumer.errors import GivenUp, HandlerStopped, Nack, SendFailed, SomeFailed
+from tsdb.parallel_consumer.metrics import ConsumerMetrics
+from tsdb.parallel_consumer.outlet import Story, dead_letter, requeued, rounds_left, without_value
+from tsdb.parallel_consumer.pending import Pending
+from tsdb.parallel_consumer.policy import Action, ErrorPolicy
+from tsdb.parallel_consumer.throttle import Throttle
+from tsdb.parallel_consumer.work import Work
+
+ERROR_CHARS_MAX = 300
+
+
+class Failures:
+    """next_first(work): called with what is to run before all else, for it has a letter now. offer(work): with parts of
+    a block. `fatal`: what ended the consumer, once something has.
+    """
+
+    def __init__(
+        self,
+        policy: ErrorPolicy,
+        dead_letter_topic: str,
+        metrics: ConsumerMetrics,
+        clock: Clock,
+        randomness: random.Random,
+        throttle: Throttle,
+        pending: Pending,
+        next_first: Callable[[Work], None],
+        offer: Callable[[Work], None],
+    ) -> None:
+        self._policy = policy
+        self._dead_letter_topic = dead_letter_topic
+        self._metrics = metrics
+        self._clock = clock
+        self._random = randomness
+        self._throttle = throttle
+        self._pending = pending
+        self._next_first = next_first
+        self._offer = offer
+        self._parted: list[Work] = []
+        self.fatal: BaseException | None = None
+
+    def failed(self, work: Work, error: BaseException) -> bool:
+        """A work ended with an exception; whether that finishes it."""
+        work.error = f"{type(error).__name__}: {error}"[:ERROR_CHARS_MAX]
+        if work.letter is not None:
+            self._not_sent(work, error)
+            return False
+        if isinstance(error, Nack):
+            self._metrics.failures.labels("nack").inc()
+            self._later(work, max(0.0, error.delay_s))
+            return False
+        if isinstance(error, SomeFailed) and work.block is not None:
+            self._some_failed(work, error)
+            return False
+        return self._act(work, error)
+
+    def take_parted(self) -> Sequence[Work]:
+        """What was done of blocks that failed in part, since this was asked last."""
+        taken, self._parted = self._parted, []
+        return taken
+
+    def give_up(self, work: Work, reason: str, error: BaseException | None) -> None:
+        """A dead letter is sent in its place."""
+        story = Story(reason, error, work.failures, work.crashes, self._clock.now_ms())
+        work.letter, work.letter_kind = dead_letter(self._dead_letter_topic, work.record, story), "dead_letter"
+        self._next_first(work)
+
+    def _some_failed(self, work: Work, error: SomeFailed) -> None:
+        """The rows that failed are tried again, each alone: what it raises then counts."""
+        fatal = [one for one in error.errors.values() if self._policy.action(one) is Action.FATAL]
+        if fatal:
+            self._end_all(work, fatal[0])
+            return
+        done, failed = parted(work, error.errors)
+        self._parted.extend(done)
+        self._instead(work, failed)
+
+    def _instead(self, work: Work, parts: list[Work]) -> None:
+        """These take the place of a block, in its lane too."""
+        work.owner.touched.pop(work.slot, None)
+        for first in work.owner.lanes.instead(work, parts):
+            self._offer(first)
+
+    def _act(self, work: Work, error: BaseException) -> bool:
+        action, reason = self._policy.action(error), error.reason if isinstance(error, GivenUp) else "exception"
+        if action in (Action.RETRY, Action.BLOCK):
+            self._throttle.failed(self._clock.monotonic())
+        if action is Action.RETRY:
+            work.failures += 1
+            work.owner.touched[work.slot] = work
+            work.owner.dirty = True
+            if work.failures >= self._policy.attempts_max:
+                action, reason = self._policy.exhausted, "attempts"
+        if work.block is not None and action in (Action.DEAD_LETTER, Action.SKIP, Action.REQUEUE):
+            # Of which record it is true only smaller blocks can tell; each of them is tried once.
+            self._instead(work, halves(work, self._policy.attempts_max - 1))
+            return False
+        self._metrics.failures.labels(action.value).inc()
+        if action is Action.RETRY:
+            self._later(work, self._policy.retry_backoff.delay_s(work.failures, self._random))
+        elif action is Action.BLOCK:
+            self._block(work)
+        elif action is Action.DEAD_LETTER:
+            self.give_up(work, reason, error)
+        elif action is Action.REQUEUE:
+            self._requeue(work, error)
+        elif action is Action.FATAL:
+            self._end_all(work, error)
+        return action is Action.SKIP
+
+    def _end_all(self, work: Work, error: BaseException) -> None:
+        record = work.record
+        place = f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
+        self.fatal = HandlerStopped(f"{place}: {work.error}")
+        self.fatal.__cause__ = error
+
+    def _requeue(self, work: Work, error: BaseException) -> None:
+        left = rounds_left(work.record, self._policy.requeues_max)
+        if left <= 0:
+            self.give_up(work, "requeues", error)
+            return
+        work.letter, work.letter_kind = requeued(work.record, left - 1), "requeue"
+        self._next_first(work)
+
+    def _not_sent(self, work: Work, error: BaseException) -> None:
+        assert work.letter is not None, "only letters are sent"
+        self._metrics.send_failures.inc()
+        too_large = isinstance(error, SendFailed) and error.reason == "record_too_large"
+        if too_large and work.letter.value is not None:
+            work.letter = without_value(work.letter)
+            self._next_first(work)
+        else:
+            self._block(work)
+
+    def _block(self, work: Work) -> None:
+        work.blocked += 1
+        delay_s = self._policy.block_backoff.delay_s(work.blocked, self._random)
+        self._pending.block(work, self._clock.monotonic() + delay_s)
+
+    def _later(self, work: Work, delay_s: float) -> None:
+        self._pending.later(work, self._clock.monotonic() + delay_s)

@@ -1,0 +1,102 @@
+"""Kafka: consume, process and produce in transactions: what a handler produces appears when its record is finished.
+
+    source = TransactionalSource(KafkaSource(config, ["orders"]), {**brokers, "transactional.id": "billing-0"})
+    ParallelConsumer(source, OnThreads(source.producing(handle), 16), ...)
+
+`handle` returns the records to produce. They are kept until a commit tells that their record is finished, and go out in
+one transaction with that commit: a reader of committed records sees them once, whatever ends the process in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from tsdb.parallel_consumer.errors import CommitFailed
+from tsdb.parallel_consumer.kafka import KafkaSource
+from tsdb.parallel_consumer.kafka_transactor import Transactor
+from tsdb.parallel_consumer.kept import Kept, Produced
+from tsdb.parallel_consumer.outlet import OutRecord
+from tsdb.parallel_consumer.record import Partition, Position, Record
+from tsdb.parallel_consumer.source import Polled, SourceListener
+
+
+class TransactionalSource:
+    """AtomicSource and SourceListener. config: of the producer, at least bootstrap.servers and transactional.id, which
+    each member has its own of and keeps over restarts. Dead letters are outside of the transactions.
+
+    Raises Fenced from start, commit and write: another member took the transactional id, and this one has to end.
+    """
+
+    def __init__(self, inner: KafkaSource, config: Mapping[str, object]) -> None:
+        self._inner = inner
+        self._transactor = Transactor(config)
+        self._listener: SourceListener | None = None
+        self._kept = Kept()
+        self._under_way: Produced = {}  # In the last transaction, as long as that is not decided.
+
+    def producing(self, handler: Callable[[Record], Iterable[OutRecord]]) -> Callable[[Record], None]:
+        """The handler for an executor. Of a record that is tried again the last try counts."""
+        return self._kept.producing(handler)
+
+    def start(self, listener: SourceListener) -> None:
+        self._listener = listener
+        self._transactor.start()
+        self._inner.start(self)
+
+    def topic_id(self, topic: str) -> str:
+        return self._inner.topic_id(topic)
+
+    def poll(self, timeout_s: float, records_max: int) -> Polled:
+        return self._inner.poll(timeout_s, records_max)
+
+    def pause(self, partitions: Collection[Partition]) -> None:
+        self._inner.pause(partitions)
+
+    def resume(self, next_offsets: Mapping[Partition, int]) -> None:
+        self._inner.resume(next_offsets)
+
+    def commit(self, positions: Mapping[Partition, Position]) -> None:
+        if self._transactor.undecided:
+            self._transactor.settle()
+            self._kept.forget(self._under_way)
+        topic_id = self._inner.topic_id
+        self._under_way = {place: self._kept.finished(place, at, topic_id(place[0])) for place, at in positions.items()}
+        out = [record for kept in self._under_way.values() for records in kept.values() for record in records]
+        self._run(out, positions)
+        self._kept.forget(self._under_way)
+
+    def write(self, records: Sequence[OutRecord], positions: Mapping[Partition, Position]) -> None:
+        if self._transactor.undecided:
+            self._transactor.settle()
+        else:
+            self._run(records, positions)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    # What the inner source tells.
+
+    def on_assigned(self, starts: Mapping[Partition, Position]) -> None:
+        self._kept.open(starts)
+        self._told.on_assigned(starts)
+
+    def on_revoked(self, partitions: Collection[Partition]) -> None:
+        try:
+            self._told.on_revoked(partitions)
+        finally:
+            self._kept.close(partitions)
+
+    def on_lost(self, partitions: Collection[Partition]) -> None:
+        self._kept.close(partitions)
+        self._told.on_lost(partitions)
+
+    def _run(self, records: Sequence[OutRecord], positions: Mapping[Partition, Position]) -> None:
+        gone = positions.keys() - self._inner.owned
+        if gone:
+            raise CommitFailed(f"not ours any more: {sorted(gone)}", reason="stale_member")
+        self._transactor.run(records, positions, self._inner.group_metadata())
+
+    @property
+    def _told(self) -> SourceListener:
+        assert self._listener is not None, "partitions before start"
+        return self._listener

@@ -1,0 +1,100 @@
+"""OnProcesses: a handler that computes, on other processes while that is worth it, else where records are read.
+
+Whatever the handler costs, a loop that just calls it is no faster: quick records are not handed over at all, slow ones
+in chunks.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from tsdb.parallel_consumer.pace import Pace
+from tsdb.parallel_consumer.process_pool import Chunk, ProcessPool
+from tsdb.parallel_consumer.record import Record
+from tsdb.parallel_consumer.work import Ending
+
+MEASURED_ONE_IN = 16  # Blocks handled on the spot of which the time is taken.
+SAMPLE_S = 0.002  # So long, or so many records, before what was measured counts: clocks tick, and records differ.
+SAMPLE_RECORDS = 64
+
+
+class OnProcesses:
+    """handler: importable by its name, as a function of a module is. processes: as many as cores by default.
+
+    Options.concurrency should be some hundreds: so many records are on their way at once. pace: what decides when
+    handing over is worth it.
+    """
+
+    def __init__(
+        self,
+        handler: Callable[[Record], object],
+        processes: int | None = None,
+        *,
+        name: str = "handler-process",
+        pace: Pace | None = None,
+    ) -> None:
+        count = processes or os.cpu_count() or 1
+        self._handler = handler
+        self._pace = pace or Pace(count)
+        self._pool = ProcessPool(handler, count, self._pace.took, name)
+        self._waiting: Chunk = []  # What is handed over. What is not stays in order with it: a lane has one at a time.
+        self._blocks = 0
+        self._sample_s = 0.0
+        self._sample_records = 0
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether records go to other processes at present."""
+        return self._pace.hands_over
+
+    def start(self) -> None:
+        self._pool.start()
+
+    def handler_here(self) -> Callable[[Record], object] | None:
+        if self._pace.decide(time.monotonic()):
+            return None
+        self._blocks += 1
+        return self._timed if self._pace.mean_s is None or self._blocks % MEASURED_ONE_IN == 0 else self._handler
+
+    def submit(self, record: Record, done: Ending) -> None:
+        if self._pace.hands_over:
+            if done.attempt > 1:
+                self._pool.put([(record, done)])
+            else:
+                self._waiting.append((record, done))
+            return
+        try:
+            self._timed(record)
+        except Exception as error:
+            done(error)
+        else:
+            done(None)
+
+    def flush(self, now: float) -> None:
+        self._pace.decide(now)
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        size = self._pace.chunk_records(len(waiting))
+        for start in range(0, len(waiting), size):
+            self._pool.put(waiting[start : start + size])
+
+    def due_in_s(self, now: float) -> float | None:
+        return None
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _timed(self, record: Record) -> None:
+        # Of the processor: what the thread was kept waiting by others says nothing of the handler.
+        began = time.thread_time()
+        try:
+            self._handler(record)
+        finally:
+            self._sample_s += time.thread_time() - began
+            self._sample_records += 1
+            if self._sample_s >= SAMPLE_S or self._sample_records >= SAMPLE_RECORDS:
+                self._pace.took(self._sample_s, self._sample_records)
+                self._sample_s, self._sample_records = 0.0, 0

@@ -1,0 +1,228 @@
+"""ExpiryScanner: sends copies that nobody ended in time to the dead letters, marked `expired`, and ends them.
+
+It keeps nothing: at a start it reads the wait topic from its first record on and holds what has no null record. While
+it is away nothing else stops; what expired meanwhile is sent when it is back. A copy is given up only while its
+partition is read to the end, so a null record that came late cancels what was not sent yet. A dead letter and the null
+record of its copy are one transaction of a member that still has the partition: each copy is given up once, whatever
+ends or replaces a scanner in between. One thread: `step` it, or `start` it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import REGISTRY
+
+from tsdb.parallel_consumer.clock import Clock, SystemClock
+from tsdb.parallel_consumer.errors import CommitFailed, SendFailed
+from tsdb.parallel_consumer.outlet import OutRecord, Story, dead_letter, without_value
+from tsdb.parallel_consumer.record import Partition, Position, Record
+from tsdb.parallel_consumer.registry.metrics import RegistryMetrics
+from tsdb.parallel_consumer.registry.wait_record import Waiting, WaitRecordRefused, null_record, read_wait_record
+from tsdb.parallel_consumer.source import AtomicSource
+
+EXPIRED = "expired"
+STEP_S = 0.5
+AGAIN_S = 1.0
+RECORDS_MAX = 1_000
+TOGETHER_MAX = 100  # Dead letters in one transaction.
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Copy:
+    """A copy without a null record. record: in the wait topic. gone: it has a null record, or is not ours any more."""
+
+    record: Record
+    waiting: Waiting
+    letter: OutRecord
+    gone: bool = False
+
+
+class ExpiryScanner:
+    """SourceListener. source: of the wait topic, in a group of its own, which commits only where it began.
+
+    Raises what ends its source, from `step` or `join`: Fenced, too.
+    """
+
+    def __init__(
+        self,
+        source: AtomicSource,
+        dead_letter_topic: str,
+        *,
+        metrics: RegistryMetrics | None = None,
+        clock: Clock | None = None,
+        name: str = "expiry-scanner",
+    ) -> None:
+        self._source = source
+        self._dead_letter_topic = dead_letter_topic
+        self._metrics = metrics or RegistryMetrics(REGISTRY)
+        self._clock = clock or SystemClock()
+        self._copies: dict[Partition, dict[bytes, _Copy]] = {}
+        self._starts: dict[Partition, Position] = {}
+        self._at_end: set[Partition] = set()
+        self._due: list[tuple[int, int, _Copy]] = []  # Expiry, tie-breaker, what.
+        self._numbers = itertools.count()
+        self._undecided: list[_Copy] = []  # Of the last transaction, as long as nobody knows what came of it.
+        self._more = False  # What is due was more than one transaction holds.
+        self._started = False
+        self._closing = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """Copies without a null record."""
+        return sum(map(len, self._copies.values()))
+
+    def step(self, wait_s: float) -> None:
+        """Read what has come, give up what is due; waits up to wait_s for records."""
+        if not self._started:
+            self._started = True
+            self._source.start(self)
+        polled = self._source.poll(0.0 if self._more else wait_s, RECORDS_MAX)
+        for record in polled.records:
+            self._apply(record)
+        self._at_end |= polled.ends.keys() & self._copies.keys()
+        if self._undecided:
+            self._write(self._undecided)
+        else:
+            self._expire()
+        self._metrics.waiting.set(self.waiting)
+
+    def start(self) -> None:
+        """Step on a thread of its own until `close`."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End soon; returns at once. What was not sent yet is found again by the next scanner."""
+        self._closing.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end; False when it is not yet. Raises what ended it, if that was not `close`."""
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
+    # What the source tells.
+
+    def on_assigned(self, starts: Mapping[Partition, Position]) -> None:
+        self._copies.update({place: {} for place in starts})
+        self._starts.update(starts)
+
+    def on_revoked(self, partitions: Collection[Partition]) -> None:
+        for place in partitions:
+            self._starts.pop(place, None)
+            for copy in self._copies.pop(place, {}).values():
+                copy.gone = True
+        self._at_end -= set(partitions)
+
+    def on_lost(self, partitions: Collection[Partition]) -> None:
+        self.on_revoked(partitions)
+
+    def _apply(self, record: Record) -> None:
+        copies = self._copies.get(record.place)
+        if copies is None:
+            return
+        self._at_end.discard(record.place)
+        ended = copies.pop(record.key or b"", None)
+        if ended is not None:
+            ended.gone = True
+        if record.value is None:
+            return
+        try:
+            waiting = read_wait_record(record)
+        except WaitRecordRefused as error:
+            self._metrics.refused.inc()
+            log.warning("%s; passed over", error.message)
+            return
+        story = Story(EXPIRED, None, 0, 0, waiting.expires_at_ms)
+        copy = _Copy(record, waiting, dead_letter(self._dead_letter_topic, waiting.record, story))
+        copies[waiting.key] = copy
+        self._push(copy, waiting.expires_at_ms)
+
+    def _push(self, copy: _Copy, due_ms: int) -> None:
+        heapq.heappush(self._due, (due_ms, next(self._numbers), copy))
+
+    # Giving up.
+
+    def _expire(self) -> None:
+        now_ms = self._clock.now_ms()
+        unread: list[_Copy] = []
+        due: list[_Copy] = []
+        while self._due and self._due[0][0] <= now_ms and len(due) < TOGETHER_MAX:
+            _, _, copy = heapq.heappop(self._due)
+            if copy.gone:
+                continue
+            # Else its null record may be among what is not read yet.
+            (due if copy.record.place in self._at_end else unread).append(copy)
+        for copy in unread:
+            self._push(copy, copy.waiting.expires_at_ms)
+        self._more = len(due) == TOGETHER_MAX
+        if due:
+            self._write(due)
+
+    def _write(self, copies: list[_Copy]) -> None:
+        """Their dead letters and null records, all or none."""
+        records = [record for copy in copies for record in (copy.letter, _end_of(copy))]
+        places = {copy.record.place for copy in copies}
+        self._undecided = []
+        try:
+            self._source.write(records, {place: self._starts[place] for place in places & self._starts.keys()})
+        except CommitFailed as error:
+            self._metrics.send_failures.inc()
+            log.info("not given up yet: %s", error.message)
+            if error.reason == "undecided":
+                self._undecided = copies
+            else:
+                self._later(copies)
+        except SendFailed:
+            self._metrics.send_failures.inc()
+            self._write_apart(copies)
+        else:
+            for copy in copies:
+                self._ended(copy)
+
+    def _write_apart(self, copies: list[_Copy]) -> None:
+        """One of them is too large: halves tell which, and that one goes without its value."""
+        if len(copies) > 1:
+            middle = len(copies) // 2
+            self._later(copies[middle:])
+            self._write(copies[:middle])
+        else:
+            if copies[0].letter.value is not None:
+                copies[0].letter = without_value(copies[0].letter)
+            self._later(copies)
+
+    def _ended(self, copy: _Copy) -> None:
+        self._metrics.expired.inc()
+        self._metrics.posted.inc()
+        copies = self._copies.get(copy.record.place, {})
+        if copies.get(copy.waiting.key) is copy:
+            del copies[copy.waiting.key]
+
+    def _later(self, copies: Collection[_Copy]) -> None:
+        for copy in copies:
+            self._push(copy, self._clock.now_ms() + round(AGAIN_S * 1000))
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                self.step(STEP_S)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._source.close()
+
+
+def _end_of(copy: _Copy) -> OutRecord:
+    return null_record(copy.record.topic, copy.record.partition, copy.waiting.key)

@@ -1,0 +1,31 @@
+"""Metrics of a registry and of its scanner, on whatever registry of metrics their program uses."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+
+class RegistryMetrics:
+    """Counters and a gauge named prefix + name. One object a collector and prefix."""
+
+    def __init__(self, collector: CollectorRegistry, prefix: str = "parallel_consumer_registry_") -> None:
+        def counter(name: str, help: str) -> Counter:
+            return Counter(prefix + name, help, registry=collector)
+
+        self.prepared = counter("prepared_total", "Copies that the wait topic has; each record once a try.")
+        self.posted = counter("posted_total", "Null records that the wait topic has.")
+        self.send_failures = counter("send_failures_total", "Copies or null records not acknowledged; sent again.")
+        self.unregistered = counter(
+            "unregistered_total", "Records whose copy is too large: not acknowledged before they are finished."
+        )
+        self.handed_back = counter(
+            "handed_back_total", "Records acknowledged, not finished, and given back to the source at an end."
+        )
+        self.left_behind = counter(
+            "left_behind_total", "Records acknowledged and not finished when their partition was lost: they expire."
+        )
+        self.expired = counter("expired_total", "Records sent to the dead letters because they were never finished.")
+        self.refused = counter("refused_total", "Records of the wait topic that are no wait records; passed over.")
+        self.waiting = Gauge(
+            prefix + "waiting", "Copies without a null record, as the scanner sees.", registry=collector
+        )

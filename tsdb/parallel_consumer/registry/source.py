@@ -1,0 +1,305 @@
+"""RegistrySource: a Source before which each record is copied to a wait topic, and acknowledged once that is durable.
+
+    registry = RegistrySource(KafkaSource(config, ["orders"]), outlet, RegistryOptions("orders.wait"))
+    ParallelConsumer(registry, OnThreads(handle, 64), outlet=outlet, dead_letter_topic="orders.dlq")
+
+Prepare: the copies are sent in the order of the source; a record is handed over once its copy is durable, in the same
+order. Post: a null record with the copy's key once the record is finished, in whatever way. So a record that takes an
+hour does not keep the group's position back, and a process that is killed leaves copies, no more than it had open: the
+scanner sends those to the dead letters when they expire.
+
+At a clean end, and in a rebalance, the position goes back to what is really finished, with the consumer's own map of
+what is finished above, and every copy is ended: whoever comes next goes on exactly there. Of the consumer's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from prometheus_client import REGISTRY
+
+from tsdb.parallel_consumer.clock import Clock, SystemClock
+from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError, Misused
+from tsdb.parallel_consumer.outlet import Outlet, OutRecord
+from tsdb.parallel_consumer.record import Partition, Position, Record
+from tsdb.parallel_consumer.registry.metrics import RegistryMetrics
+from tsdb.parallel_consumer.registry.registered import Copy, Entry, Registered
+from tsdb.parallel_consumer.registry.wait_record import null_record, wait_copy, wait_key
+from tsdb.parallel_consumer.source import Polled, Source, SourceListener
+
+UNPOLLED_S_MAX = 1.0  # The group must hear from us; but a pause drops what was fetched ahead.
+SETTLE_S = 0.005  # Between looks at the source while copies are under way: their answers cannot wake it.
+AGAIN_S = 0.5
+CLOSE_TRIES = 20  # For the null records of a clean end, AGAIN_S each.
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryOptions:
+    """How a registry works.
+
+    topic: the wait topic: compacted, with at least as many partitions as what is read. expiry_s: a record that is not
+    finished so long after it was read is given up. preparing_max: records read whose turn has not come, most of them
+    for their copies are under way.
+    commit_interval_s: between acknowledgements while nothing is finished.
+    """
+
+    topic: str
+    expiry_s: float = 3_600.0
+    preparing_max: int = 1_000
+    commit_interval_s: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not self.topic or self.expiry_s <= 0 or self.preparing_max < 1 or self.commit_interval_s <= 0:
+            raise Misused(f"{self}: needs a topic, and all else above 0")
+
+
+class RegistrySource:
+    """Source and SourceListener. The inner source is closed with it; the outlet is its owner's."""
+
+    def __init__(
+        self,
+        inner: Source,
+        outlet: Outlet,
+        options: RegistryOptions,
+        *,
+        metrics: RegistryMetrics | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._inner = inner
+        self._outlet = outlet
+        self._options = options
+        self._metrics = metrics or RegistryMetrics(REGISTRY)
+        self._clock = clock or SystemClock()
+        self._listener: SourceListener | None = None
+        self._parts: dict[Partition, Registered] = {}
+        self._paused: set[Partition] = set()  # By the consumer.
+        self._rests = False  # Too many copies are under way.
+        self._rested: set[Partition] = set()  # Paused because of that.
+        self._returning: set[Partition] = set()
+        self._answers: deque[tuple[Entry | None, OutRecord, ConsumerError | None]] = deque()
+        self._answered = threading.Event()
+        self._again: deque[tuple[float, Entry | None, OutRecord]] = deque()
+        self._preparing = 0
+        self._posting = 0
+        self._commit_at = 0.0
+        self._polled_at = 0.0
+
+    def start(self, listener: SourceListener) -> None:
+        self._listener = listener
+        self._inner.start(self)
+
+    def topic_id(self, topic: str) -> str:
+        return self._inner.topic_id(topic)
+
+    def poll(self, timeout_s: float, records_max: int) -> Polled:
+        self._settle()
+        polled = self._read(timeout_s, records_max)
+        for record in polled.records:
+            self._prepare(record)
+        for place, next_offset in polled.ends.items():
+            if place in self._parts:
+                self._parts[place].ends(next_offset)
+        self._settle()
+        self._acknowledge_if_due()
+        return self._hand_over(records_max)
+
+    def pause(self, partitions: Collection[Partition]) -> None:
+        going = set(partitions) - self._paused
+        self._paused |= going
+        if going - self._rested:
+            self._inner.pause(going - self._rested)
+
+    def resume(self, next_offsets: Mapping[Partition, int]) -> None:
+        # What was read and not handed over is kept here, so the source goes on behind that.
+        coming = self._paused & next_offsets.keys() & self._parts.keys()
+        self._paused -= coming
+        if self._rests:
+            self._rested |= coming
+        else:
+            self._go_on(coming)
+
+    def commit(self, positions: Mapping[Partition, Position]) -> None:
+        gone = positions.keys() - self._parts.keys()
+        if gone:
+            raise CommitFailed(f"not ours any more: {sorted(gone)}", reason="stale_member")
+        parts = {place: self._parts[place] for place in positions}
+        for place, position in positions.items():
+            parts[place].told = position
+            self._post(parts[place].take_finished())
+        self._tell({part for place, part in parts.items() if place not in self._returning})
+        self._hand_back([part for place, part in parts.items() if place in self._returning])
+
+    def close(self) -> None:
+        self._inner.close()
+        for _ in range(CLOSE_TRIES):
+            self._settle(again_before=math.inf)
+            if not self._posting:
+                return
+            self._answered.wait(AGAIN_S)
+            self._answered.clear()
+        self._settle()
+        if self._posting:
+            log.warning("%d finished records keep their copies: their null records had no answer", self._posting)
+
+    # What the inner source tells.
+
+    def on_assigned(self, starts: Mapping[Partition, Position]) -> None:
+        for place, start in starts.items():
+            self._parts[place] = Registered(place, start, self._inner.topic_id(place[0]))
+        self._told.on_assigned(starts)
+
+    def on_revoked(self, partitions: Collection[Partition]) -> None:
+        self._returning |= set(partitions)
+        try:
+            self._told.on_revoked(partitions)
+            self._hand_back([self._parts[place] for place in partitions if place in self._parts])
+        except CommitFailed as error:
+            log.warning("positions not given back, what is open expires: %s", error.message)
+        finally:
+            self._returning -= set(partitions)
+            self._forget(partitions)
+
+    def on_lost(self, partitions: Collection[Partition]) -> None:
+        self._told.on_lost(partitions)
+        self._forget(partitions)
+
+    # Reading and preparing.
+
+    def _read(self, timeout_s: float, records_max: int) -> Polled:
+        # No further ahead than the consumer can take: what is open when the process ends becomes orphans.
+        waiting = sum(part.waiting for part in self._parts.values())
+        room = min(records_max, self._options.preparing_max) - waiting
+        if self._rests and waiting <= self._options.preparing_max // 2:
+            self._rests = False
+            self._go_on(self._rested - self._paused)
+            self._rested = set()
+        if room <= 0 and not self._rests:
+            if self._clock.monotonic() - self._polled_at < UNPOLLED_S_MAX:
+                self._answered.wait(min(timeout_s, SETTLE_S))
+                self._answered.clear()
+                return Polled()
+            self._rests, self._rested = True, self._parts.keys() - self._paused
+            self._inner.pause(self._rested)
+        self._polled_at = self._clock.monotonic()
+        return self._inner.poll(min(timeout_s, SETTLE_S) if waiting else timeout_s, max(1, room))
+
+    def _go_on(self, partitions: Collection[Partition]) -> None:
+        if partitions:
+            self._inner.resume({place: self._parts[place].read_to for place in partitions})
+
+    def _prepare(self, record: Record) -> None:
+        part = self._parts.get(record.place)
+        if part is None or record.offset < part.read_to:
+            return  # Gone, or a second time after a pause.
+        entry = Entry(record, wait_key(part.topic_id, record))
+        part.add(entry)
+        self._preparing += 1
+        now_ms = self._clock.now_ms()
+        expires_at_ms = now_ms + round(self._options.expiry_s * 1000)
+        self._send(entry, wait_copy(self._options.topic, entry.key, record, now_ms, expires_at_ms))
+
+    def _hand_over(self, records_max: int) -> Polled:
+        records: list[Record] = []
+        ends: dict[Partition, int] = {}
+        for place, part in self._parts.items():
+            if place in self._paused:
+                continue
+            records += part.hand_over(records_max - len(records))
+            end = part.take_end()
+            if end is not None:
+                ends[place] = end
+        return Polled(records, ends)
+
+    # Sending and its answers.
+
+    def _send(self, entry: Entry | None, record: OutRecord) -> None:
+        self._outlet.send(record, partial(self._answer, entry, record))
+
+    def _answer(self, entry: Entry | None, record: OutRecord, error: ConsumerError | None) -> None:
+        """From any thread."""
+        self._answers.append((entry, record, error))
+        self._answered.set()
+
+    def _settle(self, again_before: float | None = None) -> None:
+        while self._answers:
+            self._take(*self._answers.popleft())
+        before = self._clock.monotonic() if again_before is None else again_before
+        for _ in range(len(self._again)):  # Not those that fail anew.
+            if self._again[0][0] > before:
+                break
+            _, entry, record = self._again.popleft()
+            if entry is not None and entry.dropped:
+                self._preparing -= 1  # Behind its null record it would wait for nobody.
+            else:
+                self._send(entry, record)
+
+    def _take(self, entry: Entry | None, record: OutRecord, error: ConsumerError | None) -> None:
+        if error is not None and (entry is None or error.reason != "record_too_large"):
+            self._metrics.send_failures.inc()
+            self._again.append((self._clock.monotonic() + AGAIN_S, entry, record))
+        elif entry is None:
+            self._posting -= 1
+            self._metrics.posted.inc()
+        else:
+            self._preparing -= 1
+            entry.copy = Copy.DURABLE if error is None else Copy.REFUSED
+            (self._metrics.prepared if error is None else self._metrics.unregistered).inc()
+
+    def _post(self, entries: Collection[Entry]) -> None:
+        for entry in entries:
+            if entry.copy is not Copy.REFUSED:
+                self._posting += 1
+                self._send(None, null_record(self._options.topic, entry.record.partition, entry.key))
+
+    # Acknowledging.
+
+    def _tell(self, parts: Collection[Registered]) -> None:
+        """Acknowledge what is finished or has a durable copy."""
+        positions = {part.place: Position(part.through) for part in parts}
+        told = {part.place: position for part in parts if (position := positions[part.place]) != part.committed}
+        if told:
+            self._commit_at = self._clock.monotonic() + self._options.commit_interval_s
+            self._inner.commit(told)
+            for place, position in told.items():
+                self._parts[place].committed = position
+
+    def _acknowledge_if_due(self) -> None:
+        if self._clock.monotonic() < self._commit_at:
+            return
+        self._commit_at = self._clock.monotonic() + self._options.commit_interval_s
+        try:
+            self._tell(self._parts.values())
+        except CommitFailed as error:
+            log.info("not acknowledged yet: %s", error.message)
+
+    def _hand_back(self, parts: Collection[Registered]) -> None:
+        """The source owns again what is not finished; its copies end. In this order: better twice than not at all."""
+        going = {part.place: part.told for part in parts if part.told != part.handed_back}
+        if going:
+            self._inner.commit(going)
+        for part in parts:
+            part.handed_back = part.told
+            rest = part.take_rest()
+            self._metrics.handed_back.inc(len(rest))
+            self._post(rest)
+
+    def _forget(self, partitions: Collection[Partition]) -> None:
+        for place in partitions:
+            part = self._parts.pop(place, None)
+            if part is not None:
+                self._metrics.left_behind.inc(len(part.take_rest()))
+        self._paused -= set(partitions)
+        self._rested -= set(partitions)
+
+    @property
+    def _told(self) -> SourceListener:
+        assert self._listener is not None, "partitions before start"
+        return self._listener

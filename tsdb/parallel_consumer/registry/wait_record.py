@@ -1,0 +1,88 @@
+"""Wait records: the copy of a record that waits in a compacted topic until it is finished. Pure.
+
+Layout: docs/formats/wait-record.md. The key is a function of where the record was, so a copy made again replaces the
+first, and one null record ends both.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from tsdb.parallel_consumer.errors import ConsumerError
+from tsdb.parallel_consumer.outlet import OutRecord
+from tsdb.parallel_consumer.record import Record
+
+PREFIX = "wait-"
+NAMESPACE = uuid.UUID("6e1f6d1c-64f0-5a0e-9d0a-0f6f3f0b7c11")  # Of our keys; changing it orphans what waits.
+
+
+class WaitRecordRefused(ConsumerError):
+    """A record of the wait topic that is none of ours, or damaged."""
+
+    default_reason = "malformed"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A record that waits. record: as it was consumed. expires_at_ms: given up from then on, ms since epoch UTC."""
+
+    key: bytes
+    record: Record
+    prepared_at_ms: int
+    expires_at_ms: int
+
+
+def wait_key(topic_id: str, record: Record) -> bytes:
+    """UUID (version 5) of the record's place in this incarnation of its topic, as 36 characters."""
+    return str(uuid.uuid5(NAMESPACE, f"{topic_id}/{record.topic}/{record.partition}/{record.offset}")).encode()
+
+
+def wait_copy(topic: str, key: bytes, record: Record, prepared_at_ms: int, expires_at_ms: int) -> OutRecord:
+    """The copy for the wait topic, in the partition of the same number."""
+    told: dict[str, bytes] = {
+        "topic": record.topic.encode(),
+        "partition": b"%d" % record.partition,
+        "offset": b"%d" % record.offset,
+        "timestamp-ms": b"%d" % record.timestamp_ms,
+        "prepared-at-ms": b"%d" % prepared_at_ms,
+        "expires-at-ms": b"%d" % expires_at_ms,
+    }
+    if record.key is not None:
+        told["key"] = record.key
+    if record.value is None:
+        told["null-value"] = b"1"  # A copy without a value would end itself.
+    kept = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
+    own = [(PREFIX + name, value) for name, value in told.items()]
+    return OutRecord(topic, record.partition, key, record.value or b"", [*kept, *own])
+
+
+def null_record(topic: str, partition: int, key: bytes) -> OutRecord:
+    """What ends the waiting of a key."""
+    return OutRecord(topic, partition, key, None, ())
+
+
+def read_wait_record(copy: Record) -> Waiting:
+    """Inverse of wait_copy. Raises WaitRecordRefused (malformed)."""
+    told = {name.removeprefix(PREFIX): value for name, value in copy.headers if name.startswith(PREFIX)}
+    place = f"topic {copy.topic}, partition {copy.partition}, offset {copy.offset}"
+    if copy.key is None or copy.value is None:
+        raise WaitRecordRefused(f"{place}: a wait record has a key and a value")
+    try:
+        numbers = [_number(told[name]) for name in ("partition", "offset", "timestamp-ms")]
+        prepared_at_ms, expires_at_ms = (_number(told[name]) for name in ("prepared-at-ms", "expires-at-ms"))
+        topic = told["topic"].decode()
+    except (KeyError, ValueError) as error:
+        raise WaitRecordRefused(f"{place}: no wait record: {error!r}") from error
+    value = None if "null-value" in told else copy.value
+    headers = [(name, data) for name, data in copy.headers if not name.startswith(PREFIX)]
+    partition, offset, timestamp_ms = numbers
+    record = Record(topic, partition, offset, told.get("key"), value, timestamp_ms, headers)
+    return Waiting(copy.key, record, prepared_at_ms, expires_at_ms)
+
+
+def _number(data: bytes) -> int:
+    digits = data[1:] if data[:1] == b"-" else data  # A record without a timestamp has -1.
+    if not digits.isdigit() or len(digits) > 19:
+        raise ValueError(f"{data[:32]!r} is no number")
+    return int(data)

@@ -1,0 +1,48 @@
+"""Tried: what a commit told of records that are not read again yet. Asked in the order in which they are read."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tsdb.parallel_consumer.metadata import Tries
+
+
+class Tried:
+    """Of one partition. Falsy once all was read again."""
+
+    def __init__(self, tries: Iterable[Tries] = ()) -> None:
+        self._told = deque(sorted(tries, key=lambda one: one.offset))
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def take(self, first: int, end: int) -> list[Tries]:
+        """What is told of offsets [first, end), each cut to that. What lies before was compacted away."""
+        found: list[Tries] = []
+        while self._told and self._told[0].offset < end:
+            one = self._told.popleft()
+            start, stop = max(one.offset, first), min(one.end, end)
+            if start < stop:
+                found.append(replace(one, offset=start, span=stop - start))
+            if one.end > end:
+                self._told.appendleft(replace(one, offset=end, span=one.end - end))
+                break
+        return found
+
+    def rest(self, position: int) -> list[Tries]:
+        """What is told of offsets from the position on."""
+        self.take(position, position)
+        return list(self._told)
+
+
+def rows_apart(rows: int, crashes: int, crashes_max: int | None) -> int:
+    """How many rows of a stretch that so many ends of the process are blamed on run at once from now on.
+
+    They get fewer with each end, and one is alone when it ends the process for the last time.
+    """
+    if crashes_max is None or crashes == 0:
+        return rows
+    left = crashes_max - 1 - crashes
+    return 1 if left <= 0 else -(-rows // max(1, round(rows ** (1 / (left + 1)))))
