@@ -10,6 +10,7 @@ import threading
 from collections import deque
 
 from tsdb.chunks.records import ChunkRecord
+from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS, Appended, Log
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
@@ -59,6 +60,7 @@ class Outbox:
         self._budget = budget
         self._changed = changed
         self._clock = clock
+        self._chain = chain_of("chunk-stage", clock.now_ms)
         self._lock = threading.Lock()  # Guards what is below; a leaf.
         self._in_flight = 0
         self._failed: deque[ChunkRecord] = deque()
@@ -105,8 +107,9 @@ class Outbox:
             self._answered(record, answer)
 
         appends_total.inc()
+        headers = () if record.due_ms is None else self._chain.first(due_at_ms=record.due_ms)
         try:
-            self._log.append(CHUNKS, self._partition, record.value, key=record.key, on_done=on_done)
+            self._log.append(CHUNKS, self._partition, record.value, key=record.key, headers=headers, on_done=on_done)
         except TsdbError as error:
             self._answered(record, error)
 

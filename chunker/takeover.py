@@ -94,6 +94,16 @@ def ensure_not_empty(log: Log, partition: int, clock: Clock) -> None:
         log.append_sync(METRICS, partition, encode_tick(), timestamp_ms=clock.now_ms())
 
 
+def series_offset(log: Log, partition: int, next_offset: int, times: TimeSet, clock: Clock) -> int:
+    """First announcement to read for the records from next_offset on: two windows before, where each of their series
+    was announced once."""
+    high = log.watermarks(METRICS, [partition])[partition].high
+    record = first_records(log, METRICS, {partition: next_offset})[partition] if next_offset < high else None
+    since_ms = (clock.now_ms() if record is None else record.broker_ms) - SERIES_WINDOWS_BACK * times.window_ms
+    found = log.offsets_for_times(SERIES, {partition: since_ms})[partition]
+    return log.watermarks(SERIES, [partition])[partition].high if found is None else found
+
+
 def _take_over(log: Log, partition: int, commit: Position | None, times: TimeSet, clock: Clock) -> TakeOver:
     hole: HoleRecord | None = None
     case, progress = known_progress(log, partition, commit)
@@ -104,8 +114,8 @@ def _take_over(log: Log, partition: int, commit: Position | None, times: TimeSet
     if case != "first":
         check_gap(progress, facts, partition, times)
     next_offset = seek_offset(progress, facts)
-    series_offset = _series_offset(log, partition, next_offset, facts, times, clock)
-    return TakeOver(case, log.topic_id(METRICS), progress, next_offset, series_offset, hole)
+    announced = series_offset(log, partition, next_offset, times, clock)
+    return TakeOver(case, log.topic_id(METRICS), progress, next_offset, announced, hole)
 
 
 def _first(log: Log, partition: int, times: TimeSet, clock: Clock) -> tuple[Progress, HoleRecord | None]:
@@ -115,11 +125,3 @@ def _first(log: Log, partition: int, times: TimeSet, clock: Clock) -> tuple[Prog
     if first is None:
         raise Unavailable(f"partition {partition} has no record yet", reason="log_unavailable")
     return first_progress(low, first.broker_ms, partition, times)
-
-
-def _series_offset(log: Log, partition: int, next_offset: int, facts: LogFacts, times: TimeSet, clock: Clock) -> int:
-    """First announcement to read: two windows before the records, where each of their series was announced once."""
-    record = first_records(log, METRICS, {partition: next_offset})[partition] if next_offset < facts.high else None
-    since_ms = (clock.now_ms() if record is None else record.broker_ms) - SERIES_WINDOWS_BACK * times.window_ms
-    found = log.offsets_for_times(SERIES, {partition: since_ms})[partition]
-    return log.watermarks(SERIES, [partition])[partition].high if found is None else found

@@ -17,6 +17,7 @@ from ingest.grouping import Grouped
 from ingest.inflight import Reservation
 from ingest.log_errors import as_seen_by_sender, clock_error, deadline_error
 from ingest.records import Record, RecordRange, encode_ranges, partition_ranges, split
+from tsdb.chain import Chain
 from tsdb.log.interface import METRICS, Appended, Log
 from tsdb.model.errors import InvalidRequest, TsdbError
 from tsdb.ops.lifecycle import Deadline
@@ -45,8 +46,9 @@ class _Round:
 class Appender:
     """Thread-safe: any number of requests at once."""
 
-    def __init__(self, log: Log, bytes_max: int, ahead_ms: int) -> None:
+    def __init__(self, log: Log, bytes_max: int, ahead_ms: int, chain: Chain) -> None:
         self._log = log
+        self._chain = chain
         self._bytes_max = bytes_max  # Only ever lowered, so an unguarded race costs one more halving.
         self._ahead_ms = ahead_ms
 
@@ -73,11 +75,12 @@ class Appender:
         """Append in order until the log refuses one."""
         reservation.hold()
         sent = _Round(Acks(lambda _: reservation.release()))
+        headers = self._chain.first()
         for record in encode_ranges(grouped, todo):
             answer = sent.acks.expect()
             sent.records.append(record)
             try:
-                self._log.append(METRICS, record.part.partition, record.data, on_done=answer)
+                self._log.append(METRICS, record.part.partition, record.data, headers=headers, on_done=answer)
             except TsdbError as error:
                 answer(error)
                 sent.error = error

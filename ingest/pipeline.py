@@ -23,6 +23,7 @@ from ingest.refusals import Offender, Refusals, count_refused_request, count_ref
 from ingest.series_cache import SeriesCache
 from ingest.series_rows import SeriesRows
 from ingest.validate import validate
+from tsdb.log.chains import chain_of
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch, TsdbError
@@ -79,7 +80,8 @@ class Pipeline:
         self._inflight = Inflight(limits.inflight_bytes_max)
         self._cache = SeriesCache(rule, partitions, limits, series_id=series_id)
         self._announcements = Announcements(log, self._cache, time_set, clock)
-        self._appender = Appender(log, limits.record_bytes_max, time_set.ahead_ms)
+        chain = chain_of("gateway", clock.now_ms)
+        self._appender = Appender(log, limits.record_bytes_max, time_set.ahead_ms, chain)
 
     def write(
         self,

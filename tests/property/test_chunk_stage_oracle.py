@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,7 @@ from support.heads import (
     decoded_of,
     positions_of,
 )
+from tsdb.chunks.late_scan import ALL_WINDOWS, LateScan, Windows
 from tsdb.chunks.rebuild import WindowRebuild
 from tsdb.codec.chunk import PART_BYTES_MAX, PART_BYTES_MIN
 from tsdb.codec.chunk_key import ChunkKey, Kind, decode_key
@@ -36,7 +38,7 @@ STALE_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 
 @dataclass(frozen=True)
 class Edge:
-    """So long before the end of the window."""
+    """So long before the end of a window; negative: after it."""
 
     before_ms: int
 
@@ -53,7 +55,10 @@ lateness = st.one_of(
 samples = st.lists(st.tuples(st.sampled_from(SERIES), lateness, values), max_size=6)
 # Forward by so much, or to so many ms before the end of a window.
 advance = st.one_of(
-    st.integers(0, 8), st.integers(0, 60), st.sampled_from([-6, -30, 0, 150, 900, 5_000]), st.integers(1, 15).map(Edge)
+    st.integers(0, 8),
+    st.integers(0, 60),
+    st.sampled_from([-6, -30, 0, 150, 900, 5_000]),
+    st.integers(-20, 15).map(Edge),
 )
 parts = st.tuples(advance, st.integers(0, 2), samples, st.integers(0, 30).map(lambda n: n == 0))
 
@@ -103,6 +108,24 @@ def test_a_sample_ahead_of_its_window_outlives_a_stop_at_any_action(stop: int) -
     assert ChunkRun(records, random.Random(stop)).run([stop]) == ChunkTwin(records, SMALL_TIMES).written()
 
 
+@pytest.mark.parametrize("stop", range(12))
+def test_a_window_that_closes_in_the_middle_of_a_late_minute_outlives_a_stop_at_any_action(stop: int) -> None:
+    """Its last sample lies in the minute, before it closes: read again from the first of the minute it is not late."""
+    end_ms = window_end(START_MS, SMALL_TIMES.window_ms)
+    assert SMALL_TIMES.grace_ms % SMALL_TIMES.late_minute_ms
+    records = [
+        Record(0, end_ms - 300, ((0, end_ms - 300, 1.0),)),
+        Record(1, end_ms + 2, ((0, end_ms - 10, 2.0),)),
+        Record(2, end_ms + 6, ((1, end_ms + 5, 3.0),)),
+        Record(3, end_ms + 8, ((0, end_ms - 20, 4.0),)),
+        Record(4, end_ms + 30),
+        Record(5, end_ms + 50),
+    ]
+    want = ChunkTwin(records, SMALL_TIMES).written()
+    for seed in range(40):  # Batches, and when what is due is written.
+        assert ChunkRun(records, random.Random(seed)).run([stop]) == want, f"seed {seed}"
+
+
 @given(logs, st.integers(0, 1 << 30))
 @settings(max_examples=50)
 def test_a_rebuild_of_any_window_writes_what_the_stage_wrote(records: list[Record], seed: int) -> None:
@@ -124,6 +147,69 @@ def rebuild(records: list[Record], window_ms: int, twin: ChunkTwin) -> set[tuple
     if stretch:
         made.apply(decoded_of(stretch), *positions_of(stretch))
     return {(record.key, record.value) for record in made.records(decision)}
+
+
+@given(logs, st.lists(st.integers(0, 1 << 30), max_size=4), st.integers(0, 1 << 30))
+@settings(max_examples=150)
+def test_stretches_between_any_late_minutes_give_the_late_chunks_of_the_stage(
+    records: list[Record], cuts: list[int], seed: int
+) -> None:
+    written = ChunkRun(records, random.Random(seed)).run()
+    starts = minute_starts(records)
+    ends = sorted({starts[0], starts[-1], *(starts[cut % len(starts)] for cut in cuts)})
+    scanned: set[tuple[bytes, bytes]] = set()
+    for first, end in pairwise(ends):
+        scanned |= scan([record for record in records if first <= record.offset < end], first, end, seed)
+    assert scanned == {pair for pair in written if is_late(pair[0])}
+
+
+@given(logs, st.integers(-3, 3), st.integers(0, 1 << 30))
+@settings(max_examples=50)
+def test_a_scan_for_some_windows_gives_their_late_chunks_alone(records: list[Record], windows: int, seed: int) -> None:
+    window_ms = SMALL_TIMES.window_ms
+    from_ms = records[0].broker_ms // window_ms * window_ms - window_ms
+    wanted = Windows(from_ms, from_ms + windows * window_ms)
+    starts = minute_starts(records)
+    stretch = [record for record in records if record.offset < starts[-1]]
+    got = scan(stretch, starts[0], starts[-1], seed, wanted)
+    everything = scan(stretch, starts[0], starts[-1], seed)
+    assert got == {pair for pair in everything if wanted.start_ms <= window_of(pair[0]) < wanted.end_ms}
+
+
+def minute_starts(records: list[Record]) -> list[int]:
+    """First offsets of all late minutes."""
+    found, watermark_ms, minute = [], -(1 << 62), None
+    for record in records:
+        watermark_ms = max(watermark_ms, record.broker_ms)
+        if watermark_ms // SMALL_TIMES.late_minute_ms != minute:
+            minute = watermark_ms // SMALL_TIMES.late_minute_ms
+            found.append(record.offset)
+    return found
+
+
+def scan(
+    stretch: list[Record], first: int, end: int, seed: int, windows: Windows = ALL_WINDOWS
+) -> set[tuple[bytes, bytes]]:
+    """Records of one stretch in batches of any size."""
+    rng = random.Random(seed)
+    made = LateScan(0, first, times=SMALL_TIMES, slices=SMALL_SLICES, windows=windows)
+    made.register(*joined([announcement(number) for number in SERIES], broker_ms=1 << 60))
+    found: set[tuple[bytes, bytes]] = set()
+    while stretch:
+        size = rng.choice([1, 3, 40])
+        batch, stretch = stretch[:size], stretch[size:]
+        decoded = decoded_of(batch)
+        made.unknown_ids(decoded)
+        made.apply(decoded, *positions_of(batch))
+        found |= {(record.key, record.value) for record in made.records()}
+    made.end(end)
+    return found | {(record.key, record.value) for record in made.records()}
+
+
+def window_of(key: bytes) -> int:
+    decoded = decode_key(key)
+    assert isinstance(decoded, ChunkKey)
+    return decoded.window_start_ms
 
 
 def is_late(key: bytes) -> bool:

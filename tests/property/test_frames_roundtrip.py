@@ -48,7 +48,7 @@ def answer(ids: np.ndarray, start_ms: int, end_ms: int, messages: list[reader_pb
 @settings(max_examples=60)
 def test_raw_samples_come_back_in_place_and_bit_for_bit(samples: list[int], seed: int, with_orders: bool) -> None:
     raw = raw_of(samples, seed, with_orders=with_orders)
-    frames = list(raw_frames(0, raw))
+    frames = [reader_pb2.RawFrame.FromString(frame.joined()) for frame in raw_frames(0, raw)]
     assert all(len(frame.ts_ms) <= 8 * FRAME_SAMPLES_MAX for frame in frames)
     assert len(frames) == -(-raw.samples // FRAME_SAMPLES_MAX)
     ids = np.arange(len(samples), dtype=np.uint64)
@@ -90,7 +90,7 @@ def test_columns_come_back_wherever_their_frames_were_cut(shapes: list[tuple[int
         axes=np.frombuffer(b"".join(encoded_axes), np.uint8),
         data=np.frombuffer(b"".join(encoded), np.uint8),
     )
-    frames = list(column_frames(0, columns))
+    frames = [reader_pb2.ColumnsFrame.FromString(frame.joined()) for frame in column_frames(0, columns)]
     assert all(len(frame.data) <= max(FRAME_BYTES_MAX, max(map(len, encoded))) for frame in frames)
     ids = np.arange(len(shapes), dtype=np.uint64)
     messages = [reader_pb2.SelectResponse(columns=[frame]) for frame in frames]

@@ -17,6 +17,7 @@ from tsdb.head.head import Head
 from tsdb.head.limits import HeadLimits
 from tsdb.model.time_set import SliceLengths
 from tsdb.store.frames import column_frames, raw_frames
+from tsdb.v1 import reader_pb2
 
 SERIES = range(5)
 START_MS = 10_000
@@ -165,8 +166,8 @@ def same_numbers(raw: RawResult, want: dict[int, dict[int, float]]) -> bool:
 def check_columns(head: Head, want: dict[int, dict[int, float]], start: int, end: int) -> None:
     """COLUMNS, decoded and trimmed as the client does, are the same samples."""
     columns = head.gather_columns(refs_of(head, SERIES), start, end)
-    frames = list(column_frames(0, columns.columns))
-    overlay = list(raw_frames(0, columns.overlay, overlay=True))
+    frames = [reader_pb2.ColumnsFrame.FromString(one.joined()) for one in column_frames(0, columns.columns)]
+    overlay = [reader_pb2.RawFrame.FromString(one.joined()) for one in raw_frames(0, columns.overlay, overlay=True)]
     decoded = RawResult(*decode_partition(len(SERIES), frames, overlay, start, end))
     assert bits(samples_of(decoded, SERIES)) == bits(want)
 

@@ -21,6 +21,7 @@ BOUNDED_LABELS = {
     "partition",
     "phase",
     "reason",
+    "resolution",
     "result",
     "route",
     "server",

@@ -39,10 +39,11 @@ class LateSamples:
 
 @dataclass(slots=True)
 class LateMinute:
-    """The late minute that begins with the record at first_offset."""
+    """The late minute that begins with the record at first_offset. end_ms: its end by broker time, once known."""
 
     first_offset: int
     samples: int = 0
+    end_ms: int | None = None
     _parts: list[LateSamples] = field(default_factory=list)
 
     @property

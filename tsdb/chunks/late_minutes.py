@@ -59,16 +59,18 @@ class LateMinutes:
         at = 0
         for end, first in zip(ends.tolist(), np.searchsorted(record, ends).tolist(), strict=True):
             self._add(late.part(at, first))
-            self._end(int(offsets[end]))
+            self.current.end_ms = (int(before[end]) + 1) * self._length_ms
+            self.end(int(offsets[end]))
             at = first
         self._add(late.part(at, len(record)))
         self._watermark_ms = int(watermarks[-1])
 
-    def _add(self, late: LateSamples) -> None:
-        if len(late.ts_ms):
-            self.current.add(late)
-
-    def _end(self, next_offset: int) -> None:
+    def end(self, next_offset: int) -> None:
+        """The record at next_offset begins another minute; for the last one, whose end is not among what was taken."""
         if self.current.samples:
             self.ended.append(EndedMinute(self.current, next_offset))
         self.current = LateMinute(next_offset)
+
+    def _add(self, late: LateSamples) -> None:
+        if len(late.ts_ms):
+            self.current.add(late)

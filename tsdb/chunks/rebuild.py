@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.chunks.batches import with_samples, without_import_ticks
+from tsdb.chunks.heads import stretch_head
 from tsdb.chunks.records import ChunkRecord, window_record
-from tsdb.chunks.stage import OUT_OF_REACH_MS
 from tsdb.chunks.window import ClosedWindow
 from tsdb.codec.chunk import PART_BYTES_MAX
 from tsdb.codec.log_record import DecodedRecords
 from tsdb.codec.series_record import DecodedAnnouncements
-from tsdb.head.head import Applied, Head
-from tsdb.head.limits import HeadLimits
+from tsdb.head.head import Applied
 from tsdb.model.time_set import SliceLengths, TimeSet
 
 
@@ -37,16 +36,7 @@ class WindowRebuild:
         self._start_ms = start_ms
         self._times = times
         self._part_bytes_max = part_bytes_max
-        self._head = Head(
-            partition,
-            slices=slices,
-            time_set=times,
-            hold_ms=OUT_OF_REACH_MS,
-            coverage_start_ms=start_ms,
-            since_offset=0,
-            from_start=False,
-            limits=HeadLimits(memory_soft_bytes=1 << 62, memory_hard_bytes=1 << 62, ring_samples_max=1),
-        )
+        self._head = stretch_head(partition, start_ms, slices, times)
 
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
         """As Head.register."""

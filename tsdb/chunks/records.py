@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tsdb.chunks.late_minute import LateMinute
 from tsdb.codec.chunk import encode_chunk
 from tsdb.codec.chunk_key import ChunkKey, HoleKey, Kind, WindowKey, encode_key
 from tsdb.codec.chunk_marker import HoleRecord, WindowMarker, encode_hole, encode_window_marker
@@ -12,10 +13,14 @@ from tsdb.codec.fragment import Fragment
 
 @dataclass(frozen=True, slots=True)
 class ChunkRecord:
-    """Key and value of one record, in the partition of the log partition it speaks of."""
+    """Key and value of one record, in the partition of the log partition it speaks of.
+
+    due_ms: when it could be made, by broker time, ms since epoch; None: nobody asks.
+    """
 
     key: bytes
     value: bytes
+    due_ms: int | None = field(default=None, compare=False)
 
     @property
     def size(self) -> int:
@@ -24,14 +29,31 @@ class ChunkRecord:
 
 
 def chunk_records(
-    fragment: Fragment, kind: Kind, order: int, *, window_ms: int, part_bytes_max: int
+    fragment: Fragment, kind: Kind, order: int, *, window_ms: int, part_bytes_max: int, due_ms: int | None = None
 ) -> list[ChunkRecord]:
     """The parts of one chunk. order: of the key, see ChunkKey."""
     parts = encode_chunk(fragment, window_ms=window_ms, part_bytes_max=part_bytes_max)
     return [
-        ChunkRecord(encode_key(ChunkKey(fragment.pack_id, fragment.window_start_ms, kind, order, number)), value)
+        ChunkRecord(
+            encode_key(ChunkKey(fragment.pack_id, fragment.window_start_ms, kind, order, number)), value, due_ms
+        )
         for number, value in enumerate(parts)
     ]
+
+
+def late_records(minute: LateMinute, *, window_ms: int, part_bytes_max: int) -> list[ChunkRecord]:
+    """The chunks of an ended late minute, ascending by (pack, window)."""
+    records: list[ChunkRecord] = []
+    for fragment in minute.fragments(window_ms):
+        records += chunk_records(
+            fragment,
+            Kind.LATE,
+            minute.first_offset,
+            window_ms=window_ms,
+            part_bytes_max=part_bytes_max,
+            due_ms=minute.end_ms,
+        )
+    return records
 
 
 def window_record(window_start_ms: int, marker: WindowMarker) -> ChunkRecord:

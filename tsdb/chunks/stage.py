@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.chunks.batches import part, record_of, with_samples, without_import_ticks
+from tsdb.chunks.heads import OUT_OF_REACH_MS
 from tsdb.chunks.late_minute import LateSamples
 from tsdb.chunks.late_minutes import LateMinutes
 from tsdb.chunks.losses import corrupt_losses, unknown_losses
 from tsdb.chunks.progress import Progress
-from tsdb.chunks.records import ChunkRecord, chunk_records, hole_record, window_record
+from tsdb.chunks.records import ChunkRecord, hole_record, late_records, window_record
 from tsdb.chunks.window import BaseRecords, ClosedWindow
 from tsdb.codec.chunk import PART_BYTES_MAX
-from tsdb.codec.chunk_key import Kind
 from tsdb.codec.log_record import DecodedRecords
 from tsdb.codec.series_record import DecodedAnnouncements
 from tsdb.head.head import Applied, Head, Maintained
@@ -34,7 +34,6 @@ from tsdb.model.errors import ConfigMismatch
 from tsdb.model.time_set import SliceLengths, TimeSet
 
 NEVER_MS = int(np.iinfo(np.int64).min)
-OUT_OF_REACH_MS = 1 << 60  # Hold of a head that drops only what was emitted.
 MINUTES_MAX, WINDOWS_MAX = 64, 256  # Finished late minutes and empty windows that are written at a time.
 
 
@@ -206,7 +205,7 @@ class ChunkStage:
         rest = with_samples(records, ~is_late) if len(late) else records
         applied = self.head.apply(without_import_ticks(rest), offsets, broker_ms)
         # From here on nothing fails: a batch given again after Overloaded finds all of this done, or none.
-        late, refs = self._late_wanted(records, late, offsets, broker_ms)
+        late, refs = self._late_wanted(records, late, offsets, broker_ms, watermarks)
         losses = corrupt_losses(records, offsets, broker_ms, self._times, self.partition)
         unknown = applied.unknown_samples + int((refs == NO_REF).sum())
         if unknown:
@@ -230,11 +229,16 @@ class ChunkStage:
         late: NDArray[np.int64],
         offsets: NDArray[np.int64],
         broker_ms: NDArray[np.int64],
+        watermarks: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
         """Those of the late samples that were not emitted before and are not too far ahead, and their refs."""
         record = record_of(records, late)
         in_time = records.ts_ms[late] <= broker_ms[record] + self._times.ahead_ms
-        late = late[in_time & (offsets[record] >= self._start.position)]
+        # The position may lie before the decision offset of a window that is emitted, where that is in the middle of a
+        # late minute: what is read again of such a window from before it closed is in its base.
+        closed_ms = watermarks[record] - self._times.grace_ms
+        closed = records.ts_ms[late] < closed_ms - closed_ms % self._times.window_ms
+        late = late[in_time & closed & (offsets[record] >= self._start.position)]
         return late, self.head.index.table.find(records.series_id[late])
 
     def _late_samples(
@@ -254,14 +258,7 @@ class ChunkStage:
         ended = list(self._late.ended)[:MINUTES_MAX]
         records: list[ChunkRecord] = []
         for each in ended:
-            for fragment in each.minute.fragments(self._times.window_ms):
-                records += chunk_records(
-                    fragment,
-                    Kind.LATE,
-                    each.minute.first_offset,
-                    window_ms=self._times.window_ms,
-                    part_bytes_max=self._part_bytes_max,
-                )
+            records += late_records(each.minute, window_ms=self._times.window_ms, part_bytes_max=self._part_bytes_max)
         progress = replace(self.progress, position=max(self._start.position, ended[-1].next_offset))
         samples = sum(each.minute.samples for each in ended)
         return Emission(records, [], progress, samples=samples, minutes=len(ended))

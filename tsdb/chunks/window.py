@@ -133,6 +133,7 @@ class ClosedWindow:
                 self.decision_offset,
                 window_ms=self._times.window_ms,
                 part_bytes_max=self._part_bytes_max,
+                due_ms=self.end_ms + self._times.grace_ms,
             )
         return BaseRecords(made, count, samples)
 

@@ -14,6 +14,7 @@ from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import parse_selector
 
 _UNITS_MS = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_RELATIVE = re.compile(r"(now|today)(?:-(.+))?")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)")
 
 
@@ -34,7 +35,13 @@ def duration(text: str) -> Milliseconds:
 
 
 def instant(text: str) -> Milliseconds:
-    """Milliseconds since the epoch, or a date and time as ISO 8601 (UTC where it names no zone)."""
+    """Milliseconds since the epoch, a date and time as ISO 8601 (UTC where it names no zone), or now, today (its start,
+    UTC), now-90m, today-2d."""
+    relative = _RELATIVE.fullmatch(text)
+    if relative:
+        now_ms = time.time_ns() // 1_000_000
+        start_ms = now_ms if relative[1] == "now" else now_ms - now_ms % _UNITS_MS["d"]
+        return Milliseconds(start_ms - (duration(relative[2]).ms if relative[2] else 0))
     if re.fullmatch(r"-?\d{1,18}", text):
         return Milliseconds(int(text))
     try:

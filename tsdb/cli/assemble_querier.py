@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from tsdb.cli.assemble import connect, grpc_server, health_setter, meta_settings
 from tsdb.cli.history_access import connect_history
 from tsdb.cli.role_process import Opened
@@ -11,12 +13,14 @@ from tsdb.config.querier import QuerierFields
 from tsdb.config.select import SelectFields
 from tsdb.config.types import host_port
 from tsdb.history.interface import ChunkSink, ChunkStore
+from tsdb.log.downsampled import Downsampled, read_downsampled
 from tsdb.log.interface import METRICS
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch
 from tsdb.ops.grpc_health import Health
 from tsdb.ops.grpc_server import GrpcService
 from tsdb.ops.lifecycle import Component
+from tsdb.query.downsampled import Resolutions
 from tsdb.query.past_index import PastIndex
 from tsdb.query.remote_store import RemoteStore
 from tsdb.query.reporter import StoresReporter, partitions_health
@@ -59,7 +63,7 @@ def open_querier(settings: QuerierSettings) -> Opened:
     pool = StorePool(store_addresses(settings), store_opener(settings), SystemClock())
     shared = meta_settings(settings, partitions)
     history = connect_history(settings, shared) if settings.history else None
-    sources = Sources(pool, topic_id, range(partitions), past_of(history, settings))
+    sources = Sources(pool, topic_id, range(partitions), past_of(history, settings, lambda: _downsampled(settings)))
     health = Health()
     server = grpc_server(settings, [querier_service(sources, settings)], health)
     components: list[Component] = [pool, StoresReporter(sources, health_setter(health)), server]
@@ -68,9 +72,19 @@ def open_querier(settings: QuerierSettings) -> Opened:
     return Opened(components, lambda: partitions_health(sources), lambda: "")
 
 
-def past_of(history: ChunkStore | None, settings: CommonSettings) -> Past | None:
-    """History as queries read it."""
-    return None if history is None else Past(history, PastIndex(history), settings.times.window_ms)
+def past_of(
+    history: ChunkStore | None, settings: CommonSettings, downsampled: Callable[[], Mapping[str, Downsampled]]
+) -> Past | None:
+    """History as queries read it. downsampled: asks the log how far."""
+    if history is None:
+        return None
+    return Past(history, PastIndex(history), settings.times.window_ms, Resolutions(downsampled, SystemClock()))
+
+
+def _downsampled(settings: QuerierSettings) -> Mapping[str, Downsampled]:
+    # Asked once a minute at most, so a querier keeps no connection to the log for it.
+    with connect(settings) as log:
+        return read_downsampled(log)
 
 
 def querier_service(sources: Sources, fields: SelectFields) -> GrpcService:

@@ -1,4 +1,4 @@
-"""`tsdb dlq`: records that the loader gave up: look at them, put them back, drop them."""
+"""`tsdb dlq`: records that a parallel consumer gave up: look at them, put them back, drop them; and where it stands."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tsdb.cli.arguments import TableOrJson
+from tsdb.cli.dlq_inspect import inspect
 from tsdb.cli.log_access import LOG_SETTINGS, OnePartition, Partition, chosen, opened_log
 from tsdb.cli.output import note, print_json, print_table, row_cells, time_text
 from tsdb.cli.setting_options import with_settings
@@ -25,20 +26,29 @@ Offset = Annotated[int, typer.Option("--offset", min=0, help="Which dead letter.
 SomeOffset = Annotated[int | None, typer.Option("--offset", min=0, help="Only this one; needs --partition.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without, only show what would be done.")]
 
-dlq = typer.Typer(help="Dead letters: records that the loader gave up.", no_args_is_help=True)
+Topic = Annotated[
+    str,
+    typer.Option("--topic", metavar="NAME", help="The dead letter topic, of any parallel consumer."),
+]
+
+dlq = typer.Typer(
+    help="Dead letters: records that the loader, or any parallel consumer, gave up.", no_args_is_help=True
+)
+dlq.command("inspect")(inspect)
 
 
 @dlq.command("ls")
 @with_settings(CommonSettings, only=LOG_SETTINGS)
 def ls(
     settings: CommonSettings,
+    topic: Topic = CHUNKS_DLQ,
     partition: Partition = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Most to show.")] = 100,
     output: TableOrJson = "table",
 ) -> None:
     """Dead letters, the oldest of each partition first."""
     with opened_log(settings) as log:
-        rows = [_row(letter) for letter, _ in zip(_letters(log, partition, None), range(limit), strict=False)]
+        rows = [_row(letter) for letter, _ in zip(_letters(log, topic, partition, None), range(limit), strict=False)]
     _print(rows, output)
 
 
@@ -48,13 +58,14 @@ def show(
     settings: CommonSettings,
     partition: OnePartition,
     offset: Offset,
+    topic: Topic = CHUNKS_DLQ,
     value: Annotated[
         str | None, typer.Option("--value", metavar="FILE|-", help="Write the record's value there, byte for byte.")
     ] = None,
 ) -> None:
     """One dead letter with its whole story, as JSON; `--value -` prints its value instead."""
     with opened_log(settings) as log:
-        letter = next(_letters(log, partition, offset))
+        letter = next(_letters(log, topic, partition, offset))
     if value == "-":
         sys.stdout.buffer.write(letter.value or b"")
         return
@@ -69,6 +80,7 @@ def show(
 @with_settings(CommonSettings, only=LOG_SETTINGS)
 def replay(
     settings: CommonSettings,
+    topic: Topic = CHUNKS_DLQ,
     partition: Partition = None,
     offset: SomeOffset = None,
     yes: Yes = False,
@@ -81,7 +93,7 @@ def replay(
     from tsdb.history.loader.dead_letters import put_back
 
     with opened_log(settings) as log:
-        letters = list(_letters(log, partition, offset))
+        letters = list(_letters(log, topic, partition, offset))
         for letter in letters:
             letter.origin()  # All can be put back, or none is.
         for letter in letters if yes else ():
@@ -96,6 +108,7 @@ def drop(
     settings: CommonSettings,
     partition: OnePartition,
     through: Annotated[int, typer.Option("--through", min=0, help="The last one to drop; all before it go too.")],
+    topic: Topic = CHUNKS_DLQ,
     yes: Yes = False,
     output: TableOrJson = "table",
 ) -> None:
@@ -104,22 +117,22 @@ def drop(
     from tsdb.log.open import open_topics
 
     with opened_log(settings) as log:
-        letters = [letter for letter in _letters(log, partition, None) if letter.offset <= through]
+        letters = [letter for letter in _letters(log, topic, partition, None) if letter.offset <= through]
     if yes and letters:
         with open_topics(settings.log, prefix=settings.log_prefix, settings=log_settings(settings)) as admin:
-            admin.trim(CHUNKS_DLQ, {partition: letters[-1].offset + 1})
+            admin.trim(topic, {partition: letters[-1].offset + 1})
     _print([_row(letter) for letter in letters], output)
     note(f"{len(letters)} dropped" if yes else f"{len(letters)} would be dropped; `--yes` does it")
 
 
-def _letters(log: Log, partition: int | None, offset: int | None) -> Iterator[DeadLetter]:
+def _letters(log: Log, topic: str, partition: int | None, offset: int | None) -> Iterator[DeadLetter]:
     """Those that were asked for. Raises BadParameter when the one that was is not there."""
     from tsdb.history.loader.dead_letters import read_dead_letters
 
     if offset is not None and partition is None:
         raise typer.BadParameter("--offset needs --partition")
     found = False
-    for letter in read_dead_letters(log, chosen(log, partition)):
+    for letter in read_dead_letters(log, chosen(log, partition, topic), topic):
         if offset is None or letter.offset == offset:
             found = True
             yield letter

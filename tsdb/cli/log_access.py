@@ -29,9 +29,9 @@ def opened_log(settings: CommonSettings) -> Iterator[Log]:
         yield log
 
 
-def chosen(log: Log, partition: int | None) -> Sequence[int]:
-    """The partition asked for, or all."""
-    count = log.partitions(METRICS)
+def chosen(log: Log, partition: int | None, topic: str = METRICS) -> Sequence[int]:
+    """The partition of a topic that was asked for, or all."""
+    count = log.partitions(topic)
     if partition is not None and partition >= count:
-        raise typer.BadParameter(f"the log has partitions 0 to {count - 1}")
+        raise typer.BadParameter(f"{topic} has partitions 0 to {count - 1}")
     return range(count) if partition is None else [partition]

@@ -13,6 +13,7 @@ from tsdb.cli.errors import TsdbGroup
 from tsdb.cli.history import history
 from tsdb.cli.holes import holes
 from tsdb.cli.log_command import log_command
+from tsdb.cli.spark.command import spark
 from tsdb.cli.topics import topics
 from tsdb.cli.warmup import warmup
 
@@ -33,6 +34,7 @@ app.add_typer(chunks, name="chunks")
 app.add_typer(dlq, name="dlq")
 app.add_typer(history, name="history")
 app.add_typer(holes, name="holes")
+app.add_typer(spark, name="spark")
 app.command("warmup")(warmup)
 app.add_typer(config, name="config")
 

@@ -99,7 +99,7 @@ def _within_epochs(store: ChunkStore, span: TimeRange | None) -> TimeRange:
 def _packs(store: ChunkStore, matching: str | None, span: TimeRange, partitions: int) -> list[int]:
     if span.start_ms >= span.end_ms:
         return []
-    choice = Choice(parse_selector(matching) if matching else ())
+    choice = Choice(parse_selector(matching)) if matching else Choice((), derived=True)
     wanted = dict.fromkeys(range(partitions), 0)
     found = PastIndex(store).find(choice, span.start_ms, span.end_ms, {}, wanted)
     return sorted({pack_id for series in found.values() for pack_id in series.pack_ids})

@@ -34,6 +34,10 @@ def query(
     last_n: Annotated[
         int, typer.Option("--last-n", min=0, help="Only the newest N samples of each series; 0: all.")
     ] = 0,
+    downsampled: Annotated[
+        bool,
+        typer.Option("--downsampled", help="Steps of the past may come from series that `tsdb spark downsample` made."),
+    ] = False,
     encoding: Annotated[
         Literal["raw", "columns"],
         typer.Option("--encoding", help="How samples travel; columns is smaller and needs compiled kernels."),
@@ -56,6 +60,8 @@ def query(
         raise typer.BadParameter("give --start and --end, or --last")
     if (step is None) != (agg is None):
         raise typer.BadParameter("--step and --agg go together")
+    if downsampled and step is None:
+        raise typer.BadParameter("--downsampled goes with --step and --agg")
     _check_target(output, out)
     with connection.open() as client:
         result = client.select(
@@ -65,6 +71,7 @@ def query(
             step_ms=step.ms if step else 0,
             aggregation=agg,
             last_n=last_n,
+            downsampled=downsampled,
             encoding=encoding,
             options=ReadOptions(allow_stale=allow_stale, allow_holes=allow_holes),
         )

@@ -34,6 +34,7 @@ class SelectKeywords(TypedDict, total=False):
     encoding: str
     labels: bool
     partial: bool
+    downsampled: bool
     series_max: int
     samples_max: int
     options: ReadOptions | None
@@ -46,7 +47,8 @@ class SelectQuery:
     Range [start_ms, end_ms), ms since epoch UTC. step_ms with aggregation (one of AGGREGATIONS): one sample a step
     [start_ms + k * step_ms, + step_ms), stamped with its start. last_n: only the newest n samples of each series.
     encoding: "raw", or "columns", which is several times smaller on the wire and decoded here by compiled kernels.
-    labels=False leaves labels out. partial: for queriers, also what is held below coverage, with orders.
+    labels=False leaves labels out. partial: for queriers, also what is held below coverage, with orders. downsampled:
+    steps of the past may be made of derived series, as of the last run of `tsdb spark downsample`.
     """
 
     selector: Selector | None
@@ -59,6 +61,7 @@ class SelectQuery:
     encoding: str = "raw"
     labels: bool = True
     partial: bool = False
+    downsampled: bool = False
     series_max: int = 0
     samples_max: int = 0
     options: ReadOptions | None = None
@@ -79,6 +82,7 @@ class SelectQuery:
             options=wire_options(self.options),
             omit_labels=not self.labels,
             partial=self.partial,
+            downsampled=self.downsampled,
             series_max=self.series_max,
             samples_max=self.samples_max,
         )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec import chunk_decode_kernels as decoding
+from tsdb.codec.chunk_cover import COVER_VERSION, Cover, cover_start, read_cover
 from tsdb.codec.chunk_kernels import (
     CODEC,
     CRC_BYTES,
@@ -29,7 +30,16 @@ from tsdb.codec.fragment import Fragment
 from tsdb.model.errors import CorruptData, UnknownVersion
 from tsdb.model.meta import PART_BYTES_MAX
 
-__all__ = ["CODEC", "PART_BYTES_MAX", "PART_BYTES_MIN", "SAMPLES_MAX", "VERSION", "decode_chunk", "encode_chunk"]
+__all__ = [
+    "CODEC",
+    "PART_BYTES_MAX",
+    "PART_BYTES_MIN",
+    "SAMPLES_MAX",
+    "VERSION",
+    "decode_chunk",
+    "decode_cover",
+    "encode_chunk",
+]
 
 PART_BYTES_MIN = 256  # A part of one sample fits whatever the sample is.
 _HEADER_BYTES = 15  # The least that a header takes.
@@ -50,19 +60,45 @@ def encode_chunk(fragment: Fragment, *, window_ms: int, part_bytes_max: int = PA
 
 def decode_chunk(value: bytes) -> Fragment:
     """The fragment in exactly these bytes. Raises CorruptData (corrupt_chunk), UnknownVersion."""
-    data, end = np.frombuffer(value, np.uint8), len(value) - CRC_BYTES
-    if end < _HEADER_BYTES or crc32c(data[:end]) != int.from_bytes(value[end:], "little"):
+    data, end = np.frombuffer(value, np.uint8), _body_end(value)
+    return _decode_body(value, data, end, _header(value, data, end))
+
+
+def decode_cover(value: bytes) -> Cover | None:
+    """What a chunk says it covers; None for one that says nothing. Raises as decode_chunk; looks at no sample."""
+    data, end = np.frombuffer(value, np.uint8), _body_end(value)
+    if value[1] != COVER_VERSION:
+        return None
+    head = _header(value, data, end)
+    return read_cover(value, end, *_place(value, head))
+
+
+def _body_end(value: bytes) -> int:
+    """Where the columns end, once checksum and version are right."""
+    end = len(value) - CRC_BYTES
+    if end < _HEADER_BYTES or crc32c(np.frombuffer(value, np.uint8)[:end]) != int.from_bytes(value[end:], "little"):
         raise _corrupt(value, "wrong checksum")
     if value[0] != MAGIC:
         raise _corrupt(value, f"begins with {value[0]:#x}, not {MAGIC:#x}")
-    if value[1] != VERSION or value[2] != CODEC:
+    if value[1] not in (VERSION, COVER_VERSION) or value[2] != CODEC:
         raise UnknownVersion(
-            f"chunk is of version {value[1]}, codec {value[2]}; this process knows {VERSION}, codec {CODEC}"
+            f"chunk is of version {value[1]}, codec {value[2]}; this process knows {VERSION} and {COVER_VERSION},"
+            f" codec {CODEC}"
         )
+    return cover_start(value, end) if value[1] == COVER_VERSION else end
+
+
+def _header(value: bytes, data: NDArray[np.uint8], end: int) -> NDArray[np.int64]:
     head = np.zeros(decoding.HEAD_SIZE, np.int64)
-    if decoding.read_header_kernel(data, end, head) != decoding.OK:
+    if end < _HEADER_BYTES or decoding.read_header_kernel(data, end, head) != decoding.OK:
         raise _corrupt(value, "header and counts do not fit the bytes")
-    return _decode_body(value, data, end, head)
+    return head
+
+
+def _place(value: bytes, head: NDArray[np.int64]) -> tuple[int, int]:
+    """Pack and window start."""
+    start_ms = int(head[decoding.WINDOW_MS]) * int(head[decoding.WINDOW_INDEX])
+    return int.from_bytes(value[3:11], "little"), start_ms
 
 
 def _decode_body(value: bytes, data: NDArray[np.uint8], end: int, head: NDArray[np.int64]) -> Fragment:
@@ -81,9 +117,7 @@ def _decode_body(value: bytes, data: NDArray[np.uint8], end: int, head: NDArray[
     values = np.empty(samples, np.float64)
     if decoding.read_samples_kernel(data, end, head, sample_start, *axis, ts_ms, values, order) != decoding.OK:
         raise _corrupt(value, "columns do not hold the samples")
-    start_ms = int(head[decoding.WINDOW_MS]) * int(head[decoding.WINDOW_INDEX])
-    pack_id = int.from_bytes(value[3:11], "little")
-    return Fragment(pack_id, start_ms, series_id, sample_start, ts_ms, values, order)
+    return Fragment(*_place(value, head), series_id, sample_start, ts_ms, values, order)
 
 
 class _Encoder:

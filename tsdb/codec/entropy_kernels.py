@@ -139,9 +139,11 @@ def read_entropy(data: NDArray[np.uint8], pos: int, end: int, count: int, target
 @kernel
 def _bits_at(data: NDArray[np.uint8], bit: int, end: int, width: int) -> int:
     """width <= 63 bits from an absolute bit position; they lie before end."""
-    at = bit >> 3
-    if width <= 56 and end - at >= 8:
-        return int(shift_right(load_i64(data, at), bit & 7)) & ((1 << width) - 1)
+    at, shift = bit >> 3, bit & 7
+    if end - at > 8:
+        # A ninth byte has what eight lack of a wide value; in two shifts, for one by 64 is undefined.
+        value = shift_right(load_i64(data, at), shift) | (int(data[at + 8]) << 1) << (63 - shift)
+        return int(value & ((1 << width) - 1))
     value = got = 0
     while got < width:
         at = bit + got

@@ -108,19 +108,27 @@ def _remove_stale(parent: Path) -> None:
 
 def _stamp(module: str) -> str:
     """Hash of the sources of `module` and of all modules of ours below it."""
-    sources: dict[str, bytes] = {}
+    digests: dict[str, bytes] = {}
     waiting = [module]
     while waiting:
         name = waiting.pop()
         path = getattr(sys.modules.get(name), "__file__", None)
-        if name in sources or path is None or not os.path.exists(path):
+        if name in digests or path is None or not os.path.exists(path):
             continue
-        sources[name] = Path(path).read_bytes()
-        waiting.extend(_imports(sources[name]))
+        digests[name], imported = _source(path)
+        waiting.extend(imported)
     digest = hashlib.sha256()
-    for name in sorted(sources):
-        digest.update(name.encode() + b"\0" + hashlib.sha256(sources[name]).digest())
+    for name in sorted(digests):
+        digest.update(name.encode() + b"\0" + digests[name])
     return digest.hexdigest()[:16]
+
+
+# Parsed once: a module near the top stands on thirty others, each of which is asked about again and again.
+@functools.cache
+def _source(path: str) -> tuple[bytes, list[str]]:
+    """(hash of a file, modules of ours named in its import statements)."""
+    source = Path(path).read_bytes()
+    return hashlib.sha256(source).digest(), _imports(source)
 
 
 def _imports(source: bytes) -> list[str]:

@@ -19,6 +19,7 @@ from tsdb.head.limits import HeadLimits
 from tsdb.head.open_slice import OpenSlices
 from tsdb.head.ring import Ring
 from tsdb.head.sealed_slice import SealedSlice, rows_of
+from tsdb.head.state import HeadState
 from tsdb.model.time_set import SliceLengths
 
 NEVER_MS = int(np.iinfo(np.int64).min)  # Watermark before the first record.
@@ -85,6 +86,23 @@ class Contents:
     def bytes(self) -> int:
         """Memory of slices, late list and ring."""
         return self.open.bytes + self.late.bytes + self.ring.bytes + self.sealed_bytes + self._below_bytes
+
+    @property
+    def taken_out(self) -> int:
+        """Moves when anything left open slices or late list: until then they are only appended to."""
+        return self.open.closes + self.late.cuts
+
+    def state_locked(self) -> HeadState:
+        """Where it stands now."""
+        return HeadState(
+            since_offset=self.since_offset,
+            coverage_start_ms=self.coverage_start_ms,
+            watermark_ms=self.watermark_ms,
+            applied_offset=self.applied_offset,
+            next_offset=self.next_offset,
+            from_start=self.from_start,
+            holes=self.holes.all,
+        )
 
     def swap_locked(self, sealed: tuple[SealedSlice, ...], below: tuple[SealedSlice, ...]) -> None:
         """Hold these slices from now on."""

@@ -20,13 +20,14 @@ from tsdb.head.gather_kernels import (
     sealed_counts_kernel,
     tidy_runs_kernel,
 )
-from tsdb.head.rows import Rows
+from tsdb.head.rows import SEALED_END, SEALED_START, Rows
 from tsdb.head.step_kernels import aggregate_kernel
 from tsdb.model.errors import Overloaded
 
 BLOCK_SAMPLES = 4 << 20  # Decoded at a time: bounds what a read needs beside its result.
 COLLECT_PER_REF = 48  # First guess of open samples a series; a wrong one costs a second walk.
 NO_ORDERS = np.empty(0, np.int64)
+_NEVER = -(1 << 62)  # Before any time that a range may have.
 
 
 @dataclass(slots=True)
@@ -57,7 +58,7 @@ class Runs:
         return Runs(self.starts[first:last], self.ends[first:last], self.ts_ms, self.values, self.orders)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Held:
     """The sealed part of a head at a moment. sealed: rows of disjoint slices, ascending, at or above coverage; below:
     rows of slices of late samples below coverage, in the order they were made, which may overlap: the later wins.
@@ -68,6 +69,41 @@ class Held:
     sealed: Rows
     below: Rows
     slices: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Sealed slices that touch a range: neighbours, for slices ascend. rows: of Held.sealed.
+
+    Ranges that start in [start_from_ms, start_below_ms) and end in (end_above_ms, end_through_ms] touch the same.
+    """
+
+    rows: Rows
+    start_from_ms: int
+    start_below_ms: int
+    end_above_ms: int
+    end_through_ms: int
+
+    @classmethod
+    def by(cls, held: Held, start_ms: int, end_ms: int) -> Touched:
+        """Those that [start_ms, end_ms) touches."""
+        starts, ends = held.sealed[:, SEALED_START], held.sealed[:, SEALED_END]
+        first, last = int((ends <= start_ms).sum()), int((starts < end_ms).sum())
+        if first >= last:  # None: of other ranges that touch none nothing is known.
+            return cls(held.sealed[:0], start_ms, start_ms + 1, end_ms - 1, end_ms)
+        return cls(
+            held.sealed[first:last],
+            int(ends[first - 1]) if first else _NEVER,
+            int(ends[first]),
+            int(starts[last - 1]),
+            int(starts[last]) if last < len(starts) else -_NEVER,
+        )
+
+    def touches_the_same(self, start_ms: int, end_ms: int) -> bool:
+        """Whether a range touches exactly these."""
+        return (
+            self.start_from_ms <= start_ms < self.start_below_ms and self.end_above_ms < end_ms <= self.end_through_ms
+        )
 
 
 @dataclass(slots=True)

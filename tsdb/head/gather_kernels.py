@@ -72,48 +72,83 @@ def collect_kernel(
     starts (n + 1,): where the run of each ref begins. orders: NOT_LATE or the offset; empty when not wanted. Returns
     the samples in all; when that is more than there is room for, call again with more: nothing is to be used.
     """
-    total, room = 0, ts.size
-    with_orders = orders.size > 0
+    total = 0
     for which in range(refs.size):
-        ref = refs[which]
         starts[which] = total
         for row in range(open_count):
-            base, size = open_rows[row, OPEN_START], open_rows[row, OPEN_COUNT]
-            if ref >= open_rows[row, OPEN_LAST_SIZE] or base >= end_ms or open_rows[row, OPEN_END] <= start_ms:
-                continue
-            entry = u32_at(open_rows[row, OPEN_LAST], open_rows[row, OPEN_LAST_SIZE])[ref]
-            from_ts, from_value = i32_at(open_rows[row, OPEN_TS], size), f64_at(open_rows[row, OPEN_VALUE], size)
-            prev = u32_at(open_rows[row, OPEN_PREV], size)
-            first = total
-            while entry:
-                time = base + from_ts[entry - 1]
-                if start_ms <= time < end_ms:
-                    if total < room:
-                        ts[total], values[total] = time, from_value[entry - 1]
-                        if with_orders:
-                            orders[total] = NOT_LATE
-                    total += 1
-                entry = prev[entry - 1]
-            if total <= room:
-                _reverse(ts, values, orders, first, total)
-        if ref < late[LATE_LAST_SIZE]:
-            entry = u32_at(late[LATE_LAST], late[LATE_LAST_SIZE])[ref]
-            size = late[LATE_COUNT]
-            late_ts, late_value = i64_at(late[LATE_TS], size), f64_at(late[LATE_VALUE], size)
-            late_order, prev = i64_at(late[LATE_ORDER], size), u32_at(late[LATE_PREV], size)
-            first = total
-            while entry:
-                time = late_ts[entry - 1]
-                if start_ms <= time < end_ms:
-                    if total < room:
-                        ts[total], values[total] = time, late_value[entry - 1]
-                        if with_orders:
-                            orders[total] = late_order[entry - 1]
-                    total += 1
-                entry = prev[entry - 1]
-            if total <= room:
-                _reverse(ts, values, orders, first, total)
+            if open_rows[row, OPEN_START] < end_ms and open_rows[row, OPEN_END] > start_ms:
+                total = open_chain_kernel(open_rows[row], refs[which], 0, start_ms, end_ms, ts, values, orders, total)
+        total = late_chain_kernel(late, refs[which], 0, start_ms, end_ms, ts, values, orders, total)
     starts[refs.size] = total
+    return total
+
+
+@kernel
+def open_chain_kernel(
+    row: NDArray[np.int64],
+    ref: int,
+    after: int,
+    start_ms: int,
+    end_ms: int,
+    ts: NDArray[np.int64],
+    values: NDArray[np.float64],
+    orders: NDArray[np.int64],
+    total: int,
+) -> int:
+    """Samples of a ref in one open slice, without its first `after` entries, behind the first `total` of the arrays.
+
+    Returns the new total, which may be more than there is room for.
+    """
+    if ref >= row[OPEN_LAST_SIZE]:
+        return total
+    entry = signed(u32_at(row[OPEN_LAST], row[OPEN_LAST_SIZE])[ref])
+    base, size, first = row[OPEN_START], row[OPEN_COUNT], total
+    from_ts, from_value = i32_at(row[OPEN_TS], size), f64_at(row[OPEN_VALUE], size)
+    prev = u32_at(row[OPEN_PREV], size)
+    while entry > after:
+        time = base + from_ts[entry - 1]
+        if start_ms <= time < end_ms:
+            if total < ts.size:
+                ts[total], values[total] = time, from_value[entry - 1]
+                if orders.size:
+                    orders[total] = NOT_LATE
+            total += 1
+        entry = signed(prev[entry - 1])
+    if total <= ts.size:
+        _reverse(ts, values, orders, first, total)
+    return total
+
+
+@kernel
+def late_chain_kernel(
+    late: NDArray[np.int64],
+    ref: int,
+    after: int,
+    start_ms: int,
+    end_ms: int,
+    ts: NDArray[np.int64],
+    values: NDArray[np.float64],
+    orders: NDArray[np.int64],
+    total: int,
+) -> int:
+    """As open_chain_kernel, from the late list."""
+    if ref >= late[LATE_LAST_SIZE]:
+        return total
+    entry = signed(u32_at(late[LATE_LAST], late[LATE_LAST_SIZE])[ref])
+    size, first = late[LATE_COUNT], total
+    from_ts, from_value = i64_at(late[LATE_TS], size), f64_at(late[LATE_VALUE], size)
+    from_order, prev = i64_at(late[LATE_ORDER], size), u32_at(late[LATE_PREV], size)
+    while entry > after:
+        time = from_ts[entry - 1]
+        if start_ms <= time < end_ms:
+            if total < ts.size:
+                ts[total], values[total] = time, from_value[entry - 1]
+                if orders.size:
+                    orders[total] = from_order[entry - 1]
+            total += 1
+        entry = signed(prev[entry - 1])
+    if total <= ts.size:
+        _reverse(ts, values, orders, first, total)
     return total
 
 

@@ -7,22 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.gather import (
-    COLLECT_PER_REF,
-    NO_ORDERS,
-    Columns,
-    ColumnsResult,
-    Held,
-    RawResult,
-    Runs,
-    check_samples,
-    compact,
-)
+from tsdb.head.collected import Collected, Collecting, ends_of
+from tsdb.head.gather import Columns, Held, RawResult, check_samples
 from tsdb.head.gather_columns_kernels import (
     NEED_AXES,
     NEED_AXIS_DATA,
@@ -31,84 +23,72 @@ from tsdb.head.gather_columns_kernels import (
     NEED_SAMPLES,
     NEED_SIZE,
 )
-from tsdb.head.gather_many_kernels import collect_many_kernel, copy_many_kernel, plan_many_kernel
+from tsdb.head.gather_many_kernels import copy_many_kernel, plan_many_kernel
 from tsdb.head.head import Head, check_range
-from tsdb.head.rows import SEALED_END, SEALED_START, Rows
+from tsdb.head.rows import Rows
+from tsdb.head.state import HeadState
 
 
-def gather_columns_many(
-    heads: Sequence[Head], refs: Sequence[NDArray[np.uint32]], start_ms: int, end_ms: int, *, samples_max: int
-) -> list[ColumnsResult]:
-    """What Head.gather_columns gives for each head and its refs.
+@dataclass(frozen=True, slots=True)
+class ManyRefs:
+    """Refs into several heads: refs (n,) uint32, those of head i in [ends[i], ends[i + 1]). ends (heads + 1,) int64."""
 
-    Raises Overloaded (samples_limit) when they have over samples_max samples together, InvalidRequest (bad_range).
+    refs: NDArray[np.uint32]
+    ends: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, parts: Sequence[NDArray[np.uint32]]) -> ManyRefs:
+        """Of each head one part."""
+        return cls(np.concatenate((*parts, np.empty(0, np.uint32))), ends_of(parts))
+
+    def parts(self) -> list[NDArray[np.uint32]]:
+        """Those of each head; arrays are shared."""
+        return [self.refs[first:end] for first, end in pairwise(self.ends.tolist())]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What several heads hold of chosen series at one moment of all of them; one of each.
+
+    held: sealed slices, which never change. overlays: a copy of what is open or late in the range, tidy. collected: all
+    that is open or late, for the next snapshot of the same series.
     """
+
+    states: list[HeadState]
+    held: list[Held]
+    overlays: list[RawResult]
+    collected: Collected
+
+
+def snapshot_many(
+    heads: Sequence[Head], refs: ManyRefs, start_ms: int, end_ms: int, before: Collected | None = None
+) -> Snapshot:
+    """before: what an earlier snapshot of the same refs of the same heads collected. Raises InvalidRequest (bad_range)
+    unless [start_ms, end_ms) holds something."""
     check_range(start_ms, end_ms)
-    if not heads:
-        return []
-    joined, ref_ends = np.concatenate(refs), _ends(refs)
-    held, overlay = _snapshots(heads, joined, ref_ends, start_ms, end_ms)
-    if any(len(one.below) for one in held):
-        return _one_by_one(heads, refs, start_ms, end_ms, samples_max)
-    columns = _columns([one.sealed for one in held], joined, ref_ends, start_ms, end_ms, samples_max)
-    overlays = _split(compact(overlay.tidy()), ref_ends)
-    results = [ColumnsResult(*both) for both in zip(columns, overlays, strict=True)]
-    check_samples(sum(result.samples for result in results), samples_max)
-    return results
-
-
-def _one_by_one(
-    heads: Sequence[Head], refs: Sequence[NDArray[np.uint32]], start_ms: int, end_ms: int, samples_max: int
-) -> list[ColumnsResult]:
-    """Slices of late samples below coverage have to be decoded and merged: rare, and a head's own business."""
-    results = [
-        head.gather_columns(some, start_ms, end_ms, samples_max=samples_max)
-        for head, some in zip(heads, refs, strict=True)
-    ]
-    check_samples(sum(result.samples for result in results), samples_max)
-    return results
-
-
-def _snapshots(
-    heads: Sequence[Head], refs: NDArray[np.uint32], ref_ends: NDArray[np.int64], start_ms: int, end_ms: int
-) -> tuple[list[Held], Runs]:
-    """Sealed slices, and a copy of open and late samples, of one moment of all heads."""
     with ExitStack() as locks:
         # A writer holds the lock of one head only, and all reads take them in the same order.
         for head in sorted(heads, key=lambda head: head.partition):
             locks.enter_context(head.contents.lock)
         parts = [head.contents for head in heads]
-        open_rows = [part.open.rows[: part.open.count] for part in parts]
-        rows, row_ends, late = np.concatenate(open_rows), _ends(open_rows), np.stack([part.late.row for part in parts])
-        held = [part.held for part in parts]
-        starts = np.empty(len(refs) + 1, np.int64)
-        room = len(refs) * COLLECT_PER_REF
-        while True:
-            ts, values = np.empty(room, np.int64), np.empty(room, np.float64)
-            total = collect_many_kernel(
-                refs, ref_ends, start_ms, end_ms, rows, row_ends, late, starts, ts, values, NO_ORDERS
-            )
-            if total <= room:
-                return held, Runs(starts[:-1], starts[1:].copy(), ts, values, NO_ORDERS)
-            room = total
+        states, held = [part.state_locked() for part in parts], [part.held for part in parts]
+        collecting = Collecting.locked(parts, refs.refs, refs.ends, start_ms, end_ms, before)
+    collected = collecting.collected()
+    return Snapshot(states, held, _split(collected.within(start_ms, end_ms), refs.ends), collected)
 
 
-def _columns(
-    sealed: Sequence[Rows],
-    refs: NDArray[np.uint32],
-    ref_ends: NDArray[np.int64],
-    start_ms: int,
-    end_ms: int,
-    samples_max: int,
-) -> list[Columns]:
-    every = np.concatenate(sealed)
-    touched = (every[:, SEALED_START] < end_ms) & (every[:, SEALED_END] > start_ms)
-    rows = every[touched]
-    row_ends = np.concatenate(([0], np.cumsum(touched)))[_ends(sealed)]
-    keys = np.empty(int((np.diff(row_ends) * np.diff(ref_ends)).sum()), np.uint64)
+def columns_many(sealed: Sequence[Rows], refs: ManyRefs, *, samples_max: int) -> list[Columns]:
+    """Whole columns of some sealed slices of each head, as gather_columns gives them. No lock needed.
+
+    Raises Overloaded (samples_limit) when they have over samples_max samples together.
+    """
+    if not sealed:
+        return []
+    rows, row_ends = np.concatenate(sealed), ends_of(sealed)
+    keys = np.empty(int((np.diff(row_ends) * np.diff(refs.ends)).sum()), np.uint64)
     needs = np.zeros((len(rows), NEED_SIZE), np.int64)
     need_ends = np.zeros((len(sealed) + 1, NEED_SIZE), np.int64)
-    plan_many_kernel(rows, row_ends, refs, ref_ends, keys, needs, need_ends)
+    plan_many_kernel(rows, row_ends, refs.refs, refs.ends, keys, needs, need_ends)
     ends = need_ends.tolist()
     total = ends[-1]
     check_samples(total[NEED_SAMPLES], samples_max)
@@ -119,7 +99,7 @@ def _columns(
     copy_many_kernel(
         rows,
         row_ends,
-        ref_ends,
+        refs.ends,
         keys,
         needs,
         need_ends,
@@ -155,8 +135,3 @@ def _split(raw: RawResult, ref_ends: NDArray[np.int64]) -> list[RawResult]:
         RawResult(raw.counts[ref:ref_end], raw.ts_ms[start:end], raw.values[start:end])
         for (ref, ref_end), (start, end) in zip(pairwise(ref_ends.tolist()), pairwise(before), strict=True)
     ]
-
-
-def _ends(parts: Sequence[NDArray[np.generic]]) -> NDArray[np.int64]:
-    """0, then where each part ends among all."""
-    return np.cumsum([0, *map(len, parts)], dtype=np.int64)

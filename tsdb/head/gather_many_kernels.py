@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.jit import kernel
+from tsdb.head.address_kernels import signed, u32_at
 from tsdb.head.gather_columns_kernels import (
     NEED_AXES,
     NEED_AXIS_DATA,
@@ -15,12 +16,21 @@ from tsdb.head.gather_columns_kernels import (
     copy_kernel,
     plan_kernel,
 )
-from tsdb.head.gather_kernels import collect_kernel
-from tsdb.head.rows import Rows
+from tsdb.head.gather_kernels import first_not_below, late_chain_kernel, open_chain_kernel
+from tsdb.head.rows import (
+    LATE_COUNT,
+    LATE_LAST,
+    LATE_LAST_SIZE,
+    OPEN_COUNT,
+    OPEN_LAST,
+    OPEN_LAST_SIZE,
+    OPEN_START,
+    Rows,
+)
 
 
 @kernel
-def collect_many_kernel(
+def collect_since_kernel(
     refs: NDArray[np.uint32],
     ref_ends: NDArray[np.int64],
     start_ms: int,
@@ -28,31 +38,112 @@ def collect_many_kernel(
     open_rows: Rows,
     open_ends: NDArray[np.int64],
     late_rows: Rows,
+    goes_on: NDArray[np.bool_],
+    old_open_rows: Rows,
+    old_open_ends: NDArray[np.int64],
+    old_late_rows: Rows,
+    old_starts: NDArray[np.int64],
+    old_ts: NDArray[np.int64],
+    old_values: NDArray[np.float64],
     starts: NDArray[np.int64],
     ts: NDArray[np.int64],
     values: NDArray[np.float64],
-    orders: NDArray[np.int64],
 ) -> int:
-    """As collect_kernel, over heads: head i has refs[ref_ends[i]:ref_ends[i + 1]], rows likewise, and late_rows[i]."""
+    """What is open or late of series of several heads: the runs of before, and behind each what came since in
+    [start_ms, end_ms).
+
+    Head i has refs[ref_ends[i]:ref_ends[i + 1]], open rows likewise, and late_rows[i]. goes_on (heads,): whether a head
+    was only appended to since the old rows; another's old runs are left out, and all that it has is taken. starts
+    (n + 1,): where the run of each ref begins. Returns the samples in all; when that is more than there is room for,
+    call again with more: nothing is to be used. Where nothing came, the samples of before are meant, and not copied.
+    """
+    no_orders = np.empty(0, np.int64)
+    after, newer = np.zeros(open_rows.shape[0], np.int64), np.zeros(refs.size, np.bool_)
+    changed = False
+    for head in range(ref_ends.size - 1):
+        if goes_on[head]:
+            _entries_before(open_rows, open_ends, old_open_rows, old_open_ends, head, after)
+        # Looked up first and alone: a processor waits for many such lookups at once.
+        here, newer_here = refs[ref_ends[head] : ref_ends[head + 1]], newer[ref_ends[head] : ref_ends[head + 1]]
+        for row in range(open_ends[head], open_ends[head + 1]):
+            last = u32_at(open_rows[row, OPEN_LAST], open_rows[row, OPEN_LAST_SIZE])
+            changed |= _mark_newer(here, last, after[row], newer_here)
+        last = u32_at(late_rows[head, LATE_LAST], late_rows[head, LATE_LAST_SIZE])
+        changed |= _mark_newer(here, last, old_late_rows[head, LATE_COUNT] if goes_on[head] else 0, newer_here)
+    if not changed and goes_on.all():
+        return old_ts.size
     total = 0
     for head in range(ref_ends.size - 1):
-        first, last, row, row_end = ref_ends[head], ref_ends[head + 1], open_ends[head], open_ends[head + 1]
-        begin = min(total, ts.size)
-        got = collect_kernel(
-            refs[first:last],
-            start_ms,
-            end_ms,
-            open_rows[row:row_end],
-            row_end - row,
-            late_rows[head],
-            starts[first : last + 1],
-            ts[begin:],
-            values[begin:],
-            orders,
-        )
-        for which in range(first, last + 1):
-            starts[which] += total
-        total += got
+        after_late = old_late_rows[head, LATE_COUNT] if goes_on[head] else 0
+        for which in range(ref_ends[head], ref_ends[head + 1]):
+            starts[which] = total
+            if goes_on[head]:
+                first, count = old_starts[which], old_starts[which + 1] - old_starts[which]
+                if total + count <= ts.size:
+                    ts[total : total + count] = old_ts[first : first + count]
+                    values[total : total + count] = old_values[first : first + count]
+                total += count
+            if not newer[which]:
+                continue
+            for row in range(open_ends[head], open_ends[head + 1]):
+                total = open_chain_kernel(
+                    open_rows[row], refs[which], after[row], start_ms, end_ms, ts, values, no_orders, total
+                )
+            total = late_chain_kernel(
+                late_rows[head], refs[which], after_late, start_ms, end_ms, ts, values, no_orders, total
+            )
+    starts[refs.size] = total
+    return total
+
+
+@kernel
+def _mark_newer(refs: NDArray[np.uint32], last: NDArray[np.uint32], after: int, newer: NDArray[np.bool_]) -> bool:
+    """newer (n,): set where a ref's newest entry comes after so many. Returns whether any does."""
+    found = False
+    for which in range(refs.size):
+        if refs[which] < last.size and signed(last[refs[which]]) > after:
+            newer[which] = found = True
+    return found
+
+
+@kernel
+def _entries_before(
+    open_rows: Rows,
+    open_ends: NDArray[np.int64],
+    old_open_rows: Rows,
+    old_open_ends: NDArray[np.int64],
+    head: int,
+    after: NDArray[np.int64],
+) -> None:
+    """after: the entries that each open slice of a head had before; new slices lie anywhere among the old ones."""
+    old = old_open_ends[head]
+    for row in range(open_ends[head], open_ends[head + 1]):
+        while old < old_open_ends[head + 1] and old_open_rows[old, OPEN_START] < open_rows[row, OPEN_START]:
+            old += 1
+        if old < old_open_ends[head + 1] and old_open_rows[old, OPEN_START] == open_rows[row, OPEN_START]:
+            after[row] = old_open_rows[old, OPEN_COUNT]
+
+
+@kernel
+def clip_kernel(
+    starts: NDArray[np.int64],
+    ts: NDArray[np.int64],
+    values: NDArray[np.float64],
+    start_ms: int,
+    end_ms: int,
+    counts: NDArray[np.uint32],
+    clipped_ts: NDArray[np.int64],
+    clipped_values: NDArray[np.float64],
+) -> int:
+    """The samples of [start_ms, end_ms) in runs that ascend by time. counts (n,): of each. Returns how many in all."""
+    total = 0
+    for which in range(counts.size):
+        first = first_not_below(ts, starts[which], starts[which + 1], start_ms)
+        end = first_not_below(ts, first, starts[which + 1], end_ms)
+        clipped_ts[total : total + end - first] = ts[first:end]
+        clipped_values[total : total + end - first] = values[first:end]
+        counts[which] = end - first
+        total += end - first
     return total
 
 

@@ -189,17 +189,8 @@ class Head:
 
     def state(self) -> HeadState:
         """One moment of the head."""
-        contents = self._contents
-        with contents.lock:
-            return HeadState(
-                since_offset=contents.since_offset,
-                coverage_start_ms=contents.coverage_start_ms,
-                watermark_ms=contents.watermark_ms,
-                applied_offset=contents.applied_offset,
-                next_offset=contents.next_offset,
-                from_start=contents.from_start,
-                holes=contents.holes.all,
-            )
+        with self._contents.lock:
+            return self._contents.state_locked()
 
     def sizes(self) -> HeadSizes:
         """How much it holds at one moment."""

@@ -52,13 +52,18 @@ class SeriesIndex:
         self._rows = SeriesRows()
         self._labels = LabelIndex(self._lock)
         self._selects = SelectCache()
-        self._generation = 0  # Moves whenever a series comes or goes.
+        self._generation = 0
         self._forgotten_since_compaction = 0
 
     @property
     def series(self) -> int:
         """Series that reads find."""
         return len(self.table)
+
+    @property
+    def generation(self) -> int:
+        """Moves whenever a series comes or goes: a selection of the same generation is what it was."""
+        return self._generation
 
     @property
     def refs_size(self) -> int:

@@ -41,6 +41,8 @@ class LateList:
         self._order = np.empty(CAPACITY_MIN, np.int64)
         self._prev = np.empty(CAPACITY_MIN, np.uint32)
         self._last = np.zeros(1, np.uint32)
+        self.cuts = 0
+        """How often entries were taken out."""
         self._refresh()
 
     @property
@@ -101,6 +103,7 @@ class LateList:
 
     def keep(self, wanted: NDArray[np.bool_]) -> None:
         """Let all other entries go. wanted: bool (count,)."""
+        self.cuts += 1
         kept = int(wanted.sum())
         capacity = max(CAPACITY_MIN, kept + kept // 4)
         self._ref = resized(self.refs[wanted], capacity)

@@ -57,6 +57,8 @@ class OpenSlices:
         self._columns: list[_Columns] = []
         self.rows: Rows = np.zeros((8, OPEN_COLUMNS), np.int64)
         self._usual_entries = CAPACITY_MIN
+        self.closes = 0
+        """How often a slice was let go: nothing else takes entries out."""
 
     @property
     def count(self) -> int:
@@ -136,6 +138,7 @@ class OpenSlices:
 
     def close(self, row: int) -> None:
         """Let a slice go: it was sealed, or dropped."""
+        self.closes += 1
         entries = int(self.rows[row, OPEN_COUNT])
         self._usual_entries = max(CAPACITY_MIN, entries + entries // 8)
         del self._columns[row]

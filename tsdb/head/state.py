@@ -33,6 +33,21 @@ class HeadState:
     from_start: bool
     holes: tuple[Hole, ...]
 
+    def through(self, later: HeadState) -> HeadState:
+        """Of samples gathered after this moment and before `later`: never more than both say.
+
+        Applied as before, for what came while they were gathered may be there in part; coverage and holes as after.
+        """
+        return HeadState(
+            since_offset=later.since_offset,
+            coverage_start_ms=later.coverage_start_ms,
+            watermark_ms=self.watermark_ms,
+            applied_offset=self.applied_offset,
+            next_offset=self.next_offset,
+            from_start=later.from_start,
+            holes=later.holes,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class HeadSizes:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tsdb.codec.log_record import decode_records, encode_record
 from tsdb.codec.series_record import decode_announcements, encode_announcement
-from tsdb.head.gather_many import gather_columns_many
+from tsdb.head.gather_many import ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import SAMPLES_MAX, Head
 from tsdb.head.index_warm_up import warm_up_index
 from tsdb.head.limits import HeadLimits
@@ -74,7 +74,9 @@ def _read(head: Head, now_ms: int) -> None:
     head.gather_raw(refs, 0, end_ms, partial=True)
     head.gather_columns(refs, start_ms, end_ms)
     head.gather_columns(refs, 0, end_ms)
-    gather_columns_many([head], [refs], start_ms, end_ms, samples_max=SAMPLES_MAX)
+    many = ManyRefs.of([refs])
+    held = snapshot_many([head], many, start_ms, end_ms).held
+    columns_many([one.sealed for one in held], many, samples_max=SAMPLES_MAX)
     head.seen(refs, start_ms, end_ms)
 
 

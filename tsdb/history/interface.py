@@ -159,6 +159,9 @@ class ChunkStore(ChunkSink, Protocol):
     def token_ranges(self, count: int) -> list[TokenRange]:
         """About `count` ranges that hold every row once, none across the borders of what one server owns."""
 
+    def chunk_bytes(self) -> int:
+        """About the bytes of all chunks, quickly told; 0 where the store does not know, as a new one may not."""
+
     def scan(self, tokens: TokenRange) -> Iterator[list[ChunkRow]]:
         """All rows of a token range in pieces as those of `read`, one row key after another."""
 

@@ -213,8 +213,13 @@ class Log(Protocol):
     def offsets_for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         """Per partition the first offset with broker time >= the given ms; None: no record at or after it."""
 
-    def reader(self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None) -> LogReader:
-        """A reader of these partitions, each from its start offset on. prefetch_bytes: small for short reads."""
+    def reader(
+        self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None, linger_s: float = 0.0
+    ) -> LogReader:
+        """A reader of these partitions, each from its start offset on. prefetch_bytes: small for short reads.
+
+        linger_s: how long a record at the end may wait for others, where bringing many at once is cheaper.
+        """
 
     def group(self, group_id: str) -> Group:
         """A member of a group, not yet joined."""

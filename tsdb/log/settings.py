@@ -53,6 +53,8 @@ class LogSettings:
     security: of Kafka connections.
     embedded_bytes_max: size limit of an embedded log's database; over it appends are refused (disk_full). None: none.
     embedded_maintain_s: how often retention and compaction of an embedded log run.
+    embedded_guest: append to an embedded log beside the process that holds its writer lock, as batch jobs do, which are
+        in no group; retention and compaction are left to that process.
     """
 
     client_id: str = "tsdb"
@@ -66,6 +68,7 @@ class LogSettings:
     security: KafkaSecurity = KafkaSecurity()
     embedded_bytes_max: int | None = None
     embedded_maintain_s: float = 30.0
+    embedded_guest: bool = False
 
     def __post_init__(self) -> None:
         for name in ("delivery_timeout_s", "request_timeout_s", "queue_bytes_max", "prefetch_bytes_max"):

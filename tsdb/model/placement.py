@@ -17,6 +17,8 @@ PACK_RULE_VERSION = 1
 FAMILY_SUFFIXES = (b"_bucket", b"_count", b"_sum", b"_total", b"_created")
 DEFAULT_PLACEMENT_LABELS = ("job", "instance")
 
+_RESOLUTION = b"__resolution__"  # See tsdb.model.resolution.
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -40,7 +42,11 @@ class PlacementRule:
         family = metric_family(values.get(METRIC_NAME, b""))
         wanted = [values.get(label.encode(), b"") for label in self.labels]
         placement = SEPARATOR.join(wanted) if any(wanted) else family
-        return Place(placement, family, xxhash.xxh3_64_intdigest(placement + SEPARATOR + family))
+        pack = placement + SEPARATOR + family
+        # Derived series are a pack of their own: who reads their sources does not read them too.
+        if resolution := values.get(_RESOLUTION, b""):
+            pack += SEPARATOR + resolution
+        return Place(placement, family, xxhash.xxh3_64_intdigest(pack))
 
 
 def metric_family(name: bytes) -> bytes:

@@ -28,6 +28,13 @@ class Held:
     values: NDArray[np.float64]
     orders: NDArray[np.int64]
 
+    def since(self, start_ms: int) -> Held:
+        """The samples from start_ms on; all series stay."""
+        keep = self.ts_ms >= start_ms
+        series = np.repeat(np.arange(len(self.counts)), self.counts)[keep]
+        counts = np.bincount(series, minlength=len(self.counts)).astype(np.int64)
+        return Held(self.series_ids, self.labels, counts, self.ts_ms[keep], self.values[keep], self.orders[keep])
+
 
 NOTHING = Held(
     np.empty(0, np.uint64),

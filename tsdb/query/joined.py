@@ -81,7 +81,7 @@ class JoinedRead:
         yield Piece(partition, Response(series=[series_block(partition, joined.series_ids, labels)]))
         # An answer of COLUMNS has samples that are in none as overlay.
         for frame in raw_frames(partition, joined.raw, overlay=self._query.columns):
-            yield Piece(partition, Response(raw=[frame]))
+            yield Piece(partition, Response(raw=[reader_pb2.RawFrame.FromString(frame.joined())]))
 
     def _check_going(self) -> None:
         left_s = self._caller.time_remaining()

@@ -1,9 +1,10 @@
-"""Local store: the store of this process, asked by calls and not over a network. Messages are passed on, not copied."""
+"""Local store: the store of this process, asked by calls and not over a network."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import cast
 
 import grpc
@@ -45,7 +46,9 @@ class LocalStore:
             self._asked_at = self._clock.monotonic()
 
     def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
-        return self._service.Select(request, _context(caller))
+        with closing(self._service.Select(request, _context(caller))) as messages:
+            for message in messages:
+                yield reader_pb2.SelectResponse.FromString(message)
 
     def series(self, request: reader_pb2.SeriesRequest, caller: Caller) -> Iterator[reader_pb2.SeriesResponse]:
         return self._service.Series(request, _context(caller))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.codec.fragment import Fragment
 from tsdb.head.gather import RawResult
 from tsdb.history.interface import Loaded
 from tsdb.model.labels import metric_name
 from tsdb.ops.metrics import counter
+from tsdb.query.downsampled import DerivedPart, DerivedSteps
 from tsdb.query.held import Held
 from tsdb.query.past_holes import PastHoles
 from tsdb.query.past_index import NO_SERIES, Choice, PastSeries
@@ -67,19 +69,47 @@ class PartitionJoin:
         query, partition = self.query, state.partition
         series = self._past_series(state, held)
         self.holes.check(partition, set(series.pack_ids))
-        seam = Seam(held, Reduction(query.start_ms, query.step_ms, query.aggregation, query.last_n))
+        derived = self._derived_part(partition)
+        first_ms = query.start_ms if derived is None else derived.end_ms
+        reduction = Reduction(query.start_ms, query.step_ms, query.aggregation, query.last_n)
+        seam = Seam(held if derived is None else held.since(first_ms), reduction)
         joined = 0
-        if series.pack_ids:
-            start_ms = max(query.start_ms, series.start_ms)
-            end_ms = min(self.seams[partition], series.end_ms)
-            asked = PastQuery(series.pack_ids, series.series_ids, start_ms, end_ms)
-            corrupt = partial(self.holes.add_corrupt, partition, self.past.window_ms)
-            for stretch in past_samples(self.past.store, asked, self.past.window_ms, corrupt, self.check_going):
-                joined += seam.add(stretch)
+        if derived is not None:
+            for steps_ in self._derived_steps(state, derived, series):
+                joined += seam.add_steps(steps_)
                 self.limits.check_samples(joined)
+        for stretch in self._stretches(partition, series, first_ms, self.seams.get(partition, first_ms)):
+            joined += seam.add(stretch)
+            self.limits.check_samples(joined)
         answered_total.labels(self._source(partition, held, steps)).inc()
         series_ids, labels = _union(held, steps, series)
         return Joined(series_ids, labels, seam.result(series_ids, steps))
+
+    def _stretches(self, partition: int, series: PastSeries, start_ms: int, end_ms: int) -> Iterator[Fragment]:
+        """What history has of these series in [start_ms, end_ms)."""
+        start_ms, end_ms = max(start_ms, series.start_ms), min(end_ms, series.end_ms)
+        if not series.pack_ids or start_ms >= end_ms:
+            return
+        asked = PastQuery(series.pack_ids, series.series_ids, start_ms, end_ms)
+        corrupt = partial(self.holes.add_corrupt, partition, self.past.window_ms)
+        yield from past_samples(self.past.store, asked, self.past.window_ms, corrupt, self.check_going)
+
+    def _derived_part(self, partition: int) -> DerivedPart | None:
+        part = None if self.past.resolutions is None else self.past.resolutions.part(self.query)
+        return None if part is None or partition not in self.seams else part.before(self.seams[partition], self.query)
+
+    def _derived_steps(
+        self, state: common_pb2.PartitionState, part: DerivedPart, sources: PastSeries
+    ) -> Iterator[Fragment]:
+        choice, needs = Choice(part.matchers(self.query)), {state.partition: state.since_offset}
+        start_ms = self.query.start_ms
+        found = self.past.index.find(choice, start_ms, part.end_ms, self.loaded, needs)[state.partition]
+        if not found.pack_ids:
+            return
+        derived = DerivedSteps(part, self.query, found, sources.series_ids)
+        wanted = replace(found, series_ids=derived.series_ids)
+        for stretch in self._stretches(state.partition, wanted, start_ms, part.end_ms):
+            yield from derived.steps(stretch)
 
     def _past_series(self, state: common_pb2.PartitionState, held: Held) -> PastSeries:
         partition = state.partition

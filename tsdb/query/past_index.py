@@ -23,6 +23,7 @@ from tsdb.head.matching import Condition, conditions_of
 from tsdb.history.interface import Loaded, SeriesRows
 from tsdb.model.errors import CorruptData, Overloaded
 from tsdb.model.labels import METRIC_NAME
+from tsdb.model.resolution import underived
 from tsdb.model.selector import Matcher
 from tsdb.model.window import EPOCH_MS
 from tsdb.ops.metrics import counter, gauge
@@ -64,12 +65,14 @@ NO_SERIES = PastSeries(np.empty(0, np.uint64), [], [], 0, 0)
 class Choice:
     """Which series: those that satisfy all matchers (none: every series), or those with these ids (uint64).
 
-    names: the metric names that they can have; None: any.
+    names: the metric names that they can have; None: any. derived: take the matchers as they are; else derived series
+    (tsdb.model.resolution) are passed over unless one of the matchers names their label.
     """
 
     matchers: tuple[Matcher, ...]
     series_ids: NDArray[np.uint64] | None = None
     names: frozenset[bytes] | None = None
+    derived: bool = False
 
     def names_of(self, names: Iterable[bytes]) -> list[bytes]:
         """Those of these metric names that a series chosen can have."""
@@ -211,7 +214,9 @@ def _serves(kept: Mapping[int, Loaded], needs: Needs) -> bool:
 def _chosen(part: _Part, choice: Choice) -> NDArray[np.uint32]:
     if choice.series_ids is not None:
         return part.index.refs_of(choice.series_ids)
-    return part.index.select(choice.matchers) if choice.matchers else part.index.all_refs()
+    if choice.derived and not choice.matchers:
+        return part.index.all_refs()
+    return part.index.select(choice.matchers if choice.derived else underived(choice.matchers))
 
 
 def _holds(condition: Condition, name: bytes) -> bool:

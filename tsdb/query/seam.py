@@ -66,6 +66,11 @@ class Seam:
         mine = self._of(past.series_id)
         return self._keep(past if mine is None else merge([past, mine]))
 
+    def add_steps(self, steps: Fragment) -> int:
+        """Steps of the past, ahead of all that is added otherwise. Returns how many."""
+        self._done.append(steps)
+        return steps.samples
+
     def result(self, series_ids: NDArray[np.uint64], steps: Held) -> RawResult:
         """Samples of these series (uint64, ascending), which hold all that was joined, and then the steps."""
         self._keep_rest()

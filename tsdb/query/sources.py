@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tsdb.query.downsampled import Resolutions
 from tsdb.query.history_reads import HistoryReads
 from tsdb.query.past_index import PastIndex
 from tsdb.query.routing import Share
@@ -23,11 +24,13 @@ Request = TypeVar(
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """History as a querier reads it. window_ms: of the time set that all share."""
+    """History as a querier reads it. window_ms: of the time set that all share. resolutions: None: nothing is ever made
+    of derived series."""
 
     store: HistoryReads
     index: PastIndex
     window_ms: int
+    resolutions: Resolutions | None = None
 
 
 @dataclass(frozen=True, slots=True)

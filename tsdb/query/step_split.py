@@ -30,7 +30,7 @@ class StepSplit:
         samples, steps = reader_pb2.SelectRequest(), reader_pb2.SelectRequest()
         samples.CopyFrom(request)
         samples.encoding, samples.partial = reader_pb2.RAW, True
-        samples.step_ms, samples.aggregation = 0, reader_pb2.NONE
+        samples.step_ms, samples.aggregation, samples.downsampled = 0, reader_pb2.NONE, False
         # The names of series known by id say where in history the rest of them is to be looked for.
         samples.omit_labels = request.omit_labels and not request.series_ids
         if self.at_ms is None:

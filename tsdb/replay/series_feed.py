@@ -17,6 +17,7 @@ from tsdb.codec.series_record import DecodedAnnouncements, decode_announcements
 from tsdb.log.interface import SERIES, Log, LogReader, RecordBatch
 from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, Unavailable
+from tsdb.model.resolution import RESOLUTION, is_derived
 from tsdb.model.window import EPOCH_MS
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
@@ -28,11 +29,13 @@ _PASSED_OVER = STATUS_CORRUPT  # An index registers only what is ok.
 log = get_logger(__name__)
 
 announcements_total = counter("tsdb_replay_announcements_total", "Announcements read from the series topic.")
+_RESOLUTION = RESOLUTION.encode()
+
 announcements_ignored_total = counter(
     "tsdb_replay_announcements_ignored_total",
     "Announcements not registered, by reason.",
     label="reason",
-    values=("corrupt", "epoch_over"),
+    values=("corrupt", "epoch_over", "derived"),
 )
 series_rereads_total = counter(
     "tsdb_replay_series_rereads_total",
@@ -128,4 +131,14 @@ class SeriesFeed:
         announcements_ignored_total.labels("corrupt").inc(int((~good).sum()))
         announcements_ignored_total.labels("epoch_over").inc(int((good & over).sum()))
         records.status[over] = _PASSED_OVER
+        self._pass_over_derived(records, batch.values)
         head.register(records, batch.values, batch.broker_ms)
+
+    def _pass_over_derived(self, records: DecodedAnnouncements, values: bytes) -> None:
+        """Derived series have samples in history alone. One look at all of a batch tells that it has none."""
+        if _RESOLUTION not in values:
+            return
+        for at in np.flatnonzero(records.status == STATUS_OK).tolist():
+            if is_derived(values[records.label_start[at] : records.label_end[at]]):
+                records.status[at] = _PASSED_OVER
+                announcements_ignored_total.labels("derived").inc()

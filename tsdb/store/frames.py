@@ -6,15 +6,32 @@ Few large messages: each costs two hand-overs between threads, more than moving 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.head.gather import Columns, RawResult
+from tsdb.store.wire import Fields
 from tsdb.v1 import common_pb2, reader_pb2
 
 FRAME_SAMPLES_MAX = 64 * 1024  # 1 MiB of (timestamp, value).
 FRAME_BYTES_MAX = 1 << 20
+
+_ARRAYS = (
+    "series_index",
+    "column_lengths",
+    "axis_index",
+    "axis_base_ms",
+    "axis_lengths",
+    "axis_counts",
+    "axes",
+    "data",
+)
+_COUNTS, _TS_MS, _VALUES, _ORDERS = (
+    reader_pb2.RawFrame.DESCRIPTOR.fields_by_name[name].number for name in ("counts", "ts_ms", "values", "orders")
+)
+_ARRAY_FIELDS = [reader_pb2.ColumnsFrame.DESCRIPTOR.fields_by_name[name].number for name in _ARRAYS]
 
 
 def series_block(
@@ -28,9 +45,13 @@ def series_block(
     return block
 
 
-def raw_frames(partition: int, raw: RawResult, *, overlay: bool = False) -> Iterator[reader_pb2.RawFrame]:
-    """RAW samples cut at FRAME_SAMPLES_MAX; a series larger than that goes on in the next frame."""
+def raw_frames(partition: int, raw: RawResult, *, overlay: bool = False) -> Iterator[Fields]:
+    """RawFrames of samples cut at FRAME_SAMPLES_MAX; a series larger than that goes on in the next. Arrays are not
+    copied, and are kept until the frame is joined."""
     if not raw.samples:
+        return
+    if raw.samples <= FRAME_SAMPLES_MAX:
+        yield _raw_frame(partition, raw, 0, raw.counts, slice(None), overlay)
         return
     counts = raw.counts.astype(np.int64)
     ends = np.cumsum(counts)
@@ -42,63 +63,78 @@ def raw_frames(partition: int, raw: RawResult, *, overlay: bool = False) -> Iter
         part = np.minimum(ends[first : last + 1], end) - np.maximum(
             ends[first : last + 1] - counts[first : last + 1], start
         )
-        yield reader_pb2.RawFrame(
-            partition=partition,
-            first_series=first,
-            counts=part.astype("<u4").tobytes(),
-            ts_ms=raw.ts_ms[start:end].tobytes(),
-            values=raw.values[start:end].tobytes(),
-            orders=b"" if raw.orders is None else raw.orders[start:end].tobytes(),
-            overlay=overlay,
-        )
+        yield _raw_frame(partition, raw, first, part, slice(start, end), overlay)
 
 
-def column_frames(partition: int, columns: Columns) -> Iterator[reader_pb2.ColumnsFrame]:
-    """Columns cut at FRAME_BYTES_MAX of data; every frame has the axes that its columns lie between."""
+def _raw_frame(
+    partition: int, raw: RawResult, first: int, counts: NDArray[Any], samples: slice, overlay: bool
+) -> Fields:
+    head = reader_pb2.RawFrame(partition=partition, first_series=first, overlay=overlay)
+    frame = Fields(head.SerializeToString())
+    frame.add_array(_COUNTS, counts.astype("<u4", copy=False))
+    frame.add_array(_TS_MS, raw.ts_ms[samples])
+    frame.add_array(_VALUES, raw.values[samples])
+    if raw.orders is not None:
+        frame.add_array(_ORDERS, raw.orders[samples])
+    return frame
+
+
+def column_frames(partition: int, columns: Columns) -> Iterator[Fields]:
+    """ColumnsFrames of columns cut at FRAME_BYTES_MAX of data.
+
+    Every frame has the axes that its columns lie between. Arrays are not copied.
+    """
     total = len(columns.series_index)
     if len(columns.data) <= FRAME_BYTES_MAX:
         if total:
-            yield _whole_frame(partition, columns)
+            yield _column_frame(partition, columns)
         return
     ends = np.cumsum(columns.column_lengths, dtype=np.int64)
     first, start = 0, 0
     while first < total:
         last = max(first + 1, int(np.searchsorted(ends, start + FRAME_BYTES_MAX, side="right")))
         end = int(ends[last - 1])
-        yield _column_frame(partition, columns, slice(first, last), slice(start, end))
+        yield _column_frame(partition, _part(columns, slice(first, last), slice(start, end)))
         first, start = last, end
 
 
-def _whole_frame(partition: int, columns: Columns) -> reader_pb2.ColumnsFrame:
-    return reader_pb2.ColumnsFrame(
-        partition=partition,
-        series_index=columns.series_index.tobytes(),
-        column_lengths=columns.column_lengths.tobytes(),
-        axis_index=columns.axis_index.tobytes(),
-        axis_base_ms=columns.axis_base_ms.tobytes(),
-        axis_lengths=columns.axis_lengths.tobytes(),
-        axis_counts=columns.axis_counts.tobytes(),
-        axes=columns.axes.tobytes(),
-        data=columns.data.tobytes(),
+def _column_frame(partition: int, columns: Columns) -> Fields:
+    frame = Fields(reader_pb2.ColumnsFrame(partition=partition).SerializeToString())
+    for number, array in zip(_ARRAY_FIELDS, _arrays(columns), strict=True):
+        frame.add_array(number, array)
+    return frame
+
+
+def _arrays(columns: Columns) -> tuple[NDArray[Any], ...]:
+    """In the order of _ARRAYS."""
+    return (
+        columns.series_index,
+        columns.column_lengths,
+        columns.axis_index,
+        columns.axis_base_ms,
+        columns.axis_lengths,
+        columns.axis_counts,
+        columns.axes,
+        columns.data,
     )
 
 
-def _column_frame(partition: int, columns: Columns, part: slice, data: slice) -> reader_pb2.ColumnsFrame:
+def _part(columns: Columns, part: slice, data: slice) -> Columns:
+    """Some of the columns, `data` theirs."""
     axis_index = columns.axis_index[part]
     axes = slice(int(axis_index.min()), int(axis_index.max()) + 1)
-    first_axis = axes.start
     axis_data = slice(
-        int(columns.axis_lengths[:first_axis].sum(dtype=np.int64)),
+        int(columns.axis_lengths[: axes.start].sum(dtype=np.int64)),
         int(columns.axis_lengths[: axes.stop].sum(dtype=np.int64)),
     )
-    return reader_pb2.ColumnsFrame(
-        partition=partition,
-        series_index=columns.series_index[part].tobytes(),
-        column_lengths=columns.column_lengths[part].tobytes(),
-        axis_index=(axis_index - np.uint32(first_axis) if first_axis else axis_index).tobytes(),
-        axis_base_ms=columns.axis_base_ms[axes].tobytes(),
-        axis_lengths=columns.axis_lengths[axes].tobytes(),
-        axis_counts=columns.axis_counts[axes].tobytes(),
-        axes=columns.axes[axis_data].tobytes(),
-        data=columns.data[data].tobytes(),
+    return Columns(
+        samples=columns.samples,
+        series_index=columns.series_index[part],
+        column_lengths=columns.column_lengths[part],
+        axis_index=axis_index - np.uint32(axes.start),
+        axis_base_ms=columns.axis_base_ms[axes],
+        axis_lengths=columns.axis_lengths[axes],
+        axis_counts=columns.axis_counts[axes],
+        axes=columns.axes[axis_data],
+        data=columns.data[data],
     )

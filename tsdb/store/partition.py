@@ -6,7 +6,7 @@ The worker writes progress, the watermark poller writes high watermarks, any thr
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tsdb.head.head import Head, HeadSizes, HeadState
 from tsdb.model.clock import Clock
@@ -20,16 +20,56 @@ LAG_UNKNOWN_MS = (1 << 63) - 1  # On the wire: lag cannot be told yet.
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionStatus:
-    """One moment of a partition: where its head stands and the verdict on it; how much it holds only where asked."""
+class Judged:
+    """Where the replay of a partition stands, and the verdict on it."""
 
     partition: int
     topic_id: str
-    state: HeadState
     next_offset: int
     high_watermark: int | None
     verdict: Verdict
     stopped_message: str
+
+    def check_fresh(self, max_lag_ms: int | None) -> None:
+        """Raises Unavailable naming partition and lag: not ready, or over the caller's own bound."""
+        verdict = self.verdict
+        reason, bound = verdict.reason, ""
+        # A bound of the caller's own replaces ours on the lag, where the lag is known.
+        if max_lag_ms is not None and reason in ("", *LAG_REASONS):
+            over = verdict.lag_ms is None or verdict.lag_ms > max_lag_ms
+            reason, bound = (reason or "lagging") if over else "", f"; the request allows {max_lag_ms} ms"
+        if not reason:
+            return
+        lag = "unknown" if verdict.lag_ms is None else f"{verdict.lag_ms} ms"
+        raise Unavailable(
+            f"partition {self.partition} is behind the log: {reason}, lag {lag}, {verdict.lag_records} records{bound}"
+            + (f"; {self.stopped_message}" if self.stopped_message else ""),
+            reason=reason,
+            retry_after_s=1.0,
+            partition=self.partition,
+            lag_ms=verdict.lag_ms,
+            lag_records=verdict.lag_records,
+        )
+
+    def status(self, state: HeadState, sizes: HeadSizes | None = None) -> PartitionStatus:
+        """Together with the state that its head had then or after."""
+        return PartitionStatus(
+            self.partition,
+            self.topic_id,
+            self.next_offset,
+            self.high_watermark,
+            self.verdict,
+            self.stopped_message,
+            state,
+            sizes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus(Judged):
+    """One moment of a partition: where its head stands and the verdict on it; how much it holds only where asked."""
+
+    state: HeadState
     sizes: HeadSizes | None = None
 
     def to_proto(self) -> common_pb2.PartitionState:
@@ -64,44 +104,6 @@ class PartitionStatus:
                 pack_id=hole.pack_id,
             )
         return message
-
-    def through(self, later: HeadState) -> PartitionStatus:
-        """Of an answer gathered after this moment and before `later`: never more than both say.
-
-        Applied as before, for what came while it was gathered may be in it in part; coverage and holes as after.
-        """
-        before = self.state
-        state = HeadState(
-            since_offset=later.since_offset,
-            coverage_start_ms=later.coverage_start_ms,
-            watermark_ms=before.watermark_ms,
-            applied_offset=before.applied_offset,
-            next_offset=before.next_offset,
-            from_start=later.from_start,
-            holes=later.holes,
-        )
-        return replace(self, state=state)
-
-    def check_fresh(self, max_lag_ms: int | None) -> None:
-        """Raises Unavailable naming partition and lag: not ready, or over the caller's own bound."""
-        verdict = self.verdict
-        reason, bound = verdict.reason, ""
-        # A bound of the caller's own replaces ours on the lag, where the lag is known.
-        if max_lag_ms is not None and reason in ("", *LAG_REASONS):
-            over = verdict.lag_ms is None or verdict.lag_ms > max_lag_ms
-            reason, bound = (reason or "lagging") if over else "", f"; the request allows {max_lag_ms} ms"
-        if not reason:
-            return
-        lag = "unknown" if verdict.lag_ms is None else f"{verdict.lag_ms} ms"
-        raise Unavailable(
-            f"partition {self.partition} is behind the log: {reason}, lag {lag}, {verdict.lag_records} records{bound}"
-            + (f"; {self.stopped_message}" if self.stopped_message else ""),
-            reason=reason,
-            retry_after_s=1.0,
-            partition=self.partition,
-            lag_ms=verdict.lag_ms,
-            lag_records=verdict.lag_records,
-        )
 
     def check_coverage(self, start_ms: int) -> None:
         """Raises OutOfCoverage when the range starts before what is complete here."""
@@ -192,11 +194,11 @@ class Partition:
 
     def status(self) -> PartitionStatus:
         """State, sizes, lag and readiness now."""
-        head, status = self.moment()
-        return replace(status, sizes=head.sizes())
+        head, judged = self.judge()
+        return judged.status(head.state(), head.sizes())
 
-    def moment(self) -> tuple[Head, PartitionStatus]:
-        """The head to read from, and the status of this very head."""
+    def judge(self) -> tuple[Head, Judged]:
+        """The head to read from, and what can be said of it before it is read."""
         with self._lock:
             head, progress = self._head, self._progress
             seen = Observation(
@@ -207,12 +209,6 @@ class Partition:
                 progress.stopped or self._waiting,
             )
             verdict = self._readiness.judge(seen, now_ms=self._clock.now_ms(), monotonic=self._clock.monotonic())
-        return head, PartitionStatus(
-            self.partition,
-            self.topic_id,
-            head.state(),
-            seen.next_offset,
-            seen.high_watermark,
-            verdict,
-            progress.stopped_message,
+        return head, Judged(
+            self.partition, self.topic_id, seen.next_offset, seen.high_watermark, verdict, progress.stopped_message
         )

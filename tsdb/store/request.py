@@ -32,6 +32,7 @@ class SelectQuery:
     columns: bool
     labels: bool
     partial: bool
+    downsampled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ def select_query(request: reader_pb2.SelectRequest) -> SelectQuery:
         raise InvalidRequest("COLUMNS goes without step_ms, last_n and partial: use RAW", reason="bad_encoding")
     if bool(request.matchers) == bool(request.series_ids):
         raise InvalidRequest("give either matchers or series_ids", reason="bad_selector")
+    if request.downsampled and not (request.step_ms and request.matchers):
+        raise InvalidRequest("downsampled goes with step_ms and matchers", reason="bad_step")
     return SelectQuery(
         matchers_of(request.matchers),
         _series_ids(request.series_ids) if request.series_ids else None,
@@ -83,6 +86,7 @@ def select_query(request: reader_pb2.SelectRequest) -> SelectQuery:
         columns,
         not request.omit_labels,
         request.partial,
+        request.downsampled,
     )
 
 

@@ -1,94 +1,133 @@
 """Select over the heads of a store: exact or an error.
 
-Freshness and the applied offset are taken before the samples are gathered, coverage and holes after: all move forward
-only, so an answer holds what it says, and perhaps a little more.
+Freshness is judged before the samples are gathered, coverage and holes by the state that the heads had as they were
+read: an answer holds what it says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tsdb.head.gather import ColumnsResult, RawResult
-from tsdb.head.gather_many import gather_columns_many
-from tsdb.head.head import Head
+from tsdb.head.gather import RawResult, Touched
+from tsdb.head.gather_many import ManyRefs, columns_many, snapshot_many
+from tsdb.head.head import Head, HeadState
 from tsdb.model.errors import Overloaded
-from tsdb.store.frames import FRAME_BYTES_MAX, column_frames, raw_frames, series_block
+from tsdb.store.encoded import EncodedColumns
+from tsdb.store.frames import FRAME_BYTES_MAX, raw_frames
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition, PartitionStatus
 from tsdb.store.request import SelectQuery
+from tsdb.store.selection import Selection, Selections
 from tsdb.store.tolerance import Tolerance
-from tsdb.v1 import common_pb2, reader_pb2
+from tsdb.store.wire import Fields
+from tsdb.v1 import reader_pb2
 
-Response = reader_pb2.SelectResponse
+_FIELDS = reader_pb2.SelectResponse.DESCRIPTOR.fields_by_name
+HEADER, SERIES, RAW, COLUMNS, TRAILER = (
+    _FIELDS[name].number for name in ("header", "series", "raw", "columns", "trailer")
+)
 
 
-@dataclass(slots=True)
-class Gathered:
-    """What one partition gives to an answer."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one partition gives to an answer. block: its series, a SeriesBlock message. raw: RAW, or what wins over
+    columns."""
 
-    partition: int
-    series_ids: NDArray[np.uint64]
-    labels: tuple[bytes, NDArray[np.uint32]] | None
-    data: RawResult | ColumnsResult
     status: PartitionStatus
+    block: bytes
+    columns: EncodedColumns | None
+    raw: RawResult
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """parts: ascending by partition. samples: of whole columns, before trimming. payload_bytes: of the samples."""
+
+    parts: list[Part]
+    series: int
+    samples: int
+    payload_bytes: int
+
+
+Data = tuple[HeadState, EncodedColumns | None, RawResult]
 
 
 def gather(
-    partitions: list[Partition], query: SelectQuery, tolerance: Tolerance, limits: SelectLimits
-) -> list[Gathered]:
-    """Everything of an answer, before its first frame is sent: an error leaves no half answer behind."""
-    moments = [partition.moment() for partition in partitions]
-    for _, status in moments:
-        tolerance.check_fresh(status)
-        _check_held(status, query, tolerance)
-    heads = [head for head, _ in moments]
-    refs = [_refs(head, query) for head in heads]
-    limits.check_series(sum(map(len, refs)))
-    data = _columns(heads, refs, query, limits) if query.columns else _raw(heads, refs, query, limits)
-    limits.check_bytes(sum(one.payload_bytes for one in data))
-    parts = []
-    for (head, status), some, one in zip(moments, refs, data, strict=True):
-        labels = head.index.labels_of(some) if query.labels else None
-        series_ids = head.index.series_ids_of(some)
-        parts.append(Gathered(status.partition, series_ids, labels, one, status.through(head.state())))
-        _check_held(parts[-1].status, query, tolerance)
-    return parts
+    partitions: list[Partition],
+    query: SelectQuery,
+    tolerance: Tolerance,
+    limits: SelectLimits,
+    selections: Selections,
+) -> Answer:
+    """Everything of an answer, before its first message is sent: an error leaves no half answer behind."""
+    judged = [partition.judge() for partition in partitions]
+    for _, one in judged:
+        tolerance.check_fresh(one)
+    heads = [head for head, _ in judged]
+    selection = selections.select(heads, query, limits)
+    found = (_columns if query.columns else _raw)(heads, selection, query, limits)
+    parts = [
+        Part(one.status(state), selected.block, columns, raw)
+        for (_, one), selected, (state, columns, raw) in zip(judged, selection.parts, found, strict=True)
+    ]
+    for part in parts:
+        if not query.partial:
+            part.status.check_coverage(query.start_ms)
+        tolerance.check_holes(part.status, query.start_ms, query.end_ms)
+    samples = sum(raw.samples + (columns.samples if columns else 0) for _, columns, raw in found)
+    payload_bytes = sum(raw.payload_bytes + (columns.payload_bytes if columns else 0) for _, columns, raw in found)
+    limits.check_samples(samples)
+    limits.check_bytes(payload_bytes)
+    selections.remember(heads, query, selection)
+    return Answer(parts, len(selection.refs.refs), samples, payload_bytes)
 
 
-def _check_held(status: PartitionStatus, query: SelectQuery, tolerance: Tolerance) -> None:
-    if not query.partial:
-        status.check_coverage(query.start_ms)
-    tolerance.check_holes(status, query.start_ms, query.end_ms)
+def _columns(heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits) -> list[Data]:
+    snapshot = snapshot_many(heads, selection.refs, query.start_ms, query.end_ms, selection.collected)
+    selection.keep_collected(snapshot.collected)
+    if any(len(held.below) for held in snapshot.held):
+        return _columns_each(heads, selection, query, limits)
+    # Looked at once: another read of the same selection may replace them by those of its own range.
+    known = [part.columns for part in selection.parts]
+    missing = [
+        number
+        for number, (columns, held) in enumerate(zip(known, snapshot.held, strict=True))
+        if columns is None or not columns.is_of(held, query.start_ms, query.end_ms)
+    ]
+    if missing:
+        touched = [Touched.by(snapshot.held[number], query.start_ms, query.end_ms) for number in missing]
+        refs = ManyRefs.of([selection.parts[number].refs for number in missing])
+        with _limited(limits):
+            fresh = columns_many([one.rows for one in touched], refs, samples_max=limits.samples_max)
+        for number, slices, columns in zip(missing, touched, fresh, strict=True):
+            known[number] = EncodedColumns.of(heads[number].partition, snapshot.held[number], slices, columns)
+            selection.keep(number, known[number])
+    return list(zip(snapshot.states, known, snapshot.overlays, strict=True))
 
 
-def _refs(head: Head, query: SelectQuery) -> NDArray[np.uint32]:
-    if query.series_ids is None:
-        return head.index.select(query.matchers)
-    return head.index.refs_of(query.series_ids)
+def _columns_each(heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits) -> list[Data]:
+    """Slices of late samples below coverage have to be decoded and merged: rare, and a head's own business."""
+    found: list[Data] = []
+    for head, part in zip(heads, selection.parts, strict=True):
+        before, held = head.state(), head.contents.held
+        with _limited(limits):
+            result = head.gather_columns(part.refs, query.start_ms, query.end_ms, samples_max=limits.samples_max)
+        touched = Touched.by(held, query.start_ms, query.end_ms)
+        columns = EncodedColumns.of(head.partition, held, touched, result.columns)
+        found.append((before.through(head.state()), columns, result.overlay))
+    return found
 
 
-def _columns(
-    heads: list[Head], refs: list[NDArray[np.uint32]], query: SelectQuery, limits: SelectLimits
-) -> Sequence[RawResult | ColumnsResult]:
-    try:
-        return gather_columns_many(heads, refs, query.start_ms, query.end_ms, samples_max=limits.samples_max)
-    except Overloaded as error:
-        raise _over_limit(error, limits, 0) from error
-
-
-def _raw(
-    heads: list[Head], refs: list[NDArray[np.uint32]], query: SelectQuery, limits: SelectLimits
-) -> Sequence[RawResult | ColumnsResult]:
-    found: list[RawResult] = []
+def _raw(heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits) -> list[Data]:
+    found: list[Data] = []
     samples = payload_bytes = 0
-    for head, some in zip(heads, refs, strict=True):
-        try:
+    for head, part in zip(heads, selection.parts, strict=True):
+        before = head.state()
+        with _limited(limits, samples):
             raw = head.gather_raw(
-                some,
+                part.refs,
                 query.start_ms,
                 query.end_ms,
                 step_ms=query.step_ms,
@@ -97,54 +136,44 @@ def _raw(
                 partial=query.partial,
                 samples_max=limits.samples_max - samples,
             )
-        except Overloaded as error:
-            raise _over_limit(error, limits, samples) from error
         samples += raw.samples
         payload_bytes += raw.payload_bytes
         limits.check_bytes(payload_bytes)
-        found.append(raw)
+        found.append((before.through(head.state()), None, raw))
     return found
 
 
-def _over_limit(error: Overloaded, limits: SelectLimits, before: int) -> Overloaded:
-    """A head knows what is left of the limit, the caller the limit."""
+@contextmanager
+def _limited(limits: SelectLimits, before: int = 0) -> Iterator[None]:
+    """A head knows what is left of the limit on samples, the caller the limit."""
     try:
+        yield
+    except Overloaded as error:
         limits.check_samples(before + int(error.metadata["asked"]))
-    except Overloaded as told:
-        return told
-    return error
+        raise
 
 
-def responses(parts: list[Gathered]) -> Iterator[Response]:
-    """The messages of an answer, each of about FRAME_BYTES_MAX; the last has what is left, and the trailer."""
-    response, held_bytes = Response(header=reader_pb2.SelectHeader(partitions=_states(parts))), 0
-    for part in parts:
-        block = series_block(part.partition, part.series_ids, part.labels)
-        response.series.append(block)
-        held_bytes += len(block.series_ids) + len(block.labels)
-        for frame in _data_frames(part):
-            if isinstance(frame, reader_pb2.RawFrame):
-                response.raw.append(frame)
-                held_bytes += 2 * len(frame.values)
-            else:
-                response.columns.append(frame)
-                held_bytes += len(frame.data)
-            if held_bytes >= FRAME_BYTES_MAX:
-                yield response
-                response, held_bytes = Response(), 0
-    response.trailer.series = sum(len(part.series_ids) for part in parts)
-    response.trailer.samples = sum(part.data.samples for part in parts)
-    response.trailer.bytes = sum(part.data.payload_bytes for part in parts)
-    yield response
+def messages(answer: Answer) -> Iterator[bytes]:
+    """Encoded SelectResponses, each of about FRAME_BYTES_MAX; the last has what is left, and the trailer."""
+    header = reader_pb2.SelectHeader(partitions=[part.status.to_proto() for part in answer.parts])
+    message = Fields()
+    message.add_bytes(HEADER, header.SerializeToString())
+    for part in answer.parts:
+        message.add_bytes(SERIES, part.block)
+        for number, frame in _frames(part):
+            message.add_message(number, frame)
+            if message.size >= FRAME_BYTES_MAX:
+                yield message.joined()
+                message = Fields()
+    trailer = reader_pb2.SelectTrailer(series=answer.series, samples=answer.samples, bytes=answer.payload_bytes)
+    message.add_bytes(TRAILER, trailer.SerializeToString())
+    yield message.joined()
 
 
-def _states(parts: list[Gathered]) -> Iterator[common_pb2.PartitionState]:
-    return (part.status.to_proto() for part in parts)
-
-
-def _data_frames(part: Gathered) -> Iterator[reader_pb2.RawFrame | reader_pb2.ColumnsFrame]:
-    if isinstance(part.data, RawResult):
-        yield from raw_frames(part.partition, part.data)
-        return
-    yield from column_frames(part.partition, part.data.columns)
-    yield from raw_frames(part.partition, part.data.overlay, overlay=True)
+def _frames(part: Part) -> Iterator[tuple[int, Fields]]:
+    """(field of SelectResponse, message)."""
+    if part.columns is not None:
+        for frame in part.columns.frames:
+            yield COLUMNS, Fields(frame)
+    for raw in raw_frames(part.status.partition, part.raw, overlay=part.columns is not None):
+        yield RAW, raw

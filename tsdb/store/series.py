@@ -31,16 +31,17 @@ class Found:
 
 def find(partitions: list[Partition], query: SeriesQuery, tolerance: Tolerance, limits: SelectLimits) -> list[Found]:
     """Exact or an error: a start before coverage, or a hole in the range, is refused as by Select."""
-    moments = [partition.moment() for partition in partitions]
-    for _, status in moments:
-        tolerance.check_fresh(status)
+    moments = [partition.judge() for partition in partitions]
+    for _, judged in moments:
+        tolerance.check_fresh(judged)
     found = []
-    for head, before in moments:
+    for head, judged in moments:
+        before = head.state()
         refs = head.index.select(query.matchers) if query.matchers else head.index.all_refs()
-        status = before
+        status = judged.status(before)
         if query.ranged:
             refs = refs[head.has_samples(refs, query.start_ms, query.end_ms)]
-            status = before.through(head.state())
+            status = judged.status(before.through(head.state()))
             if query.start_given:
                 status.check_coverage(query.start_ms)
             tolerance.check_holes(status, query.start_ms, query.end_ms)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 
 import grpc
 
@@ -14,6 +14,7 @@ from tsdb.store.applied import AppliedSignal
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition
 from tsdb.store.request import labels_query, matchers_of, partitions_of, select_query, series_query, tokens_of
+from tsdb.store.selection import Selections
 from tsdb.store.tolerance import tolerance_of
 from tsdb.store.watch import Watch
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
@@ -41,19 +42,20 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         self._partitions = partitions
         self._applied = applied
         self._limits = limits
+        self._selections = Selections()
         self._watches = threading.BoundedSemaphore(WATCHES_MAX)
 
-    def Select(
+    def Select(  # type: ignore[override]  # Its messages are encoded already.
         self, request: reader_pb2.SelectRequest, context: grpc.ServicerContext
-    ) -> Iterator[reader_pb2.SelectResponse]:
+    ) -> Generator[bytes]:
         query = select_query(request)
         partitions = self._ready_partitions(request.options, context)
         limits = self._limits.lowered(request.series_max, request.samples_max, request.bytes_max)
         with select_seconds.time():
-            parts = select.gather(partitions, query, tolerance_of(request.options), limits)
-        series_total.inc(sum(len(part.series_ids) for part in parts))
-        samples_total.inc(sum(part.data.samples for part in parts))
-        yield from select.responses(parts)
+            answer = select.gather(partitions, query, tolerance_of(request.options), limits, self._selections)
+        series_total.inc(answer.series)
+        samples_total.inc(answer.samples)
+        yield from select.messages(answer)
 
     def Series(
         self, request: reader_pb2.SeriesRequest, context: grpc.ServicerContext

@@ -126,6 +126,7 @@ class SelectRequest(_message.Message):
     SERIES_MAX_FIELD_NUMBER: _builtins.int
     SAMPLES_MAX_FIELD_NUMBER: _builtins.int
     BYTES_MAX_FIELD_NUMBER: _builtins.int
+    DOWNSAMPLED_FIELD_NUMBER: _builtins.int
     series_ids: _builtins.bytes
     """u64[], packed little-endian, instead of matchers."""
     start_ms: _builtins.int
@@ -148,6 +149,10 @@ class SelectRequest(_message.Message):
     """0: the server's limit. The lower of both holds."""
     samples_max: _builtins.int
     bytes_max: _builtins.int
+    downsampled: _builtins.bool
+    """With step_ms and matchers, from a querier: whole steps may be made of derived series (docs/formats/downsampled.md), as of
+    the last run of the job that makes them; sums are then added in another order. Absent: of samples alone.
+    """
     @_builtins.property
     def matchers(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Matcher]:
         """All must hold; at least one must not match the empty string."""
@@ -171,10 +176,11 @@ class SelectRequest(_message.Message):
         series_max: _builtins.int = ...,
         samples_max: _builtins.int = ...,
         bytes_max: _builtins.int = ...,
+        downsampled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "bytes_max", b"bytes_max", "encoding", b"encoding", "end_ms", b"end_ms", "last_n", b"last_n", "matchers", b"matchers", "omit_labels", b"omit_labels", "options", b"options", "partial", b"partial", "samples_max", b"samples_max", "series_ids", b"series_ids", "series_max", b"series_max", "start_ms", b"start_ms", "step_ms", b"step_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "bytes_max", b"bytes_max", "downsampled", b"downsampled", "encoding", b"encoding", "end_ms", b"end_ms", "last_n", b"last_n", "matchers", b"matchers", "omit_labels", b"omit_labels", "options", b"options", "partial", b"partial", "samples_max", b"samples_max", "series_ids", b"series_ids", "series_max", b"series_max", "start_ms", b"start_ms", "step_ms", b"step_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

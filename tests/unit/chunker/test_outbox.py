@@ -10,6 +10,7 @@ import pytest
 from chunker.outbox import SEND_AGAIN_S, Budget, Outbox
 from support.fake_log import FakeLog, Fault
 from tsdb.chunks.records import ChunkRecord
+from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS, Log
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError, Unavailable, WrongTopic
@@ -41,6 +42,16 @@ def test_what_is_acknowledged_is_done() -> None:
     assert bench.outbox.empty
     assert bench.changed.is_set()
     assert bench.stored == [b"value"]
+
+
+def test_chunks_say_when_they_were_due_and_nothing_else_says_anything() -> None:
+    bench = Bench()
+    bench.outbox.offer(ChunkRecord(b"key", b"value", due_ms=1_500))
+    bench.outbox.offer(RECORD)
+    chain = chain_of("loader", bench.clock.now_ms)
+    chunk, marker = bench.log.of(CHUNKS)
+    assert chain.read(chunk.headers).due_at_ms == 1_500
+    assert marker.headers == ()
 
 
 def test_no_more_is_in_flight_than_the_budget_allows_but_always_one() -> None:

@@ -11,6 +11,8 @@ from ingest.limits import IngestLimits
 from support.counters import sample
 from support.fake_log import Fault
 from support.gateways import NOW_MS, PARTITIONS, Bench, label_set
+from tsdb.chain import Link
+from tsdb.log.chains import chain_of
 from tsdb.log.interface import METRICS
 from tsdb.model.errors import ConfigMismatch, InvalidRequest, Overloaded, TsdbError, Unavailable, WrongTopic
 from tsdb.model.labels import series_id
@@ -78,6 +80,15 @@ def test_of_equal_timestamps_in_one_request_the_last_wins() -> None:
     bench.write([one, other, one], counts=[2, 1, 1], ts_ms=[NOW_MS] * 4, values=[1.0, 2.0, 3.0, 4.0])
     assert bench.log.samples()[series_id(one), NOW_MS] == np.array([4.0]).view(np.int64)[0]
     assert bench.log.decoded().ts_ms.size == 4
+
+
+def test_records_of_a_request_begin_one_chain() -> None:
+    bench = Bench(limits=IngestLimits(record_bytes_max=2000))
+    bench.write([label_set(1)], counts=[1000], ts_ms=[NOW_MS - index for index in range(1000)])
+    chain = chain_of("store", lambda: NOW_MS)
+    links = {chain.read(record.headers) for record in bench.log.of(METRICS)}
+    assert links == {Link(created_at_ms=NOW_MS)}
+    assert dict(bench.log.of(METRICS)[0].headers)[chain.source] == b"gateway"
 
 
 def test_large_requests_are_split_and_the_last_of_equal_timestamps_still_wins() -> None:

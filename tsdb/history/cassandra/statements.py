@@ -20,6 +20,8 @@ _CQL = {
     # Cassandra has no length of a blob: sizes are told of what was read.
     "scan_chunks": f"SELECT {_COLUMNS} FROM {{ks}}.chunks "
     "WHERE token(pack_id, month) > ? AND token(pack_id, month) <= ?",
+    "read_sizes": "SELECT range_start, range_end, mean_partition_size, partitions_count FROM system.size_estimates "
+    "WHERE keyspace_name = '{ks}' AND table_name = 'chunks'",
     # X is the write time, so the highest stands; of one X the higher emitted_through_ms does, as of equal times
     # the higher value.
     "put_loaded": "INSERT INTO {ks}.loaded (topic_id, partition, position, emitted_through_ms) VALUES (?, ?, ?, ?) "
@@ -49,6 +51,7 @@ class Statements:
     delete_chunk: PreparedStatement
     read_chunks: PreparedStatement
     scan_chunks: PreparedStatement
+    read_sizes: PreparedStatement
     put_loaded: PreparedStatement
     read_loaded: PreparedStatement
     put_hole: PreparedStatement

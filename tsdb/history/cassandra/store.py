@@ -15,7 +15,7 @@ from tsdb.history import statement_metrics as metrics
 from tsdb.history.cassandra.reads import PageSize, Row, read_ahead
 from tsdb.history.cassandra.session import Connected, LazySession
 from tsdb.history.cassandra.statements import Statements
-from tsdb.history.cassandra.tokens import token_ranges
+from tsdb.history.cassandra.tokens import estimated_bytes, token_ranges
 from tsdb.history.cassandra.writes import CassandraWrites, Write
 from tsdb.history.chunk_rows import check_size, columns_of, pieces_of
 from tsdb.history.hole_rows import holes_of, key_columns_of
@@ -74,6 +74,10 @@ class CassandraStore:
         """As ChunkStore."""
         token_map = self._connected().session.cluster.metadata.token_map
         return token_ranges([token.value for token in token_map.ring] if token_map else [], count)
+
+    def chunk_bytes(self) -> int:
+        """As ChunkStore: what a server estimates every few minutes of what it has flushed."""
+        return estimated_bytes(self._rows([self._connected().statements.read_sizes.bind(())]))
 
     def scan(self, tokens: TokenRange) -> Iterator[list[ChunkRow]]:
         """As ChunkStore."""

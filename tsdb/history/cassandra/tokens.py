@@ -8,6 +8,18 @@ from itertools import pairwise
 from tsdb.history.interface import TokenRange
 from tsdb.history.row_keys import TOKEN_MAX, TOKEN_MIN
 
+_RING = 1 << 64  # Tokens there are.
+
+
+def estimated_bytes(estimates: Iterable[tuple[str, str, int, int]]) -> int:
+    """Bytes of a whole table, from what one server estimates of its own ranges: (start, end, mean bytes, row keys)."""
+    tokens = size = 0
+    for start, end, mean_bytes, row_keys in estimates:
+        # A range from a token to itself is the whole ring.
+        tokens += (int(end) - int(start)) % _RING or _RING
+        size += mean_bytes * row_keys
+    return size * _RING // tokens if tokens else 0
+
 
 def token_ranges(ring: Iterable[int], count: int) -> list[TokenRange]:
     """The whole ring as at least `count` ranges in order, each between two neighbouring tokens of the ring."""

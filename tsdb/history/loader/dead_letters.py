@@ -1,4 +1,4 @@
-"""Dead letters of the loader: read from `chunks.dlq`, and put back where they came from.
+"""Dead letters: read from the topic of a parallel consumer, the loader's by default, and put back where they came from.
 
 A chunk that is put back takes its hole back too, behind it and in its lane: no read sees the one without the other.
 """
@@ -20,7 +20,7 @@ from tsdb.parallel_consumer.outlet import PREFIX
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One record of `chunks.dlq`. story: its own headers without their prefix, as text. headers: all others."""
+    """One record of a dead letter topic. story: its own headers without their prefix, as text. headers: all others."""
 
     partition: int
     offset: int
@@ -47,16 +47,17 @@ class DeadLetter:
             raise InvalidRequest(f"{place} was too large to keep its value", reason="value_omitted")
         try:
             number, offset, timestamp_ms = (int(self.story[name]) for name in ("partition", "offset", "timestamp-ms"))
-            return Record(self.story["topic"], number, offset, self.key, self.value, timestamp_ms, self.headers)
+            key = None if "null-key" in self.story else self.key
+            return Record(self.story["topic"], number, offset, key, self.value, timestamp_ms, self.headers)
         except (KeyError, ValueError) as error:
             message = f"{place} does not say where it came from: {error}"
             raise InvalidRequest(message, reason="not_a_dead_letter") from error
 
 
-def read_dead_letters(log: Log, partitions: Sequence[int]) -> Iterator[DeadLetter]:
-    """All that there are, partition by partition in order."""
+def read_dead_letters(log: Log, partitions: Sequence[int], topic: str = CHUNKS_DLQ) -> Iterator[DeadLetter]:
+    """All that there are in a dead letter topic, partition by partition in order."""
     for partition in partitions:
-        for batch in read_batches(log, CHUNKS_DLQ, partition):
+        for batch in read_batches(log, topic, partition):
             for index in range(len(batch.offsets)):
                 yield _letter(partition, batch.record(index))
 
@@ -65,8 +66,8 @@ def put_back(log: Log, letter: DeadLetter, time_set: TimeSet) -> None:
     """Append the record to where it came from; durable when it returns. Raises InvalidRequest, as `origin`."""
     record = letter.origin()
     log.append_sync(record.topic, record.partition, record.value, key=record.key, headers=record.headers)
-    loss = loss_of(record, time_set)
-    if loss.pack_id:
+    loss = loss_of(record, time_set) if record.topic == CHUNKS else None
+    if loss is not None and loss.pack_id:
         log.append_sync(CHUNKS, record.partition, None, key=encode_key(loss.key(record.offset)))
 
 

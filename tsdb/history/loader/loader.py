@@ -20,6 +20,7 @@ from tsdb.history.loader.outlet import LogOutlet
 from tsdb.history.loader.remembered import REMEMBERED_MAX, Remembered
 from tsdb.history.loader.reporter import LoaderReporter
 from tsdb.history.loader.source import LogSource
+from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS_DLQ, METRICS, Log
 from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch
@@ -32,6 +33,7 @@ from tsdb.parallel_consumer import ConsumerMetrics, Options, ParallelConsumer, R
 
 GROUP = "loader"
 FILES_GROUP = "loader-parquet"  # Its own commits: files are loaded beside a history, not in its place.
+POLL_RECORDS_MAX = 128  # While they are read no write is begun, and places that become free stay empty.
 ALIVE_WITHIN_S = 120.0  # A step waits for one answer of log or history at most; each has a shorter bound.
 
 consumer_metrics = ConsumerMetrics(registry, "tsdb_loader_consumer_")
@@ -75,6 +77,7 @@ class LoaderOptions:
             running_bytes_max=running_bytes_max,
             records_max=self.buffer_records_max,
             bytes_max=self.buffer_bytes_max,
+            poll_records_max=POLL_RECORDS_MAX,
             commit_interval_s=self.commit_interval_s,
             drain_s=self.drain_s,
             rebalance_drain_s=self.drain_s,
@@ -92,7 +95,12 @@ class Loader:
         self._topic_id = log_.topic_id(METRICS)
         self._marks = LoadedMarks(store)
         loading = Loading(
-            store, self._marks, Remembered(options.remembered_max), options.time_set, options.part_bytes_max
+            store,
+            self._marks,
+            Remembered(options.remembered_max),
+            options.time_set,
+            options.part_bytes_max,
+            chain_of("loader", clock.now_ms),
         )
         self._consumer = ParallelConsumer(
             LogSource(log_, options.group_id, self._loaded_partitions, self._marks.begin, clock),

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from tsdb.chain import Chain, freshness_ms
 from tsdb.codec.chunk import decode_chunk
-from tsdb.codec.chunk_key import ChunkKey, HoleKey, ProgressKey, WindowKey, decode_key
+from tsdb.codec.chunk_key import ChunkKey, HoleKey, Kind, ProgressKey, WindowKey, decode_key
 from tsdb.codec.chunk_marker import HoleRecord, decode_hole, decode_progress_marker
 from tsdb.codec.series_record import decode_announcement
 from tsdb.history.interface import ChunkSink
@@ -20,13 +21,15 @@ from tsdb.history.loader.remembered import Remembered, mark_of
 from tsdb.log.interface import CHUNKS
 from tsdb.model.errors import CorruptData, TsdbError
 from tsdb.model.time_set import TimeSet
-from tsdb.ops.metrics import counter
+from tsdb.ops.metrics import counter, histogram
 from tsdb.parallel_consumer import Done, Record
 
 KINDS = (
     *("chunk", "delete", "hole", "hole_delete", "series", "series_repeat"),
     *("progress", "progress_kept_back", "window"),
 )
+# From the demo's windows of seconds to a spread of hours, and the outage of a day.
+FRESHNESS_BUCKETS_S = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400)
 
 loaded_records_total = counter(
     "tsdb_loader_records_total",
@@ -44,6 +47,15 @@ not_loadable_total = counter(
         *("chunk_marker", "corrupt_series"),
     ),
 )
+freshness_seconds = histogram(
+    "tsdb_loader_freshness_seconds",
+    "From when a chunk was due (its window closed, its late minute ended; other kinds: it was made) until it was in"
+    " history. What is loaded a second time counts too.",
+    label="kind",
+    values=[kind.name.lower() for kind in Kind],
+    buckets=FRESHNESS_BUCKETS_S,
+)
+_freshness = {kind: freshness_seconds.labels(kind.name.lower()) for kind in Kind}
 _loaded = {kind: loaded_records_total.labels(kind) for kind in KINDS}
 
 
@@ -57,12 +69,14 @@ class Loading:
         remembered: Remembered,
         time_set: TimeSet,
         part_bytes_max: int,
+        chain: Chain,
     ) -> None:
         self._store = store
         self._marks = marks
         self._remembered = remembered
         self._time_set = time_set
         self._part_bytes_max = part_bytes_max
+        self._chain = chain
 
     def __call__(self, record: Record, done: Done) -> None:
         """Load one record."""
@@ -94,7 +108,7 @@ class Loading:
             return
         try:
             self._check_chunk(key, record.value)
-            self._store.write(key, record.value, partial(self._chunk_written, len(record.value), done))
+            self._store.write(key, record.value, partial(self._chunk_written, record, key.kind, done))
         except REFUSED_ROWS as error:
             self._give_up(record, error, done)
 
@@ -111,9 +125,11 @@ class Loading:
                 reason="wrong_chunk",
             )
 
-    def _chunk_written(self, size: int, done: Done, error: TsdbError | None) -> None:
+    def _chunk_written(self, record: Record, kind: Kind, done: Done, error: TsdbError | None) -> None:
         if error is None:
-            loaded_bytes_total.inc(size)
+            loaded_bytes_total.inc(len(record.value or b""))
+            link = self._chain.read(record.headers, record.timestamp_ms)
+            _freshness[kind].observe(freshness_ms(self._chain, link) / 1000)
         self._counted("chunk", done)(error)
 
     def _load_progress(self, record: Record, done: Done) -> None:

@@ -6,7 +6,8 @@ in it counts. One thread, that of the consumer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import pairwise, repeat
 
 from tsdb.log.interface import CHUNKS, SERIES, EndOfLog, Event, Group, Log, RecordBatch, TopicPartition
 from tsdb.log.interface import Position as LogPosition
@@ -125,7 +126,19 @@ def _polled(events: Iterable[Event]) -> Polled:
     return Polled(records, ends)
 
 
-def _records(batch: RecordBatch) -> Iterable[Record]:
-    for index in range(len(batch.offsets)):
-        one = batch.record(index)
-        yield Record(batch.topic, batch.partition, one.offset, one.key, one.value, one.broker_ms, one.headers)
+def _records(batch: RecordBatch) -> Iterator[Record]:
+    """As batch.record says, at a fraction of its cost."""
+    topic, partition, keys, values = batch.topic, batch.partition, batch.keys, batch.values
+    nulls = repeat(False) if batch.null_values is None else batch.null_values.tolist()
+    columns = zip(
+        batch.offsets.tolist(),
+        batch.broker_ms.tolist(),
+        pairwise(batch.key_starts.tolist()),
+        pairwise(batch.value_starts.tolist()),
+        nulls,
+        repeat(()) if batch.headers is None else batch.headers,
+        strict=False,  # Some have no end.
+    )
+    for offset, broker_ms, (key_start, key_end), (start, end), null, headers in columns:
+        value = None if null else values[start:end]
+        yield Record(topic, partition, offset, keys[key_start:key_end], value, broker_ms, headers)

@@ -14,6 +14,7 @@ READ_SIZES = _CHUNK_COLUMNS.format("length(value)") + _OF_PACK
 SCAN_CHUNKS = _CHUNK_COLUMNS.format("value") + (
     "pack_id >= ? AND pack_id <= ? ORDER BY pack_id, window_start, ord, kind, part"
 )
+FILE_BYTES = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
 PUT_LOADED = (
     "INSERT INTO loaded (topic_id, partition, position, emitted_through_ms) VALUES (?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET position = excluded.position, emitted_through_ms = excluded.emitted_through_ms"

@@ -72,6 +72,10 @@ class SqliteStore:
         """As ChunkStore; a pack's token is its signed id."""
         return even_token_ranges(count)
 
+    def chunk_bytes(self) -> int:
+        """As ChunkStore: of the file, nearly all of which is chunks; to add them up would be to read it."""
+        return int(self._rows(sql.FILE_BYTES, ())[0][0])
+
     def scan(self, tokens: TokenRange) -> Iterator[list[ChunkRow]]:
         """As ChunkStore."""
         # The lowest token is nobody's in Cassandra; here it may be a pack's.

@@ -10,6 +10,7 @@ from tsdb.log.settings import KafkaSecurity, LogSettings
 MESSAGE_BYTES_MAX = 2 * 1024 * 1024  # A log record is at most 1 MiB; compressed noise and framing are a little more.
 FETCH_BYTES_MIN = 256 * 1024
 METADATA_REFRESH_MS = 3_000
+LINGER_BYTES = 1 << 20  # A fetch that brings as much waits no longer.
 FETCH_WAIT_MS = 100  # An idle fetch's length; a new assignment on the same broker waits for it.
 # A partition whose topic is gone or has a new id is asked again after this long: what `TopicGuard` counts on.
 FETCH_ERROR_BACKOFF_MS = 500
@@ -70,6 +71,13 @@ def consumer(bootstrap: str, settings: LogSettings, *, group_id: str, prefetch_b
         "queued.max.messages.kbytes": max(1, prefetch // 1024),
         "fetch.message.max.bytes": fetch_bytes,
     }
+
+
+def lingering(linger_s: float) -> Config:
+    """Fetches that wait so long for more to come: with many partitions each would else be answered for one record."""
+    if not linger_s:
+        return {}
+    return {"fetch.min.bytes": LINGER_BYTES, "fetch.wait.max.ms": max(1, round(linger_s * 1000))}
 
 
 def _security(security: KafkaSecurity) -> Config:

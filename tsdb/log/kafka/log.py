@@ -98,8 +98,10 @@ class KafkaLog:
         self._check(topic, list(times_ms))
         return self._offsets.for_times(topic, times_ms)
 
-    def reader(self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None) -> KafkaReader:
-        consumer = self._consumer(prefetch_bytes=prefetch_bytes)
+    def reader(
+        self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None, linger_s: float = 0.0
+    ) -> KafkaReader:
+        consumer = self._consumer(prefetch_bytes=prefetch_bytes, linger_s=linger_s)
         return KafkaReader(Fetch(consumer, self._guard, self._offsets, self._prefix), self._guard, starts)
 
     def group(self, group_id: str) -> KafkaGroup:
@@ -144,7 +146,8 @@ class KafkaLog:
                     self._appender = KafkaAppender(config.producer(self._bootstrap, self._settings))
         return self._appender
 
-    def _consumer(self, *, prefetch_bytes: int | None) -> Consumer:
+    def _consumer(self, *, prefetch_bytes: int | None = None, linger_s: float = 0.0) -> Consumer:
         # A group id must be given, and is not used: nothing is subscribed or committed.
         name = f"{self._settings.client_id}-{uuid.uuid4().hex}"
-        return Consumer(config.consumer(self._bootstrap, self._settings, group_id=name, prefetch_bytes=prefetch_bytes))
+        settings = config.consumer(self._bootstrap, self._settings, group_id=name, prefetch_bytes=prefetch_bytes)
+        return Consumer(settings | config.lingering(linger_s))

@@ -101,7 +101,9 @@ class SqliteLog:
     def offsets_for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         return self._asking.offsets_for_times(topic, times_ms)
 
-    def reader(self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None) -> SqliteReader:
+    def reader(
+        self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None, linger_s: float = 0.0
+    ) -> SqliteReader:
         for topic, partition in starts:
             check_partition(topic, partition, self._asking.partitions(topic))
         reader = SqliteReader(self._path, self._prefix, self._arrivals, self._asking.topic_id)

@@ -35,7 +35,7 @@ Job = Callable[[sqlite3.Connection], None]
 
 
 class SqliteWriter:
-    """Thread-safe. Its thread starts with the first write, which also takes the writer lock."""
+    """Thread-safe. Its thread starts with the first write, which also takes the writer lock, unless it is a guest."""
 
     def __init__(self, path: Path, settings: LogSettings, clock: Clock, faults: FaultPlan, arrivals: Arrivals) -> None:
         self._path = path
@@ -108,7 +108,10 @@ class SqliteWriter:
             raise _count(Unavailable("the log is closed", reason="log_closed"))
         if self._thread is None:
             try:
-                self._lock.take()
+                # Each group of appends is one transaction over the lanes as they are: the lock keeps roles from running
+                # twice, the database keeps the records of several processes apart.
+                if not self._settings.embedded_guest:
+                    self._lock.take()
             except Unavailable as error:
                 raise _count(error) from None
             self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
@@ -159,7 +162,7 @@ class SqliteWriter:
             self._store(connection, group)
         for job, done in jobs:
             self._run_job(connection, job, done)
-        if not ending and self._clock.monotonic() >= self._maintain_at:
+        if not ending and not self._settings.embedded_guest and self._clock.monotonic() >= self._maintain_at:
             self._maintain(connection)
         return not ending
 

@@ -74,6 +74,22 @@ def test_an_imports_tick_drops_nothing_that_was_not_emitted() -> None:
     assert (id_of(0), START_MS) in bench.samples(Kind.BASE)
 
 
+def test_chunks_are_due_when_their_window_closed_or_their_late_minute_ended() -> None:
+    bench = Bench()
+    late_at = END_MS + TIMES.grace_ms + 1
+    bench.apply(live(0, START_MS), Record(1, late_at), Record(2, late_at, ((0, START_MS + 1, 1.0),)))
+    bench.apply(live(3, late_at + 3 * TIMES.late_minute_ms))
+    due: dict[Kind, int | None] = {}
+    while (emission := bench.stage.due(LATER_MS)) is not None:
+        for record in emission.records:
+            key = decode_key(record.key)
+            assert isinstance(key, ChunkKey)
+            due[key.kind] = record.due_ms
+        bench.stage.finish(emission)
+    minute_end = (late_at // TIMES.late_minute_ms + 1) * TIMES.late_minute_ms
+    assert due == {Kind.BASE: END_MS + TIMES.grace_ms, Kind.LATE: minute_end}
+
+
 def test_samples_of_unknown_series_are_a_hole_of_their_pack_and_in_no_chunk() -> None:
     bench = Bench(series=1)
     bench.apply(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from support.chunk_topics import WINDOW_MS, append_entries, chunk_entry, chunk_value
@@ -14,10 +16,17 @@ from support.fake_chunk_store import FakeChunkStore
 from support.loaders import OPTIONS, is_loaded
 from support.logs import LogFactory, wait_until
 from tsdb.codec.chunk_key import ChunkKey, Kind
+from tsdb.history.loader.dead_letters import DeadLetter
 from tsdb.history.loader.loader import Loader, LoaderOptions
-from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, Log
+from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, Log, Position, TopicPartition
+from tsdb.log.open import open_topics
+from tsdb.log.records import read_to_end
+from tsdb.log.topics import topic_specs
 from tsdb.model.clock import SystemClock
 from tsdb.model.time_set import PRODUCTION
+from tsdb.parallel_consumer import Record
+from tsdb.parallel_consumer.metadata import Progress, Tries, encode_metadata
+from tsdb.parallel_consumer.outlet import PREFIX, Story, dead_letter
 
 KEY = ChunkKey(77, 3 * WINDOW_MS, Kind.BASE, 500, 0)
 VALUE = chunk_value(77, 3 * WINDOW_MS, 1)
@@ -126,3 +135,81 @@ def test_a_letter_without_a_story_or_value_is_not_put_back(shell: Shell, url: st
     done = shell.run("dlq", "replay", "--log", url, "--partition", 1, "--yes")
     assert done.code == 1
     assert "too large to keep its value" in done.err
+
+
+class Everything:
+    """GroupListener that reads all from the start."""
+
+    def on_assigned(self, committed: Mapping[TopicPartition, Position | None]) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(committed, 0)
+
+    def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing to commit."""
+
+    def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing to lose."""
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> str:
+    """Topics of somebody else's parallel consumer."""
+    url = f"sqlite:///{tmp_path}/orders.db"
+    with open_topics(url) as admin:
+        for topic in ("orders", "orders.dlq"):
+            admin.create(replace(topic_specs(2)[-2], name=topic))
+    return url
+
+
+def test_any_topics_dead_letters_go_back_with_key_headers_and_partition(shell: Shell, orders: str) -> None:
+    story = Story("exception", ValueError("spoilt"), 1, 0, 5)
+    records = [
+        Record("orders", 1, 7, b"\x00key", b"value", 1, [("h", b"\xff\x00"), ("h", b"")]),
+        Record("orders", 0, 2**31 + 5, None, None, 1, []),
+    ]
+    with opened(orders) as log:
+        for record in records:
+            letter = dead_letter("orders.dlq", record, story)
+            log.append_sync("orders.dlq", letter.partition, letter.value, key=letter.key, headers=letter.headers)
+    found = shell.ok("dlq", "ls", "--log", orders, "--topic", "orders.dlq", "--output", "json").json["dead_letters"]
+    assert {row["from"] for row in found} == {"orders/1@7", f"orders/0@{2**31 + 5}"}
+    assert "2 put back" in shell.ok("dlq", "replay", "--log", orders, "--topic", "orders.dlq", "--yes").err
+    with opened(orders) as log:
+        (first,), (second,) = (list(read_to_end(log, "orders", partition)) for partition in (1, 0))
+        assert (first.key, first.value, list(first.headers)) == (b"\x00key", b"value", list(records[0].headers))
+        assert second.value is None
+        assert not second.headers
+    one = ("dlq", "drop", "--log", orders, "--topic", "orders.dlq", "--partition", 0, "--through", 0, "--yes")
+    assert "1 dropped" in shell.ok(*one).err
+
+
+def test_a_record_without_a_key_is_told_from_one_with_an_empty_key() -> None:
+    story = Story("exception", None, 1, 0, 5)
+    for key in (None, b""):
+        letter = dead_letter("dlq", Record("orders", 0, 1, key, b"v"), story)
+        told = {name.removeprefix(PREFIX): value.decode() for name, value in letter.headers}
+        assert DeadLetter(0, 0, 0, letter.key or b"", letter.value, told, []).origin().key == key
+
+
+def test_live_commits_are_decoded(shell: Shell, orders: str) -> None:
+    with opened(orders) as log:
+        for number in range(10):
+            log.append_sync("orders", 1, b"%d" % number)
+        runs = np.array([[5, 7], [8, 10]], np.int64)
+        progress = Progress(runs, [Tries(3, failures=2), Tries(4, crashes=1, running=True)])
+        text = encode_metadata(3, progress, log.topic_id("orders"))
+        with log.group("billing") as member:
+            member.join(["orders"], Everything())
+            member.poll(0.0)
+            member.commit({("orders", 1): Position(3, text), ("orders", 0): Position(0, "of another tool")})
+    done = shell.ok("dlq", "inspect", "billing", "--log", orders, "--topic", "orders", "--output", "json").json
+    other, ours = done["partitions"]
+    assert other["metadata"].startswith("malformed")
+    assert (ours["position"], ours["end"], ours["lag"], ours["finished_above"]) == (3, 10, 7, 4)
+    assert ours["runs"] == [[5, 7], [8, 10]]
+    assert ours["tried"] == [
+        {"offset": 4, "failures": 0, "crashes": 1, "running": True},
+        {"offset": 3, "failures": 2, "crashes": 0, "running": False},
+    ]
+    assert "malformed" in shell.ok("dlq", "inspect", "billing", "--log", orders, "--topic", "orders").text
+    nobody = shell.ok("dlq", "inspect", "nobody", "--log", orders, "--topic", "orders", "--output", "json").json
+    assert [row["metadata"] for row in nobody["partitions"]] == ["no commit"] * 2

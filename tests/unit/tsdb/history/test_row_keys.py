@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tsdb.codec.chunk_key import ChunkKey, Kind
-from tsdb.history.cassandra.tokens import token_ranges
+from tsdb.history.cassandra.tokens import estimated_bytes, token_ranges
 from tsdb.history.chunk_rows import columns_of, key_of, pieces_of
 from tsdb.history.interface import ChunkRow, TokenRange, WindowRange
 from tsdb.history.row_keys import MONTH_MS, TOKEN_MAX, TOKEN_MIN, even_token_ranges, months_of, signed, unsigned
@@ -77,6 +77,22 @@ def test_token_ranges_cover_the_ring_once_within_its_borders(ring: list[int], co
     assert {one.through for one in ranges} >= set(ring)
     assert_whole(even_token_ranges(count))
     assert len(even_token_ranges(count)) == count
+
+
+@pytest.mark.parametrize(
+    ("estimates", "size"),
+    [
+        ([], 0),
+        ([(str(TOKEN_MIN), str(TOKEN_MIN), 100, 7)], 700),
+        # A server of half the ring, in two ranges, one of them across its ends.
+        ([("0", str(1 << 62), 10, 3), (str(TOKEN_MAX), str(TOKEN_MIN + (1 << 62) - 1), 5, 4)], 100),
+        ([("-5", "5", 0, 0)], 0),
+    ],
+)
+def test_what_one_server_estimates_stands_for_the_whole_ring(
+    estimates: list[tuple[str, str, int, int]], size: int
+) -> None:
+    assert estimated_bytes(estimates) == size
 
 
 def assert_whole(ranges: list[TokenRange]) -> None:

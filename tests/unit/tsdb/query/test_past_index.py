@@ -10,6 +10,8 @@ from support.fake_history import PLACEMENT, FakeHistory
 from support.heads import canonical_of, id_of
 from tsdb.history.interface import Loaded
 from tsdb.model.errors import CorruptData, Overloaded, Unavailable
+from tsdb.model.labels import series_id
+from tsdb.model.resolution import derived_labels
 from tsdb.model.selector import Matcher, MatchType, parse_selector
 from tsdb.model.window import EPOCH_MS, index_epoch
 from tsdb.query.past_index import EPOCHS_MAX, Choice, PastIndex
@@ -159,3 +161,21 @@ def test_a_range_of_too_many_epochs_is_refused(history: FakeHistory) -> None:
         found(PastIndex(history), Choice(()), (NOW_MS - EPOCHS_MAX * EPOCH_MS, NOW_MS))
     assert caught.value.reason == "epochs_limit"
     assert history.calls == []
+
+
+def test_derived_series_are_found_by_selectors_that_name_their_label_alone(history: FakeHistory) -> None:
+    derived = derived_labels(canonical_of(1), "5m", "sum")
+    history.announce(derived, series_id(derived), index_epoch(series_id(derived), NOW_MS), partition_of(1))
+    index = PastIndex(history)
+
+    def ids(choice: Choice) -> set[int]:
+        answer = index.find(choice, NOW_MS - 5, NOW_MS + 5, loaded(100, 100), {0: 0, 1: 0})
+        return {int(one) for series in answer.values() for one in series.series_ids}
+
+    all_others = {id_of(number) for number in NUMBERS}
+    assert ids(Choice(())) == all_others
+    assert ids(Choice(parse_selector('{__name__=~".+"}'))) == all_others
+    assert ids(Choice(parse_selector("m_1"))) == {id_of(number) for number in SELECTORS["m_1"]}
+    assert ids(Choice(parse_selector('m_1{__resolution__="5m",__aggr__="sum"}'))) == {series_id(derived)}
+    assert ids(Choice((), derived=True)) == {*all_others, series_id(derived)}
+    assert ids(Choice((), np.array([series_id(derived)], np.uint64))) == {series_id(derived)}

@@ -26,7 +26,7 @@ QUERY = SelectQuery(SELECTOR, NOW_MS - 100, NOW_MS + 1)
 
 def head(partition: int) -> Head:
     """Of two series of its own, a sample each."""
-    made = new_head(series=2 * PARTITIONS)
+    made = new_head(partition, series=2 * PARTITIONS)
     some = [(number, NOW_MS - number, float(number)) for number in (2 * partition, 2 * partition + 1)]
     apply(made, [Record(0, NOW_MS, tuple(some))])
     return made

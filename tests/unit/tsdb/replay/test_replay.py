@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 
 from support.counters import sample
-from support.heads import SMALL_TIMES, id_of, new_head, refs_of, samples_of
+from support.heads import SMALL_TIMES, canonical_of, id_of, new_head, refs_of, samples_of
 from support.replay_log import ReplayLog, encoded, of_newer_version
 from tsdb.codec.log_record import encode_tick
+from tsdb.codec.series_record import encode_announcement
 from tsdb.head.head import Head
 from tsdb.head.limits import HeadLimits
 from tsdb.log.interface import METRICS, SERIES
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import LostOffsets, TsdbError, Unavailable, WrongTopic
+from tsdb.model.labels import series_id
+from tsdb.model.resolution import derived_labels
 from tsdb.model.window import EPOCH_MS
 from tsdb.replay.replay import CLOCK_AHEAD_MAX_MS, PartitionProgress, Renewed, Replay
 from tsdb.replay.series_feed import SeriesFeed
@@ -330,6 +333,19 @@ def test_announcements_of_epochs_that_are_over_and_corrupt_ones_are_passed_over_
     assert bench.head().index.refs_of(np.array([id_of(0), id_of(1)], np.uint64)).size == 1
     assert sample(ignored, reason="epoch_over") == over + 1
     assert sample(ignored, reason="corrupt") == corrupt + 1
+
+
+def test_announcements_of_derived_series_are_passed_over_and_counted() -> None:
+    bench = Bench()
+    ignored = "tsdb_replay_announcements_ignored_total"
+    before = sample(ignored, reason="derived")
+    bench.log.announce(0)
+    derived = derived_labels(canonical_of(0), "5m", "sum")
+    epoch = bench.log.clock.now_ms() // EPOCH_MS
+    bench.log.announce_bytes(*encode_announcement(series_id(derived), epoch, 7, derived))
+    bench.run()
+    assert bench.head().index.series == 1
+    assert sample(ignored, reason="derived") == before + 1
 
 
 def test_close_releases_both_readers() -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from tsdb.head.gather import RawResult
 from tsdb.store.frames import FRAME_SAMPLES_MAX, raw_frames, series_block
+from tsdb.store.wire import Fields
+from tsdb.v1 import reader_pb2
 
 
 def raw_of(counts: list[int]) -> RawResult:
     total = sum(counts)
     return RawResult(np.array(counts, np.uint32), np.arange(total, dtype=np.int64), np.arange(total) / 2)
+
+
+def messages_of(frames: Iterator[Fields]) -> list[reader_pb2.RawFrame]:
+    return [reader_pb2.RawFrame.FromString(frame.joined()) for frame in frames]
 
 
 def test_a_series_block_is_packed_little_endian() -> None:
@@ -27,7 +35,7 @@ def test_no_samples_are_no_frames() -> None:
 
 
 def test_a_series_larger_than_a_frame_goes_on_in_the_next() -> None:
-    frames = list(raw_frames(1, raw_of([0, 2, 2 * FRAME_SAMPLES_MAX, 0, 5])))
+    frames = messages_of(raw_frames(1, raw_of([0, 2, 2 * FRAME_SAMPLES_MAX, 0, 5])))
     counts = [np.frombuffer(frame.counts, "<u4").tolist() for frame in frames]
     assert [frame.first_series for frame in frames] == [1, 2, 2]
     assert counts == [[2, FRAME_SAMPLES_MAX - 2], [FRAME_SAMPLES_MAX], [2, 0, 5]]
@@ -37,6 +45,6 @@ def test_a_series_larger_than_a_frame_goes_on_in_the_next() -> None:
 
 
 def test_a_frame_that_ends_with_a_series_leaves_the_next_to_the_next() -> None:
-    frames = list(raw_frames(0, raw_of([FRAME_SAMPLES_MAX, 3]), overlay=True))
+    frames = messages_of(raw_frames(0, raw_of([FRAME_SAMPLES_MAX, 3]), overlay=True))
     assert [(frame.first_series, frame.overlay) for frame in frames] == [(0, True), (1, True)]
     assert np.frombuffer(frames[1].counts, "<u4").tolist() == [3]

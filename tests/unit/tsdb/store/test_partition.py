@@ -29,7 +29,7 @@ READY = Verdict(True, "", 0, 0)
 
 def status(verdict: Verdict = READY, message: str = "", **changes: object) -> PartitionStatus:
     state = replace(STATE, **changes)  # type: ignore[arg-type]  # fields of HeadState
-    return PartitionStatus(2, "topic", state, 10, 12, verdict, message, SIZES)
+    return PartitionStatus(2, "topic", 10, 12, verdict, message, state, SIZES)
 
 
 def test_every_field_of_a_status_is_on_the_wire() -> None:
@@ -116,7 +116,7 @@ def test_a_hole_is_named_exactly_when_the_range_touches_it(start_ms: int, end_ms
 
 def test_an_answer_claims_the_applied_offset_from_before_and_coverage_and_holes_from_after() -> None:
     later = replace(STATE, applied_offset=20, next_offset=21, since_offset=5, coverage_start_ms=1100, holes=())
-    answer = status().through(later).state
+    answer = STATE.through(later)
     assert (answer.applied_offset, answer.next_offset) == (9, 10)
     assert (answer.since_offset, answer.coverage_start_ms, answer.holes) == (5, 1100, ())
 
@@ -128,7 +128,7 @@ def test_a_fresh_start_is_answered_from_the_new_head_with_its_own_progress() -> 
     assert partition.status().verdict.ready
     fresh = new_head(since_offset=20)
     partition.renew(fresh, PartitionProgress(20, stopped="broker_clock_ahead", stopped_message="wrong clock"))
-    head, now = partition.moment()
+    head, now = partition.judge()
     assert head is fresh
     assert (now.next_offset, now.verdict.reason, now.stopped_message) == (20, "broker_clock_ahead", "wrong clock")
     with pytest.raises(Unavailable, match="wrong clock"):

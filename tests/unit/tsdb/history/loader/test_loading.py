@@ -8,6 +8,7 @@ import pytest
 
 from support.chunk_topics import WINDOW_MS, Entry, chunk_entry, chunk_value, marker_entry, series_entry
 from support.fake_chunk_store import FakeChunkStore, away
+from tsdb.codec.chunk_cover import COVER_VERSION
 from tsdb.codec.chunk_key import ChunkKey, HoleKey, Kind, WindowKey, encode_key
 from tsdb.codec.chunk_marker import HoleRecord, ProgressMarker, WindowMarker, encode_hole, encode_window_marker
 from tsdb.codec.crc32c import crc32c
@@ -15,8 +16,9 @@ from tsdb.history.interface import Loaded
 from tsdb.history.loader.errors import NotLoadable
 from tsdb.history.loader.lanes import lane_of, marker_is_due
 from tsdb.history.loader.loaded_marks import LoadedMarks
-from tsdb.history.loader.loading import Loading
+from tsdb.history.loader.loading import Loading, freshness_seconds
 from tsdb.history.loader.remembered import Remembered
+from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS, SERIES
 from tsdb.model.errors import Unavailable, UnknownVersion
 from tsdb.model.time_set import PRODUCTION
@@ -26,6 +28,7 @@ BROKER_MS = 1_700_000_000_000
 KEY = ChunkKey(77, 3 * WINDOW_MS, Kind.BASE, 500, 0)
 VALUE = chunk_value(77, 3 * WINDOW_MS, 1)
 PART_BYTES_MAX = 4_096
+CHAIN = chain_of("loader", lambda: BROKER_MS + 5_000)
 MARKER = ProgressMarker("topic", 100, WINDOW_MS, 5)
 
 
@@ -35,7 +38,7 @@ class Rig:
     def __init__(self) -> None:
         self.store = FakeChunkStore()
         self.marks = LoadedMarks(self.store)
-        self.loading = Loading(self.store, self.marks, Remembered(100), PRODUCTION, PART_BYTES_MAX)
+        self.loading = Loading(self.store, self.marks, Remembered(100), PRODUCTION, PART_BYTES_MAX, CHAIN)
 
     def load(self, entry: Entry, offset: int = 9) -> BaseException | None:
         answers: list[BaseException | None] = []
@@ -51,6 +54,16 @@ def record_of(entry: Entry, offset: int = 9) -> Record:
 @pytest.fixture
 def rig() -> Rig:
     return Rig()
+
+
+def test_freshness_is_from_when_a_chunk_was_due_else_from_when_it_was_made(rig: Rig) -> None:
+    counted = freshness_seconds.labels("base")._sum
+    before = counted.get()
+    due, entry = CHAIN.first(due_at_ms=BROKER_MS + 2_000), chunk_entry(2, KEY, VALUE)
+    rig.loading(Record(CHUNKS, 2, 9, entry.key, entry.value, BROKER_MS, due), lambda error: None)
+    assert counted.get() - before == pytest.approx(3.0)
+    assert rig.load(chunk_entry(2, KEY, VALUE)) is None  # Without headers: from its broker time.
+    assert counted.get() - before == pytest.approx(8.0)
 
 
 def test_a_chunk_becomes_one_row_with_its_key(rig: Rig) -> None:
@@ -156,7 +169,7 @@ def test_a_marker_that_cannot_be_read_is_refused_without_a_hole(rig: Rig) -> Non
 
 def test_a_chunk_of_a_newer_version_is_not_judged(rig: Rig) -> None:
     newer = bytearray(VALUE[:-4])
-    newer[1] += 1
+    newer[1] = COVER_VERSION + 1
     answers: list[BaseException | None] = []
     with pytest.raises(UnknownVersion):
         rig.loading(

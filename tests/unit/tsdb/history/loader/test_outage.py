@@ -14,6 +14,7 @@ from tsdb.history.loader.lanes import lane_of, marker_is_due
 from tsdb.history.loader.loaded_marks import LoadedMarks
 from tsdb.history.loader.loading import Loading
 from tsdb.history.loader.remembered import Remembered
+from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, SERIES
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.model.time_set import PRODUCTION
@@ -36,7 +37,9 @@ class Rig:
         self._seed = seed
 
     def simulation(self) -> Simulation:
-        loading = Loading(self.store, LoadedMarks(self.store), Remembered(), PRODUCTION, 1 << 19)
+        loading = Loading(
+            self.store, LoadedMarks(self.store), Remembered(), PRODUCTION, 1 << 19, chain_of("loader", lambda: 0)
+        )
 
         def handler(record: Record) -> None:
             answers: list[BaseException | None] = []

@@ -91,6 +91,19 @@ def test_a_second_process_may_read_but_not_write(logs: Logs) -> None:
     assert logs.open().append_sync(METRICS, 0, b"b").offset == 1
 
 
+def test_a_guest_appends_beside_the_process_that_holds_the_lock(logs: Logs) -> None:
+    log = logs.open()
+    append_all(log, METRICS, 0, [b"a"])
+    script = (
+        "from tsdb.log.open import open_log; from tsdb.log.settings import LogSettings\n"
+        f"log = open_log('sqlite:///{logs.path}', settings=LogSettings(embedded_guest=True))\n"
+        "print(log.append_sync('metrics', 0, b'b').offset)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == ["1"]
+    assert log.append_sync(METRICS, 0, b"c").offset == 2
+
+
 def test_records_of_another_process_are_seen(logs: Logs) -> None:
     reading = logs.open()
     with reading.reader({(METRICS, 0): 0}) as reader:

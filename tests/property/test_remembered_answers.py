@@ -1,0 +1,73 @@
+"""An answer made of what is remembered is, byte for byte, the one made anew, whatever came, was sealed, merged,
+dropped, registered or asked in between.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.heads import Record, apply, new_head, register
+from tsdb.head.head import Head
+from tsdb.model.clock import ManualClock
+from tsdb.model.selector import parse_selector
+from tsdb.replay.replay import PartitionProgress
+from tsdb.store import select
+from tsdb.store.limits import SelectLimits
+from tsdb.store.partition import Partition
+from tsdb.store.readiness import PartitionReadiness
+from tsdb.store.request import SelectQuery
+from tsdb.store.selection import Selections
+from tsdb.store.tolerance import Tolerance
+
+SERIES = 6
+SELECTORS = ['{job="test"}', '{__name__="m_1"}']
+ANY = Tolerance(allow_stale=True, allow_holes=True)
+
+samples = st.tuples(st.integers(0, SERIES + 1), st.integers(-60, 3), st.floats(allow_nan=False))
+records = st.lists(st.tuples(st.integers(0, 1), st.lists(samples, max_size=6)), min_size=2, max_size=12)
+new_series = st.lists(st.tuples(st.integers(0, 1), st.integers(SERIES, SERIES + 1)), max_size=1)
+# Few of each, so that a round often asks what an earlier one asked.
+reads = st.tuples(
+    st.sampled_from(SELECTORS), st.sampled_from([-90, -60, -40, -15]), st.sampled_from([20, 45, 90]), st.booleans()
+)
+
+
+def partition_of(head: Head) -> Partition:
+    clock = ManualClock(0)
+    return Partition(head.partition, "topic", head, PartitionProgress(0), PartitionReadiness(), clock)
+
+
+def answer(partitions: list[Partition], query: SelectQuery, selections: Selections) -> bytes:
+    return b"".join(select.messages(select.gather(partitions, query, ANY, SelectLimits(), selections)))
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(records, new_series, st.lists(reads, min_size=1, max_size=3)), min_size=2, max_size=8))
+def test_remembered_or_not_an_answer_is_the_same(
+    rounds: list[
+        tuple[
+            list[tuple[int, list[tuple[int, int, float]]]],
+            list[tuple[int, int]],
+            list[tuple[str, int, int, bool]],
+        ]
+    ],
+) -> None:
+    heads = [new_head(number, series=SERIES, hold_ms=100) for number in range(2)]
+    partitions, remembered = [partition_of(head) for head in heads], Selections(bytes_max=60_000)
+    offset, now_ms = 0, 1000
+    for some_records, announced, asked in rounds:
+        for which, some in some_records:
+            now_ms += 5
+            given_ = tuple((number, now_ms + after, value) for number, after, value in some)
+            apply(heads[which], [Record(offset, now_ms, given_)])
+            heads[which].maintain()
+            offset += 1
+        for which, number in announced:
+            register(heads[which], [number])
+        for selector, back, length, labels in asked:
+            start_ms = now_ms // 40 * 40 + back
+            query = SelectQuery(
+                parse_selector(selector), None, start_ms, start_ms + length, 0, 0, 0, True, labels, partial=True
+            )
+            assert answer(partitions, query, remembered) == answer(partitions, query, Selections())

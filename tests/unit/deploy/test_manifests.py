@@ -1,0 +1,183 @@
+"""What is in deploy/ fits what it is for: objects their schemas, command lines the command, expressions the metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections import Counter
+from typing import Any
+
+import pytest
+import typer
+
+from support.deploy_files import DEPLOY, ROOT, Manifest, alerts, command_lines, compose, manifests, schemas, variables
+from support.schema import faults
+from tsdb.cli.main import app
+from tsdb.config.roles import ROLES
+from tsdb.ops.http_app import HEALTHY, READY
+
+ALL = manifests()
+METRIC = re.compile(r"\b(?:tsdb|process)_[a-z0-9_]+\b")
+SERVERS = ("Deployment", "StatefulSet")
+SUFFIXES = ("_bucket", "_sum", "_count")
+IDS = [str(manifest) for manifest in ALL]
+
+
+@pytest.mark.parametrize("manifest", ALL, ids=IDS)
+def test_every_object_has_fields_of_its_kind_alone(manifest: Manifest) -> None:
+    assert manifest.kind in schemas(), f"no schema of {manifest.kind}"
+    assert list(faults(schemas()[manifest.kind], manifest.value)) == []
+
+
+def test_a_field_that_is_none_and_a_value_of_another_type_are_found() -> None:
+    deployment = next(one for one in ALL if one.value["kind"] == "Deployment")
+    broken = json.loads(json.dumps(deployment.value))
+    broken["spec"]["replicas"], broken["spec"]["replica"] = "two", 2
+    del broken["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert sorted(faults(schemas()[deployment.kind], broken)) == [
+        ".spec.replicas: 'two' is no integer",
+        ".spec.template.spec.containers[0]: image is missing",
+        ".spec: replica is no field of it",
+    ]
+
+
+def test_every_role_has_an_object_and_a_service_of_compose() -> None:
+    roles = {"gateway", "store", "chunker", "loader", "querier"}
+    lines = list(command_lines())
+    assert {args[0] for where, args in lines if where.startswith("kubernetes/")} >= roles
+    assert {args[0] for where, args in lines if where.startswith("compose.yaml")} >= roles
+
+
+@pytest.mark.parametrize(("where", "arguments"), list(command_lines()), ids=[where for where, _ in command_lines()])
+def test_every_command_line_is_one_of_the_command(where: str, arguments: list[str]) -> None:
+    # Typer brings its own copy of click, so a group is told by what it has.
+    command: Any = typer.main.get_command(app)
+    rest = list(arguments)
+    while hasattr(command, "commands"):
+        name = rest.pop(0)
+        assert name in command.commands, f"{where}: no command {name}"
+        command = command.commands[name]
+    # Parsed and not run: an unknown flag, a missing value or one that does not parse raises.
+    command.make_context("tsdb", rest, resilient_parsing=False)
+
+
+@pytest.mark.parametrize(("where", "name"), sorted(set(variables())))
+def test_every_variable_of_ours_is_a_setting(where: str, name: str) -> None:
+    known = {field for settings in ROLES.values() for field in settings.model_fields} | {"config"}
+    if name.startswith("TSDB_"):
+        assert name.removeprefix("TSDB_").lower() in known, where
+
+
+def test_the_settings_file_is_one_that_every_role_takes() -> None:
+    data = next(one.value["data"] for one in ALL if one.value["kind"] == "ConfigMap")
+    known = {field for settings in ROLES.values() for field in settings.model_fields}
+    assert tomllib.loads(data["tsdb.toml"]).keys() <= known
+
+
+@pytest.mark.parametrize(
+    "manifest", [one for one in ALL if one.value["kind"] in ("Deployment", "StatefulSet")], ids=str
+)
+def test_roles_have_the_documented_probes_and_select_their_own_pods(manifest: Manifest) -> None:
+    spec = manifest.value["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    ports = {port["name"] for port in container["ports"]}
+    probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
+    assert {name: probe["path"] for name, probe in probes.items()} == {
+        "startup": HEALTHY,
+        "liveness": HEALTHY,
+        "readiness": READY,
+    }
+    assert all(probe["port"] in ports for probe in probes.values())
+    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+    # Below what Kubernetes waits before it kills.
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] > 25
+
+
+def test_objects_name_only_what_is_there() -> None:
+    names = {(one.value["kind"], one.value["metadata"]["name"]) for one in ALL if "metadata" in one.value}
+    labels = [one.value["spec"]["template"]["metadata"]["labels"] for one in ALL if one.value["kind"] in SERVERS]
+    for one in ALL:
+        if one.value["kind"] == "Service":
+            selector = one.value["spec"]["selector"]
+            assert any(selector.items() <= each.items() for each in labels), str(one)
+        for volume in _volumes(one.value):
+            if "configMap" in volume:
+                assert ("ConfigMap", volume["configMap"]["name"]) in names, str(one)
+            if "persistentVolumeClaim" in volume:
+                assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in names, str(one)
+    listed = next(one.value["resources"] for one in ALL if one.value["kind"] == "Kustomization")
+    assert sorted([*listed, "kustomization.yaml"]) == sorted(path.name for path in (DEPLOY / "kubernetes").iterdir())
+
+
+def test_mounts_have_volumes_and_names_are_used_once() -> None:
+    for one in ALL:
+        for place in _pods(one.value):
+            volumes = [volume["name"] for volume in place.get("volumes", [])]
+            assert len(volumes) == len(set(volumes)), str(one)
+            holders = [*place.get("containers", []), *place.get("initContainers", [])]
+            holders += [place[part] for part in ("driver", "executor") if part in place]
+            assert {mount["name"] for each in holders for mount in each.get("volumeMounts", [])} <= set(volumes), str(
+                one
+            )
+    names = Counter((one.kind, one.value.get("metadata", {}).get("name")) for one in ALL)
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_the_spark_entry_is_copied_to_where_applications_look_for_it() -> None:
+    recipe = (DEPLOY / "Containerfile.spark").read_text()
+    files = {
+        found.removeprefix("local://")
+        for one in ALL
+        for found in re.findall(r"local://\S+?\.py", json.dumps(one.value))
+    }
+    assert files
+    for file in files:
+        assert f" {file}" in recipe
+    for source in re.findall(r"^COPY (?!--from)(.+) \S+$", recipe, re.MULTILINE):
+        assert all((ROOT / name).exists() for name in source.split()), source
+
+
+def test_compose_services_wait_only_for_services_that_are_there() -> None:
+    services = compose()["services"]
+    for name, service in services.items():
+        assert service.get("depends_on", {}).keys() <= services.keys(), name
+
+
+def test_every_metric_in_alerts_and_dashboards_is_documented() -> None:
+    known = set(re.findall(r"^\| `(\w+)`", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
+    panels = json.loads((DEPLOY / "grafana/kafka-tsdb.json").read_text())["panels"]
+    expressions = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+    expressions += [alert["expr"] for alert in alerts()]
+    used = {name for text in expressions for name in METRIC.findall(text)}
+    assert len(used) > 20
+    assert [name for name in used if name not in known and _base(name) not in known] == []
+
+
+def test_every_alert_has_a_section_in_the_runbooks_and_every_panel_a_place() -> None:
+    headings = re.findall(r"^## (.+)$", (ROOT / "docs/runbooks/README.md").read_text(), re.MULTILINE)
+    anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    for alert in alerts():
+        assert alert["annotations"]["runbook"] in anchors, alert["alert"]
+        assert alert["labels"]["severity"] in ("page", "ticket"), alert["alert"]
+    panels = json.loads((DEPLOY / "grafana/kafka-tsdb.json").read_text())["panels"]
+    ids = [panel["id"] for panel in panels]
+    assert len(ids) == len(set(ids))
+    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
+
+
+def _base(name: str) -> str:
+    return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
+
+
+def _pods(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """What has volumes and containers, at whatever depth."""
+    found = [value] if "volumes" in value else []
+    for child in value.values():
+        if isinstance(child, dict):
+            found += _pods(child)
+    return found
+
+
+def _volumes(value: dict[str, Any]) -> list[dict[str, Any]]:
+    return [volume for pod in _pods(value) for volume in pod["volumes"]]

@@ -1,0 +1,164 @@
+"""Plans of the streaming chunk stage: batch by batch they cover the log, each item once, within their limits.
+
+What the items build is what an uninterrupted chunk stage writes, without any Spark in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from spark_backfill.building.build import build
+from spark_backfill.building.items import BaseItem, Item, LateItem
+from spark_backfill.pipeline.offsets import StreamOffset, adopted
+from spark_backfill.pipeline.planner import BatchLimits, Planner
+from spark_backfill.places import Places
+from spark_backfill.rebuild.plan import items_of, plan_partitions, range_of
+from support.chunkers import uninterrupted
+from support.logs import LogFactory
+from support.pipelines import build_options, still
+from support.recorded_log import BASE_MS, RecordedLog
+from tsdb.chunks.progress import Progress
+from tsdb.chunks.resume import first_progress
+from tsdb.codec.chunk_key import ChunkKey, WindowKey, decode_key
+from tsdb.log.interface import METRICS, Log
+from tsdb.log.topics import CREATE_TIME
+from tsdb.model.clock import SystemClock
+from tsdb.model.errors import InvalidRequest, LostOffsets, WrongTopic
+from tsdb.model.time_set import DEMO
+
+PARTITIONS = 2
+RECORDED = RecordedLog(PARTITIONS, windows=3, empty_windows=4)
+LIMITS = BatchLimits(stretch_records=200, records_max=700, windows_max=2)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with LogFactory(f"sqlite:///{tmp_path / 'log.db'}", "") as logs:
+        logs.create(PARTITIONS, timestamp_type=CREATE_TIME)
+        log = logs.open(clock=still(RECORDED.end_ms))
+        RECORDED.write(log)
+        yield log
+
+
+def first_offset(log: Log) -> StreamOffset:
+    progress, _ = first_progress(0, BASE_MS, 0, DEMO)
+    return adopted(StreamOffset(), log.topic_id(METRICS), dict.fromkeys(range(PARTITIONS), progress))
+
+
+def offsets(log: Log, limits: BatchLimits) -> list[StreamOffset]:
+    """From the first life to where nothing is left."""
+    planner = Planner(log, build_options(log, Places()), limits)
+    found = [first_offset(log)]
+    while (after := planner.next(found[-1])) is not found[-1]:
+        found.append(after)
+    return found
+
+
+def items(of: list[StreamOffset]) -> list[Item]:
+    return [item for offset in of for item in offset.items()]
+
+
+def built(log: Log, wanted: list[Item], partition: int) -> set[tuple[bytes, bytes]]:
+    options, clock = build_options(log, Places()), SystemClock()
+    mine = (item for item in wanted if item.partition == partition)
+    return {(record.key, record.value) for item in mine for record in build(item, log, options, clock)}
+
+
+@pytest.mark.parametrize("limits", [LIMITS, BatchLimits()])
+def test_what_the_batches_build_is_what_an_uninterrupted_stage_writes(log: Log, limits: BatchLimits) -> None:
+    planned = items(offsets(log, limits))
+    for partition in range(PARTITIONS):
+        assert built(log, planned, partition) == uninterrupted(log, partition, DEMO)
+
+
+def test_batches_follow_each_other_without_gap_or_overlap_and_keep_their_limits(log: Log) -> None:
+    found = offsets(log, LIMITS)
+    assert len(found) > 5
+    for partition in range(PARTITIONS):
+        for before, after in pairwise(found):
+            was, now = before.partitions[partition], after.partitions[partition]
+            spans = [was.progress.position, *(end for _, end in now.late)]
+            assert list(now.late) == list(pairwise(spans))
+            assert spans[-1] == now.progress.position
+            windows = (now.progress.emitted_through_ms - was.progress.emitted_through_ms) // DEMO.window_ms
+            assert 0 <= windows <= LIMITS.windows_max
+            assert now.progress.position - was.progress.position <= LIMITS.records_max
+
+
+def test_windows_without_any_record_share_an_item(log: Log) -> None:
+    bases = [item for item in items(offsets(log, BatchLimits())) if isinstance(item, BaseItem)]
+    assert any(item.end_ms - item.start_ms > DEMO.window_ms for item in bases)
+    assert len(bases) < sum(item.end_ms - item.start_ms for item in bases) // DEMO.window_ms
+
+
+def test_windows_that_the_log_never_had_whole_are_passed_over(log: Log) -> None:
+    start = first_offset(log)
+    progress = start.partitions[0].progress
+    whole_from_ms = progress.emitted_through_ms + 2 * DEMO.window_ms
+    begun = Progress(progress.position, progress.emitted_through_ms, whole_from_ms)
+    after = Planner(log, build_options(log, Places()), BatchLimits()).next(
+        adopted(StreamOffset(), log.topic_id(METRICS), dict.fromkeys(range(PARTITIONS), begun))
+    )
+    assert min(item.start_ms for item in after.items() if isinstance(item, BaseItem)) == whole_from_ms
+
+
+def test_a_frozen_planner_never_plans_for_what_came_later(log: Log) -> None:
+    planner = Planner(log, build_options(log, Places()), BatchLimits())
+    planner.freeze()
+    planned = planner.next(first_offset(log))
+    log.append_sync(METRICS, 0, b"", timestamp_ms=RECORDED.end_ms + 100 * DEMO.window_ms)
+    assert planner.next(planned) is planned
+
+
+def test_plans_for_another_incarnation_of_the_log_are_refused(log: Log) -> None:
+    options = build_options(log, Places())
+    other = Planner(log, type(options)(Places(), "another", options.times, options.slices), LIMITS)
+    with pytest.raises(WrongTopic, match="made anew"):
+        other.next(first_offset(log))
+
+
+def test_a_rebuild_builds_what_the_stage_wrote_of_its_windows(log: Log) -> None:
+    start_ms = BASE_MS - BASE_MS % DEMO.window_ms + DEMO.window_ms
+    windows = range_of(start_ms, start_ms + 3 * DEMO.window_ms, DEMO.window_ms)
+    planned = list(items_of(log, plan_partitions(log, windows, DEMO), windows, DEMO))
+    assert any(isinstance(item, LateItem) for item in planned)
+    for partition in range(PARTITIONS):
+        want = {
+            (key, value)
+            for key, value in uninterrupted(log, partition, DEMO)
+            if isinstance(decoded := decode_key(key), ChunkKey | WindowKey)
+            and windows.start_ms <= decoded.window_start_ms < windows.end_ms
+        }
+        assert built(log, planned, partition) == want
+
+
+def test_a_rebuild_of_windows_that_are_open_is_refused(log: Log) -> None:
+    end_ms = RECORDED.end_ms - RECORDED.end_ms % DEMO.window_ms + DEMO.window_ms
+    with pytest.raises(InvalidRequest, match="too recent in 2 partition") as refused:
+        plan_partitions(log, range_of(end_ms - DEMO.window_ms, end_ms, DEMO.window_ms), DEMO)
+    assert refused.value.reason == "too_recent"
+
+
+def test_a_rebuild_of_what_was_trimmed_is_refused_and_says_from_when_on_it_can_be(tmp_path: Path) -> None:
+    with LogFactory(f"sqlite:///{tmp_path / 'trimmed.db'}", "") as logs:
+        admin = logs.create(PARTITIONS, timestamp_type=CREATE_TIME)
+        log = logs.open(clock=still(RECORDED.end_ms))
+        RECORDED.write(log)
+        admin.trim(METRICS, {1: 10})
+        start_ms = BASE_MS - BASE_MS % DEMO.window_ms
+        windows = range_of(start_ms, start_ms + 2 * DEMO.window_ms, DEMO.window_ms)
+        with pytest.raises(LostOffsets, match="windows from 1700000040000 ms on") as refused:
+            plan_partitions(log, windows, DEMO)
+        assert refused.value.reason == "before_retention"
+        with pytest.raises(LostOffsets, match="the log begins at offset 10"):
+            list(
+                build(
+                    BaseItem(1, start_ms, start_ms + DEMO.window_ms), log, build_options(log, Places()), SystemClock()
+                )
+            )
+        with pytest.raises(LostOffsets, match="offset 0 is not in the log"):
+            list(build(LateItem(1, 0, 50), log, build_options(log, Places()), SystemClock()))

@@ -1,0 +1,109 @@
+"""Runs: samples by series and window, narrowed and put into rows of Arrow, lose nothing and keep their bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spark_backfill.source.columns import Columns, columns_of, sample_schema
+from spark_backfill.source.options import source_options
+from spark_backfill.source.runs import BATCH_SAMPLES, Runs, gathered, run_batches
+from spark_backfill.source.series_table import SeriesTable
+from support.chunk_cases import START_MS, fragment
+from support.column_cases import STALE
+from tsdb.codec.fragment import Fragment
+from tsdb.model.errors import InvalidRequest
+
+ALL = columns_of(sample_schema(runs=True), runs=True)
+
+
+def fragments() -> list[Fragment]:
+    """Two windows of one pack, one of another."""
+    return [
+        fragment([(1, [START_MS, START_MS + 5], [1.0, STALE], [1, 1]), (2, [START_MS], [-0.0], [1])]),
+        fragment([(1, [START_MS + 9], [3.0], [1])]),
+        fragment([(7, [START_MS + 5], [4.0], [1]), (9, [START_MS + 6, START_MS + 7], [5.0, 6.0], [1, 1])], pack_id=8),
+    ]
+
+
+def rows_of(batches: list[pa.RecordBatch]) -> list[tuple[object, ...]]:
+    """(labels, series_id, pack_id, times in us, bits of the values) of every row."""
+    table = pa.Table.from_batches(batches)
+    rows: list[tuple[object, ...]] = []
+    for labels, series, pack, ts, value in zip(*(table[name] for name in ALL.names), strict=True):
+        bits = value.values.to_numpy(zero_copy_only=False).view(np.int64).tolist()
+        rows.append((labels.as_py(), series.as_py(), pack.as_py(), ts.values.cast(pa.int64()).to_pylist(), bits))
+    return rows
+
+
+def bits(*values: float) -> list[int]:
+    found: list[int] = np.array(values).view(np.int64).tolist()
+    return found
+
+
+def test_a_row_is_a_series_of_a_window() -> None:
+    table = SeriesTable(np.array([9, 1, 2, 7], np.uint64), [b"a\xff9", b"a\xff1", b"a\xff2", b"a\xff7"])
+    start_us = START_MS * 1000
+    assert rows_of(list(run_batches(Runs.of(fragments()), ALL, table))) == [
+        ([("a", "1")], 1, 7, [start_us, start_us + 5000], bits(1.0, STALE)),
+        ([("a", "2")], 2, 7, [start_us], bits(-0.0)),
+        ([("a", "1")], 1, 7, [start_us + 9000], bits(3.0)),
+        ([("a", "7")], 7, 8, [start_us + 5000], bits(4.0)),
+        ([("a", "9")], 9, 8, [start_us + 6000, start_us + 7000], bits(5.0, 6.0)),
+    ]
+
+
+def test_what_is_not_wanted_leaves_no_empty_run() -> None:
+    runs = Runs.of(fragments())
+    assert runs.where(np.ones(7, np.bool_)) is runs
+    kept = runs.where((runs.ts_ms >= START_MS + 5) & (runs.ts_ms < START_MS + 7))
+    assert kept.series_id.tolist() == [1, 7, 9]
+    assert kept.pack_id.tolist() == [7, 8, 8]
+    assert kept.start.tolist() == [0, 1, 2, 3]
+    assert kept.value.view(np.int64).tolist() == bits(STALE, 4.0, 5.0)
+    assert len(runs.where(np.zeros(7, np.bool_))) == 0
+    assert kept.samples.series_id.tolist() == [1, 7, 9]
+
+
+def test_small_fragments_are_gathered_and_large_ones_cut() -> None:
+    def of(series: int, samples: int) -> Fragment:
+        ts_ms = START_MS + np.arange(samples)
+        return fragment([(number, ts_ms, np.zeros(samples), np.ones(samples)) for number in range(series)])
+
+    small, single, large = of(3, 100), of(1, 2 * BATCH_SAMPLES), of(5, BATCH_SAMPLES // 2)
+    together = list(gathered([*[small] * 300, single, large]))
+    assert [int(runs.start[-1]) for runs in together[:-2]] == [65_700]
+    columns = Columns(("series_id", "value"), runs=True)
+    batches = [batch for runs in together for batch in run_batches(runs, columns, None)]
+    samples = [int(pa.compute.sum(pa.compute.list_value_length(batch["value"])).as_py()) for batch in batches]
+    assert sum(samples) == 300 * 300 + 2 * BATCH_SAMPLES + 5 * (BATCH_SAMPLES // 2)
+    assert sum(batch.num_rows for batch in batches) == 300 * 3 + 1 + 5
+    # A run is never cut, so one may pass the size; what little is left over is no batch of its own.
+    assert max(samples) < 2 * BATCH_SAMPLES + 2 * BATCH_SAMPLES
+    assert min(samples) >= BATCH_SAMPLES
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"rows": "columns"}, "option rows is 'columns'; want samples or runs"),
+        ({"rows": "runs", "source": "log"}, "source log has none"),
+        ({"rows": "runs", "source": "chunks"}, "source chunks has none"),
+    ],
+)
+def test_a_shape_of_rows_that_is_not_there_is_refused(options: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        source_options(options)
+
+
+@pytest.mark.parametrize(("size", "splits"), [(0, 32), (32 << 20, 32), ((32 << 20) + 1, 33), (1 << 60, 100_000)])
+def test_more_is_split_further_and_what_is_not_known_as_asked(size: int, splits: int) -> None:
+    assert source_options({"split_bytes": str(1 << 20)}).splits_of(size) == splits
+
+
+def test_a_schema_of_samples_is_no_schema_of_runs() -> None:
+    with pytest.raises(InvalidRequest, match="column ts is timestamp; want array<timestamp>"):
+        columns_of(sample_schema(), runs=True)
+    with pytest.raises(InvalidRequest, match="column ts is array<timestamp>; want timestamp"):
+        columns_of(sample_schema(runs=True))

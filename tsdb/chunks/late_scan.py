@@ -1,0 +1,135 @@
+"""Late scan: the late minutes of one stretch of the log, without a group: for engines that read by offsets.
+
+The same late chunks and holes as ChunkStage emits, byte for byte, from the records of [first_offset, end_offset), both
+the first offsets of late minutes. Which samples are late follows from the watermark alone, and the watermark of the
+first record of a late minute is its own broker time: so a scan may begin with any minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.chunks.batches import record_of
+from tsdb.chunks.heads import stretch_head
+from tsdb.chunks.late_minute import LateSamples
+from tsdb.chunks.late_minutes import LateMinutes
+from tsdb.chunks.losses import corrupt_losses, unknown_losses
+from tsdb.chunks.records import ChunkRecord, hole_record, late_records
+from tsdb.chunks.stage import NEVER_MS
+from tsdb.codec.chunk import PART_BYTES_MAX
+from tsdb.codec.log_record import DecodedRecords
+from tsdb.codec.series_record import DecodedAnnouncements
+from tsdb.head.head import Applied
+from tsdb.head.rows import NO_REF
+from tsdb.model.time_set import SliceLengths, TimeSet
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows that start in [start_ms, end_ms)."""
+
+    start_ms: int
+    end_ms: int
+
+
+ALL_WINDOWS = Windows(-(1 << 62), 1 << 62)
+
+
+class LateScan:
+    """One stretch of one partition. Give it the announcements and then the records, in order; take `records` as often
+    as wanted, and once more after `end`.
+
+    windows: only late samples of these are taken, and no holes, which are of no window.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        first_offset: int,
+        *,
+        times: TimeSet,
+        slices: SliceLengths,
+        part_bytes_max: int = PART_BYTES_MAX,
+        windows: Windows = ALL_WINDOWS,
+    ) -> None:
+        self.partition = partition
+        self.samples = 0
+        """Late samples taken so far."""
+        self._times = times
+        self._part_bytes_max = part_bytes_max
+        self._windows = windows
+        self._watermark_ms = NEVER_MS
+        self._late = LateMinutes(first_offset, times.late_minute_ms, NEVER_MS)
+        self._holes: list[ChunkRecord] = []
+        self._head = stretch_head(partition, 0, slices, times)  # For its index: no sample goes into it.
+
+    def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
+        """As Head.register."""
+        self._head.register(records, values, broker_ms)
+
+    def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
+        """As Head.unknown_ids: what is still unknown when `series` was read is a hole, and not in the chunks."""
+        return self._head.unknown_ids(records)
+
+    def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:
+        """Take records, at least one."""
+        watermarks = np.maximum(np.maximum.accumulate(broker_ms), self._watermark_ms)
+        late, refs = self._late_of(records, broker_ms, watermarks)
+        losses = corrupt_losses(records, offsets, broker_ms, self._times, self.partition)
+        if len(self._head.unknown_ids(records)):
+            losses += unknown_losses(records, self._head, offsets, broker_ms, self._times, self.partition)
+        if self._windows == ALL_WINDOWS:
+            self._holes += map(hole_record, losses)
+        record = record_of(records, late)
+        samples = LateSamples(
+            self._head.index.pack_of_ref[refs],
+            records.series_id[late],
+            records.ts_ms[late],
+            records.value[late],
+            offsets[record],
+        )
+        self._late.take(offsets, watermarks, record, samples)
+        self._watermark_ms = int(watermarks[-1])
+        self.samples += len(late)
+        return Applied(len(offsets), len(late), len(late), holes=len(losses))
+
+    def end(self, end_offset: int) -> None:
+        """No record is missing below end_offset, which begins another minute."""
+        self._late.end(end_offset)
+
+    def records(self) -> Iterator[ChunkRecord]:
+        """Holes, and chunks of the minutes that have ended; each comes once."""
+        holes, self._holes = self._holes, []
+        yield from holes
+        while self._late.ended:
+            minute = self._late.ended.popleft().minute
+            yield from late_records(minute, window_ms=self._times.window_ms, part_bytes_max=self._part_bytes_max)
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """Of the records so far; None before the first."""
+        return None if self._watermark_ms == NEVER_MS else self._watermark_ms
+
+    @property
+    def waits_until_ms(self) -> int | None:
+        """Broker time that ends the minute now gathered; None when it holds nothing that would wait for that."""
+        return self._late.end_ms
+
+    def _late_of(
+        self, records: DecodedRecords, broker_ms: NDArray[np.int64], watermarks: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+        """Samples of closed windows that are known and not too far ahead, and their refs."""
+        closed_ms = watermarks - self._times.grace_ms
+        closed_ms -= closed_ms % self._times.window_ms
+        per_record = np.diff(records.sample_start)
+        latest_ms = np.minimum(closed_ms - 1, broker_ms + self._times.ahead_ms)
+        wanted = records.ts_ms <= np.repeat(latest_ms, per_record)
+        if self._windows != ALL_WINDOWS:
+            wanted &= (records.ts_ms >= self._windows.start_ms) & (records.ts_ms < self._windows.end_ms)
+        late = np.flatnonzero(wanted)
+        refs = self._head.index.table.find(records.series_id[late])
+        return late[refs != NO_REF], refs[refs != NO_REF]

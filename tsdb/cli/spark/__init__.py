@@ -1,0 +1,1 @@
+"""`tsdb spark`: the jobs of spark_backfill, from the command line."""

@@ -1,0 +1,25 @@
+"""`tsdb spark`: one command a job. Each is a module beside this one; nothing of Spark is imported before one runs."""
+
+from __future__ import annotations
+
+import typer
+
+from tsdb.cli.spark.downsample import downsample
+from tsdb.cli.spark.export import export
+from tsdb.cli.spark.import_files import import_files
+from tsdb.cli.spark.merge_late import merge_late
+from tsdb.cli.spark.pipeline import pipeline
+from tsdb.cli.spark.rebuild import rebuild
+from tsdb.cli.spark.verify import verify
+
+spark = typer.Typer(
+    help="Jobs on Spark over more data than one process should touch; any master, this machine by default.",
+    no_args_is_help=True,
+)
+spark.command("export")(export)
+spark.command("import")(import_files)
+spark.command("merge-late")(merge_late)
+spark.command("pipeline")(pipeline)
+spark.command("rebuild")(rebuild)
+spark.command("verify")(verify)
+spark.command("downsample")(downsample)

@@ -1,0 +1,46 @@
+"""`tsdb spark downsample`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tsdb.cli.arguments import Milliseconds, duration, instant
+from tsdb.cli.spark.running import JobRun, spark_job
+
+
+@spark_job
+def downsample(
+    run: JobRun,
+    start: Annotated[
+        Milliseconds | None,
+        typer.Option("--from", parser=instant, metavar="TIME", help="First moment looked at; absent: all there is."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many windows are to be made.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Make all windows anew, as after an import that ran beside another run.")
+    ] = False,
+    loader_timeout: Annotated[
+        Milliseconds | None,
+        typer.Option(
+            "--loader-timeout",
+            parser=duration,
+            metavar="DURATION",
+            help="Wait so long for chunk stage and loader, before and after; absent: 15 m.",
+        ),
+    ] = None,
+) -> None:
+    """Make series of 5 minutes and of an hour out of the past, where there are none yet or late data came since.
+
+    Count, sum, min, max, last and increase of every series, with the labels __resolution__ and __aggr__. What is
+    younger than the least hold and a day is left. Queries take them with --downsampled.
+    Exit code 1: some windows are corrupt.
+    """
+    from spark_backfill.downsample.job import DownsampleOptions
+    from spark_backfill.downsample.job import downsample as job
+
+    timeout = {} if loader_timeout is None else {"loader_timeout_ms": loader_timeout.ms}
+    options = DownsampleOptions(start.ms if start else None, dry_run, again, **timeout)
+    meta = run.checked()
+    run.run("downsample", lambda session: job(session, run.places, meta, options))

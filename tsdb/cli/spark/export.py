@@ -1,0 +1,47 @@
+"""`tsdb spark export`: history as Parquet files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tsdb.cli.arguments import End, Last, OptionalSelectorArgument, Start, time_range
+from tsdb.cli.spark.running import JobRun, spark_job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_backfill.summary import JobSummary
+
+
+@spark_job
+def export(
+    run: JobRun,
+    folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="Where the files go, as Spark names it.")],
+    matching: OptionalSelectorArgument = None,
+    start: Start = None,
+    end: End = None,
+    last: Last = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that is there.")] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Write what history holds, though it may not hold all of the range yet.")
+    ] = False,
+    allow_holes: Annotated[bool, typer.Option("--allow-holes", help="Go on past named losses.")] = False,
+    splits: Annotated[int, typer.Option("--splits", min=1, help="About how many tasks read.")] = 32,
+) -> None:
+    """History as Parquet, a folder a day: labels as JSON text, ts_ms, value, as `tsdb write` and imports take them."""
+    from spark_backfill.exports.export_job import ExportOptions
+    from spark_backfill.exports.export_job import export as export_all
+    from spark_backfill.source.options import Span
+
+    within = time_range(start, end, last)
+    span = Span(within.start_ms, within.end_ms) if within else Span()
+    options = ExportOptions(folder, matching or "", span, overwrite, partial, allow_holes, splits)
+    run.checked()
+
+    def job(spark: SparkSession) -> JobSummary:
+        return export_all(spark, run.places, options)
+
+    # What a failed run left of the folder is in the way of the next.
+    run.run("export", job, rerun="--overwrite")

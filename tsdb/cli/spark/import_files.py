@@ -1,0 +1,100 @@
+"""`tsdb spark import`: files of any layout, and blocks of Prometheus, into history."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tsdb.cli.arguments import Milliseconds, duration
+from tsdb.cli.spark.running import JobRun, spark_job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_backfill.summary import JobSummary
+
+Format = Literal["parquet", "csv", "jsonl", "prometheus"]
+Unit = Literal["ms", "s", "us", "ns", "iso"]
+
+
+@spark_job
+def import_files(
+    run: JobRun,
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH...", help="Files or folders, as Spark names them; of prometheus: blocks."),
+    ],
+    format: Annotated[Format, typer.Option("--format", help="What the files are.")] = "parquet",
+    labels: Annotated[
+        str, typer.Option("--labels", help="Column with all labels: JSON text, a map or a struct; empty: none.")
+    ] = "labels",
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="LABEL=COLUMN", help="A label that is a column; may be given again."),
+    ] = None,
+    constant: Annotated[
+        list[str] | None,
+        typer.Option("--constant", metavar="LABEL=VALUE", help="A label of every sample; may be given again."),
+    ] = None,
+    time: Annotated[str, typer.Option("--time", help="Column of times.")] = "ts_ms",
+    time_unit: Annotated[Unit, typer.Option("--time-unit", help="Of times that are numbers or text.")] = "ms",
+    value: Annotated[str, typer.Option("--value", help="Column of values.")] = "value",
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="COLUMN", help="A column of values that is a metric; in place of --value."),
+    ] = None,
+    rejects: Annotated[
+        str | None, typer.Option("--rejects", help="Folder for refused rows, with the reason of each.")
+    ] = None,
+    allow_rejects: Annotated[
+        bool, typer.Option("--allow-rejects", help="Refused rows do not make the job a failure.")
+    ] = False,
+    wait: Annotated[
+        Milliseconds | None,
+        typer.Option("--wait", parser=duration, metavar="DURATION", help="For the loader, at the end; absent: 10m."),
+    ] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="End when all is in the log; loaders go on.")] = False,
+    job_id: Annotated[
+        str | None, typer.Option("--job-id", help="Id of the import; the one of a failed run goes on with that.")
+    ] = None,
+) -> None:
+    """Files into the past: chunks of samples older than the shortest hold and a day; newer ones go to the gateway.
+
+    Exit code 1 when a row was refused, unless --allow-rejects; the others are imported all the same.
+    """
+    from spark_backfill.imports.import_job import ImportOptions
+    from spark_backfill.imports.import_job import import_files as import_all
+    from spark_backfill.imports.layout import Layout
+    from spark_backfill.writing.import_run import check_job_id, new_job_id
+
+    layout = Layout(
+        format,
+        labels,
+        tuple(_pair("--label", text) for text in label or []),
+        tuple(_pair("--constant", text) for text in constant or []),
+        time,
+        time_unit,
+        value,
+        tuple(metric or []),
+    )
+    given_s = wait.ms / 1000 if wait else ImportOptions("").wait_s
+    options = ImportOptions(
+        check_job_id(job_id) if job_id else new_job_id(),
+        rejects=rejects or "",
+        allow_rejects=allow_rejects,
+        wait_s=None if no_wait else given_s,
+    )
+    shared = run.checked()
+
+    def job(spark: SparkSession) -> JobSummary:
+        return import_all(spark, paths, layout, run.places, shared, options)
+
+    run.run("import", job, rerun=f"--job-id {options.job_id}")
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter(f"{option} {text!r} is not NAME=VALUE")
+    return name, value

@@ -1,0 +1,68 @@
+"""`tsdb spark merge-late`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tsdb.cli.arguments import Milliseconds, duration, instant
+from tsdb.cli.spark.running import JobRun, spark_job
+
+
+@spark_job
+def merge_late(
+    run: JobRun,
+    apply: Annotated[bool, typer.Option("--apply", help="Write; without it only what would be done is told.")] = False,
+    min_fragments: Annotated[
+        int, typer.Option("--min-fragments", min=1, help="Fold a pack's window that has more fragments than this.")
+    ] = 8,
+    older_than: Annotated[
+        Milliseconds | None,
+        typer.Option(
+            "--older-than", parser=duration, metavar="DURATION", help="Fold any that ended so long ago; absent: 7 d."
+        ),
+    ] = None,
+    delete_after: Annotated[
+        Milliseconds | None,
+        typer.Option(
+            "--delete-after",
+            parser=duration,
+            metavar="DURATION",
+            help="Delete what a fold covers so long after it was read back; absent: 1 h. No read may take longer.",
+        ),
+    ] = None,
+    start: Annotated[
+        Milliseconds | None,
+        typer.Option("--from", parser=instant, metavar="TIME", help="First moment looked at; absent: ever."),
+    ] = None,
+    end: Annotated[
+        Milliseconds | None,
+        typer.Option("--to", parser=instant, metavar="TIME", help="End of what is looked at; absent: ever."),
+    ] = None,
+    loader_timeout: Annotated[
+        Milliseconds | None,
+        typer.Option(
+            "--loader-timeout", parser=duration, metavar="DURATION", help="Wait so long for the loader; absent: 15 m."
+        ),
+    ] = None,
+) -> None:
+    """Fold windows of many fragments into one each, and delete what earlier folds cover.
+
+    The first run with --apply writes folds and reads them back; one that comes --delete-after later deletes the rows
+    that they cover. Answers stay as they are throughout. Exit code 1: something could not be folded or deleted.
+    """
+    from spark_backfill.merge_late.job import MergeLateOptions
+    from spark_backfill.merge_late.job import merge_late as job
+
+    times = {
+        "older_than_ms": older_than,
+        "delete_after_ms": delete_after,
+        "start_ms": start,
+        "end_ms": end,
+        "loader_timeout_ms": loader_timeout,
+    }
+    given = {name: time.ms for name, time in times.items() if time is not None}
+    options = MergeLateOptions(apply=apply, fragments_max=min_fragments, **given)
+    meta = run.checked()
+    run.run("merge-late", lambda session: job(session, run.places, meta, options), rerun="--apply" if apply else "")

@@ -1,0 +1,35 @@
+"""Where a job works: the log and history that its settings name, once both are as everybody else's."""
+
+from __future__ import annotations
+
+from tsdb.config import CommonSettings
+from tsdb.model.meta import MetaSettings
+
+# Those that say where the log and history are, and what the log must agree to. A job that needs no history takes none.
+SPARK_SETTINGS = (
+    *("config", "log", "log_prefix", "time_set", "placement_labels"),
+    *(name for name in CommonSettings.model_fields if name.startswith("kafka_")),
+    *("history", "history_write_timeout_s", "history_read_timeout_s", "history_inflight_bytes_max"),
+    *(name for name in CommonSettings.model_fields if name.startswith("cassandra_")),
+    *("log_level", "log_format"),
+)
+
+
+def checked(settings: CommonSettings) -> MetaSettings:
+    """What all processes of the log share.
+
+    Raises ConfigMismatch where topics, `meta` or history, when one is named, differ from this process' settings, and
+    Unavailable while one of them is away.
+    """
+    # Imported here, as in all of `tsdb.cli`: most commands need none of it.
+    from tsdb.cli.assemble import connect, meta_settings
+    from tsdb.history.open import open_history_admin
+    from tsdb.history.shared_settings import check_history
+    from tsdb.log.interface import METRICS
+
+    with connect(settings) as log:
+        shared = meta_settings(settings, log.partitions(METRICS))
+    if settings.history:
+        with open_history_admin(settings.history, settings.history_settings()) as admin:
+            check_history(admin, shared)
+    return shared

@@ -1,0 +1,44 @@
+"""Progress of a job on stderr: tasks done of the tasks known so far, as Spark's status tracker tells."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tsdb.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOK_S = 0.5
+
+
+@contextmanager
+def task_progress(spark: SparkSession, name: str) -> Iterator[None]:
+    """A bar while the block runs."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_watch, args=(spark, name, ended), name="spark-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _watch(spark: SparkSession, name: str, ended: threading.Event) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    done: dict[int, int] = {}
+    known: dict[int, int] = {}
+    with progress_bar(name, "tasks") as (advance, expect):
+        while not ended.wait(LOOK_S):
+            # A stage that has ended is active no more: those seen are asked for until all their tasks are done.
+            open_ids = {stage for stage, tasks in known.items() if done[stage] < tasks}
+            for stage in open_ids | set(tracker.getActiveStageIds()):
+                info = tracker.getStageInfo(stage)
+                if info is not None:
+                    expect(info.numTasks - known.get(stage, 0))
+                    advance(max(info.numCompletedTasks - done.get(stage, 0), 0))
+                    known[stage], done[stage] = info.numTasks, max(info.numCompletedTasks, done.get(stage, 0))

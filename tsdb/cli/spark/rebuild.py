@@ -1,0 +1,45 @@
+"""`tsdb spark rebuild`: chunks of a range of windows out of the log again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tsdb.cli.spark.building import From, Packs, To, build_options, pack_ids
+from tsdb.cli.spark.running import JobRun, spark_job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_backfill.summary import JobSummary
+
+
+@spark_job
+def rebuild(
+    run: JobRun,
+    start: From,
+    end: To,
+    pack: Packs = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Write nothing: compare with `chunks`; exit code 1 when it differs.")
+    ] = False,
+) -> None:
+    """Build the chunks of whole windows again, base and late, and write them under the keys they have already.
+
+    With --pack no window marker is written, for it counts all packs.
+    """
+    from spark_backfill.rebuild.job import rebuild as rebuild_all
+    from spark_backfill.rebuild.plan import range_of
+    from spark_backfill.verify.job import VerifyOptions, verify
+
+    shared = run.checked()
+    windows, packs = range_of(start.ms, end.ms, shared.time_set.window_ms), pack_ids(pack)
+    options = build_options(run.places, shared)
+
+    def job(spark: SparkSession) -> JobSummary:
+        if compare:
+            return verify(spark, options, VerifyOptions(windows, packs, history=False))
+        return rebuild_all(spark, options, windows, packs)
+
+    run.run("rebuild", job, rerun=f"--from {start.ms} --to {end.ms}")

@@ -1,0 +1,140 @@
+"""How a job's command runs: session, progress, summary, and on failure how to go on."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tsdb.cli.arguments import TableOrJson
+from tsdb.cli.output import note, print_json, print_table, row_cells
+from tsdb.cli.setting_options import with_settings
+from tsdb.cli.spark.opening import SPARK_SETTINGS, checked
+from tsdb.config import CommonSettings
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.meta import MetaSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_backfill.places import Places
+    from spark_backfill.summary import JobSummary
+
+Master = Annotated[str, typer.Option("--master", help="Where tasks run, as Spark names it.")]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's own; may be given again and again."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """What the options common to all jobs say. settings: where log and history are."""
+
+    settings: CommonSettings
+    master: str
+    conf: dict[str, str]
+    output: str
+
+    @property
+    def places(self) -> Places:
+        """Log and history, as tasks open them."""
+        from spark_backfill.places import Places
+        from tsdb.cli.assemble import log_settings
+
+        settings = self.settings
+        return Places(
+            settings.log,
+            settings.log_prefix,
+            settings.history,
+            log_settings(settings),
+            settings.history_settings(),
+        )
+
+    def checked(self) -> MetaSettings:
+        """What all processes share. Raises ConfigMismatch, Unavailable: before a session is begun for nothing."""
+        return checked(self.settings)
+
+    def run(
+        self, name: str, job: Callable[[SparkSession], JobSummary], *, rerun: str = "", progress: bool = True
+    ) -> None:
+        """Run a job in a session of its own and print its summary; exit code 1 when it is not ok.
+
+        rerun: flags that a rerun after a failure needs beside those given. progress: a bar, for what has an end.
+        """
+        from spark_backfill.failures import translate_spark_errors
+        from spark_backfill.session import SessionOptions, session
+        from tsdb.cli.spark.progress import task_progress
+        from tsdb.ops.logs import configure_logging
+
+        configure_logging(json=self.settings.log_format == "json", level=self.settings.log_level)
+        began = time.monotonic()
+        try:
+            with (
+                translate_spark_errors(),
+                session(SessionOptions(self.master, f"tsdb {name}", conf=self.conf)) as spark,
+                task_progress(spark, name) if progress else nullcontext(),
+            ):
+                summary = job(spark)
+        except InvalidRequest:
+            raise  # The same again would be refused again.
+        except BaseException:
+            note(f"to run the same again: {' '.join(('tsdb spark', name, rerun)).strip()}, and all else as it was")
+            raise
+        self._show({**summary.as_dict(), "seconds": round(time.monotonic() - began, 3)})
+        if not summary.ok:
+            raise typer.Exit(1)
+
+    def _show(self, summary: dict[str, Any]) -> None:
+        if self.output == "json":
+            print_json(summary)
+            return
+        rows = summary.pop("rows", [])
+        if rows:
+            print_table(tuple(rows[0]), map(row_cells, rows))
+        print_table(("figure", "value"), ((name, value) for name, value in summary.items() if value is not None))
+
+
+def spark_job(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorator of a job's command, whose first parameter is a JobRun: the options common to all jobs in its place."""
+
+    @functools.wraps(command)
+    def with_run(
+        settings: CommonSettings,
+        *,
+        master: str = "local[*]",
+        conf: list[str] | None = None,
+        output: str = "table",
+        **own: Any,
+    ) -> None:
+        command(JobRun(settings, master, spark_conf(conf), output), **own)
+
+    settings, *common = inspect.signature(_common, eval_str=True).parameters.values()
+    _, *own = inspect.signature(command, eval_str=True).parameters.values()
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    with_run.__signature__ = inspect.Signature([settings, *keywords, *common])  # type: ignore[attr-defined]
+    return with_settings(CommonSettings, only=SPARK_SETTINGS)(with_run)
+
+
+def _common(
+    settings: CommonSettings, *, master: Master = "local[*]", conf: Conf = None, output: TableOrJson = "table"
+) -> None:
+    """Its signature is what every job takes."""
+
+
+def spark_conf(given: list[str] | None) -> dict[str, str]:
+    """Of --conf."""
+    return dict(map(_pair, given or []))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise typer.BadParameter(f"--conf {text!r} is not KEY=VALUE")
+    return key, value

@@ -1,0 +1,168 @@
+"""Collected: what is open or late of chosen series of several heads, and where the heads stood then.
+
+Open slices and late lists are appended to until something is taken out of them, so the next read of the same series
+has only to look for what came since: a series' older samples lie scattered among those of all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.head.contents import Contents
+from tsdb.head.gather import COLLECT_PER_REF, NO_ORDERS, RawResult, Runs, compact
+from tsdb.head.gather_many_kernels import clip_kernel, collect_since_kernel
+from tsdb.head.rows import LATE_COLUMNS, OPEN_COLUMNS, OPEN_COUNT, OPEN_LAST_SIZE, Rows
+
+# 64 MiB: of more than that only the range that is asked for is copied, and nothing goes on from it.
+SAMPLES_MAX = 4 << 20
+_EVER_MS, _NEVER_MS = -(1 << 62), 1 << 62  # Before and after any time that a sample may have.
+_GONE = -1  # In place of a count: whatever a head did since, it does not go on from here.
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Where several heads stood. taken_out (heads,) int64: see Contents. open: rows of all, head i's in
+    [open_ends[i], open_ends[i + 1]). late (heads, LATE_COLUMNS). Of a moment that is past only starts and counts are
+    meant: the addresses are of then."""
+
+    taken_out: NDArray[np.int64]
+    open: Rows
+    open_ends: NDArray[np.int64]
+    late: Rows
+
+    @classmethod
+    def locked(cls, parts: Sequence[Contents]) -> Moment:
+        """Now; all locks are held."""
+        open_rows = [part.open.rows[: part.open.count] for part in parts]
+        return cls(
+            np.array([part.taken_out for part in parts], np.int64),
+            np.concatenate((*open_rows, np.empty((0, OPEN_COLUMNS), np.int64))),
+            ends_of(open_rows),
+            np.array([part.late.row for part in parts], np.int64).reshape(len(parts), LATE_COLUMNS),
+        )
+
+    def without_future(self) -> Moment:
+        """The same, which nothing goes on from."""
+        return replace(self, taken_out=np.full_like(self.taken_out, _GONE))
+
+    def expected(self, refs: int) -> int:
+        """Open samples of so many series, were they like all others."""
+        series = int(self.open[:, OPEN_LAST_SIZE].max(initial=1)) * max(1, len(self.taken_out))
+        return refs * int(self.open[:, OPEN_COUNT].sum()) // series
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collected:
+    """Samples of n series, tidy, series i in [starts[i], starts[i + 1]). moment: when they were all that there was.
+
+    first_ms, last_ms: of all samples, both inclusive.
+    """
+
+    moment: Moment
+    starts: NDArray[np.int64]
+    raw: RawResult
+    first_ms: int
+    last_ms: int
+
+    @property
+    def bytes(self) -> int:
+        """Memory."""
+        moment = self.moment
+        rows = moment.taken_out.nbytes + moment.open.nbytes + moment.open_ends.nbytes + moment.late.nbytes
+        return rows + self.starts.nbytes + self.raw.counts.nbytes + self.raw.payload_bytes
+
+    def within(self, start_ms: int, end_ms: int) -> RawResult:
+        """The samples of [start_ms, end_ms); arrays may be shared."""
+        raw = self.raw
+        if start_ms <= self.first_ms and self.last_ms < end_ms:
+            return raw
+        counts, ts_ms, values = np.empty_like(raw.counts), np.empty_like(raw.ts_ms), np.empty_like(raw.values)
+        total = clip_kernel(self.starts, raw.ts_ms, raw.values, start_ms, end_ms, counts, ts_ms, values)
+        return RawResult(counts, ts_ms[:total], values[:total])
+
+
+@dataclass(frozen=True, slots=True)
+class Collecting:
+    """The part that needs the locks is done: before, and what came since, not tidy yet."""
+
+    before: Collected | None
+    moment: Moment
+    starts: NDArray[np.int64]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+    @classmethod
+    def locked(
+        cls,
+        parts: Sequence[Contents],
+        refs: NDArray[np.uint32],
+        ref_ends: NDArray[np.int64],
+        start_ms: int,
+        end_ms: int,
+        before: Collected | None,
+    ) -> Collecting:
+        """Copy what came since `before`, of the same refs of the same heads; all locks are held. [start_ms, end_ms):
+        for more than SAMPLES_MAX samples, all that is copied."""
+        moment = Moment.locked(parts)
+        starts = np.empty(len(refs) + 1, np.int64)
+        whole = moment.expected(len(refs)) <= SAMPLES_MAX
+        room = len(refs) * COLLECT_PER_REF + (len(before.raw.ts_ms) if before and whole else 0)
+        while True:
+            old = before if before and whole else _nothing(len(parts), len(refs))
+            goes_on = moment.taken_out == old.moment.taken_out
+            ts_ms, values = np.empty(room, np.int64), np.empty(room, np.float64)
+            total = collect_since_kernel(
+                refs,
+                ref_ends,
+                *((_EVER_MS, _NEVER_MS) if whole else (start_ms, end_ms)),
+                moment.open,
+                moment.open_ends,
+                moment.late,
+                goes_on,
+                old.moment.open,
+                old.moment.open_ends,
+                old.moment.late,
+                old.starts,
+                old.raw.ts_ms,
+                old.raw.values,
+                starts,
+                ts_ms,
+                values,
+            )
+            if total <= room:
+                break
+            whole, room = whole and total <= SAMPLES_MAX, total
+        same = old is before and bool(goes_on.all()) and total == len(old.raw.ts_ms)
+        return cls(before if same else None, moment if whole else moment.without_future(), starts, ts_ms, values)
+
+    def collected(self) -> Collected:
+        """Everything there was, tidy; what was collected before, if nothing came."""
+        if self.before is not None:
+            return self.before
+        raw = compact(Runs(self.starts[:-1], self.starts[1:].copy(), self.ts_ms, self.values, NO_ORDERS).tidy())
+        # A copy: the arrays they lie in have room for much more.
+        raw = RawResult(raw.counts, raw.ts_ms.copy(), raw.values.copy())
+        starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(raw.counts, dtype=np.int64)))
+        first_ms, last_ms = (int(raw.ts_ms.min()), int(raw.ts_ms.max())) if raw.samples else (0, 0)
+        return Collected(self.moment, starts, raw, first_ms, last_ms)
+
+
+def ends_of(parts: Sequence[NDArray[np.generic]]) -> NDArray[np.int64]:
+    """0, then where each part ends among all."""
+    return np.cumsum([0, *map(len, parts)], dtype=np.int64)
+
+
+def _nothing(heads: int, refs: int) -> Collected:
+    """Before anything was collected: of heads that have since changed."""
+    moment = Moment(
+        np.full(heads, _GONE, np.int64),
+        np.empty((0, OPEN_COLUMNS), np.int64),
+        np.zeros(heads + 1, np.int64),
+        np.empty((heads, LATE_COLUMNS), np.int64),
+    )
+    empty = RawResult(np.zeros(refs, np.uint32), np.empty(0, np.int64), np.empty(0, np.float64))
+    return Collected(moment, np.zeros(refs + 1, np.int64), empty, 0, 0)

@@ -1,0 +1,116 @@
+"""Fold: all rows of a (pack, window) as one chunk that says what it covers, and which rows may go because of it. Pure.
+
+A fold keeps each sample's order, so what arrives after it is ranked as if nothing had been folded. What it covers is
+harmless: merged again it changes nothing. So rows are deleted only to save room, and only those that by their bytes
+change nothing (`redundant`), whatever was written under their keys since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from tsdb.codec.chunk import PART_BYTES_MIN, SAMPLES_MAX, decode_chunk, decode_cover, encode_chunk
+from tsdb.codec.chunk_cover import COVERED_KEYS_MAX, KEY_BYTES_MAX, Cover, add_cover, cover_bytes_max
+from tsdb.codec.chunk_key import ChunkKey, Kind
+from tsdb.codec.fragment import Fragment
+from tsdb.history.interface import ChunkRow
+from tsdb.history.merge import merge
+from tsdb.model.errors import CorruptData, InvalidRequest
+
+FRAGMENT_SAMPLES_MAX = 4 * SAMPLES_MAX  # What a fold holds at once: some 100 MB of samples.
+
+Covers = Mapping[int, Cover]
+"""By the order of a fold that is whole, what it covers."""
+
+
+def fragments_of(keys: Iterable[ChunkKey]) -> set[tuple[Kind, int]]:
+    """The fragments that these rows of one (pack, window) are parts of."""
+    return {(key.kind, key.order) for key in keys}
+
+
+def whole_covers(keys: Collection[ChunkKey], first_parts: Iterable[ChunkRow]) -> dict[int, Cover]:
+    """Covers of the folds of which every part is among the keys. first_parts: rows of kind FOLDED and part 0.
+
+    Raises CorruptData (corrupt_chunk, wrong_chunk), UnknownVersion.
+    """
+    found: dict[int, Cover] = {}
+    for row in first_parts:
+        cover, key = decode_cover(row.value), row.key
+        if cover is None:
+            continue
+        parts = sum(one.kind == Kind.FOLDED and one.order == key.order for one in keys)
+        if parts >= cover.parts:
+            found[key.order] = cover
+    return found
+
+
+def standing(keys: Collection[ChunkKey], covers: Covers) -> set[ChunkKey]:
+    """The rows that no whole fold covers."""
+    return set(keys).difference(*(cover.keys for cover in covers.values()))
+
+
+def foldable(keys: Iterable[ChunkKey], part_bytes_max: int) -> tuple[ChunkKey, ...]:
+    """Of these keys as many as one fold can cover, lowest first by (order, kind, part). The rest is the next one's."""
+    room = (part_bytes_max - PART_BYTES_MIN - cover_bytes_max(0)) // KEY_BYTES_MAX
+    return tuple(sorted(keys, key=lambda key: (key.order, key.kind, key.part))[: min(COVERED_KEYS_MAX, room)])
+
+
+def fold(rows: Sequence[ChunkRow], order: int, *, window_ms: int, part_bytes_max: int) -> list[ChunkRow]:
+    """The parts of one chunk that covers all of these rows of one (pack, window), of different keys.
+
+    order: of its key, above that of each row of kind FOLDED: the offset of a tick appended for this. The same rows give
+    the same bytes. Raises CorruptData (corrupt_chunk, wrong_chunk), UnknownVersion, InvalidRequest (fold_too_large).
+    """
+    keys = [row.key for row in rows]
+    place = keys[0].pack_id, keys[0].window_start_ms
+    assert all(key.kind != Kind.FOLDED or key.order < order for key in keys), f"a fold of order {order} or above"
+    room = part_bytes_max - cover_bytes_max(len(keys))
+    if len(keys) > COVERED_KEYS_MAX or room < PART_BYTES_MIN:
+        raise InvalidRequest(
+            f"{len(keys)} chunks of pack {place[0]:016x} in window {place[1]}; a fold covers up to {COVERED_KEYS_MAX},"
+            f" and their keys must fit a part of {part_bytes_max} bytes",
+            reason="fold_too_large",
+        )
+    parts = encode_chunk(merge(list(_fragments(rows))), window_ms=window_ms, part_bytes_max=room)
+    values = [add_cover(parts[0], Cover.of(len(parts), keys)), *parts[1:]]
+    return [ChunkRow(ChunkKey(*place, Kind.FOLDED, order, part), value) for part, value in enumerate(values)]
+
+
+def redundant(fold_rows: Sequence[ChunkRow], covered: Sequence[ChunkRow]) -> bool:
+    """Whether these rows, merged into the fold, change nothing. Raises as `fold`."""
+    folded = merge(list(_fragments(fold_rows)))
+    return _same(merge([folded, *_fragments(covered)]), folded)
+
+
+def _fragments(rows: Iterable[ChunkRow]) -> Iterable[Fragment]:
+    """Decoded, as many as one process may hold."""
+    samples = 0
+    for row in rows:
+        fragment, key = decode_chunk(row.value), row.key
+        if (fragment.pack_id, fragment.window_start_ms) != (key.pack_id, key.window_start_ms):
+            raise CorruptData(
+                f"chunk of pack {fragment.pack_id:016x}, window {fragment.window_start_ms} under the key of pack"
+                f" {key.pack_id:016x}, window {key.window_start_ms}",
+                reason="wrong_chunk",
+            )
+        samples += fragment.samples
+        if samples > FRAGMENT_SAMPLES_MAX:
+            raise InvalidRequest(
+                f"chunks of pack {key.pack_id:016x} in window {key.window_start_ms} hold over {FRAGMENT_SAMPLES_MAX}"
+                " samples, which is the most that a fold takes",
+                reason="fold_too_large",
+            )
+        yield fragment
+
+
+def _same(one: Fragment, other: Fragment) -> bool:
+    pairs = (
+        (one.series_id, other.series_id),
+        (one.sample_start, other.sample_start),
+        (one.ts_ms, other.ts_ms),
+        (one.value.view(np.int64), other.value.view(np.int64)),
+        (one.order, other.order),
+    )
+    return all(np.array_equal(left, right) for left, right in pairs)

@@ -1,0 +1,48 @@
+"""Resolutions: series derived from others, one sample a stretch of time, told by two labels of their own. Pure.
+
+A derived series has the labels of its source, `__resolution__` and `__aggr__`. No gateway takes such labels, so nobody
+else makes one, and a selector finds one only when it names `__resolution__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tsdb.model.labels import SEPARATOR, canonical_labels, parse_labels
+from tsdb.model.selector import Matcher, MatchType
+
+RESOLUTION = "__resolution__"
+AGGREGATE = "__aggr__"
+RESOLUTIONS_MS = {"5m": 300_000, "1h": 3_600_000}
+COUNT, SUM, MIN, MAX, LAST, INCREASE = AGGREGATES = ("count", "sum", "min", "max", "last", "increase")
+
+_LABEL = RESOLUTION.encode()
+# Every series but derived ones: what a request without matchers means.
+UNDERIVED = (Matcher(MatchType.NOT_EQUAL, "__name__", ""), Matcher(MatchType.EQUAL, RESOLUTION, ""))
+
+
+def derived_labels(canonical: bytes, resolution: str, aggregate: str) -> bytes:
+    """Canonical labels of the series that `aggregate` makes of a source at a resolution."""
+    return canonical_labels([*parse_labels(canonical), (RESOLUTION, resolution), (AGGREGATE, aggregate)])
+
+
+def source_labels(canonical: bytes) -> tuple[bytes, str, str]:
+    """(canonical labels of the source, resolution, aggregate) of a derived series; of another one both are empty."""
+    labels = dict(parse_labels(canonical))
+    resolution, aggregate = labels.pop(RESOLUTION, ""), labels.pop(AGGREGATE, "")
+    return canonical_labels(labels), resolution, aggregate
+
+
+def is_derived(canonical: bytes) -> bool:
+    """Whether these labels name a resolution."""
+    return _LABEL in canonical and _LABEL in canonical.split(SEPARATOR)[::2]
+
+
+def underived(matchers: Iterable[Matcher]) -> tuple[Matcher, ...]:
+    """These matchers, for series that are not derived unless one of them names `__resolution__`."""
+    asked = tuple(matchers)
+    if not asked:
+        return UNDERIVED
+    if any(matcher.name == RESOLUTION for matcher in asked):
+        return asked
+    return (*asked, Matcher(MatchType.EQUAL, RESOLUTION, ""))

@@ -1,0 +1,39 @@
+"""Encoded columns: the sealed part of a COLUMNS answer, as its messages carry it.
+
+Sealed slices never change, so neither does what they give for the same series: while a head holds the same slices it is
+gathered and encoded once.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+
+from tsdb.head.gather import Columns, Held, Touched
+from tsdb.store.frames import column_frames
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedColumns:
+    """Columns of some slices of `held`. frames: ColumnsFrame messages. payload_bytes: of the arrays in them."""
+
+    held: weakref.ref[Held]  # Weak: what a head has dropped must not stay for the sake of an answer given before.
+    touched: Touched
+    frames: tuple[bytes, ...]
+    samples: int
+    payload_bytes: int
+
+    @classmethod
+    def of(cls, partition: int, held: Held, touched: Touched, columns: Columns) -> EncodedColumns:
+        """Encode; arrays are copied."""
+        frames = tuple(frame.joined() for frame in column_frames(partition, columns))
+        return cls(weakref.ref(held), touched, frames, columns.samples, columns.payload_bytes)
+
+    @property
+    def bytes(self) -> int:
+        """Memory."""
+        return sum(map(len, self.frames))
+
+    def is_of(self, held: Held, start_ms: int, end_ms: int) -> bool:
+        """Whether gathering this range from these slices would give the same."""
+        return self.held() is held and self.touched.touches_the_same(start_ms, end_ms)

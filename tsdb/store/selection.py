@@ -1,0 +1,176 @@
+"""Selections: the series that a selector names in the heads of a store, remembered as answers need them.
+
+A dashboard asks the same selectors again and again: what they name is put together once for as long as no series came
+or went, the sealed part of their answer once for as long as the slices are the same, and of what is open only what
+came since is collected.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.head.collected import Collected
+from tsdb.head.gather_many import ManyRefs
+from tsdb.head.head import Head
+from tsdb.head.index import SeriesIndex
+from tsdb.model.selector import Matcher
+from tsdb.ops.metrics import counter, gauge
+from tsdb.store.encoded import EncodedColumns
+from tsdb.store.frames import series_block
+from tsdb.store.limits import SelectLimits
+from tsdb.store.request import SelectQuery
+
+BYTES_MAX = 128 << 20
+SELECTIONS_MAX = 1024
+
+lookups_total = counter(
+    "tsdb_store_selections_total",
+    "Selectors of reads, by whether their series were remembered.",
+    label="result",
+    values=("hit", "miss"),
+)
+held_bytes = gauge("tsdb_store_selections_bytes", "Memory of remembered selectors and of what was read of them.")
+
+Key = tuple[tuple[Matcher, ...], bool, tuple[int, ...]]
+
+
+@dataclass(slots=True, eq=False)
+class Selected:
+    """What a selector names in one head of this generation of its index.
+
+    refs: ascending by series_id. block: the SeriesBlock message. columns: of an answer given before.
+    """
+
+    index: SeriesIndex
+    generation: int
+    refs: NDArray[np.uint32]
+    block: bytes
+    columns: EncodedColumns | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Memory."""
+        return self.refs.nbytes + len(self.block) + (self.columns.bytes if self.columns else 0)
+
+
+@dataclass(slots=True, eq=False)
+class Selection:
+    """What a selector names in several heads. refs: those of all parts. collected: what was open or late of them when
+    it was last read. changed: since it was remembered."""
+
+    parts: list[Selected]
+    refs: ManyRefs
+    collected: Collected | None = None
+    changed: bool = True
+
+    @classmethod
+    def of(cls, parts: list[Selected]) -> Selection:
+        """Of each head one part."""
+        return cls(parts, ManyRefs.of([part.refs for part in parts]))
+
+    def keep(self, part: int, columns: EncodedColumns | None) -> None:
+        """What an answer of now may give again."""
+        self.parts[part].columns = columns
+        self.changed = True
+
+    def keep_collected(self, collected: Collected) -> None:
+        """What the next read begins with."""
+        if collected is not self.collected:
+            self.collected = collected
+            self.changed = True
+
+    @property
+    def bytes(self) -> int:
+        """Memory."""
+        collected = self.collected.bytes if self.collected else 0
+        return self.refs.refs.nbytes + self.refs.ends.nbytes + collected + sum(part.bytes for part in self.parts)
+
+
+class Selections:
+    """Remembers those asked last, bounded by bytes. Thread-safe."""
+
+    def __init__(self, *, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()  # Guards all below; a leaf.
+        self._held: OrderedDict[Key, tuple[Selection, int]] = OrderedDict()  # With its bytes.
+        self._bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        """Memory of what is remembered."""
+        return self._bytes
+
+    def select(self, heads: Sequence[Head], query: SelectQuery, limits: SelectLimits) -> Selection:
+        """What the query names in these heads. Raises as SeriesIndex.select, and Overloaded (series_limit)."""
+        if query.series_ids is not None:
+            return self._by_ids(heads, query, limits)
+        key = _key(heads, query)
+        with self._lock:
+            before, _ = self._held.get(key, (None, 0))
+        if before is not None and all(
+            part.index is head.index and part.generation == head.index.generation
+            for part, head in zip(before.parts, heads, strict=True)
+        ):
+            lookups_total.labels("hit").inc()
+            limits.check_series(len(before.refs.refs))
+            return before
+        lookups_total.labels("miss").inc()
+        # The generation before the search: what comes or goes during it makes the next query search again.
+        found = [(head.index.generation, head.index.select(query.matchers)) for head in heads]
+        limits.check_series(sum(len(refs) for _, refs in found))
+        known = [None] * len(heads) if before is None else before.parts
+        return Selection.of(
+            [
+                _selected(head, generation, refs, part, labels=query.labels)
+                for head, (generation, refs), part in zip(heads, found, known, strict=True)
+            ]
+        )
+
+    def remember(self, heads: Sequence[Head], query: SelectQuery, selection: Selection) -> None:
+        """Keep a selection, with the columns that its parts have by now, for the next time."""
+        if query.series_ids is not None:
+            return
+        key = _key(heads, query)
+        if not selection.changed:
+            with self._lock:
+                if key in self._held:
+                    self._held.move_to_end(key)
+            return
+        selection.changed, size = False, selection.bytes
+        if size > self._bytes_max // 2:
+            return  # It would drive out all others.
+        with self._lock:
+            _, before = self._held.pop(key, (None, 0))
+            self._held[key] = selection, size
+            self._bytes += size - before
+            while self._bytes > self._bytes_max or len(self._held) > SELECTIONS_MAX:
+                _, (_, oldest) = self._held.popitem(last=False)
+                self._bytes -= oldest
+            held_bytes.set(self._bytes)
+
+    def _by_ids(self, heads: Sequence[Head], query: SelectQuery, limits: SelectLimits) -> Selection:
+        assert query.series_ids is not None
+        found = [(head, head.index.refs_of(query.series_ids)) for head in heads]
+        limits.check_series(sum(len(refs) for _, refs in found))
+        return Selection.of([_selected(head, -1, refs, None, labels=query.labels) for head, refs in found])
+
+
+def _key(heads: Sequence[Head], query: SelectQuery) -> Key:
+    return query.matchers, query.labels, tuple(head.partition for head in heads)
+
+
+def _selected(
+    head: Head, generation: int, refs: NDArray[np.uint32], before: Selected | None, *, labels: bool
+) -> Selected:
+    joined = head.index.labels_of(refs) if labels else None
+    block = series_block(head.partition, head.index.series_ids_of(refs), joined).SerializeToString()
+    # Other series came or went: the same refs of the same series have the same columns.
+    same = before is not None and before.index is head.index and before.block == block
+    columns = before.columns if before is not None and same and np.array_equal(before.refs, refs) else None
+    return Selected(head.index, generation, refs, block, columns)
