@@ -83,6 +83,6 @@ def _consume(count: int) -> float:
     )
     source.start(core)
     with spent() as all_of_it:
-        while sum(part.position for part in core.status.partitions.values()) < count:
+        while sum(core.position(("t", partition)) or 0 for partition in range(4)) < count:
             core.step(0.01)
     return count / all_of_it.cpu_s

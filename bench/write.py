@@ -29,7 +29,7 @@ from ingest.limits import IngestLimits
 from ingest.pipeline import Pipeline
 from ingest.service import IngestService
 from stack.ports import Ports
-from tsdb.log.interface import Appended, Log, OnDone
+from tsdb.log.interface import Appended, Headers, Log, OnDone
 from tsdb.log.topics import LOG_APPEND_TIME
 from tsdb.model.clock import SystemClock
 from tsdb.model.placement import PlacementRule
@@ -176,7 +176,16 @@ class _Sink:
     def partitions(self, topic: str) -> int:
         return PARTITIONS
 
-    def append(self, topic: str, partition: int, value: bytes, *, key: bytes | None = None, on_done: OnDone) -> None:
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        on_done: OnDone,
+    ) -> None:
         self._next += 1
         on_done(Appended(partition, self._next, time.time_ns() // 1_000_000))
 

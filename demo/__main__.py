@@ -1,5 +1,6 @@
 """`make demo`: write, read, kill, replay, read the same again; then, when memory has let it go, read it once more, out
-of history, and a sample that comes late for it. Exit 0 only if everything shown held.
+of history, and a sample that comes late for it; where Spark can run, log, chunks and history are compared too. Exit 0
+only if everything shown held.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from demo.panel import show_live, show_until
+from demo.spark import show_spark
 from demo.standalone import Agent, Standalone, run_tsdb
 
 WRITE_S = 12  # Live writing before the kill: six small slices of the demo time set, one merged one.
@@ -65,7 +67,7 @@ def demo(scratch: Path, server: Standalone) -> bool:
         replayed = server.metric("tsdb_replay_records_total"), server.metric("tsdb_replay_samples_total")
         console.print(f"replayed {replayed[0]:,.0f} records, {replayed[1]:,.0f} samples; ready after {seconds:.1f} s")
         held = compare("before and after", before, everything(server, span))
-        return held and show_history(server, span, before)
+        return held and show_history(server, span, before) and show_spark(console, scratch / "data", started_ms)
 
 
 def show_history(server: Standalone, span: tuple[str, ...], before: bytes) -> bool:

@@ -1,0 +1,114 @@
+"""Ground of the Spark benches: whole closed windows of W(S) on a broker, a local session, and the CPU that it takes."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from bench.ground import fill, kafka_log
+from bench.workload import SAMPLES, Workload
+from spark_backfill.building.options import BuildOptions
+from spark_backfill.places import Places
+from spark_backfill.session import SessionOptions, session
+from tsdb.chunks.late_scan import Windows
+from tsdb.codec.log_record import encode_tick
+from tsdb.log.interface import METRICS
+from tsdb.log.open import open_log
+from tsdb.model.time_set import PRODUCTION, slice_lengths
+from tsdb.model.window import floor_to
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITIONS = 8
+RECORD_SAMPLES = 100  # One instance a record, as gateways write.
+CLOSES_MS = PRODUCTION.grace_ms + PRODUCTION.late_minute_ms  # after its end a window is closed for all engines
+ROOT = Path(__file__).parents[1]
+
+
+@contextmanager
+def closed_windows(workload: Workload, windows: int) -> Iterator[tuple[str, Windows]]:
+    """(URL, windows) of a log with that many, and a tick that closes the last.
+
+    They ended lately: a broker trims what is older than the log's retention, by the times that records say.
+    """
+    end_ms = floor_to(int(time.time() * 1000) - CLOSES_MS, PRODUCTION.window_ms)
+    span = Windows(end_ms - windows * PRODUCTION.window_ms, end_ms)
+    with kafka_log(PARTITIONS) as url:
+        fill(url, workload, span.start_ms, samples=windows * SAMPLES, record_samples=RECORD_SAMPLES)
+        with open_log(url) as log:
+            for partition in range(PARTITIONS):
+                log.append_sync(METRICS, partition, encode_tick(), timestamp_ms=end_ms + CLOSES_MS)
+        yield url, span
+
+
+def build_options(url: str) -> BuildOptions:
+    """For the log as it is."""
+    with open_log(url) as log:
+        return BuildOptions(Places(url), log.topic_id(METRICS), PRODUCTION, slice_lengths(PRODUCTION.name))
+
+
+@contextmanager
+def local_session(cores: int) -> Iterator[SparkSession]:
+    """local[cores], its files in a folder that goes."""
+    with tempfile.TemporaryDirectory(prefix="bench-spark-") as folder:
+        conf = {
+            "spark.local.dir": folder,
+            "spark.driver.memory": "2g",
+            "spark.sql.shuffle.partitions": str(4 * cores),
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))),
+            "spark.log.level": "ERROR",
+        }
+        with session(SessionOptions(f"local[{cores}]", "bench", ui=False, conf=conf)) as spark:
+            yield spark
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSpent:
+    """Wall seconds; CPU seconds of the session's JVM and of its Python workers."""
+
+    wall_s: float
+    jvm_s: float
+    python_s: float
+
+    @property
+    def cpu_s(self) -> float:
+        """Of both."""
+        return self.jvm_s + self.python_s
+
+
+def median_spark_spent(spark: SparkSession, call: Callable[[], object], rounds: int) -> SparkSpent:
+    """Medians over `rounds` calls, after one that does not count."""
+    call()
+    taken = []
+    for _ in range(rounds):
+        wall_s, (jvm_s, python_s) = time.perf_counter(), _cpu_s(spark)
+        call()
+        jvm_end_s, python_end_s = _cpu_s(spark)
+        taken.append((time.perf_counter() - wall_s, jvm_end_s - jvm_s, python_end_s - python_s))
+    return SparkSpent(*map(statistics.median, zip(*taken, strict=True)))
+
+
+def _cpu_s(spark: SparkSession) -> tuple[float, float]:
+    """What the session's JVM and its Python workers have used so far."""
+    jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)  # type: ignore[union-attr]  # PySpark started it
+    took = jvm.cpu_times()
+    return took.user + took.system, sum(map(_all_cpu_s, jvm.children(recursive=True)))
+
+
+def _all_cpu_s(process: psutil.Process) -> float:
+    """Of a process and its ended children; none once it is gone itself."""
+    try:
+        took = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(took.user + took.system + took.children_user + took.children_system)

@@ -1,0 +1,79 @@
+"""Build: the records of `chunks` that a work item stands for. The bytes are made by `tsdb.chunks`, as everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from spark_backfill.building.items import Item, LateItem
+from spark_backfill.building.options import BuildOptions
+from spark_backfill.building.reading import read_into
+from tsdb.chunks.late_scan import LateScan
+from tsdb.chunks.rebuild import WindowRebuild
+from tsdb.chunks.records import ChunkRecord
+from tsdb.log.interface import METRICS, Log
+from tsdb.model.clock import Clock
+from tsdb.model.errors import LostOffsets, Unavailable
+
+
+def build(item: Item, log: Log, options: BuildOptions, clock: Clock) -> Iterator[ChunkRecord]:
+    """Every record, a window's marker after its chunks; the same whenever and wherever it is asked.
+
+    Raises LostOffsets (chunk_gap) when the log no longer has all of it, and as read_into.
+    """
+    if isinstance(item, LateItem):
+        yield from _late(item, log, options, clock)
+        return
+    for start_ms in range(item.start_ms, item.end_ms, options.times.window_ms):
+        yield from _base(item.partition, start_ms, log, options, clock)
+
+
+def decision_offset(log: Log, partition: int, window_end_ms: int, grace_ms: int) -> int | None:
+    """D of the window that ends there; None while it is open."""
+    return log.offsets_for_times(METRICS, {partition: window_end_ms + grace_ms})[partition]
+
+
+def _late(item: LateItem, log: Log, options: BuildOptions, clock: Clock) -> Iterator[ChunkRecord]:
+    scan = LateScan(
+        item.partition,
+        item.first_offset,
+        times=options.times,
+        slices=options.slices,
+        part_bytes_max=options.part_bytes_max,
+        windows=item.windows,
+    )
+    stretch = item.first_offset, item.end_offset, options.times, clock, options.patience_s
+    for _ in read_into(scan, log, item.partition, *stretch):
+        yield from scan.records()
+    scan.end(item.end_offset)
+    yield from scan.records()
+
+
+def _base(partition: int, start_ms: int, log: Log, options: BuildOptions, clock: Clock) -> Iterator[ChunkRecord]:
+    times = options.times
+    decision = decision_offset(log, partition, start_ms + times.window_ms, times.grace_ms)
+    if decision is None:
+        raise Unavailable(
+            f"partition {partition}: the window of {start_ms} ms is not closed by the log", reason="window_open"
+        )
+    first = _whole_from(log, partition, start_ms - times.ahead_ms, start_ms)
+    made = WindowRebuild(partition, start_ms, times=times, slices=options.slices, part_bytes_max=options.part_bytes_max)
+    for _ in read_into(made, log, partition, first, decision, times, clock, options.patience_s):
+        pass
+    yield from made.records(decision)
+
+
+def _whole_from(log: Log, partition: int, since_ms: int, start_ms: int) -> int:
+    """First record that a window needs. A lookup that finds the first retained record cannot tell whether one before it
+    was trimmed."""
+    first = log.offsets_for_times(METRICS, {partition: since_ms})[partition]
+    assert first is not None, "there is one at D"
+    low = log.watermarks(METRICS, [partition])[partition].low
+    if low and first <= low:
+        raise LostOffsets(
+            f"partition {partition}: the window of {start_ms} ms needs records from {since_ms} ms on; the log begins at"
+            f" offset {low}",
+            reason="chunk_gap",
+            partition=partition,
+            low=low,
+        )
+    return first

@@ -1,0 +1,42 @@
+"""Stretches: the records between two late minutes, cut where minutes begin into about even pieces."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from tsdb.log.interface import METRICS, Log
+from tsdb.log.records import first_records
+from tsdb.model.errors import LostOffsets
+from tsdb.model.window import floor_to
+
+
+def first_at(log: Log, partition: int, time_ms: int) -> int | None:
+    """The first record with this broker time or a later one; with a multiple of the late minute's length it begins a
+    late minute. None: there is no such record yet."""
+    return log.offsets_for_times(METRICS, {partition: time_ms})[partition]
+
+
+def broker_ms_at(log: Log, partition: int, offset: int) -> int:
+    """Broker time of the first record at or after an offset. Raises LostOffsets (chunk_gap) when there is none."""
+    record = first_records(log, METRICS, {partition: offset})[partition]
+    if record is None:
+        raise LostOffsets(
+            f"partition {partition} has no record at or after offset {offset}", reason="chunk_gap", partition=partition
+        )
+    return record.broker_ms
+
+
+def stretches(
+    log: Log, partition: int, first: int, end: int, end_ms: int, minute_ms: int, records: int
+) -> list[tuple[int, int]]:
+    """[first, end) in pieces of about `records`, even by time. first, end: each begins a late minute; end_ms: when."""
+    if end <= first:
+        return []
+    pieces = -(-(end - first) // records)
+    cuts = {first, end}
+    if pieces > 1:
+        begin_ms = broker_ms_at(log, partition, first)
+        for piece in range(1, pieces):
+            at = first_at(log, partition, floor_to(begin_ms + (end_ms - begin_ms) * piece // pieces, minute_ms))
+            cuts.add(min(max(first if at is None else at, first), end))
+    return list(pairwise(sorted(cuts)))

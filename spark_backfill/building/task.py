@@ -1,0 +1,96 @@
+"""Task: builds one work item, writes it, and says in one row what it made."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spark_backfill.building.build import build
+from spark_backfill.building.connection import worker_log
+from spark_backfill.building.items import BaseItem, Item
+from spark_backfill.building.options import BuildOptions
+from spark_backfill.building.sending import Sender
+from tsdb.chunks.records import ChunkRecord
+from tsdb.codec.chunk_key import ChunkKey, HoleKey, Kind, WindowKey, decode_key
+from tsdb.codec.chunk_marker import decode_window_marker
+from tsdb.model.clock import Clock, SystemClock
+
+RECEIPT_DDL = (
+    "partition int, kind string, first long, end long, base_chunks long, late_chunks long, windows long,"
+    " empty_windows long, holes long, samples long, bytes long, seconds double"
+)
+"""first, end: times (base) or offsets (late) of the item. samples: of the bases."""
+
+
+@dataclass(slots=True)
+class Receipt:
+    """What became of one item."""
+
+    base_chunks: int = 0
+    late_chunks: int = 0
+    windows: int = 0
+    empty_windows: int = 0
+    holes: int = 0
+    samples: int = 0
+    bytes: int = 0
+
+    def count(self, record: ChunkRecord) -> None:
+        """One record."""
+        self.bytes += record.size
+        match decode_key(record.key):
+            case ChunkKey(kind=Kind.BASE):
+                self.base_chunks += 1
+            case ChunkKey():
+                self.late_chunks += 1
+            case HoleKey():
+                self.holes += 1
+            case WindowKey():
+                marker = decode_window_marker(record.value)
+                self.windows += 1
+                self.empty_windows += not marker.packs
+                self.samples += marker.samples
+
+
+def run_item(item: Item, options: BuildOptions, clock: Clock | None = None) -> pa.RecordBatch:
+    """Build, write, wait for the acknowledgements; the receipt, one row of RECEIPT_DDL. Raises as build and Sender."""
+    clock, began = clock or SystemClock(), time.monotonic()
+    log = worker_log(options.places, options.topic_id)
+    sender = Sender(log, item.partition, options.inflight_bytes_max, clock, options.patience_s)
+    receipt = Receipt()
+    try:
+        for record in build(item, log, options, clock):
+            # The marker of a window says that it is there: all before it must be.
+            if isinstance(decode_key(record.key), WindowKey):
+                sender.finish()
+            sender.send(record)
+            receipt.count(record)
+        sender.finish()
+    except BaseException:
+        sender.abandon()
+        raise
+    return _row(item, receipt, time.monotonic() - began)
+
+
+def _row(item: Item, receipt: Receipt, seconds: float) -> pa.RecordBatch:
+    base = isinstance(item, BaseItem)
+    first, end = (item.start_ms, item.end_ms) if isinstance(item, BaseItem) else (item.first_offset, item.end_offset)
+    counts = (
+        receipt.base_chunks,
+        receipt.late_chunks,
+        receipt.windows,
+        receipt.empty_windows,
+        receipt.holes,
+        receipt.samples,
+        receipt.bytes,
+    )
+    whole = (first, end, *counts)
+    names = [field.split()[0] for field in RECEIPT_DDL.split(", ")]
+    columns = [
+        pa.array([item.partition], pa.int32()),
+        pa.array(["base" if base else "late"]),
+        *(pa.array([number], pa.int64()) for number in whole),
+        pa.array([seconds], pa.float64()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=names)

@@ -1,0 +1,45 @@
+"""Kernel of downsampling: by how much a counter grew in each bucket, resets taken into account.
+
+The other aggregates are those of the querier's steps (tsdb.head.step_kernels), so that both say the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.jit import kernel
+
+
+@kernel
+def increases_kernel(
+    starts: NDArray[np.int64],
+    ts: NDArray[np.int64],
+    values: NDArray[np.float64],
+    before: NDArray[np.float64],
+    resolution_ms: int,
+    out: NDArray[np.float64],
+) -> int:
+    """Increase of each series in each bucket that has a sample, series by series; returns how many buckets.
+
+    before: by series the last value ahead of its first sample here, NaN where there is none. A step down is a reset:
+    the counter began again at 0. NaN values are passed over.
+    """
+    bucket = 0
+    for series in range(starts.size - 1):
+        last = before[series]
+        at, end = starts[series], starts[series + 1]
+        while at < end:
+            stop = ts[at] // resolution_ms * resolution_ms + resolution_ms
+            grown = 0.0
+            while at < end and ts[at] < stop:
+                value = values[at]
+                if not np.isnan(value):
+                    if not np.isnan(last):
+                        grown += value - last if value >= last else value
+                    last = value
+                at += 1
+            out[bucket] = grown
+            bucket += 1
+        before[series] = last
+    return bucket

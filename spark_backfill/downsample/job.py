@@ -1,0 +1,169 @@
+"""The job: a tick in each partition, wait until history has all before it, derive what is stale, say how far it is."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spark_backfill.downsample.sources import source_packs
+from spark_backfill.downsample.work import Done, Task
+from spark_backfill.places import Places
+from spark_backfill.summary import JobSummary
+from spark_backfill.writing.import_run import DAY_MS, ImportRun, begin_run
+from spark_backfill.writing.loader_wait import LOOK_S, Ends, wait_for_loader
+from tsdb.history.interface import ChunkStore, WindowRange
+from tsdb.log.downsampled import Downsampled, read_downsampled, write_downsampled
+from tsdb.log.interface import Log
+from tsdb.model.clock import Clock, SystemClock
+from tsdb.model.errors import ConfigMismatch, Unavailable
+from tsdb.model.meta import MetaSettings
+from tsdb.model.placement import PlacementRule
+from tsdb.model.resolution import RESOLUTIONS_MS
+from tsdb.model.window import EPOCH_MS, floor_to
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "downsample"
+FINGERPRINT = "downsample"  # What such a run reads is history, whatever it holds by then.
+
+
+@dataclass(frozen=True, slots=True)
+class DownsampleOptions:
+    """start_ms: first sample time looked at; None: all there is. dry_run: write nothing, only say what is stale. again:
+    take every window for stale, as after an import that was still writing when another run began.
+    loader_timeout_ms: how long to wait for chunk stage and loader, before and after. tasks: None: as the session has.
+    """
+
+    start_ms: int | None = None
+    dry_run: bool = False
+    again: bool = False
+    loader_timeout_ms: int = 900_000
+    tasks: int | None = None
+
+
+def downsample(
+    spark: SparkSession, places: Places, meta: MetaSettings, options: DownsampleOptions, clock: Clock | None = None
+) -> JobSummary:
+    """Make derived series of every window that has none, or got samples since. Windows within the least hold and a day
+    of now are left: they may still be in memory. Raises ConfigMismatch (time_set) where windows are no multiple of a
+    resolution, Unavailable (loader_behind, history_behind), and as log and history do."""
+    for resolution, length_ms in RESOLUTIONS_MS.items():
+        if meta.time_set.window_ms % length_ms:
+            raise ConfigMismatch(
+                f"windows of {meta.time_set.window_ms} ms, of the time set {meta.time_set.name}, are no multiple of"
+                f" {resolution}: nothing can be downsampled",
+                reason="time_set",
+            )
+    run = _Run(spark, places, meta, options, clock or SystemClock())
+    return run.look() if options.dry_run else run.make()
+
+
+class _Run:
+    def __init__(
+        self, spark: SparkSession, places: Places, meta: MetaSettings, options: DownsampleOptions, clock: Clock
+    ) -> None:
+        self._context = spark.sparkContext
+        self._places = places
+        self._meta = meta
+        self._options = options
+        self._clock = clock
+        self._tasks = options.tasks or self._context.defaultParallelism
+
+    def look(self) -> JobSummary:
+        with self._places.open_history() as history:
+            times = self._meta.time_set
+            end_ms = floor_to(self._clock.now_ms() - times.least_hold_ms - DAY_MS, times.window_ms)
+            span = Downsampled(self._start_ms(history, end_ms), end_ms)
+        return _summary(span, self._derive({}, span), dry_run=True)
+
+    def make(self) -> JobSummary:
+        partitions = range(self._meta.partitions)
+        with self._places.open_log() as log, self._places.open_history() as history:
+            # Each run has ticks of its own: what it writes wins over what an earlier one made of fewer samples.
+            run = begin_run(log, f"{NAME}-{uuid.uuid4().hex[:16]}", partitions, FINGERPRINT, self._clock)
+            end_ms = floor_to(run.end_ms(self._meta.time_set), self._meta.time_set.window_ms)
+            self._wait_for_chunks(history, run, end_ms)
+            span = Downsampled(self._start_ms(history, end_ms), end_ms)
+            done = self._derive(run.orders, span)
+            wait_for_loader(log, Ends.of(log, partitions), self._timeout_s, self._clock)
+            if not done.refused:
+                _say(log, span)
+        return _summary(span, done, dry_run=False)
+
+    def _derive(self, orders: Mapping[int, int], span: Downsampled) -> Done:
+        """orders: by partition, of what is written; none: nothing is."""
+        self._context.setJobDescription(f"{NAME}: [{span.start_ms}, {span.end_ms})")
+        task = Task(
+            self._places,
+            PlacementRule(self._meta.placement_labels),
+            orders,
+            WindowRange(span.start_ms, span.end_ms),
+            self._meta.time_set.window_ms,
+            self._meta.part_bytes_max,
+            self._options.again,
+        )
+        return source_packs(self._context, self._places, self._tasks).mapPartitions(task).fold(Done(), Done.plus)
+
+    def _start_ms(self, history: ChunkStore, end_ms: int) -> int:
+        """The first window to look at."""
+        epochs = history.epochs()
+        # The phase of a series moves its epochs back by less than one.
+        first_ms = (epochs[0] - 1) * EPOCH_MS if epochs else end_ms
+        asked_ms = first_ms if self._options.start_ms is None else self._options.start_ms
+        return min(floor_to(asked_ms, self._meta.time_set.window_ms), end_ms)
+
+    def _wait_for_chunks(self, history: ChunkStore, run: ImportRun, end_ms: int) -> None:
+        """Until history has everything below the ticks: what comes later is newer than what this run makes.
+
+        Raises Unavailable (history_behind).
+        """
+        give_up_at = self._clock.monotonic() + self._timeout_s
+        while True:
+            loaded = history.loaded(run.topic_id)
+            behind = [
+                partition
+                for partition, order in run.orders.items()
+                if partition not in loaded
+                or loaded[partition].position <= order
+                or loaded[partition].emitted_through_ms < end_ms
+            ]
+            if not behind:
+                return
+            if self._clock.monotonic() >= give_up_at:
+                raise Unavailable(
+                    f"within {self._timeout_s:g} s chunk stage and loader did not bring history past this run's ticks"
+                    f" in partitions {behind[:10]}: look whether both run",
+                    reason="history_behind",
+                )
+            self._clock.sleep(LOOK_S)
+
+    @property
+    def _timeout_s(self) -> float:
+        return self._options.loader_timeout_ms / 1000
+
+
+def _say(log: Log, span: Downsampled) -> None:
+    said = read_downsampled(log)
+    for resolution in RESOLUTIONS_MS:
+        write_downsampled(log, resolution, span.joined(said.get(resolution)))
+
+
+def _summary(span: Downsampled, done: Done, *, dry_run: bool) -> JobSummary:
+    return JobSummary(
+        NAME,
+        not done.refused,
+        {
+            "dry_run": dry_run,
+            "start_ms": span.start_ms,
+            "end_ms": span.end_ms,
+            "packs": done.packs,
+            "windows": done.windows,
+            "windows_stale": done.stale,
+            "samples_derived": done.samples,
+            "chunks_written": done.chunks,
+            "windows_refused": done.refused,
+        },
+    )

@@ -1,0 +1,50 @@
+"""Staleness: which windows of a pack have samples that their derived series do not know of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tsdb.codec.chunk import decode_cover
+from tsdb.codec.chunk_key import ChunkKey, Kind
+from tsdb.history.interface import ChunkStore, WindowRange
+
+Newest = dict[int, int]
+"""By window start the highest order of a chunk there: of what came, whether it was folded since or not."""
+
+
+def newest_orders(history: ChunkStore, pack_ids: Iterable[int], windows: WindowRange) -> list[Newest]:
+    """Of each of these packs. A fold is as new as what it covers; one that covers folds alone counts as itself."""
+    return [_newest(history, pack_id, windows) for pack_id in pack_ids]
+
+
+def stale_windows(source: Newest, derived: Sequence[Newest]) -> list[int]:
+    """Windows whose source is newer than any of the derived packs, ascending; and those right after one of them, whose
+    increases begin from its last samples."""
+    stale = {window for window, order in source.items() if any(one.get(window, -1) < order for one in derived)}
+    following = {after for before, after in zip(sorted(source), sorted(source)[1:], strict=False) if before in stale}
+    return sorted(stale | following)
+
+
+def _newest(history: ChunkStore, pack_id: int, windows: WindowRange) -> Newest:
+    found: Newest = {}
+    folds: dict[int, list[ChunkKey]] = {}
+    for key, _ in history.windows(pack_id, windows):
+        if key.kind == Kind.FOLDED:
+            folds.setdefault(key.window_start_ms, []).append(key)
+        else:
+            # A base has the offset that decided it, which no sample in it reaches.
+            found[key.window_start_ms] = max(found.get(key.window_start_ms, -1), key.order)
+    for window in folds:
+        found[window] = max(found.get(window, -1), _of_folds(history, pack_id, window))
+    return found
+
+
+def _of_folds(history: ChunkStore, pack_id: int, window: int) -> int:
+    newest = -1
+    for piece in history.read([pack_id], WindowRange(window, window + 1)):
+        for row in piece:
+            cover = decode_cover(row.value) if row.key.kind == Kind.FOLDED and row.key.part == 0 else None
+            if cover is not None:
+                orders = [key.order for key in cover.keys if key.kind != Kind.FOLDED]
+                newest = max([newest, *orders] if orders else [newest, row.key.order])
+    return newest

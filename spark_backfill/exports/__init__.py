@@ -1,0 +1,1 @@
+"""Export: history as Parquet files."""

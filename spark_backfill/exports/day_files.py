@@ -1,0 +1,109 @@
+"""Day files: sorted rows of a task as Parquet files, one a day, whole or not there.
+
+Written by Arrow and not by Spark, whose writer makes one NaN of all: the stale marker is a NaN with a payload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+
+from spark_backfill.failures import quoted_errors
+
+FILE_SCHEMA = pa.schema([("labels", pa.string()), ("ts_ms", pa.int64()), ("value", pa.float64())])
+DAY = "day"
+SUCCESS = "_SUCCESS"  # As Spark says that a folder is whole.
+
+
+@dataclass(frozen=True, slots=True)
+class DayFiles:
+    """Travels to tasks. folder: a path, or a URI that Arrow has a file system for.
+
+    A task's number names its files, and a file gets its name when it is whole: a second attempt puts the same in place.
+    """
+
+    folder: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of day, labels, ts_ms and value, ascending by day; gives `rows`, how many; for `mapInArrow`."""
+        context = TaskContext.get()
+        assert context is not None, "a task has a context"
+        with quoted_errors():
+            rows = self.write(context.partitionId(), context.attemptNumber(), batches)
+        yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64())})
+
+    def write(self, number: int, attempt: int, batches: Iterable[pa.RecordBatch]) -> int:
+        """All files of a task; returns how many rows they have."""
+        system, root = file_system(self.folder)
+        rows, day = 0, None
+        writer: pq.ParquetWriter | None = None
+        for batch in batches:
+            for start, end in _runs(batch.column(DAY)):
+                part = batch.slice(start, end - start)
+                if part.column(DAY)[0].as_py() != day:
+                    self._close(system, root, number, attempt, day, writer)
+                    day = part.column(DAY)[0].as_py()
+                    system.create_dir(f"{root}/{DAY}={day}", recursive=True)
+                    writer = pq.ParquetWriter(
+                        _unfinished(root, number, attempt, day), FILE_SCHEMA, filesystem=system, compression="zstd"
+                    )
+                assert writer is not None, "a run has a day"
+                writer.write_table(pa.Table.from_batches([part.select(FILE_SCHEMA.names)]).cast(FILE_SCHEMA))
+                rows += len(part)
+        self._close(system, root, number, attempt, day, writer)
+        return rows
+
+    def finish(self) -> None:
+        """On the driver, once all tasks have ended."""
+        system, root = file_system(self.folder)
+        system.create_dir(root, recursive=True)
+        with system.open_output_stream(f"{root}/{SUCCESS}"):
+            pass
+
+    def clear(self) -> None:
+        """On the driver, before any task: nothing is there any more."""
+        system, root = file_system(self.folder)
+        if self.exists():
+            system.delete_dir(root)
+
+    def exists(self) -> bool:
+        """Whether something of the folder is there."""
+        system, root = file_system(self.folder)
+        return bool(system.get_file_info(root).type != pafs.FileType.NotFound)
+
+    @staticmethod
+    def _close(
+        system: pafs.FileSystem, root: str, number: int, attempt: int, day: str | None, writer: pq.ParquetWriter | None
+    ) -> None:
+        if writer is not None:
+            writer.close()
+            system.move(_unfinished(root, number, attempt, day), f"{root}/{DAY}={day}/part-{number:05d}.parquet")
+
+
+def file_system(folder: str) -> tuple[pafs.FileSystem, str]:
+    """The file system of a path or URI, and the path there."""
+    uri = folder if "://" in folder else Path(folder).absolute().as_uri()
+    system, root = pafs.FileSystem.from_uri(uri)
+    return system, root
+
+
+def _unfinished(root: str, number: int, attempt: int, day: str | None) -> str:
+    """Hidden from readers, and of one attempt alone."""
+    return f"{root}/{DAY}={day}/_part-{number:05d}-{attempt}.parquet"
+
+
+def _runs(days: pa.Array) -> Iterator[tuple[int, int]]:
+    """[start, end) of each run of one day."""
+    if not len(days):
+        return
+    changed = pc.not_equal(days.slice(1), days.slice(0, len(days) - 1))
+    borders = [0, *(at + 1 for at in pc.indices_nonzero(changed).to_pylist()), len(days)]
+    yield from pairwise(borders)

@@ -1,0 +1,89 @@
+"""Export: a selector and a range of history as Parquet, a folder a day, in the columns that imports take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_backfill import register
+from spark_backfill.exports.day_files import DayFiles
+from spark_backfill.places import Places
+from spark_backfill.source.options import Span
+from spark_backfill.summary import JobSummary
+from tsdb.log.interface import METRICS
+from tsdb.model.errors import InvalidRequest, Unavailable
+
+SCHEMA = "labels map<string,string>, ts timestamp, value double"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """folder: made anew; it must not be there unless `overwrite`. selector: empty: all series. span: of sample time.
+
+    partial: write what history holds, though it may not hold all of the span yet. splits: input partitions.
+    """
+
+    folder: str
+    selector: str = ""
+    span: Span = field(default_factory=Span)
+    overwrite: bool = False
+    partial: bool = False
+    allow_holes: bool = False
+    splits: int = 32
+
+
+def export(spark: SparkSession, places: Places, options: ExportOptions) -> JobSummary:
+    """Write every sample once. Without an end in `span`, up to where history is whole.
+
+    Raises Unavailable (history_behind) where history does not hold all of the span, InvalidRequest (folder_exists), and
+    as the source does.
+    """
+    span = options.span if options.partial else _whole(places, options.span)
+    register(spark)
+    files = DayFiles(options.folder)
+    if files.exists() and not options.overwrite:
+        raise InvalidRequest(f"{options.folder} is there; give another folder, or overwrite it", reason="folder_exists")
+    files.clear()
+    rows = _sorted(_read(spark, places, options, span), options.splits).mapInArrow(files, "rows bigint").collect()
+    files.finish()
+    return JobSummary(
+        "export",
+        figures={
+            "folder": options.folder,
+            "samples": sum(row["rows"] for row in rows),
+            "start_ms": span.start_ms,
+            "end_ms": span.end_ms,
+        },
+    )
+
+
+def _read(spark: SparkSession, places: Places, options: ExportOptions, span: Span) -> DataFrame:
+    reader = spark.read.format("tsdb").options(**places.options()).schema(SCHEMA)
+    given = {"selector": options.selector, "start_ms": span.start_ms, "end_ms": span.end_ms}
+    given |= {"splits": options.splits, "allow_holes": str(options.allow_holes).lower()}
+    return reader.options(**{name: str(value) for name, value in given.items() if value not in (None, "")}).load()
+
+
+def _sorted(samples: DataFrame, tasks: int) -> DataFrame:
+    """Rows of a series together, for files that compress, and a day after the other, for one open file a task."""
+    day = F.date_format("ts", "yyyy-MM-dd").alias("day")
+    rows = samples.select(day, F.to_json("labels").alias("labels"), F.unix_millis("ts").alias("ts_ms"), "value")
+    return rows.repartition(tasks, "day", "labels").sortWithinPartitions("day", "labels", "ts_ms")
+
+
+def _whole(places: Places, span: Span) -> Span:
+    """The span with an end. Raises Unavailable (history_behind) where history is not whole up to it."""
+    with places.open_log() as log, places.open_history() as store:
+        loaded = store.loaded(log.topic_id(METRICS))
+        partitions = range(log.partitions(METRICS))
+    missing = [partition for partition in partitions if partition not in loaded]
+    through_ms = None if missing else min(loaded[partition].emitted_through_ms for partition in partitions)
+    if through_ms is None or (span.end_ms is not None and span.end_ms > through_ms):
+        where = f"nothing is loaded of partition {missing[0]}" if missing else f"it is whole before {through_ms} ms"
+        raise Unavailable(
+            f"history does not hold all of the range: {where}; ask for less, or for what there is (--partial)",
+            reason="history_behind",
+        )
+    return Span(span.start_ms, through_ms if span.end_ms is None else span.end_ms)

@@ -1,0 +1,51 @@
+"""Failures: what Spark reports of a task that raised, back as the error that the task raised."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tsdb.model import errors
+from tsdb.model.errors import TsdbError
+
+# The last line of a Python traceback, wherever Spark quotes it: the class, the reason of `quoted_errors`, the text.
+_RAISED = re.compile(r"^(?:tsdb\.model\.errors\.)(\w+): (?:\[(\w+)\] )?(.*)$", re.MULTILINE)
+_PYTHON = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.*)$", re.MULTILINE)
+TEXT_MAX = 2_000
+
+
+@contextmanager
+def translate_spark_errors() -> Iterator[None]:
+    """Errors of PySpark and of the JVM as ours; others pass."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise error_of(str(error)) from error
+
+
+@contextmanager
+def quoted_errors() -> Iterator[None]:
+    """Within a task: errors of ours carry their reason in their text, the one thing that Spark hands on."""
+    try:
+        yield
+    except TsdbError as error:
+        raise type(error)(f"[{error.reason}] {error.message}", reason=error.reason) from error
+
+
+def error_of(text: str) -> TsdbError:
+    """The error of ours that a failure's text quotes, or a TsdbError (spark_failed) with what Python or Spark said."""
+    found = list(_RAISED.finditer(text))
+    # Python tells the cause first, and that without its reason.
+    raised = next((one for one in found if one[2]), found[0] if found else None)
+    if raised is not None:
+        kind = getattr(errors, raised[1], TsdbError)
+        known = isinstance(kind, type) and issubclass(kind, TsdbError)
+        return (kind if known else TsdbError)(raised[3].strip(), reason=raised[2])
+    # The JVM's lines begin as Python's do, but with packages of its own.
+    python = next((line for line in _PYTHON.finditer(text) if not line[1].startswith(("org.", "java."))), None)
+    said = (python[0] if python else text).strip()
+    return TsdbError(said[:TEXT_MAX] or "Spark gave no reason", reason="spark_failed")

@@ -1,0 +1,1 @@
+"""Import: files of any layout, and blocks of Prometheus, as chunks of the past."""

@@ -1,0 +1,67 @@
+"""Layout: which columns of a file say what of a sample."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from tsdb.model.errors import InvalidRequest
+
+PARQUET, CSV, JSONL, PROMETHEUS = "parquet", "csv", "jsonl", "prometheus"
+FORMATS = (PARQUET, CSV, JSONL, PROMETHEUS)
+UNITS = ("ms", "s", "us", "ns", "iso")
+METRIC_NAME = "__name__"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """format: one of FORMATS; of PROMETHEUS nothing else counts.
+
+    labels: a column with all labels, JSON text, a map or a struct; empty: none. label_columns: (label, column) pairs,
+    over those in `labels`. constants: (label, value) pairs, over both. time: a column of timestamps, or of numbers in
+    time_unit, or of text: a number in time_unit, or ISO 8601 for "iso". value: a column of numbers. metrics: columns of
+    numbers in its place, each a metric named as the column; a null there is no sample.
+    """
+
+    format: str
+    labels: str = "labels"
+    label_columns: tuple[tuple[str, str], ...] = ()
+    constants: tuple[tuple[str, str], ...] = ()
+    time: str = "ts_ms"
+    time_unit: str = "ms"
+    value: str = "value"
+    metrics: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise InvalidRequest(f"format is {self.format!r}; want {', '.join(FORMATS)}", reason="bad_layout")
+        if self.time_unit not in UNITS:
+            raise InvalidRequest(f"time unit is {self.time_unit!r}; want {', '.join(UNITS)}", reason="bad_layout")
+        given = [label for label, _ in (*self.label_columns, *self.constants)]
+        if len(set(given)) != len(given):
+            raise InvalidRequest(f"a label is given twice: {', '.join(given)}", reason="bad_layout")
+        if self.metrics and METRIC_NAME in given:
+            raise InvalidRequest(f"metric columns name the metric; {METRIC_NAME} is given too", reason="bad_layout")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the file that count, each once."""
+        values = self.metrics or (self.value,)
+        named = (self.labels, *(column for _, column in self.label_columns), self.time, *values)
+        return tuple(dict.fromkeys(filter(None, named)))
+
+    def check(self, columns: Iterable[str]) -> None:
+        """Raises InvalidRequest (bad_layout) when a file has not all columns that count."""
+        there = list(columns)
+        missing = [column for column in self.columns if column not in there]
+        if missing:
+            raise InvalidRequest(
+                f"the files have no column {', '.join(missing)}; they have {', '.join(there[:20])}", reason="bad_layout"
+            )
+
+    def fingerprint(self, files: Iterable[tuple[str, int, str]]) -> str:
+        """Of this layout and (path, bytes, time of change) of each file: the same for the same import."""
+        said = json.dumps([asdict(self), sorted(files)], sort_keys=True)
+        return hashlib.sha256(said.encode()).hexdigest()

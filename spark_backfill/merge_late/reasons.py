@@ -1,0 +1,14 @@
+"""Reasons: counts by reason, as values that tasks hand back."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+Reasons = tuple[tuple[str, int], ...]  # (reason, count), ascending.
+
+
+def counted(one: Reasons, other: Reasons) -> Reasons:
+    """Both added up."""
+    tally = Counter(dict(one))
+    tally.update(dict(other))
+    return tuple(sorted(tally.items()))

@@ -1,0 +1,124 @@
+"""Totals: what a plan says of each partition, added up in tasks, and the summary made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spark_backfill.merge_late.plan import WindowPlan
+from spark_backfill.merge_late.reasons import Reasons, counted
+from spark_backfill.merge_late.work import Done
+from spark_backfill.summary import Figure, JobSummary
+
+if TYPE_CHECKING:
+    from pyspark import RDD
+
+NAME = "merge-late"
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Of some windows. chunks: (pack, window)s. fragments, most: rows' fragments in all, and of one chunk at most.
+    left: of those, what no fold covers. troubles: windows of which nothing can be said, by reason."""
+
+    chunks: int = 0
+    fragments: int = 0
+    most: int = 0
+    left: int = 0
+    to_fold: int = 0
+    to_delete: int = 0
+    troubles: Reasons = ()
+
+    @classmethod
+    def of(cls, plan: WindowPlan) -> Totals:
+        """One window."""
+        deletes = sum(len(keys) for _, keys in plan.deletes)
+        troubles = ((plan.trouble, 1),) if plan.trouble else ()
+        return cls(1, plan.fragments, plan.fragments, plan.left, int(bool(plan.fold)), deletes, troubles)
+
+    def plus(self, other: Totals) -> Totals:
+        """Both together."""
+        return Totals(
+            self.chunks + other.chunks,
+            self.fragments + other.fragments,
+            max(self.most, other.most),
+            self.left + other.left,
+            self.to_fold + other.to_fold,
+            self.to_delete + other.to_delete,
+            counted(self.troubles, other.troubles),
+        )
+
+
+ByPartition = Mapping[int, Totals]
+
+
+def totals_of(plans: RDD[WindowPlan]) -> ByPartition:
+    """By partition; the driver sees as many numbers as there are partitions."""
+    return plans.map(lambda plan: (plan.partition, Totals.of(plan))).reduceByKey(Totals.plus).collectAsMap()
+
+
+def joined(one: ByPartition, other: ByPartition) -> ByPartition:
+    """Both together."""
+    return {key: one.get(key, Totals()).plus(other.get(key, Totals())) for key in one.keys() | other.keys()}
+
+
+def plan_summary(before: ByPartition) -> JobSummary:
+    """Of a run that wrote nothing."""
+    figures = {"applied": False, **_fragments(before, ""), **_due(before)}
+    return _summary(figures, _all(before).troubles, before, None)
+
+
+def run_summary(before: ByPartition, after: ByPartition, done: Done) -> JobSummary:
+    """Of a run that wrote what it planned."""
+    figures: dict[str, Figure] = {
+        "applied": True,
+        **_fragments(before, "_before"),
+        **_fragments(after, "_after"),
+        "folded": done.folded,
+        "rows_covered": done.rows,
+        "rows_deleted": done.deleted,
+        "chunks_written": done.chunks,
+        "bytes_written": done.bytes,
+    }
+    return _summary(figures, counted(_all(before).troubles, done.refused), before, after)
+
+
+def _summary(
+    figures: Mapping[str, Figure], refused: Reasons, before: ByPartition, after: ByPartition | None
+) -> JobSummary:
+    reasons = {f"refused_{reason}": count for reason, count in refused}
+    rows = tuple(
+        {"partition": number, **_fragments({number: one}, "_before" if after else ""), **_rest(number, one, after)}
+        for number, one in sorted(before.items())
+    )
+    return JobSummary(NAME, not refused, {**figures, **reasons}, rows)
+
+
+def _rest(partition: int, one: Totals, after: ByPartition | None) -> dict[str, Figure]:
+    if after is None:
+        return _due({partition: one})
+    return _fragments({partition: after.get(partition, Totals())}, "_after")
+
+
+def _all(parts: ByPartition) -> Totals:
+    total = Totals()
+    for one in parts.values():
+        total = total.plus(one)
+    return total
+
+
+def _fragments(parts: ByPartition, suffix: str) -> dict[str, Figure]:
+    total = _all(parts)
+    return {
+        f"chunks{suffix}": total.chunks,
+        f"fragments{suffix}": total.fragments,
+        f"uncovered{suffix}": total.left,
+        f"per_chunk{suffix}": round(total.fragments / total.chunks, 3) if total.chunks else 0.0,
+        f"most_of_a_chunk{suffix}": total.most,
+    }
+
+
+def _due(parts: ByPartition) -> dict[str, Figure]:
+    total = _all(parts)
+    return {"to_fold": total.to_fold, "rows_to_delete": total.to_delete}

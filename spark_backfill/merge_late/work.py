@@ -1,0 +1,104 @@
+"""Work: folds written to the log, and null records for rows that a fold has made redundant. Runs in tasks.
+
+Both are safe to do twice: the same keys with the same bytes, for the plan names exactly what a fold is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from spark_backfill.failures import quoted_errors
+from spark_backfill.merge_late.plan import Rule, WindowPlan, plan_window, rows_of
+from spark_backfill.merge_late.reasons import Reasons, counted
+from spark_backfill.places import Places
+from spark_backfill.writing.appender import Appender
+from tsdb.codec.chunk_key import ChunkKey, Kind, encode_key
+from tsdb.history.fold import fold, redundant
+from tsdb.history.interface import ChunkRow, WindowRange
+from tsdb.log.interface import CHUNKS
+from tsdb.model.errors import CorruptData, InvalidRequest, UnknownVersion
+
+REFUSED = (CorruptData, InvalidRequest, UnknownVersion)
+NOT_REDUNDANT = "not_redundant"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was done. rows: covered by the folds written. refused: windows left as they are, each for one reason."""
+
+    folded: int = 0
+    rows: int = 0
+    chunks: int = 0
+    bytes: int = 0
+    deleted: int = 0
+    refused: Reasons = ()
+
+    def plus(self, other: Done) -> Done:
+        """Both together."""
+        return Done(
+            self.folded + other.folded,
+            self.rows + other.rows,
+            self.chunks + other.chunks,
+            self.bytes + other.bytes,
+            self.deleted + other.deleted,
+            counted(self.refused, other.refused),
+        )
+
+
+def fold_windows(places: Places, rule: Rule, orders: Mapping[int, int], plans: Iterable[WindowPlan]) -> Iterator[Done]:
+    """Fold what the plans say. orders: by partition, of this run's folds."""
+    with quoted_errors(), places.open_history() as history, places.open_log() as log:
+        appender = Appender(log, CHUNKS)
+        for plan in plans:
+            rows = rows_of(history, plan.pack_id, plan.window_start_ms)
+            covered = [rows[key] for key in plan.fold if key in rows]
+            if not covered:
+                continue  # Another run was here meanwhile.
+            try:
+                made = fold(
+                    covered, orders[plan.partition], window_ms=rule.window_ms, part_bytes_max=rule.part_bytes_max
+                )
+            except REFUSED as error:
+                yield Done(refused=((error.reason, 1),))
+                continue
+            for row in made:
+                appender.send(plan.partition, encode_key(row.key), row.value)
+            yield Done(1, len(covered), len(made), sum(len(row.value) for row in made))
+        appender.finish()
+
+
+def delete_rows(places: Places, plans: Iterable[WindowPlan]) -> Iterator[Done]:
+    """Null records for the rows that the plans name, where merging them changes nothing."""
+    with quoted_errors(), places.open_history() as history, places.open_log() as log:
+        appender = Appender(log, CHUNKS)
+        for plan in plans:
+            rows = rows_of(history, plan.pack_id, plan.window_start_ms)
+            for order, keys in plan.deletes:
+                yield _delete(appender, plan.partition, rows, order, keys)
+        appender.finish()
+
+
+def look_again(places: Places, rule: Rule, plans: Iterable[WindowPlan]) -> Iterator[WindowPlan]:
+    """The windows of these plans as they are now."""
+    with quoted_errors(), places.open_history() as history:
+        for plan in plans:
+            span = WindowRange(plan.window_start_ms, plan.window_start_ms + 1)
+            keys = [key for key, _ in history.windows(plan.pack_id, span)]
+            if keys:
+                yield plan_window(history, rule, plan.partition, keys)
+
+
+def _delete(
+    appender: Appender, partition: int, rows: Mapping[ChunkKey, ChunkRow], order: int, keys: Iterable[ChunkKey]
+) -> Done:
+    folded = [row for key, row in rows.items() if (key.kind, key.order) == (Kind.FOLDED, order)]
+    covered = [rows[key] for key in keys if key in rows]
+    try:
+        if not redundant(folded, covered):
+            return Done(refused=((NOT_REDUNDANT, 1),))
+    except REFUSED as error:
+        return Done(refused=((error.reason, 1),))
+    for row in covered:
+        appender.send(partition, encode_key(row.key), None)
+    return Done(deleted=len(covered))

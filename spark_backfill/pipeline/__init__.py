@@ -1,0 +1,1 @@
+"""Pipeline: the chunk stage as a Structured Streaming job, in place of the chunker."""

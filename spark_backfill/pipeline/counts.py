@@ -1,0 +1,70 @@
+"""Counts: what the batches of a pipeline did and how far it is, as metrics of the driver's process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tsdb.chunks.progress import Progress
+from tsdb.log.interface import Watermarks
+from tsdb.ops.metrics import counter, gauge
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+OBSERVED = "made"  # Name of the observation that sums the receipts of a batch.
+SUMS = ("base_chunks", "late_chunks", "windows", "empty_windows", "holes", "samples", "bytes")
+
+batches_total = counter("tsdb_spark_pipeline_batches_total", "Micro-batches that are done.")
+items_total = counter("tsdb_spark_pipeline_items_total", "Work items done: windows and stretches of late minutes.")
+chunks_total = counter(
+    "tsdb_spark_pipeline_chunks_total", "Chunk records written, by kind.", label="kind", values=("base", "late")
+)
+chunk_bytes_total = counter("tsdb_spark_pipeline_chunk_bytes_total", "Bytes of records written, keys included.")
+samples_total = counter("tsdb_spark_pipeline_samples_total", "Samples in the base chunks written.")
+windows_total = counter(
+    "tsdb_spark_pipeline_windows_total", "Windows finished.", label="result", values=("emitted", "empty")
+)
+holes_total = counter("tsdb_spark_pipeline_holes_total", "Named losses found in the log, written as holes.")
+batch_seconds = gauge("tsdb_spark_pipeline_batch_duration_seconds", "How long the last batch took.")
+batch_timestamp = gauge("tsdb_spark_pipeline_batch_timestamp_seconds", "When the last batch was begun.")
+position = gauge("tsdb_spark_pipeline_position", "Committed position.", label="partition")
+emitted_through = gauge(
+    "tsdb_spark_pipeline_emitted_through_timestamp_seconds",
+    "Windows that end by this sample time are emitted and committed.",
+    label="partition",
+)
+lag_records = gauge("tsdb_spark_pipeline_lag_records", "High watermark minus committed position.", label="partition")
+
+
+def count_batch(progress: StreamingQueryProgress) -> dict[str, int]:
+    """Move the counters by one batch; the sums of its receipts."""
+    sums = sums_of(progress)
+    batches_total.inc()
+    items_total.inc(progress.numInputRows)
+    chunks_total.labels("base").inc(sums["base_chunks"])
+    chunks_total.labels("late").inc(sums["late_chunks"])
+    chunk_bytes_total.inc(sums["bytes"])
+    samples_total.inc(sums["samples"])
+    windows_total.labels("empty").inc(sums["empty_windows"])
+    windows_total.labels("emitted").inc(sums["windows"] - sums["empty_windows"])
+    holes_total.inc(sums["holes"])
+    batch_seconds.set(progress.batchDuration / 1000)
+    batch_timestamp.set(datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp())
+    return sums
+
+
+def sums_of(progress: StreamingQueryProgress) -> dict[str, int]:
+    """Of the receipts of a batch; zeros where it had none."""
+    row: Any = progress.observedMetrics.get(OBSERVED)
+    return {name: int((row[name] if row else None) or 0) for name in SUMS}
+
+
+def show_place(committed: Mapping[int, Progress], marks: Mapping[int, Watermarks]) -> None:
+    """Set the gauges of all partitions."""
+    for number, progress in committed.items():
+        name = str(number)
+        position.labels(name).set(progress.position)
+        emitted_through.labels(name).set(progress.emitted_through_ms / 1000)
+        lag_records.labels(name).set(marks[number].high - progress.position)

@@ -1,0 +1,73 @@
+"""Settling: what follows a batch once all of its chunks are acknowledged: progress markers, then the group's commit.
+
+Done again it says the same again; never done, the next batch, life or engine says more. Owned by the driver's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_backfill.pipeline.fence import Fence
+from spark_backfill.pipeline.offsets import is_done
+from tsdb.chunks.progress import Progress, encode_metadata
+from tsdb.codec.chunk_key import ProgressKey, encode_key
+from tsdb.codec.chunk_marker import ProgressMarker, encode_progress_marker
+from tsdb.log.interface import CHUNKS, METRICS, SERIES, Log, Position
+from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter
+
+log = get_logger(__name__)
+
+commits_total = counter("tsdb_spark_pipeline_commits_total", "Commits of progress, tried.")
+commit_failures_total = counter(
+    "tsdb_spark_pipeline_commit_failures_total", "Commits, or the markers before them, that failed; tried again."
+)
+
+
+class Settling:
+    """committed: what the group's commits say."""
+
+    def __init__(self, log_: Log, fence: Fence, committed: Mapping[int, Progress]) -> None:
+        self._log = log_
+        self._topic_id = log_.topic_id(METRICS)
+        self._fence = fence
+        self.committed = dict(committed)
+
+    def settle(self, done: Mapping[int, Progress]) -> bool:
+        """Say that this is done; what is said already, or more, stays. False: not now, try again."""
+        new = {number: progress for number, progress in done.items() if not self._is_said(number, progress)}
+        if not new:
+            return True
+        commits_total.inc()
+        try:
+            self._write_markers(new)
+            self._fence.commit({n: Position(p.position, encode_metadata(p, self._topic_id)) for n, p in new.items()})
+        except Unavailable as error:
+            commit_failures_total.inc()
+            log.warning("progress not committed", reason=error.reason, error=error.message)
+            return False
+        self.committed.update(new)
+        return True
+
+    def _is_said(self, number: int, progress: Progress) -> bool:
+        said = self.committed.get(number)
+        return said is not None and is_done(progress, said)
+
+    def _write_markers(self, new: Mapping[int, Progress]) -> None:
+        """All at once: each is acknowledged before any commit speaks of it."""
+        # Taken now, after the last record below each position was read.
+        ends = self._log.watermarks(SERIES, sorted(new))
+        failed: list[TsdbError] = []
+
+        def on_done(answer: object) -> None:
+            if isinstance(answer, TsdbError):
+                failed.append(answer)
+
+        for number, progress in new.items():
+            marker = ProgressMarker(self._topic_id, progress.position, progress.emitted_through_ms, ends[number].high)
+            value = encode_progress_marker(marker)
+            self._log.append(CHUNKS, number, value, key=encode_key(ProgressKey()), on_done=on_done)
+        self._log.flush(30.0)
+        if failed:
+            raise failed[0]

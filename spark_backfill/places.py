@@ -1,0 +1,87 @@
+"""Places: where the log and history are, as a value that travels to tasks and through the options of a data source.
+
+Passwords travel with it; a `..._file` that is mounted wherever tasks run keeps them out of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from tsdb.history.interface import ChunkStore
+from tsdb.history.open import open_history
+from tsdb.history.settings import CassandraAccess, HistorySettings
+from tsdb.log.interface import Log
+from tsdb.log.open import open_log
+from tsdb.log.settings import KafkaSecurity, LogSettings
+from tsdb.model.errors import ConfigMismatch, InvalidRequest
+
+LOG, LOG_PREFIX, LOG_SETTINGS = "log", "log_prefix", "log_settings"
+HISTORY, HISTORY_SETTINGS = "history", "history_settings"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """log, history: URLs as roles take them; empty where a job or source needs none."""
+
+    log: str = ""
+    log_prefix: str = ""
+    history: str = ""
+    log_settings: LogSettings = field(default_factory=LogSettings)
+    history_settings: HistorySettings = field(default_factory=HistorySettings)
+
+    def open_log(self) -> Log:
+        """A connection of its own. Raises ConfigMismatch (log_url) when no log is named."""
+        if not self.log:
+            raise ConfigMismatch("a log is required: give the option or flag `log`", reason="log_url")
+        # Tasks are many processes, and beside them a loader may run: none of them has an embedded log to itself.
+        settings = replace(self.log_settings, embedded_guest=True)
+        return open_log(self.log, prefix=self.log_prefix, settings=settings)
+
+    def open_history(self) -> ChunkStore:
+        """A connection of its own. Raises ConfigMismatch (history_url) when no history is named."""
+        if not self.history:
+            raise ConfigMismatch("a history is required: give the option or flag `history`", reason="history_url")
+        return open_history(self.history, self.history_settings)
+
+    def options(self) -> dict[str, str]:
+        """As options of the data source; `places_of` makes the same of them. Settings are JSON objects."""
+        return {
+            LOG: self.log,
+            LOG_PREFIX: self.log_prefix,
+            HISTORY: self.history,
+            LOG_SETTINGS: json.dumps(asdict(self.log_settings)),
+            HISTORY_SETTINGS: json.dumps(asdict(self.history_settings)),
+        }
+
+
+def places_of(options: Mapping[str, str]) -> Places:
+    """From options of the data source; what is absent has its default. Raises InvalidRequest (bad_option)."""
+    log, history = _object(options, LOG_SETTINGS), _object(options, HISTORY_SETTINGS)
+    try:
+        if "security" in log:
+            log["security"] = KafkaSecurity(**log["security"])
+        if "access" in history:
+            history["access"] = CassandraAccess(**history["access"])
+        return Places(
+            options.get(LOG, ""),
+            options.get(LOG_PREFIX, ""),
+            options.get(HISTORY, ""),
+            LogSettings(**log),
+            HistorySettings(**history),
+        )
+    except TypeError as error:
+        raise InvalidRequest(f"options {LOG_SETTINGS}, {HISTORY_SETTINGS}: {error}", reason="bad_option") from error
+
+
+def _object(options: Mapping[str, str], name: str) -> dict[str, Any]:
+    text = options.get(name, "")
+    try:
+        value = json.loads(text) if text else {}
+    except ValueError as error:
+        raise InvalidRequest(f"option {name} is no JSON: {error}", reason="bad_option") from error
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"option {name} must be a JSON object; got {text[:80]!r}", reason="bad_option")
+    return value

@@ -1,0 +1,1 @@
+"""Rebuild: chunks of a range of windows out of the log again, as the chunk stage made them."""

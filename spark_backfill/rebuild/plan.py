@@ -1,0 +1,116 @@
+"""Plan: the work items that a range of windows stands for, once the log is known to hold all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from spark_backfill.building.items import BaseItem, Item, LateItem
+from spark_backfill.building.stretches import first_at, stretches
+from tsdb.chunks.late_scan import Windows
+from tsdb.log.interface import METRICS, Log
+from tsdb.log.records import first_records, last_records
+from tsdb.model.errors import InvalidRequest, LostOffsets
+from tsdb.model.time_set import TimeSet
+from tsdb.model.window import ceil_to, floor_to
+
+STRETCH_RECORDS = 500_000
+SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRange:
+    """What the log holds of one partition.
+
+    first_base_ms: the first window of the range that has a base: those before the log's first record never got one.
+    began_ms: broker time of the first retained record. late_first, late_end: records that may hold late samples of the
+    range, both the first offsets of late minutes; late_end_ms: when the last of them ended.
+    """
+
+    partition: int
+    first_base_ms: int
+    began_ms: int
+    late_first: int
+    late_end: int
+    late_end_ms: int
+
+
+def range_of(start_ms: int, end_ms: int, window_ms: int) -> Windows:
+    """Windows of [start_ms, end_ms). Raises InvalidRequest (range_empty, not_whole_windows)."""
+    if end_ms <= start_ms:
+        raise InvalidRequest(f"the range from {start_ms} ms to {end_ms} ms is empty", reason="range_empty")
+    if start_ms % window_ms or end_ms % window_ms:
+        whole = floor_to(start_ms, window_ms), ceil_to(end_ms, window_ms)
+        raise InvalidRequest(
+            f"from {start_ms} ms to {end_ms} ms are no whole windows of {window_ms} ms; {whole[0]} to {whole[1]} are",
+            reason="not_whole_windows",
+        )
+    return Windows(start_ms, end_ms)
+
+
+def plan_partitions(log: Log, windows: Windows, times: TimeSet) -> list[PartitionRange]:
+    """Every partition of the log. Raises LostOffsets (before_retention), InvalidRequest (too_recent), naming which."""
+    numbers = list(range(log.partitions(METRICS)))
+    marks = log.watermarks(METRICS, numbers)
+    held = [number for number in numbers if marks[number].low < marks[number].high]
+    first = first_records(log, METRICS, {number: marks[number].low for number in held})
+    last = last_records(log, METRICS, held)
+    began = {number: record.broker_ms for number in held if (record := first[number]) is not None}
+    ended = {number: record.broker_ms for number in held if (record := last[number]) is not None}
+    _check_retained({n: ms for n, ms in began.items() if marks[n].low}, windows, times)
+    _check_closed(numbers, ended, windows, times)
+    return [_partition(log, number, began[number], ended[number], windows, times) for number in numbers]
+
+
+def items_of(log: Log, found: Sequence[PartitionRange], windows: Windows, times: TimeSet) -> Iterator[Item]:
+    """One item a window, and stretches of late minutes; what takes longest first."""
+    for one in found:
+        for start_ms in range(max(windows.start_ms, one.first_base_ms), windows.end_ms, times.window_ms):
+            yield BaseItem(one.partition, start_ms, start_ms + times.window_ms)
+    for one in found:
+        for first, end in stretches(
+            log, one.partition, one.late_first, one.late_end, one.late_end_ms, times.late_minute_ms, STRETCH_RECORDS
+        ):
+            yield LateItem(one.partition, first, end, windows)
+
+
+def _partition(log: Log, number: int, began_ms: int, ended_ms: int, windows: Windows, times: TimeSet) -> PartitionRange:
+    minute_ms = times.late_minute_ms
+    first_base_ms = floor_to(began_ms - times.grace_ms, times.window_ms)
+    closes_ms = windows.start_ms + times.window_ms + times.grace_ms
+    late_first = first_at(log, number, floor_to(closes_ms, minute_ms))
+    late_end_ms = floor_to(ended_ms, minute_ms)
+    late_end = first_at(log, number, late_end_ms)
+    assert late_first is not None, "its window is closed"
+    assert late_end is not None, "the last record is there"
+    return PartitionRange(number, first_base_ms, began_ms, late_first, max(late_first, late_end), late_end_ms)
+
+
+def _check_retained(began: dict[int, int], windows: Windows, times: TimeSet) -> None:
+    """Of a trimmed log nothing is known before its first record, and broker times step back by no more than ahead."""
+    whole = {number: ceil_to(ms + 2 * times.ahead_ms, times.window_ms) for number, ms in began.items()}
+    short = {number: ms for number, ms in whole.items() if ms > windows.start_ms}
+    if short:
+        raise LostOffsets(
+            f"the log does not reach back to {windows.start_ms} ms in {len(short)} partition(s): whole are windows from"
+            f" {max(short.values())} ms on ({_shown(short)})",
+            reason="before_retention",
+        )
+
+
+def _check_closed(numbers: Sequence[int], ended: dict[int, int], windows: Windows, times: TimeSet) -> None:
+    closed = {
+        number: floor_to(ended[number] - times.grace_ms, times.window_ms) if number in ended else 0
+        for number in numbers
+    }
+    short = {number: ms for number, ms in closed.items() if ms < windows.end_ms}
+    if short:
+        raise InvalidRequest(
+            f"windows up to {windows.end_ms} ms are too recent in {len(short)} partition(s): closed are those that end"
+            f" by {min(short.values())} ms ({_shown(short)})",
+            reason="too_recent",
+        )
+
+
+def _shown(of: dict[int, int]) -> str:
+    return ", ".join(f"partition {number}: {ms}" for number, ms in sorted(of.items())[:SHOWN])

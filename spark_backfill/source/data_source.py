@@ -1,0 +1,50 @@
+"""Data source `tsdb`: what Spark calls. The reading and writing is done by the module of each source."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from spark_backfill.places import places_of
+from spark_backfill.source.chunks import CHUNK_SCHEMA, ChunksReader
+from spark_backfill.source.columns import columns_of, sample_schema
+from spark_backfill.source.history import HistoryReader
+from spark_backfill.source.log import LogReader
+from spark_backfill.source.options import CHUNKS, HISTORY, LOG, SourceOptions, source_options
+from spark_backfill.writing.frame_writer import FrameWriter, begin_frame_write
+from tsdb.model.errors import InvalidRequest
+
+
+class TsdbDataSource(DataSource):
+    """`spark.read.format("tsdb")`: options and columns are those of docs/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return "tsdb"
+
+    def schema(self) -> StructType:
+        """Of the source that the options name."""
+        options = self._parsed()
+        return CHUNK_SCHEMA if options.source == CHUNKS else sample_schema(options.wide, runs=options.runs)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the columns in `schema`, which may be fewer than, or ordered otherwise than, the source's own."""
+        options = self._parsed()
+        if options.source == CHUNKS:
+            return ChunksReader(options, schema)
+        readers = {HISTORY: HistoryReader, LOG: LogReader}
+        return readers[options.source](options, columns_of(schema, runs=options.runs))
+
+    def writer(self, schema: StructType, overwrite: bool) -> FrameWriter:
+        """A writer of samples as an import; the option job_id names it, and the same rows again change nothing."""
+        if overwrite:
+            raise InvalidRequest("history is only added to: write with mode append", reason="bad_option")
+        columns_of(schema)
+        job_id = self.options.get("job_id")
+        if not job_id:
+            raise InvalidRequest("the option job_id is needed, and the same one to write again", reason="bad_option")
+        return begin_frame_write(places_of(self.options), job_id)
+
+    def _parsed(self) -> SourceOptions:
+        return source_options(self.options)

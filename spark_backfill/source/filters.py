@@ -1,0 +1,126 @@
+"""Filters: what Spark offers of a query's conditions, as a narrower span, label matchers and sets of ids.
+
+What is taken here holds for every row that is returned, so Spark need not look again. All else is left to Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from spark_backfill.source.columns import LABELS, PACK_ID, SERIES_ID, TS, VALUE, Columns
+from spark_backfill.source.options import Span
+from tsdb.history.row_keys import unsigned
+from tsdb.model.selector import Matcher, MatchType
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_US_PER_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """span: of sample time. matchers: on labels. series_ids, pack_ids: unsigned; None: any."""
+
+    span: Span = field(default_factory=Span)
+    matchers: tuple[Matcher, ...] = ()
+    series_ids: frozenset[int] | None = None
+    pack_ids: frozenset[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What was taken, and the filters that Spark still has to apply."""
+
+    narrowing: Narrowing
+    left: list[Filter]
+
+
+def push(filters: Iterable[Filter], columns: Columns) -> Pushed:
+    """Take what can be taken; every filter must hold."""
+    narrowing, left = Narrowing(), []
+    for each in filters:
+        taken = _taken(each, narrowing, columns)
+        if taken is None:
+            left.append(each)
+        else:
+            narrowing = taken
+    return Pushed(narrowing, left)
+
+
+def _taken(one: Filter, to: Narrowing, columns: Columns) -> Narrowing | None:
+    attribute: tuple[str, ...] = getattr(one, "attribute", ())
+    if len(attribute) != 1:
+        return None
+    name = attribute[0]
+    if isinstance(one, IsNotNull):
+        return to if name in (LABELS, SERIES_ID, PACK_ID, TS, VALUE) else None
+    if name == TS:
+        return _on_time(one, to)
+    if name in (SERIES_ID, PACK_ID):
+        return _on_id(one, name, to)
+    return _on_label(one, name, to) if name in columns.labels else None
+
+
+def _on_time(one: Filter, to: Narrowing) -> Narrowing | None:
+    """Timestamps are whole ms; a bound between two of them is that of the next."""
+    value = getattr(one, "value", None)
+    if not isinstance(value, datetime):
+        return None
+    us = _us(value)
+    at_or_after, after = -(-us // _US_PER_MS), us // _US_PER_MS + 1
+    match one:
+        case EqualTo():
+            span = Span(at_or_after, after)
+        case GreaterThanOrEqual():
+            span = Span(start_ms=at_or_after)
+        case GreaterThan():
+            span = Span(start_ms=after)
+        case LessThan():
+            span = Span(end_ms=at_or_after)
+        case LessThanOrEqual():
+            span = Span(end_ms=after)
+        case _:
+            return None
+    return replace(to, span=to.span.within(span))
+
+
+def _us(value: datetime) -> int:
+    since = value.astimezone(UTC) - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _on_id(one: Filter, name: str, to: Narrowing) -> Narrowing | None:
+    values = _equal_to_any(one)
+    if values is None:
+        return None
+    ids = frozenset(unsigned(value) for value in values if isinstance(value, int))
+    if len(ids) != len(set(values)):
+        return None
+    if name == SERIES_ID:
+        return replace(to, series_ids=ids if to.series_ids is None else ids & to.series_ids)
+    return replace(to, pack_ids=ids if to.pack_ids is None else ids & to.pack_ids)
+
+
+def _on_label(one: Filter, name: str, to: Narrowing) -> Narrowing | None:
+    # "" is an absent label to a matcher, and a value of its own to Spark.
+    if isinstance(one, EqualTo) and isinstance(one.value, str) and one.value:
+        return replace(to, matchers=(*to.matchers, Matcher(MatchType.EQUAL, name, one.value)))
+    return None
+
+
+def _equal_to_any(one: Filter) -> tuple[object, ...] | None:
+    if isinstance(one, EqualTo):
+        return (one.value,)
+    return tuple(one.value) if isinstance(one, In) else None

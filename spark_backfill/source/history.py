@@ -1,0 +1,201 @@
+"""Source `history`: each sample once, the one with the highest order. Read by token ranges, or pack by pack where
+fewer than all are wanted.
+
+A task opens history itself, finds the labels of the series it needs, and holds one window of one pack at a time.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from spark_backfill.failures import quoted_errors
+from spark_backfill.source.columns import Columns
+from spark_backfill.source.filters import Narrowing, push
+from spark_backfill.source.options import SourceOptions, Span
+from spark_backfill.source.past_series import PastTable, past_table
+from spark_backfill.source.rows import TS_MS_MAX, TS_MS_MIN, record_batches
+from spark_backfill.source.runs import Runs, gathered, run_batches
+from spark_backfill.source.series_table import SeriesTable
+from tsdb.codec.chunk import decode_chunk
+from tsdb.codec.fragment import Fragment
+from tsdb.history.interface import ChunkRow, ChunkStore, TokenRange, WindowRange
+from tsdb.history.merge import merge
+from tsdb.history.open import open_history_admin
+from tsdb.history.shared_settings import HINT
+from tsdb.model.errors import ConfigMismatch, CorruptData, HoleInRange, Unavailable
+
+EVER = Span(TS_MS_MIN, TS_MS_MAX)
+HOLES_SHOWN = 3
+
+
+# What planning finds out travels with the parts: Spark keeps the reader for tasks from before `partitions` is called.
+@dataclass
+class TokensPart(InputPartition):
+    """All packs of a range of tokens. log_partitions: how many the log has."""
+
+    log_partitions: int
+    after: int
+    through: int
+
+
+@dataclass
+class PacksPart(InputPartition):
+    """These packs, uint64 as bytes, in windows of [start_ms, end_ms). log_partitions: how many the log has."""
+
+    log_partitions: int
+    pack_ids: bytes
+    start_ms: int
+    end_ms: int
+
+
+class HistoryReader(DataSourceReader):
+    """Travels to tasks; opens connections only where it is used."""
+
+    def __init__(self, options: SourceOptions, columns: Columns) -> None:
+        self._options = options
+        self._columns = columns
+        self._narrowing = Narrowing(options.span, options.matchers)
+        # A worker keeps the table of the query it reads for, and of no other: history goes on.
+        self._query = uuid.uuid4().hex
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # Spark's name
+        """Take conditions on time, ids and label columns."""
+        pushed = push(filters, self._columns)
+        self._narrowing = Narrowing(
+            self._options.span.within(pushed.narrowing.span),
+            (*self._options.matchers, *pushed.narrowing.matchers),
+            pushed.narrowing.series_ids,
+            pushed.narrowing.pack_ids,
+        )
+        return pushed.left
+
+    def partitions(self) -> list[InputPartition]:
+        """Raises ConfigMismatch (history_schema), HoleInRange (hole)."""
+        with quoted_errors(), self._options.places.open_history() as store:
+            log_partitions, window_ms = self._shared()
+            if not self._options.allow_holes:
+                self._check_holes(store)
+            if self._reads_all:
+                ranges = store.token_ranges(self._options.splits_of(store.chunk_bytes()))
+                return [TokensPart(log_partitions, part.after, part.through) for part in ranges]
+            return self._pack_parts(store, log_partitions, window_ms)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Rows of one part."""
+        assert isinstance(partition, TokensPart | PacksPart), f"no part of ours: {partition}"
+        with quoted_errors(), self._options.places.open_history() as store:
+            table = self._table(store, partition.log_partitions) if self._needs_table else None
+            windows = _windows(self._pieces(store, partition))
+            for runs in gathered(merge([_decoded(row) for row in rows]) for rows in windows):
+                yield from self._batches(self._wanted(runs, table), table.series if table else None)
+
+    # On the driver.
+
+    def _shared(self) -> tuple[int, int]:
+        """(partitions of the log, length of a window)."""
+        with open_history_admin(self._options.places.history, self._options.places.history_settings) as admin:
+            shared = admin.shared()
+        if not shared:
+            raise ConfigMismatch(f"no shared settings are there: {HINT}", reason="history_schema")
+        return int(shared["partitions"]), int(shared["time_set.window_ms"])
+
+    def _check_holes(self, store: ChunkStore) -> None:
+        start_ms, end_ms = self._span
+        open_holes = [each.hole for each in store.holes(None, start_ms, end_ms) if not each.accepted]
+        if open_holes:
+            shown = "; ".join(
+                f"partition {hole.partition} [{hole.start_ms}, {hole.end_ms}) {hole.reason}"
+                for hole in open_holes[:HOLES_SHOWN]
+            )
+            raise HoleInRange(
+                f"{len(open_holes)} named losses lie in the range: {shown}; read past them with the option"
+                " allow_holes=true, or accept them (`tsdb holes`)"
+            )
+
+    def _pack_parts(self, store: ChunkStore, log_partitions: int, window_ms: int) -> list[InputPartition]:
+        table = past_table(store, self._narrowing, log_partitions)
+        start_ms, end_ms = self._span
+        windows = WindowRange.touching(max(start_ms, table.start_ms), min(end_ms, table.end_ms), window_ms)
+        if not len(table.pack_ids) or windows.start_ms >= windows.end_ms:
+            return []
+        shares = np.array_split(table.pack_ids, min(self._options.splits, len(table.pack_ids)))
+        return [PacksPart(log_partitions, share.tobytes(), windows.start_ms, windows.end_ms) for share in shares]
+
+    # In tasks.
+
+    def _pieces(self, store: ChunkStore, partition: TokensPart | PacksPart) -> Iterator[list[ChunkRow]]:
+        if isinstance(partition, TokensPart):
+            return store.scan(TokenRange(partition.after, partition.through))
+        packs = np.frombuffer(partition.pack_ids, np.uint64).tolist()
+        return store.read(packs, WindowRange(partition.start_ms, partition.end_ms))
+
+    def _table(self, store: ChunkStore, log_partitions: int) -> PastTable:
+        global _kept
+        query, table = _kept
+        if query != self._query or table is None:
+            table = past_table(store, self._narrowing, log_partitions)
+            _kept = self._query, table
+        return table
+
+    def _wanted(self, runs: Runs, table: PastTable | None) -> Runs:
+        start_ms, end_ms = self._span
+        kept: NDArray[np.bool_] = (runs.ts_ms >= start_ms) & (runs.ts_ms < end_ms)
+        runs = runs.where(kept)
+        if table is None or not len(runs):
+            return runs
+        known = table.series.find(runs.series_id) >= 0
+        if not table.chosen and not known.all():
+            pack_id = int(runs.pack_id[~known][0])
+            raise Unavailable(
+                f"pack {pack_id:016x} has samples of {len(np.unique(runs.series_id[~known]))} series"
+                " that the index of history does not know yet: the loader is behind",
+                reason="history_behind",
+            )
+        return runs.where(np.repeat(known, runs.lengths))
+
+    def _batches(self, runs: Runs, table: SeriesTable | None) -> Iterator[pa.RecordBatch]:
+        if self._columns.runs:
+            return run_batches(runs, self._columns, table)
+        return record_batches(runs.samples, self._columns, table)
+
+    @property
+    def _span(self) -> tuple[int, int]:
+        span = self._narrowing.span.within(EVER)
+        assert span.start_ms is not None, "ever has a start"
+        assert span.end_ms is not None, "ever has an end"
+        return span.start_ms, span.end_ms
+
+    @property
+    def _reads_all(self) -> bool:
+        return self._narrowing == Narrowing()
+
+    @property
+    def _needs_table(self) -> bool:
+        narrowed = self._narrowing
+        by_series = bool(narrowed.matchers) or narrowed.series_ids is not None
+        return self._columns.need_labels or by_series
+
+
+_kept: tuple[str, PastTable | None] = ("", None)
+
+
+def _windows(pieces: Iterable[list[ChunkRow]]) -> Iterator[list[ChunkRow]]:
+    """All rows of a window of a pack together: a piece may end within one."""
+    rows = (row for piece in pieces for row in piece)
+    for _, window in groupby(rows, key=lambda row: (row.key.pack_id, row.key.window_start_ms)):
+        yield list(window)
+
+
+def _decoded(row: ChunkRow) -> Fragment:
+    try:
+        return decode_chunk(row.value)
+    except CorruptData as error:
+        raise CorruptData(f"{row.key}: {error.message}", reason=error.reason) from error

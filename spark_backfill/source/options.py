@@ -1,0 +1,119 @@
+"""Options of the data source: text as Spark hands it over, checked before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_backfill.places import Places, places_of
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.selector import Matcher, parse_selector
+
+HISTORY, LOG, CHUNKS = "history", "log", "chunks"
+SOURCES = (HISTORY, LOG, CHUNKS)
+SAMPLES, RUNS = "samples", "runs"
+ROWS = (SAMPLES, RUNS)
+SPLITS, SPLITS_MAX = 32, 100_000
+SPLIT_BYTES, SPLIT_BYTES_MAX = 64 << 20, 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Sample times of [start_ms, end_ms), ms since epoch UTC; None: no bound."""
+
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether either end is given."""
+        return self.start_ms is not None or self.end_ms is not None
+
+    def within(self, other: Span) -> Span:
+        """What lies in both."""
+        starts = [at for at in (self.start_ms, other.start_ms) if at is not None]
+        ends = [at for at in (self.end_ms, other.end_ms) if at is not None]
+        return Span(max(starts, default=None), min(ends, default=None))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """source: one of SOURCES. matchers: of series; empty: all. wide: labels that become columns, in place of `labels`.
+    splits: about how many input partitions, at least. split_bytes: of chunks in one, about; more are made for it.
+    allow_holes: read past named losses. runs: a row is a run, not a sample."""
+
+    source: str
+    places: Places
+    matchers: tuple[Matcher, ...] = ()
+    span: Span = Span()
+    wide: tuple[str, ...] = ()
+    splits: int = SPLITS
+    split_bytes: int = SPLIT_BYTES
+    allow_holes: bool = False
+    runs: bool = False
+
+    def splits_of(self, size: int) -> int:
+        """How many input partitions there are to be of so many bytes."""
+        return min(max(self.splits, -(-size // self.split_bytes)), SPLITS_MAX)
+
+
+def source_options(given: Mapping[str, str]) -> SourceOptions:
+    """Raises InvalidRequest (bad_option, bad_selector, bad_range)."""
+    source = given.get("source", HISTORY)
+    if source not in SOURCES:
+        raise InvalidRequest(f"option source is {source!r}; want {', '.join(SOURCES)}", reason="bad_option")
+    selector = given.get("selector", "")
+    wide = tuple(name.strip() for name in given.get("wide", "").split(",") if name.strip())
+    return SourceOptions(
+        source,
+        places_of(given),
+        parse_selector(selector) if selector else (),
+        span_of(given),
+        wide,
+        _number(given, "splits", SPLITS, 1, SPLITS_MAX),
+        _number(given, "split_bytes", SPLIT_BYTES, 1, SPLIT_BYTES_MAX),
+        _flag(given, "allow_holes"),
+        _runs(given, source),
+    )
+
+
+def _runs(given: Mapping[str, str], source: str) -> bool:
+    rows = given.get("rows", SAMPLES)
+    if rows not in ROWS:
+        raise InvalidRequest(f"option rows is {rows!r}; want {' or '.join(ROWS)}", reason="bad_option")
+    if rows == RUNS and source != HISTORY:
+        raise InvalidRequest(f"option rows is {RUNS!r}; source {source} has none", reason="bad_option")
+    return rows == RUNS
+
+
+def span_of(given: Mapping[str, str]) -> Span:
+    """From start_ms and end_ms."""
+    span = Span(_time(given, "start_ms"), _time(given, "end_ms"))
+    if span.start_ms is not None and span.end_ms is not None and span.start_ms >= span.end_ms:
+        raise InvalidRequest(f"start_ms {span.start_ms} is not before end_ms {span.end_ms}", reason="bad_range")
+    return span
+
+
+def _time(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidRequest(f"option {name} is {text!r}; want ms since the epoch", reason="bad_option") from None
+
+
+def _number(given: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = given.get(name, str(default))
+    number = int(text) if text.isdigit() else -1
+    if not least <= number <= most:
+        raise InvalidRequest(f"option {name} is {text!r}; want {least} to {most}", reason="bad_option")
+    return number
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    text = given.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise InvalidRequest(f"option {name} is {text!r}; want true or false", reason="bad_option")
+    return text == "true"

@@ -1,0 +1,80 @@
+"""Rows: samples by series as Arrow batches. No Python object a sample; labels are taken from a table of series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_backfill.source.columns import ARROW_TS, PACK_ID, SERIES_ID, TS, VALUE, Columns
+from spark_backfill.source.series_table import SeriesTable
+
+BATCH_ROWS = 65_536  # With six labels some 20 MiB.
+US_PER_MS = 1_000
+# What Spark's timestamps, int64 microseconds, can say.
+TS_MS_MIN, TS_MS_MAX = -(1 << 63) // US_PER_MS + 1, (1 << 63) // US_PER_MS - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """n samples: series_id, pack_id uint64 (n,); ts_ms int64 (n,); value float64 (n,)."""
+
+    series_id: NDArray[np.uint64]
+    pack_id: NDArray[np.uint64]
+    ts_ms: NDArray[np.int64]
+    value: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.ts_ms)
+
+    def where(self, kept: NDArray[np.bool_]) -> Samples:
+        """Those that the mask keeps; itself when that is all."""
+        if kept.all():
+            return self
+        return Samples(self.series_id[kept], self.pack_id[kept], self.ts_ms[kept], self.value[kept])
+
+    def part(self, start: int, end: int) -> Samples:
+        """Samples [start, end), sharing memory."""
+        rows = slice(start, end)
+        return Samples(self.series_id[rows], self.pack_id[rows], self.ts_ms[rows], self.value[rows])
+
+
+def record_batches(samples: Samples, columns: Columns, table: SeriesTable | None) -> Iterator[pa.RecordBatch]:
+    """The samples in batches of at most BATCH_ROWS; table: has every series of them, None when no label is shown."""
+    for start in range(0, len(samples), BATCH_ROWS):
+        part = samples.part(start, start + BATCH_ROWS)
+        rows = table.find(part.series_id) if table is not None and columns.need_labels else None
+        arrays = [_column(name, part, table, rows) for name in columns.names]
+        yield pa.RecordBatch.from_arrays(arrays, schema=columns.arrow)
+
+
+def _column(name: str, samples: Samples, table: SeriesTable | None, rows: NDArray[np.int64] | None) -> pa.Array:
+    if name == SERIES_ID:
+        return ids_column(samples.series_id)
+    if name == PACK_ID:
+        return ids_column(samples.pack_id)
+    if name == TS:
+        return times_column(samples.ts_ms)
+    if name == VALUE:
+        return values_column(samples.value)
+    assert table is not None, f"column {name} without a table of series"
+    assert rows is not None, f"column {name} is of labels"
+    return table.labels(name, rows)
+
+
+def ids_column(ids: NDArray[np.uint64]) -> pa.Array:
+    """The bits of uint64 ids, as Spark has them."""
+    return pa.array(ids.view(np.int64))
+
+
+def times_column(ts_ms: NDArray[np.int64]) -> pa.Array:
+    """Timestamps in ms, of [TS_MS_MIN, TS_MS_MAX]."""
+    return pa.array(ts_ms * US_PER_MS).cast(ARROW_TS)
+
+
+def values_column(value: NDArray[np.float64]) -> pa.Array:
+    """Values bit for bit. A NaN is a value, with its payload; pandas would make nulls of them."""
+    return pa.array(value, from_pandas=False)

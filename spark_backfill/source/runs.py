@@ -1,0 +1,121 @@
+"""Runs: samples by series and window, as history has them, and Arrow batches that have a run a row.
+
+A row costs Spark some 100 ns whatever is in it, so rows of a run each are what a scan of much history should ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_backfill.source.columns import PACK_ID, SERIES_ID, TS, VALUE, Columns
+from spark_backfill.source.rows import BATCH_ROWS, Samples, ids_column, times_column, values_column
+from spark_backfill.source.series_table import SeriesTable
+from tsdb.codec.fragment import Fragment
+
+BATCH_SAMPLES = BATCH_ROWS  # A batch of less is mostly its own overhead.
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """k runs of n samples in all, run i the samples [start[i], start[i + 1]), none empty.
+
+    series_id, pack_id: uint64 (k,). start: int64 (k + 1,). ts_ms: int64 (n,), ascending within a run; value: float64.
+    """
+
+    series_id: NDArray[np.uint64]
+    pack_id: NDArray[np.uint64]
+    start: NDArray[np.int64]
+    ts_ms: NDArray[np.int64]
+    value: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, fragments: Sequence[Fragment]) -> Runs:
+        """All runs of fragments, at least one, in their order."""
+        lengths = np.concatenate([np.diff(each.sample_start) for each in fragments])
+        return cls(
+            np.concatenate([each.series_id for each in fragments]),
+            np.repeat(np.array([each.pack_id for each in fragments], np.uint64), [each.series for each in fragments]),
+            _starts(lengths),
+            np.concatenate([each.ts_ms for each in fragments]),
+            np.concatenate([each.value for each in fragments]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.series_id)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Samples of each run, int64 (k,)."""
+        return np.diff(self.start)
+
+    @property
+    def samples(self) -> Samples:
+        """Sample by sample."""
+        lengths = self.lengths
+        return Samples(np.repeat(self.series_id, lengths), np.repeat(self.pack_id, lengths), self.ts_ms, self.value)
+
+    def where(self, kept: NDArray[np.bool_]) -> Runs:
+        """The samples that the mask keeps, in runs that have any; itself when that is all. kept: bool (n,)."""
+        if kept.all():
+            return self
+        counts = np.diff(np.append(0, np.cumsum(kept))[self.start])
+        left = counts > 0
+        return Runs(self.series_id[left], self.pack_id[left], _starts(counts[left]), self.ts_ms[kept], self.value[kept])
+
+    def part(self, first: int, last: int) -> Runs:
+        """Runs [first, last), sharing memory."""
+        runs, samples = slice(first, last), slice(int(self.start[first]), int(self.start[last]))
+        start = self.start[first : last + 1] - self.start[first]
+        return Runs(self.series_id[runs], self.pack_id[runs], start, self.ts_ms[samples], self.value[samples])
+
+
+def gathered(fragments: Iterable[Fragment]) -> Iterator[Runs]:
+    """The runs of all fragments, of several at a time where they are small: of at least BATCH_SAMPLES, but the last."""
+    waiting: list[Fragment] = []
+    samples = 0
+    for fragment in fragments:
+        waiting.append(fragment)
+        samples += fragment.samples
+        if samples >= BATCH_SAMPLES:
+            yield Runs.of(waiting)
+            waiting, samples = [], 0
+    if waiting:
+        yield Runs.of(waiting)
+
+
+def run_batches(runs: Runs, columns: Columns, table: SeriesTable | None) -> Iterator[pa.RecordBatch]:
+    """A row a run, in batches of BATCH_SAMPLES to twice as many samples and a run.
+
+    table: has every series, None when no label is shown.
+    """
+    first = 0
+    while first < len(runs):
+        last = len(runs)
+        if runs.start[-1] - runs.start[first] >= 2 * BATCH_SAMPLES:
+            last = int(np.searchsorted(runs.start, runs.start[first] + BATCH_SAMPLES))
+        part = runs.part(first, last)
+        yield pa.RecordBatch.from_arrays([_column(name, part, table) for name in columns.names], schema=columns.arrow)
+        first = last
+
+
+def _column(name: str, runs: Runs, table: SeriesTable | None) -> pa.Array:
+    starts = pa.array(runs.start, pa.int32())
+    if name == SERIES_ID:
+        return ids_column(runs.series_id)
+    if name == PACK_ID:
+        return ids_column(runs.pack_id)
+    if name == TS:
+        return pa.ListArray.from_arrays(starts, times_column(runs.ts_ms))
+    if name == VALUE:
+        return pa.ListArray.from_arrays(starts, values_column(runs.value))
+    assert table is not None, f"column {name} without a table of series"
+    return table.labels(name, table.find(runs.series_id))
+
+
+def _starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.append(0, np.cumsum(lengths)).astype(np.int64)

@@ -1,0 +1,110 @@
+"""Gather: what each place says of the keys of a range, within tasks; a digest a key goes to the shuffle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from spark_backfill.building.build import build
+from spark_backfill.building.connection import worker_log
+from spark_backfill.building.items import Item
+from spark_backfill.building.options import BuildOptions
+from spark_backfill.failures import quoted_errors
+from spark_backfill.reading import batches_between
+from spark_backfill.verify.seen import NOTHING, Seen, digest
+from tsdb.chunks.late_scan import Windows
+from tsdb.codec.chunk import decode_cover
+from tsdb.codec.chunk_key import ChunkKey, Kind, WindowKey, decode_key, encode_key
+from tsdb.history.interface import TokenRange
+from tsdb.log.interface import CHUNKS
+from tsdb.model.clock import SystemClock
+from tsdb.model.errors import CorruptData, UnknownVersion
+
+KeyId = tuple[int | None, bytes]
+"""What pieces come together by: the key, and of window markers, which every partition has, the partition."""
+
+KeySeen = tuple[KeyId, Seen]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Keys of these windows, and of these packs alone; None: of all packs, and window markers."""
+
+    windows: Windows
+    packs: frozenset[int] | None = None
+
+    def holds(self, key: bytes) -> bool:
+        """Whether a key is looked at; those that are none, and those of holes and progress, are not."""
+        try:
+            decoded = decode_key(key)
+        except CorruptData:
+            return False
+        match decoded:
+            case ChunkKey():
+                wanted = self.packs is None or decoded.pack_id in self.packs
+            case WindowKey():
+                wanted = self.packs is None
+            case _:
+                return False
+        return wanted and self.windows.start_ms <= decoded.window_start_ms < self.windows.end_ms
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStretch:
+    """Records [first_offset, end_offset) of a partition of `chunks`."""
+
+    partition: int
+    first_offset: int
+    end_offset: int
+
+
+def from_log(options: BuildOptions, scope: Scope, items: Iterable[Item]) -> Iterator[KeySeen]:
+    """What the log gives."""
+    with quoted_errors():
+        log = worker_log(options.places, options.topic_id)
+        for item in items:
+            for record in build(item, log, options, SystemClock()):
+                if scope.holds(record.key):
+                    yield _id(item.partition, record.key), Seen(item.partition, expected=digest(record.value))
+
+
+def from_chunks(options: BuildOptions, scope: Scope, stretches: Iterable[TopicStretch]) -> Iterator[KeySeen]:
+    """What `chunks` holds: every record, the last of a key counting, and the keys that folds cover."""
+    with quoted_errors():
+        log = worker_log(options.places, options.topic_id)
+        for one in stretches:
+            for batch in batches_between(log, CHUNKS, one.partition, one.first_offset, one.end_offset):
+                for record in map(batch.record, range(len(batch.offsets))):
+                    if record.key is None or not scope.holds(record.key):
+                        continue
+                    value = NOTHING if record.value is None else digest(record.value)
+                    yield _id(one.partition, record.key), Seen(one.partition, offset=record.offset, chunk=value)
+                    for key in _covered(record.key, record.value):
+                        yield (None, key), Seen(one.partition, covered=True)
+
+
+def from_history(options: BuildOptions, scope: Scope, ranges: Iterable[TokenRange]) -> Iterator[KeySeen]:
+    """What history holds."""
+    with quoted_errors(), options.places.open_history() as history:
+        for tokens in ranges:
+            for rows in history.scan(tokens):
+                for row in rows:
+                    key = encode_key(row.key)
+                    if scope.holds(key):
+                        yield (None, key), Seen(history=digest(row.value))
+
+
+def _id(partition: int, key: bytes) -> KeyId:
+    return (partition if isinstance(decode_key(key), WindowKey) else None), key
+
+
+def _covered(key: bytes, value: bytes | None) -> Iterator[bytes]:
+    decoded = decode_key(key)
+    if value is None or not isinstance(decoded, ChunkKey) or decoded.kind is not Kind.FOLDED or decoded.part:
+        return
+    try:
+        cover = decode_cover(value)
+    except (CorruptData, UnknownVersion):
+        return  # It covers nothing then, and what it would is told as missing.
+    if cover is not None:
+        yield from map(encode_key, cover.keys)

@@ -1,0 +1,46 @@
+"""Announce: series on the `series` topic, from tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spark_backfill.failures import quoted_errors
+from spark_backfill.places import Places
+from spark_backfill.writing.appender import Appender
+from tsdb.codec.series_record import encode_announcement
+from tsdb.history.row_keys import unsigned
+from tsdb.log.interface import SERIES
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Travels to tasks."""
+
+    places: Places
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of partition, pack_id, series_id, epoch, canonical: announced once it returns. Gives `records`; for
+        `mapInArrow`."""
+        first = next(iter(batches := iter(batches)), None)
+        if first is None:
+            return
+        with quoted_errors(), self.places.open_log() as log:
+            appender = Appender(log, SERIES)
+            send(appender, first)
+            for batch in batches:
+                send(appender, batch)
+            appender.finish()
+        yield pa.RecordBatch.from_pydict({"records": pa.array([appender.sent_records], pa.int64())})
+
+
+def send(appender: Appender, batch: pa.RecordBatch) -> None:
+    """One announcement a row."""
+    names = ("partition", "pack_id", "series_id", "epoch", "canonical")
+    for partition, pack_id, series_id, epoch, canonical in zip(
+        *(batch.column(name).to_pylist() for name in names), strict=True
+    ):
+        key, value = encode_announcement(unsigned(series_id), epoch, unsigned(pack_id), canonical)
+        appender.send(partition, key, value)

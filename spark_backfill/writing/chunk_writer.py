@@ -1,0 +1,83 @@
+"""Chunk writer: sorted rows of a task as chunks of imports in the log; keys and bytes depend on rows and run alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from spark_backfill.places import Places
+from spark_backfill.writing.appender import Appender
+from spark_backfill.writing.fragments import Cut, SortedRows, cuts
+from tsdb.codec.chunk import encode_chunk
+from tsdb.codec.chunk_key import ChunkKey, Kind, encode_key
+from tsdb.log.interface import CHUNKS
+from tsdb.model.errors import InvalidRequest
+
+# Of the 32 bits of a key's part: the share of a heavy pack above, the parts of that share below.
+RANGE_BITS, NUMBER_BITS = 12, 20
+RANGES_MAX, NUMBERS_MAX = 1 << RANGE_BITS, 1 << NUMBER_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a task, or all of them, wrote. chunks: parts. rows: those given, of which duplicates and conflicts are in no
+    chunk (see Cut)."""
+
+    rows: int = 0
+    samples: int = 0
+    chunks: int = 0
+    bytes: int = 0
+    duplicates: int = 0
+    conflicts: int = 0
+
+    def plus(self, other: Written) -> Written:
+        """Both together."""
+        return Written(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(Written)))
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkWriter:
+    """Travels to tasks. orders: of each partition, for keys and samples alike: the offset of the run's tick."""
+
+    places: Places
+    orders: Mapping[int, int]
+    window_ms: int
+    part_bytes_max: int
+
+    def write(self, batches: Iterable[SortedRows]) -> Written:
+        """Write all rows; when it returns the log has them. All rows of a (pack, window, range) are in this call.
+
+        Raises InvalidRequest (too_many_parts), and as the log does.
+        """
+        done = Written()
+        with self.places.open_log() as log:
+            appender = Appender(log, CHUNKS)
+            group, number = None, 0
+            for cut in cuts(batches):
+                key = cut.fragment.pack_id, cut.fragment.window_start_ms, cut.range_number
+                number = number if key == group else 0
+                group = key
+                made = self._send(appender, cut, number)
+                number += made
+                rows = cut.fragment.samples + cut.duplicates + cut.conflicts
+                done = done.plus(Written(rows, cut.fragment.samples, made, 0, cut.duplicates, cut.conflicts))
+            appender.finish()
+            return replace(done, bytes=appender.sent_bytes)
+
+    def _send(self, appender: Appender, cut: Cut, number: int) -> int:
+        """Send a cut as parts from `number` on; returns how many."""
+        order = self.orders[cut.partition]
+        fragment = replace(cut.fragment, order=np.full(cut.fragment.samples, order, np.int64))
+        parts = encode_chunk(fragment, window_ms=self.window_ms, part_bytes_max=self.part_bytes_max)
+        if number + len(parts) > NUMBERS_MAX:
+            raise InvalidRequest(
+                f"pack {fragment.pack_id:016x}, window {fragment.window_start_ms} ms: over {NUMBERS_MAX} parts",
+                reason="too_many_parts",
+            )
+        base = (cut.range_number << NUMBER_BITS) + number
+        for at, value in enumerate(parts):
+            key = ChunkKey(fragment.pack_id, fragment.window_start_ms, Kind.IMPORT, order, base + at)
+            appender.send(cut.partition, encode_key(key), value)
+        return len(parts)

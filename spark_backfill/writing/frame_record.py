@@ -1,0 +1,115 @@
+"""Frame record: which rows each task of a finished DataFrame write had, kept in `meta`.
+
+Keys of such a write follow from job id and task number alone, so other rows under them would replace what is there. A
+task asks here before it sends anything. Format: docs/formats/import-run.md; of several records of a job the first
+stands.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spark_backfill.writing.fragments import SortedRows
+from tsdb.log.interface import META, METRICS, Log
+from tsdb.log.records import read_to_end
+from tsdb.model.errors import ConfigMismatch, UnknownVersion
+
+VERSION = 1
+KEY_PREFIX = b"frame/"
+NO_ROWS = ""  # Digest of a task without any.
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRecord:
+    """digests: by number of a task with rows, of them. topic_id: of the log that they were written to."""
+
+    job_id: str
+    topic_id: str
+    digests: Mapping[int, str]
+
+    def check(self, number: int, digest: str) -> None:
+        """Raises ConfigMismatch (other_frame) when this task has other rows than it had then."""
+        if self.digests.get(number, NO_ROWS) != digest:
+            raise other_frame(self.job_id, f"task {number} has other rows")
+
+
+def other_frame(job_id: str, what: str) -> ConfigMismatch:
+    """The error of a write that is not the one that its job id stands for."""
+    return ConfigMismatch(
+        f"a frame was written under job id {job_id} already, and {what}: a job id stands for one frame, partitioned in"
+        " one way; give this one another",
+        reason="other_frame",
+    )
+
+
+def rows_digest(rows: SortedRows) -> str:
+    """Of series, times and bits of the values, in whatever order equal times come; equal for equal rows alone."""
+    if not len(rows):
+        return NO_ROWS
+    mixed = _mixed(rows.series_id)
+    for column in (rows.ts_ms.view(np.uint64), rows.value.view(np.uint64)):
+        mixed = _mixed(mixed ^ column)
+    return f"{len(rows)}-{int(mixed.sum(dtype=np.uint64)):016x}"
+
+
+def find_frame(log: Log, job_id: str) -> FrameRecord | None:
+    """Of the first finished write of a job to this incarnation of the log; None when there is none.
+
+    Raises UnknownVersion, ConfigMismatch (meta).
+    """
+    prefix, topic_id = KEY_PREFIX + job_id.encode() + b"/", log.topic_id(METRICS)
+    for record in read_to_end(log, META, 0):
+        if record.key is not None and record.key.startswith(prefix) and record.value is not None:
+            found = _decoded(job_id, record.value)
+            if found.topic_id == topic_id:
+                return found
+    return None
+
+
+def finish_frame(log: Log, job_id: str, digests: Mapping[int, str]) -> None:
+    """Note a write whose tasks all ended. Raises ConfigMismatch (other_frame) when the record that stands is of other
+    rows: another write under this job id has ended since this one began, or had tasks that this one has not."""
+    wrote = FrameRecord(job_id, log.topic_id(METRICS), {task: one for task, one in digests.items() if one != NO_ROWS})
+    stands = find_frame(log, job_id)
+    if stands is None:
+        # A key of its own, so that compaction never removes the first.
+        key = KEY_PREFIX + f"{job_id}/{uuid.uuid4().hex}".encode()
+        log.append_sync(META, 0, _encoded(wrote), key=key)
+        stands = find_frame(log, job_id)
+        assert stands is not None, "what was appended is there"
+    if stands != wrote:
+        raise other_frame(job_id, f"its tasks had other rows ({len(stands.digests)} tasks; now {len(wrote.digests)})")
+
+
+def _mixed(column: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    # The end of splitmix64: a sum of such numbers is of these rows and no others, but for chance.
+    mixed = column + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    found: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
+    return found
+
+
+def _encoded(record: FrameRecord) -> bytes:
+    tasks = {str(number): digest for number, digest in record.digests.items()}
+    value = {"version": VERSION, "topic_id": record.topic_id, "tasks": tasks}
+    return json.dumps(value, sort_keys=True).encode()
+
+
+def _decoded(job_id: str, value: bytes) -> FrameRecord:
+    try:
+        fields = json.loads(value)
+        if fields["version"] != VERSION:
+            raise UnknownVersion(f"frame {job_id} was written by version {fields['version']}; known: {VERSION}")
+        tasks = {int(number): str(digest) for number, digest in fields["tasks"].items()}
+        return FrameRecord(job_id, str(fields["topic_id"]), tasks)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigMismatch(
+            f"topic meta: what it says of frame {job_id} does not parse: {error}", reason="meta"
+        ) from None

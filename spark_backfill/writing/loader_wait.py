@@ -1,0 +1,65 @@
+"""Loader wait: until what a job wrote is in history, as the commits of the loaders tell."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from tsdb.history.loader.loader import GROUP
+from tsdb.log.interface import CHUNKS, SERIES, Log, TopicPartition
+from tsdb.model.clock import Clock
+from tsdb.model.errors import Unavailable
+
+LOOK_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """One past the last record of each partition of `chunks` and `series` when a job had written its last."""
+
+    next_offsets: dict[TopicPartition, int]
+
+    @classmethod
+    def of(cls, log: Log, partitions: Collection[int]) -> Ends:
+        """As they are now, of these partitions."""
+        return cls(
+            {
+                (topic, partition): marks.high
+                for topic in (CHUNKS, SERIES)
+                for partition, marks in log.watermarks(topic, sorted(partitions)).items()
+                if marks.high > marks.low
+            }
+        )
+
+
+def wait_for_loader(log: Log, ends: Ends, within_s: float, clock: Clock) -> None:
+    """Return once loaders have committed past all of them. Raises Unavailable (loader_behind) naming where they are."""
+    give_up_at = clock.monotonic() + within_s
+    while True:
+        behind = _behind(log, ends)
+        if not behind:
+            return
+        if clock.monotonic() >= give_up_at:
+            raise Unavailable(
+                f"everything is in the log, but within {within_s:g} s the loader did not load all of it:"
+                f" {_shown(behind)}; it goes on by itself while one runs",
+                reason="loader_behind",
+            )
+        clock.sleep(LOOK_S)
+
+
+def _behind(log: Log, ends: Ends) -> list[tuple[TopicPartition, int, int]]:
+    """(where, committed, end) of those that loaders have not passed."""
+    with log.group(GROUP) as member:
+        committed = member.committed(sorted(ends.next_offsets))
+    found = []
+    for place, end in ends.next_offsets.items():
+        position = committed[place]
+        at = 0 if position is None else position.next_offset
+        if at < end:
+            found.append((place, at, end))
+    return found
+
+
+def _shown(behind: Iterable[tuple[TopicPartition, int, int]]) -> str:
+    return "; ".join(f"{topic} {partition} is at {at} of {end}" for (topic, partition), at, end in list(behind)[:3])

@@ -1,0 +1,47 @@
+"""Spark tests share one session, begun by the first that asks for it; all of them run in one process."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from support.histories import HistoryFactory
+from support.imports import ImportGround
+from support.logs import LogFactory
+from support.spark import test_session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session."""
+    with test_session(tmp_path_factory.mktemp("spark")) as made:
+        yield made
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[ImportGround]:
+    """An embedded log and history with a loader."""
+    logs, histories = LogFactory(f"sqlite:///{tmp_path}/log.db", ""), HistoryFactory(f"sqlite:///{tmp_path}/history.db")
+    with logs, histories, ImportGround(logs, histories) as ground:
+        yield ground
+
+
+@pytest.fixture
+def servers(request: pytest.FixtureRequest) -> Iterator[ImportGround]:
+    """A log on Kafka and a history in Cassandra, with a loader."""
+    node, kafka = request.getfixturevalue("cassandra"), request.getfixturevalue("kafka")
+    logs = LogFactory(f"kafka://{kafka.bootstrap}", f"t{uuid.uuid4().hex[:12]}.")
+    histories = HistoryFactory(f"cassandra://{node.host}:{node.port}/contract")
+    with logs, histories, ImportGround(logs, histories) as ground:
+        yield ground
+
+
+@pytest.fixture(params=["embedded", "servers"])
+def ground(request: pytest.FixtureRequest) -> ImportGround:
+    """Either."""
+    made: ImportGround = request.getfixturevalue(request.param)
+    return made

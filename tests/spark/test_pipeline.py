@@ -1,0 +1,196 @@
+"""The streaming chunk stage writes what the Python chunker writes: the same keys with the same bytes.
+
+The guarantee under attack: whatever is killed, handed over or begun again, `chunks` holds what follows from the log.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_backfill.pipeline.fence import Fence
+from spark_backfill.rebuild.job import rebuild
+from support.chunk_twin import Written
+from support.chunkers import (
+    FastClock,
+    assert_uninterrupted,
+    chunker_options,
+    committed,
+    inside,
+    running,
+    uninterrupted,
+    wait_emitted,
+    windows_in,
+    written_to,
+)
+from support.logs import LogFactory, wait_until
+from support.pipeline_process import PipelineProcess
+from support.pipelines import WorkerKiller, build_options, pipeline_options, run_all, run_until, still
+from support.recorded_log import RecordedLog
+from support.spark import places
+from tsdb.chunks.late_scan import Windows
+from tsdb.log.interface import CHUNKS, METRICS, Log
+from tsdb.log.topics import CREATE_TIME
+from tsdb.model.errors import Unavailable, WrongTopic
+from tsdb.model.time_set import DEMO
+
+PARTITIONS = 3
+RECORDED = RecordedLog(PARTITIONS, windows=4, empty_windows=3)
+CLOCK = still(RECORDED.end_ms)
+
+
+def record(logs: LogFactory) -> Log:
+    """A log with the recording, in which time stands still."""
+    logs.create(PARTITIONS, timestamp_type=CREATE_TIME)
+    log = logs.open(clock=CLOCK)
+    RECORDED.write(log)
+    return log
+
+
+def chunks_of(log: Log) -> list[Written]:
+    """By partition; each is what an uninterrupted stage makes of all of the log."""
+    found = [written_to(log, partition) for partition in range(PARTITIONS)]
+    for partition, written in enumerate(found):
+        assert written == uninterrupted(log, partition, DEMO)
+        assert_uninterrupted(log, partition, DEMO)
+    return found
+
+
+def emitted(log: Log) -> int:
+    """Every partition has emitted and committed windows up to here."""
+    return min(committed(log, partition).emitted_through_ms for partition in range(PARTITIONS))
+
+
+def is_alone(fence: Fence) -> bool:
+    fence.keep(0.1)
+    return fence.is_alone
+
+
+def test_chunker_pipeline_and_rebuild_make_the_same_of_a_log(
+    spark: SparkSession, log_factory: LogFactory, tmp_path: Path
+) -> None:
+    log = record(log_factory)
+    totals = run_all(spark, log, places(log_factory), tmp_path / "checkpoint", clock=CLOCK)
+    assert totals.items >= 8
+    assert totals.batches > 1
+    by_pipeline, through_ms = chunks_of(log), emitted(log)
+
+    with LogFactory(f"sqlite:///{tmp_path / 'second.db'}", "") as second:
+        log = record(second)
+        with running(log, chunker_options(), CLOCK) as chunker:
+            wait_emitted(chunker, range(PARTITIONS), through_ms)
+        assert chunks_of(log) == by_pipeline
+
+    with LogFactory(f"sqlite:///{tmp_path / 'third.db'}", "") as third:
+        log = record(third)
+        windows = Windows(windows_in(by_pipeline[0])[0], through_ms)
+        done = rebuild(spark, build_options(log, places(third)), windows)
+        assert int(done.figures["items"] or 0) >= 8
+        assert [written_to(log, p) for p in range(PARTITIONS)] == [inside(each, windows) for each in by_pipeline]
+
+
+def test_a_driver_killed_with_all_it_began_goes_on_from_its_checkpoint(
+    spark: SparkSession, log_factory: LogFactory, tmp_path: Path
+) -> None:
+    record(log_factory).close()  # One process at a time has the writer lock of an embedded log.
+    checkpoint = tmp_path / "checkpoint"
+    process = PipelineProcess(log_factory.url, log_factory.prefix, checkpoint, RECORDED.end_ms, tmp_path)
+    log = log_factory.open(clock=CLOCK)
+    try:
+        wait_until(lambda: sum(m.high for m in log.watermarks(CHUNKS, range(PARTITIONS)).values()) > 30, 240.0)
+        assert process.running, "it ended before it could be killed"
+    finally:
+        process.kill()
+    run_all(spark, log, places(log_factory), checkpoint, clock=CLOCK)
+    chunks_of(log)
+
+
+def test_python_workers_killed_in_mid_batch_leave_the_same_chunks(
+    spark: SparkSession, log_factory: LogFactory, tmp_path: Path
+) -> None:
+    log = record(log_factory)
+    with WorkerKiller(log) as killer:
+        run_all(spark, log, places(log_factory), tmp_path / "checkpoint", clock=CLOCK)
+    assert killer.killed, "no worker was there to kill"
+    chunks_of(log)
+
+
+def test_engines_that_hand_over_twice_in_mid_window_leave_the_same_chunks(
+    spark: SparkSession, log_factory: LogFactory, tmp_path: Path
+) -> None:
+    """Each engine is stopped in whatever it does once it has emitted a window; the log grows by two before the next
+    engine comes, so that there is always a window for it."""
+    recorded = RecordedLog(PARTITIONS, windows=10, empty_windows=3)
+    parts = 5
+    clock = still(recorded.end_ms)
+    log_factory.create(PARTITIONS, timestamp_type=CREATE_TIME)
+    log = log_factory.open(clock=clock)
+    checkpoint = tmp_path / "checkpoint"
+    options = pipeline_options(log, places(log_factory), checkpoint, trigger_s=0.0)
+    through_ms = 0
+    for part in range(0, parts - 1, 2):
+        recorded.write(log, part=part, of=parts)
+        run_until(spark, log, options, clock, lambda: emitted(log) > through_ms)  # noqa: B023  # within this round
+        through_ms = emitted(log)
+        recorded.write(log, part=part + 1, of=parts)
+        with running(log, chunker_options(), clock, graceful=False):
+            wait_until(lambda: emitted(log) > through_ms)  # noqa: B023  # within this round
+        through_ms = emitted(log)
+    recorded.write(log, part=parts - 1, of=parts)
+    run_all(spark, log, places(log_factory), checkpoint, clock=clock)
+    chunks_of(log)
+
+
+@pytest.mark.parametrize("log_factory", ["sqlite"], indirect=True)
+def test_an_idle_log_is_ticked_until_everything_in_it_is_emitted(
+    spark: SparkSession, log_factory: LogFactory, tmp_path: Path
+) -> None:
+    log_factory.create(PARTITIONS, timestamp_type=CREATE_TIME)
+    recorded = RecordedLog(PARTITIONS, windows=1, closed=False)
+    clock = FastClock(recorded.last_ms, 20.0)
+    log = log_factory.open(clock=clock)
+    recorded.write(log)
+    options = pipeline_options(log, places(log_factory), tmp_path / "checkpoint", trigger_s=0.2)
+    run_until(spark, log, options, clock, lambda: emitted(log) >= recorded.last_ms)
+    for partition in range(PARTITIONS):
+        assert windows_in(assert_uninterrupted(log, partition, DEMO))
+    high = {p: marks.high for p, marks in log.watermarks(METRICS, range(PARTITIONS)).items()}
+    # Ticks are few: one a window, however many pass while Spark gets going, and one for the last late minute.
+    per_partition = recorded.records + 10 + (clock.now_ms() - recorded.last_ms) // DEMO.window_ms
+    assert all(end < per_partition for end in high.values()), high
+
+
+def test_a_pipeline_refuses_to_begin_beside_a_chunker_and_beside_another(
+    spark: SparkSession, log_factory: LogFactory, tmp_path: Path
+) -> None:
+    log = record(log_factory)
+    with running(log, chunker_options(), CLOCK) as chunker:
+        wait_until(lambda: len(chunker.statuses()) == PARTITIONS)
+        with (
+            pytest.raises(Unavailable, match="another member of group chunks") as refused,
+            Fence(log, CLOCK, alone_within_s=2.0),
+        ):
+            pass
+        assert refused.value.reason == "group_in_use"
+        wait_until(lambda: len(chunker.statuses()) == PARTITIONS)
+    with Fence(log, CLOCK) as first:
+        with pytest.raises(Unavailable), Fence(log, CLOCK, alone_within_s=2.0):
+            pass
+        wait_until(lambda: is_alone(first))
+
+
+@pytest.mark.parametrize("log_factory", ["sqlite"], indirect=True)
+def test_a_checkpoint_of_another_incarnation_of_the_log_is_refused(
+    spark: SparkSession, log_factory: LogFactory, tmp_path: Path
+) -> None:
+    log = record(log_factory)
+    run_all(spark, log, places(log_factory), tmp_path / "checkpoint", clock=CLOCK)
+    log.close()
+    with LogFactory(f"sqlite:///{tmp_path / 'anew.db'}", "") as anew:
+        log = record(anew)
+        with pytest.raises(WrongTopic, match="begin with a new checkpoint") as refused:
+            run_all(spark, log, places(anew), tmp_path / "checkpoint", clock=CLOCK)
+        assert refused.value.reason == "checkpoint_topic"
+        assert written_to(log, 0) == set()
