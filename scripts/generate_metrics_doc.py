@@ -11,7 +11,7 @@ from pathlib import Path
 from prometheus_client.metrics import MetricWrapperBase
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("tsdb", "ingest", "chunker")
+PACKAGES = ("tsdb", "ingest", "chunker", "spark_backfill")
 DECLARES = "from tsdb.ops.metrics import"
 
 INTRODUCTION = """# Metrics

@@ -5,9 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 from stack.cassandra import CassandraNode
 from stack.kafka import KafkaCluster
@@ -17,6 +19,22 @@ from support.logs import LogFactory
 # A slow example is a busy machine or a kernel that compiles; whether something hangs is pytest-timeout's to say.
 settings.register_profile("tests", deadline=None, print_blob=True)
 settings.load_profile("tests")
+
+
+SPARK = "tests/spark/"
+
+
+class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types.
+    """A file's tests in one process, and those of all Spark files in one: a JVM with its workers takes a gigabyte."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return SPARK if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogether | None:
+    """Instead of xdist's own scheduler of `--dist loadfile`."""
+    return SparkTogether(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

@@ -158,6 +158,13 @@ def test_token_ranges_hold_every_row_once(store: ChunkStore, count: int) -> None
     assert {one.key: one for one in scanned} == rows
 
 
+def test_the_bytes_of_all_chunks_are_about_right_or_not_known(store: ChunkStore) -> None:
+    rows = [row(pack, window, value=bytes(5_000)) for pack in PACKS for window in range(10)]
+    write_rows(store, rows)
+    # Cassandra estimates at its own time.
+    assert store.chunk_bytes() == 0 or 250_000 <= store.chunk_bytes() < 2_500_000
+
+
 # Refusals.
 
 

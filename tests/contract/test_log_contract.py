@@ -40,6 +40,19 @@ def test_acknowledged_appends_are_read_back_in_order(log: Log) -> None:
     assert [(record.offset, record.broker_ms) for record in records] == [(ack.offset, ack.broker_ms) for ack in acks]
 
 
+def test_a_reader_that_lingers_reads_the_same_and_comes_to_the_end(log: Log) -> None:
+    for number in range(20):
+        log.append_sync(METRICS, number % 2, b"value %d" % number)
+    with log.reader({(METRICS, 0): 0, (METRICS, 1): 3}, linger_s=0.2) as reader:
+        events = read_to_end(reader, partitions=2)
+        log.append_sync(METRICS, 1, b"later")
+        events += poll_until(reader, lambda got: bool(records_of(got)))
+    want = {b"value %d" % number for number in range(20) if not number % 2 or number >= 7} | {b"later"}
+    values = [record.value for record in records_of(events)]
+    assert len(values) == len(want)
+    assert set(values) == want
+
+
 def test_broker_time_is_the_time_of_the_append(log: Log) -> None:
     before_ms = time.time_ns() // 1_000_000
     ack = log.append_sync(METRICS, 0, b"x", timestamp_ms=1)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.chunk_kills import kill_chunker
+from support.chunk_reruns import assert_reruns_equal, empty_logs
 from support.chunkers import FastClock, assert_uninterrupted, chunker_options, running, wait_emitted, windows_in
 from support.late_writer import LateWriter
 from support.logs import LogFactory
@@ -40,8 +41,12 @@ def test_windows_late_minutes_and_ticks_end_up_in_chunks(logs: LogFactory) -> No
             assert log.watermarks(METRICS, [partition])[partition].high > 100
 
 
-def test_chunks_are_the_same_after_kills_at_10_random_instants(logs: LogFactory) -> None:
+def test_three_drills_of_10_kills_at_random_instants_leave_the_same_chunks(logs: LogFactory, tmp_path: Path) -> None:
     with logs:
         logs.create(PARTITIONS)
         clock = FastClock(BASE_MS, SPEED)
-        kill_chunker(logs.open(clock=clock), PARTITIONS, clock, kills=10, seed=201)
+        log = logs.open(clock=clock)
+        kill_chunker(log, PARTITIONS, clock, kills=10, seed=201)
+        others = [LogFactory(f"sqlite:///{tmp_path}/again-{number}.db", "") for number in range(2)]
+        with empty_logs(others, PARTITIONS, clock) as again:
+            assert_reruns_equal(log, again, PARTITIONS, clock, kills=10, seed=203)

@@ -9,6 +9,7 @@ import pytest
 
 from stack.kafka import KafkaCluster
 from support.chunk_kills import kill_chunker, kill_process
+from support.chunk_reruns import assert_reruns_equal, empty_logs
 from support.chunkers import FastClock
 from support.logs import LogFactory
 from tsdb.log.topics import CREATE_TIME
@@ -17,16 +18,29 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
 BASE_MS = 1_700_000_000_000
 PARTITIONS = 3
+RERUNS = 2  # With the drill that is recorded three.
 
 
-def test_chunks_are_the_same_after_kills_at_100_random_instants(tmp_path: Path) -> None:
+def test_three_drills_of_100_kills_at_random_instants_leave_the_same_chunks(tmp_path: Path) -> None:
     with LogFactory(f"sqlite:///{tmp_path}/log.db", "") as logs:
         logs.create(PARTITIONS)
         clock = FastClock(BASE_MS, speed=40.0)
-        kill_chunker(logs.open(clock=clock), PARTITIONS, clock, kills=100, seed=301)
+        log = logs.open(clock=clock)
+        kill_chunker(log, PARTITIONS, clock, kills=100, seed=301)
+        others = [LogFactory(f"sqlite:///{tmp_path}/again-{number}.db", "") for number in range(RERUNS)]
+        with empty_logs(others, PARTITIONS, clock) as again:
+            assert_reruns_equal(log, again, PARTITIONS, clock, kills=100, seed=303)
 
 
-def test_chunks_are_the_same_after_20_processes_killed_on_kafka(kafka: KafkaCluster) -> None:
-    with LogFactory(f"kafka://{kafka.bootstrap}", f"k{uuid.uuid4().hex[:12]}.") as logs:
+def test_20_processes_killed_on_kafka_and_two_reruns_leave_the_same_chunks(kafka: KafkaCluster) -> None:
+    with on_broker(kafka) as logs:
         logs.create(PARTITIONS, timestamp_type=CREATE_TIME)
-        kill_process(logs, PARTITIONS, FastClock(BASE_MS, speed=10.0), kills=20, seed=302)
+        clock = FastClock(BASE_MS, speed=10.0)
+        log = kill_process(logs, PARTITIONS, clock, kills=20, seed=302)
+        with empty_logs([on_broker(kafka) for _ in range(RERUNS)], PARTITIONS, clock) as again:
+            assert_reruns_equal(log, again, PARTITIONS, clock, kills=20, seed=304)
+
+
+def on_broker(kafka: KafkaCluster) -> LogFactory:
+    """A log with topics of its own."""
+    return LogFactory(f"kafka://{kafka.bootstrap}", f"k{uuid.uuid4().hex[:12]}.")

@@ -18,10 +18,10 @@ LIFE_S_MAX = 0.6
 REBALANCED_WITHIN_S = 90.0  # A killed member keeps its partitions for a session.
 
 
-def kill_process(logs: LogFactory, partitions: int, clock: FastClock, *, kills: int, seed: int) -> None:
+def kill_process(logs: LogFactory, partitions: int, clock: FastClock, *, kills: int, seed: int) -> Log:
     """SIGKILL so many chunker processes, each at a random instant after it got partitions; then one goes on to the end.
 
-    Topics have written times, so that time can run faster on a real broker too.
+    Topics have written times, so that time can run faster on a real broker too. Returns the log.
     """
     rng = random.Random(seed)
     log = logs.open(LogSettings(group_session_s=SESSION_S), clock)
@@ -37,6 +37,7 @@ def kill_process(logs: LogFactory, partitions: int, clock: FastClock, *, kills: 
         wait_emitted(chunker, range(partitions), clock.now_ms(), REBALANCED_WITHIN_S)
     for partition in range(partitions):
         assert len(windows_in(assert_uninterrupted(log, partition, DEMO))) >= 2
+    return log
 
 
 def kill_chunker(log: Log, partitions: int, clock: Clock, *, kills: int, seed: int) -> None:

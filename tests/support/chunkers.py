@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,9 +11,11 @@ from chunker.chunker import GROUP_ID, Chunker, ChunkerOptions
 from chunker.partition import StageOptions
 from support.chunk_twin import Written
 from support.logs import WITHIN_S, wait_until
+from tsdb.chunks.late_scan import Windows
 from tsdb.chunks.progress import Progress, decode_commit
 from tsdb.chunks.resume import first_progress
 from tsdb.chunks.stage import ChunkStage
+from tsdb.chunks.warm_up import warm_up
 from tsdb.codec.chunk_key import ChunkKey, Kind, ProgressKey, RecordKey, WindowKey, decode_key, encode_key
 from tsdb.codec.log_record import decode_records
 from tsdb.codec.series_record import decode_announcements
@@ -22,6 +25,8 @@ from tsdb.model.clock import Clock
 from tsdb.model.time_set import DEMO, SliceLengths, TimeSet, slice_lengths
 
 NO_END_MS = 1 << 60
+
+_warm_up = functools.cache(warm_up)
 
 
 class FastClock:
@@ -52,6 +57,7 @@ def chunker_options(times: TimeSet = DEMO, slices: SliceLengths | None = None, *
 @contextmanager
 def running(log: Log, options: ChunkerOptions, clock: Clock, *, graceful: bool = True) -> Iterator[Chunker]:
     """A chunker, ended at the end: drained, or aborted in the middle of whatever it does."""
+    _warm_up()  # Here no wait bounds how long kernels take to compile.
     chunker = Chunker(log, options, clock)
     chunker.start()
     try:
@@ -127,7 +133,7 @@ def assert_uninterrupted(log: Log, partition: int, times: TimeSet, slices: Slice
     progress = committed(log, partition)
     strange = [decode_key(key) for key, _ in written - want]
     assert not strange, f"nobody but a stopped stage writes {strange[:3]}, {len(strange)} in all"
-    missing = [decode_key(key) for key, _ in want - written if _is_before(decode_key(key), progress, times)]
+    missing = [decode_key(key) for key, _ in want - written if is_emitted(decode_key(key), progress, times)]
     assert not missing, f"{missing[:3]} are missing, {len(missing)} in all; committed is {progress}"
     return written
 
@@ -140,7 +146,8 @@ def committed(log: Log, partition: int) -> Progress:
     return decode_commit(position.next_offset, position.metadata, log.topic_id(METRICS))
 
 
-def _is_before(key: RecordKey, progress: Progress, times: TimeSet) -> bool:
+def is_emitted(key: RecordKey, progress: Progress, times: TimeSet) -> bool:
+    """Whether a commit says so of what has this key."""
     match key:
         case ChunkKey(kind=Kind.LATE):
             return key.order < progress.position
@@ -164,3 +171,13 @@ def windows_in(written: Written) -> list[int]:
     """Starts of the windows that have a marker, ascending."""
     keys = (decode_key(key) for key, _ in written)
     return sorted(key.window_start_ms for key in keys if isinstance(key, WindowKey))
+
+
+def inside(written: Written, windows: Windows) -> Written:
+    """Chunks and markers of some windows."""
+    keys = ((key, value, decode_key(key)) for key, value in written)
+    return {
+        (key, value)
+        for key, value, decoded in keys
+        if isinstance(decoded, ChunkKey | WindowKey) and windows.start_ms <= decoded.window_start_ms < windows.end_ms
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -42,11 +43,17 @@ class Shell:
     def run(self, *arguments: object, stdin: bytes = b"") -> Done:
         self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         self._capture.readouterr()
+        root = logging.getLogger()
+        handlers, level = root.handlers[:], root.level
         try:
             app([str(argument) for argument in arguments], prog_name="tsdb")
             code: object = 0
         except SystemExit as end:
             code = end.code
+        finally:
+            # A command that configures logs sends them to a stderr that ends with this test.
+            root.handlers[:] = handlers
+            root.setLevel(level)
         captured = self._capture.readouterr()
         assert isinstance(code, int | None), code
         return Done(code or 0, captured.out, captured.err.decode())

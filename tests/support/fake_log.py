@@ -6,6 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -28,6 +29,7 @@ class Stored:
     order: int
     key: bytes | None
     value: bytes
+    headers: Headers = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +129,10 @@ class FakeLog:
         if fault is not None and fault.raised:
             raise fault.error
         with self._lock:
-            answer: Appended | TsdbError = fault.error if fault else self._store(topic, partition, key, value)
+            stored = partial(self._store, topic, partition, key, value, headers)
+            answer: Appended | TsdbError = fault.error if fault else stored()
             if fault is not None and fault.stored:
-                self._store(topic, partition, key, value)
+                stored()
             if topic in self._held:
                 self._waiting.append((on_done, answer))
                 return
@@ -163,7 +166,9 @@ class FakeLog:
     def offsets_for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         raise NotImplementedError("a gateway looks nothing up")
 
-    def reader(self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None) -> LogReader:
+    def reader(
+        self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None, linger_s: float = 0.0
+    ) -> LogReader:
         raise NotImplementedError("a gateway reads nothing")
 
     def group(self, group_id: str) -> Group:
@@ -185,8 +190,8 @@ class FakeLog:
             return Fault(InvalidRequest(f"{len(value)} bytes", reason="record_too_large"))
         return self.plan(topic, partition, value)
 
-    def _store(self, topic: str, partition: int, key: bytes | None, value: bytes) -> Appended:
+    def _store(self, topic: str, partition: int, key: bytes | None, value: bytes, headers: Headers) -> Appended:
         offset = self._next[topic, partition]
         self._next[topic, partition] += 1
-        self.records.append(Stored(topic, partition, offset, len(self.records), key, value))
+        self.records.append(Stored(topic, partition, offset, len(self.records), key, value, headers))
         return Appended(partition, offset, self._clock.now_ms() + self.broker_ahead_ms)

@@ -48,6 +48,7 @@ def id_of(number: int) -> int:
 
 
 def new_head(
+    partition: int = 0,
     *,
     slices: SliceLengths = SMALL_SLICES,
     time_set: TimeSet = SMALL_TIMES,
@@ -60,7 +61,7 @@ def new_head(
 ) -> Head:
     """A head that knows the first `series` numbered series."""
     head = Head(
-        0,
+        partition,
         slices=slices,
         time_set=time_set,
         hold_ms=hold_ms,

@@ -52,10 +52,12 @@ class HeldLog:
             raise Unavailable("no answer", reason="timeout")
         return self._log.watermarks(topic, partitions)
 
-    def reader(self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None) -> LogReader:
+    def reader(
+        self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None, linger_s: float = 0.0
+    ) -> LogReader:
         # Short reads (prefetch_bytes) are questions about the log's ends; only a replay is held.
         if prefetch_bytes is not None or any(topic != METRICS for topic, _ in starts):
-            return self._log.reader(starts, prefetch_bytes=prefetch_bytes)
+            return self._log.reader(starts, prefetch_bytes=prefetch_bytes, linger_s=linger_s)
         return cast(LogReader, _HeldReader(self, self._log, starts))
 
 

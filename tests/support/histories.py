@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -12,7 +14,7 @@ from tsdb.codec.chunk_key import ChunkKey, Kind
 from tsdb.codec.series_record import Announcement
 from tsdb.history.hosts import CASSANDRA, Hosts
 from tsdb.history.interface import ChunkRow, ChunkSink, ChunkStore, OnDone
-from tsdb.history.open import open_history, open_history_admin
+from tsdb.history.open import SQLITE, open_history, open_history_admin
 from tsdb.history.settings import HistorySettings
 from tsdb.history.shared_settings import HistoryAdmin, ensure_history, shared_rows
 from tsdb.history.waiting import write_sync
@@ -52,6 +54,16 @@ class HistoryFactory:
             if not admin.create(shared_rows(META), replication=1) and self.is_cassandra:
                 truncate(self.url)
             ensure_history(admin, META)
+
+    def empty(self) -> None:
+        """Lose all that the tables hold, but not what the history was made for."""
+        if self.is_cassandra:
+            truncate(self.url)
+            return
+        with contextlib.closing(sqlite3.connect(self.url.removeprefix(SQLITE))) as database, database:
+            for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+                if table != "shared":
+                    database.execute(f"DELETE FROM {table}")
 
     def close(self) -> None:
         """Close what was opened, last first."""

@@ -60,7 +60,11 @@ class Role:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Role:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:

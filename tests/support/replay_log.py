@@ -71,7 +71,9 @@ class ReplayLog:
             raise self.ask_errors.pop(0)
         return {p: Watermarks(self.low[topic, p], self._high[topic, p]) for p in partitions}
 
-    def reader(self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None) -> ReplayReader:
+    def reader(
+        self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None, linger_s: float = 0.0
+    ) -> ReplayReader:
         return ReplayReader(self, dict(starts))
 
     def _put(self, place: TopicPartition, key: bytes | None, value: bytes, broker_ms: int | None, gap: int) -> int:

@@ -37,6 +37,7 @@ class Seam:
         self.since = next(record.offset for record in records if record.broker_ms >= END_MS - HELD_MS)
         self.coverage_ms = END_MS - HELD_MS - STEP_MS + SMALL_TIMES.ahead_ms + 1
         self.head = new_head(
+            partition,
             hold_ms=2 * HELD_MS,
             since_offset=self.since,
             from_start=False,

@@ -55,7 +55,7 @@ class Writers:
         self._told = [_Told() for _ in range(WRITERS)]
         self._stopping = threading.Event()
         self._broken: list[BaseException] = []
-        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(WRITERS)]
+        self._threads = [threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(WRITERS)]
 
     def __enter__(self) -> Self:
         for thread in self._threads:

@@ -1,0 +1,47 @@
+"""What the driver of a job gets and holds: results of tasks, in bytes, and its Python's own peak."""
+
+from __future__ import annotations
+
+import tracemalloc
+from types import TracebackType
+from typing import Any, Self
+
+from pyspark.sql import SparkSession
+
+DRAINED_WITHIN_MS = 60_000
+
+
+class DriverMemory:
+    """Of the jobs that run while a block runs. result_bytes: all that tasks sent to the driver, as Spark counts it for
+    spark.driver.maxResultSize. python_bytes: peak of what the driver's Python held above what it had at the start."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark_context: Any = spark._jsc.sc()
+        self._gateway: Any = spark._sc._gateway
+        self._before: set[tuple[int, int]] = set()
+        self.result_bytes = 0
+        self.tasks = 0
+        self.python_bytes = 0
+
+    def __enter__(self) -> Self:
+        self._before = {(stage.stageId(), stage.attemptId()) for stage in self._stages()}
+        tracemalloc.start()
+        self._held = tracemalloc.get_traced_memory()[0]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.python_bytes = tracemalloc.get_traced_memory()[1] - self._held
+        tracemalloc.stop()
+        for stage in self._stages():
+            if (stage.stageId(), stage.attemptId()) not in self._before:
+                self.result_bytes += stage.resultSize()
+                self.tasks += stage.numCompleteTasks()
+
+    def _stages(self) -> list[Any]:
+        self._spark_context.listenerBus().waitUntilEmpty(DRAINED_WITHIN_MS)
+        empty = self._gateway.jvm.java.util.ArrayList
+        quantiles = self._gateway.new_array(self._gateway.jvm.double, 0)
+        found = self._spark_context.statusStore().stageList(empty(), False, False, quantiles, empty())
+        return [found.apply(at) for at in range(found.size())]

@@ -1,0 +1,62 @@
+"""A pipeline as a process of its own, with its JVM and workers: something to kill.
+
+`python -m support.pipeline_process URL PREFIX CHECKPOINT END_MS`: all that the log holds, in many small batches; time
+stands still at END_MS.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+class PipelineProcess:
+    """Started at once; `kill` is SIGKILL for all of it, driver, JVM and workers alike."""
+
+    def __init__(self, url: str, prefix: str, checkpoint: Path, end_ms: int, scratch: Path) -> None:
+        path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+        self._output = (scratch / "pipeline.log").open("wb")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.pipeline_process", url, prefix, str(checkpoint), str(end_ms)],
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended by itself."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End it in the middle of whatever it does."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._output.close()
+
+
+def main(url: str, prefix: str, checkpoint: str, end_ms: str) -> None:
+    """Run until killed, or done."""
+    from spark_backfill.places import Places
+    from support.pipelines import run_all, still
+    from support.spark import test_session
+    from tsdb.log.open import open_log
+    from tsdb.log.settings import LogSettings
+
+    clock = still(int(end_ms))
+    settings = LogSettings(group_session_s=6.5)  # About the least that a broker allows.
+    with (
+        open_log(url, prefix=prefix, settings=settings, clock=clock) as log,
+        test_session(Path(checkpoint).parent / "scratch") as spark,
+    ):
+        run_all(spark, log, Places(url, prefix), Path(checkpoint), clock=clock)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
