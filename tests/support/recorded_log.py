@@ -50,6 +50,13 @@ class RecordedLog:
         """Broker time of the last record with samples, or a little less."""
         return max(self._moments())
 
+    def until_ms(self, *, part: int, of: int) -> int:
+        """Time when a part has been written, and the next has not: a tick of then steps ahead of nothing to come."""
+        if part == of - 1:
+            return self.end_ms
+        moments = list(self._moments())
+        return moments[(part + 1) * len(moments) // of - 1]
+
     @property
     def records(self) -> int:
         """Of each partition."""
