@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
@@ -146,8 +147,9 @@ class Way:
 
     def _flush(self) -> None:
         self.log.flush(WITHIN_S)
-        for answer in self._appended:
-            assert isinstance(answer, Appended), answer
+        assert all(isinstance(answer, Appended) for answer in self._appended), self._appended
+        # Answers come from two threads, so not always in the order of the records.
+        for answer in sorted(cast(list[Appended], self._appended), key=lambda answer: answer.offset):
             self.tokens[answer.partition] = common_pb2.Token(
                 topic_id=self.log.topic_id(METRICS), partition=answer.partition, record_offset=answer.offset
             )

@@ -186,9 +186,9 @@ class Log(Protocol):
 
         It gets Appended once the record is durable by the topic's rules, else an error: Unavailable (the record may or
         may not be in the log: send again), InvalidRequest (record_too_large, unknown_partition), WrongTopic. It must
-        not block. Records of one caller to one partition keep their order. Raises, and does not call on_done:
-        Overloaded (queue_full) at the bound of waiting bytes, InvalidRequest (record_too_large), WrongTopic.
-        timestamp_ms: the broker time, on CreateTime topics alone.
+        not block. Records of one caller to one partition keep their order; their answers may come in another. Raises,
+        and does not call on_done: Overloaded (queue_full) at the bound of waiting bytes, InvalidRequest
+        (record_too_large), WrongTopic. timestamp_ms: the broker time, on CreateTime topics alone.
         """
 
     def append_sync(
