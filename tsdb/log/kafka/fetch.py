@@ -44,6 +44,7 @@ class Fetch:
         self._prefix = prefix
         self._held: list[Message] = []  # Consumed, not yet confirmed.
         self._refused: dict[TopicPartition, KafkaError] = {}  # Partitions whose offset a broker refused.
+        self._failed: TsdbError | None = None  # Told with records, which go out first.
         self._paused: set[TopicPartition] = set()  # In the client library, which keeps that over an assignment.
         self._record_bytes = BYTES_GUESS
 
@@ -52,6 +53,7 @@ class Fetch:
         for topic in {topic for topic, _ in self.next_offsets}:
             self._guard.check(topic)
         self._settle_refused()
+        self._raise_failed()
         if not self._held:
             self._held = self._consume(timeout_s, max_records, max_bytes)
         if not self._held:
@@ -60,7 +62,10 @@ class Fetch:
             if not self._guard.confirm(self._ours(name), CONFIRM_WAIT_S):
                 return []
         messages, self._held = self._held, []
-        return self._events(messages)
+        events = self._events(messages)
+        if not events:
+            self._raise_failed()
+        return events
 
     def own(self, starts: Mapping[TopicPartition, int]) -> None:
         """These partitions are ours and already assigned in the consumer, to be read from these offsets."""
@@ -173,8 +178,14 @@ class Fetch:
         if isinstance(ours, WrongTopic) or (isinstance(ours, Unavailable) and ours.reason != "stale_member"):
             # The guard will find out what has become of the topic, and tells how long no broker has answered.
             log.debug("fetch failed", reason=ours.reason, error=ours.message)
-            return None
-        raise ours
+        else:
+            self._failed = ours
+        return None
+
+    def _raise_failed(self) -> None:
+        if self._failed is not None:
+            error, self._failed = self._failed, None
+            raise error
 
     def _settle_refused(self) -> None:
         """Raise what a refused offset means; a partition whose offset exists after all is fetched again."""

@@ -110,6 +110,9 @@ class SqliteReader:
             if self._seen == (version, arrived):
                 return []
             events, exhausted = self._read(max_records, max_bytes)
+        # Not before the look has ended well: what an error swallows is read again.
+        for event in events:
+            self._passed(event)
         if exhausted:
             self._seen = (version, arrived)
         return events
@@ -129,7 +132,6 @@ class SqliteReader:
             max_bytes -= size
             if rows:
                 batches.append(_to_batch(partition, rows))
-                self._places[partition].next_offset = (rows[-1][0] & OFFSET_MAX) + 1
                 # Last in line for the next poll: no partition waits for ever behind a busy one.
                 self._places[partition] = self._places.pop(partition)
             if max_records > 0 and max_bytes > 0:
@@ -167,12 +169,16 @@ class SqliteReader:
         return rows, size
 
     def _ends(self, partition: TopicPartition, lane: Lane) -> list[Event]:
-        place = self._places[partition]
-        place.next_offset = lane.next_offset  # Past a gap at the end, where no record will ever be.
-        if place.at_end == place.next_offset:
-            return []
-        place.at_end = place.next_offset
-        return [EndOfLog(*partition, place.next_offset)]
+        # Past a gap at the end, where no record will ever be.
+        end = lane.next_offset
+        return [] if self._places[partition].at_end == end else [EndOfLog(*partition, end)]
+
+    def _passed(self, event: Event) -> None:
+        place = self._places[event.topic, event.partition]
+        if isinstance(event, EndOfLog):
+            place.next_offset = place.at_end = event.next_offset
+        else:
+            place.next_offset = int(event.offsets[-1]) + 1
 
 
 def _to_batch(partition: TopicPartition, rows: list[Row]) -> RecordBatch:

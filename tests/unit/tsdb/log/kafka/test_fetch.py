@@ -216,6 +216,16 @@ def test_a_member_that_polled_too_late_hears_of_it(fetch: Fetch, consumer: FakeC
     assert stale.value.reason == "stale_member"
 
 
+def test_records_that_came_with_an_error_go_out_before_it(fetch: Fetch, consumer: FakeConsumer) -> None:
+    consumer.messages = [Message(error=KafkaError(KafkaError._MAX_POLL_EXCEEDED)), message(5), message(6)]
+    (batch,) = poll(fetch)
+    assert isinstance(batch, RecordBatch)
+    assert batch.offsets.tolist() == [5, 6]
+    with pytest.raises(Unavailable):
+        poll(fetch)
+    assert poll(fetch) == []
+
+
 def test_polls_ask_for_fewer_records_when_they_are_large(fetch: Fetch, consumer: FakeConsumer) -> None:
     consumer.messages = [message(5, bytes(100_000))]
     poll(fetch)

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from tsdb.log.settings import LogSettings
 from tsdb.log.sqlite.errors import to_error
 from tsdb.log.sqlite.faults import FaultPlan
 from tsdb.log.sqlite.log import SqliteLog
+from tsdb.log.sqlite.reader import SqliteReader
 from tsdb.log.topics import DAY_MS, topic_specs
 from tsdb.model.clock import Clock, ManualClock, SystemClock
 from tsdb.model.errors import CorruptData, Overloaded, TsdbError, Unavailable
@@ -110,6 +113,23 @@ def test_records_of_another_process_are_seen(logs: Logs) -> None:
         read_to_end(reader)
         append_all(logs.open(), METRICS, 0, [b"from another log object, as from another process"])
         assert len(read_values(reader, 1)) == 1
+
+
+def test_a_look_that_fails_in_its_middle_swallows_no_record(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = logs.open()
+    for partition in range(2):
+        append_all(log, METRICS, partition, [b"a", b"b"])
+    read, calls = SqliteReader._rows, count()
+
+    def rows(*arguments: Any) -> Any:
+        if next(calls) == 1:
+            raise Unavailable("the disk did not answer")
+        return read(*arguments)
+
+    monkeypatch.setattr(SqliteReader, "_rows", rows)
+    with log.reader({(METRICS, 0): 0, (METRICS, 1): 0}) as reader:
+        assert reader.poll(0.0) == []
+        assert read_values(reader, 4) == [b"a", b"b"] * 2
 
 
 def test_a_lost_answer_leaves_the_record_and_an_error(logs: Logs) -> None:
