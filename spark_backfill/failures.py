@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from spark_backfill.workers import keep_loaded
 from tsdb.model import errors
 from tsdb.model.errors import TsdbError
 
@@ -29,11 +30,16 @@ def translate_spark_errors() -> Iterator[None]:
 
 @contextmanager
 def quoted_errors() -> Iterator[None]:
-    """Within a task: errors of ours carry their reason in their text, the one thing that Spark hands on."""
+    """Around a task: errors of ours carry their reason in their text, the one thing that Spark hands on.
+
+    The worker keeps what it has loaded.
+    """
     try:
         yield
     except TsdbError as error:
         raise type(error)(f"[{error.reason}] {error.message}", reason=error.reason) from error
+    finally:
+        keep_loaded()
 
 
 def error_of(text: str) -> TsdbError:

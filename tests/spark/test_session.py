@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterable, Iterator
+
 from pyspark.sql import SparkSession
+
+from spark_backfill.failures import quoted_errors
 
 
 def test_tasks_run_the_drivers_python_with_our_packages(spark: SparkSession) -> None:
@@ -21,3 +26,15 @@ def test_tasks_run_the_drivers_python_with_our_packages(spark: SparkSession) -> 
 def test_times_are_utc_and_filters_are_pushed(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+
+
+def test_a_worker_looks_no_more_for_garbage_in_what_its_first_task_loaded(spark: SparkSession) -> None:
+    def task(_: Iterable[int]) -> Iterator[int]:
+        with quoted_errors():
+            pass
+        yield gc.get_freeze_count()
+
+    assert min(spark.sparkContext.parallelize(range(2), 2).mapPartitions(task).collect()) > 0
+    with quoted_errors():
+        pass
+    assert gc.get_freeze_count() == 0, "a driver is not ours to tune"
