@@ -17,6 +17,7 @@ REASONS = (
     "log_unauthorized",
     "log_unavailable",
     "not_enough_replicas",
+    "offset_unknown",
     "producer_fenced",
     "queue_full",
     "record_too_large",

@@ -120,10 +120,13 @@ def _answer(on_done: OnDone, place: str, error: KafkaError | None, message: Mess
     if error is not None:
         on_done(_count(to_error(error, place)))
         return
-    appends_total.inc()
     partition, offset = message.partition(), message.offset()
     assert partition is not None, "an acknowledged record has a partition"
-    assert offset is not None, "an acknowledged record has an offset"
+    if offset is None:
+        # The broker had the batch from a try before, and so long ago that it does not say where (KIP-98).
+        on_done(_count(Unavailable(f"{place}: the log has the record and does not say where", reason="offset_unknown")))
+        return
+    appends_total.inc()
     on_done(Appended(partition, offset, message.timestamp()[1]))
 
 

@@ -42,10 +42,11 @@ class Bench:
         self.stage.unknown_ids(decoded)
         self.stage.apply(decoded, *positions_of(records))
 
-    def emit(self, now_ms: int = LATER_MS) -> list[RecordKey]:
+    def emit(self, now_ms: int = LATER_MS, *, emissions_max: int = 1_000) -> list[RecordKey]:
         """What was due; its keys in order."""
         keys: list[RecordKey] = []
-        while (emission := self.stage.due(now_ms)) is not None:
+        while emissions_max > 0 and (emission := self.stage.due(now_ms)) is not None:
+            emissions_max -= 1
             for record in (*emission.records, *emission.markers):
                 keys.append(decode_key(record.key))
                 self.written[keys[-1]] = record.value
@@ -70,7 +71,7 @@ def live(offset: int, ts_ms: int, numbers: Sequence[int] = (0,)) -> Record:
 def test_an_imports_tick_drops_nothing_that_was_not_emitted() -> None:
     bench = Bench()
     bench.apply(live(0, START_MS), Record(1, 3 * 86_400_000 + START_MS, tick=True))
-    bench.emit()
+    bench.emit(emissions_max=1)  # Hundreds of thousands of empty windows follow.
     assert (id_of(0), START_MS) in bench.samples(Kind.BASE)
 
 
