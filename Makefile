@@ -21,7 +21,7 @@ demo: .venv/.runtime ## a live run in a scratch folder: write, read, kill, repla
 
 test: .venv/.dev java check ## all checks and tests, on real servers
 	@$(BIN)/tsdb warmup
-	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 check: .venv/.dev ## lint, format, types, imports
 	@$(BIN)/ruff check .
