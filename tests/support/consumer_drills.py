@@ -452,10 +452,10 @@ consumer.join(600)
 def transactions_killed(bootstrap: str, kills: int, seed: int) -> Figures:
     """Whatever instant a process is killed at, a reader of committed records sees each output once, by key in order."""
     ground, source = Ground(bootstrap), random.Random(seed)
-    ground.fill(3_000)
     command = [sys.executable, "-c", TRANSACTIONAL, bootstrap, ground.topic, ground.wait]
     for kill in range(kills + 1):
         before = sum(at.next_offset for at in ground.committed().values())
+        ground.fill(before + 3_000 - ground.written)  # More than is done until the kill, however quick that is.
         child = subprocess.Popen(command)
         try:
             if kill < kills:
