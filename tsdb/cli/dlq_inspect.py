@@ -15,6 +15,7 @@ from tsdb.log.interface import CHUNKS, Log, Watermarks
 
 if TYPE_CHECKING:
     from tsdb.log.interface import Position
+    from tsdb.parallel_consumer.metadata import Tries
 
 COLUMNS = ("topic", "partition", "position", "end", "lag", "finished above", "runs", "tried", "metadata")
 TRIED_SHOWN = 20
@@ -66,16 +67,25 @@ def _row(topic: str, partition: int, commit: Position | None, marks: Watermarks,
         "metadata": "ok" if commit.metadata else "none",
         "finished_above": sum(end - start for start, end in runs),
         "runs": runs,
-        "tried": [
-            {"offset": one.offset, "failures": one.failures, "crashes": one.crashes, "running": one.running}
-            for one in tries[:TRIED_SHOWN]
-        ],
+        "tried": [_tried(one) for one in tries[:TRIED_SHOWN]],
         "tried_in_all": len(tries),
+        "tried_offsets": sum(one.span for one in tries),
+    }
+
+
+def _tried(one: Tries) -> dict[str, object]:
+    """span: of so many offsets, from that one on; a stretch of columns is tried as one."""
+    return {
+        "offset": one.offset,
+        "span": one.span,
+        "failures": one.failures,
+        "crashes": one.crashes,
+        "running": one.running,
     }
 
 
 def _cells(row: dict[str, object]) -> list[object]:
-    runs, tried = row.get("runs"), row.get("tried_in_all")
+    runs, tried = row.get("runs"), row.get("tried_offsets")
     finished = row.get("finished_above")
     run_count = len(runs) if isinstance(runs, list) else None
     first = (row[name] for name in ("topic", "partition", "position", "end"))

@@ -207,9 +207,28 @@ def test_live_commits_are_decoded(shell: Shell, orders: str) -> None:
     assert (ours["position"], ours["end"], ours["lag"], ours["finished_above"]) == (3, 10, 7, 4)
     assert ours["runs"] == [[5, 7], [8, 10]]
     assert ours["tried"] == [
-        {"offset": 4, "failures": 0, "crashes": 1, "running": True},
-        {"offset": 3, "failures": 2, "crashes": 0, "running": False},
+        {"offset": 4, "span": 1, "failures": 0, "crashes": 1, "running": True},
+        {"offset": 3, "span": 1, "failures": 2, "crashes": 0, "running": False},
     ]
     assert "malformed" in shell.ok("dlq", "inspect", "billing", "--log", orders, "--topic", "orders").text
     nobody = shell.ok("dlq", "inspect", "nobody", "--log", orders, "--topic", "orders", "--output", "json").json
     assert [row["metadata"] for row in nobody["partitions"]] == ["no commit"] * 2
+
+
+def test_of_columns_the_stretch_that_was_tried_as_one_is_shown(shell: Shell, orders: str) -> None:
+    with opened(orders) as log:
+        progress = Progress(tries=[Tries(2, crashes=1, running=True, span=30), Tries(40, failures=3)])
+        text = encode_metadata(2, progress, log.topic_id("orders"))
+        with log.group("columns") as member:
+            member.join(["orders"], Everything())
+            member.poll(0.0)
+            member.commit({("orders", 0): Position(2, text)})
+    asked = ("dlq", "inspect", "columns", "--log", orders, "--topic", "orders")
+    ours, _ = shell.ok(*asked, "--output", "json").json["partitions"]
+    assert ours["tried"] == [
+        {"offset": 2, "span": 30, "failures": 0, "crashes": 1, "running": True},
+        {"offset": 40, "span": 1, "failures": 3, "crashes": 0, "running": False},
+    ]
+    assert (ours["tried_in_all"], ours["tried_offsets"]) == (2, 31)
+    (row,) = [line.split() for line in shell.ok(*asked).text.splitlines() if line.startswith("orders") and "ok" in line]
+    assert row[-2:] == ["31", "ok"]
