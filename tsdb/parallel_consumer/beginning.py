@@ -33,7 +33,7 @@ def begun(
     progress = _read(place, start, topic_id, metrics, accept_replay)
     tracker = OffsetTracker(start.next_offset, progress.finished)
     tries = Tried(replace(one, crashes=one.crashes + one.running, running=False) for one in progress.tries)
-    return PartitionWork(place, epoch, topic_id, tracker, now, start.next_offset, tries)
+    return PartitionWork(place, epoch, topic_id, tracker, now, start.next_offset, tries, came_at=now)
 
 
 def _read(place: Partition, start: Position, topic_id: str, metrics: ConsumerMetrics, accept_replay: bool) -> Progress:

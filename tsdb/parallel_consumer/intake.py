@@ -1,10 +1,11 @@
 """Intake: when the source is polled, and what is held back so that no bound is passed.
 
 At the bound of all records or bytes nothing is polled; polls begin again at half of it. A partition whose map of
-finished offsets could outgrow a commit is paused alone, and so is one that takes most of the bound away from the
-others: whatever holds it up must not hold them up. When not polling lasts, everything is paused and polled all the
-same: the group must hear from its members, and they of a rebalance. While records wait for a place to run, reading more
-helps nobody and keeps places empty that have become free meanwhile: then it takes a small share of the time.
+finished offsets could outgrow a commit is paused alone, and so are those that take most of the bound away from one
+that runs dry (`sharing.py`): whatever holds them up must not hold it up. When not polling lasts, everything is paused
+and polled all the same: the group must hear from its members, and they of a rebalance. While records wait for a place
+to run, reading more helps nobody and keeps places empty that have become free meanwhile: then it takes a small share
+of the time.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from tsdb.parallel_consumer.metrics import ConsumerMetrics
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.partition import PartitionWork
 from tsdb.parallel_consumer.record import Partition, Record
+from tsdb.parallel_consumer.room import Room
 from tsdb.parallel_consumer.source import ColumnSource, Polled, PolledColumns, Source
 from tsdb.parallel_consumer.work import Work
 
-CROWDING_SHARE = 0.75  # Of what others leave of a bound. Well above a half: two that are equally slow just fill it.
+IDLE_S = 10.0  # Nothing came of a partition for so long: nobody is paused for its sake while others are read.
 UNPOLLED_S_MAX = 1.0  # A pause drops what was fetched ahead, so not for every short stop.
 BUSY_REST = 10  # No poll before so many times what the last one took, while there is enough to do.
 
@@ -54,6 +56,7 @@ class Intake:
         self._admission = admission
         self._poll_source = self._column_poll(source) if admission.columns else source.poll
         self._map_bytes_max = map_bytes_max(options.metadata_units_max)
+        self._room = Room(partitions, options)
         self._full = False
         self._polled_at = clock.monotonic()
         self._poll_took_s = 0.0
@@ -61,20 +64,9 @@ class Intake:
         self.records = 0
         self.size = 0
 
-    @property
-    def open(self) -> bool:
-        """Whether more may be read; at half of a bound again, once one was reached."""
-        share = 2 if self._full else 1
-        records, size = self._aside()
-        over = (self.records - records) * share >= _left(self._options.records_max, records)
-        over |= (self.size - size) * share >= _left(self._options.bytes_max, size)
-        # Nothing unfinished is never too much, however small the bounds are.
-        self._full = over and self.records > 0
-        return not self._full
-
     def wants_poll(self, not_within_s: float) -> bool:
         """Whether it is time to poll, given that for so long after the last poll there is no hurry; 0: there is."""
-        if self._left_over or not self.open:
+        if self._left_over or not self._open():
             rest_s = UNPOLLED_S_MAX
         elif not_within_s:
             rest_s = min(max(not_within_s, BUSY_REST * self._poll_took_s), UNPOLLED_S_MAX)
@@ -84,14 +76,12 @@ class Intake:
 
     def poll(self, timeout_s: float) -> bool:
         """Read what there is room for; whether anything came. Waits up to timeout_s while that is nothing."""
-        if not self.open:
+        if not self._open():
             return self._poll_closed()
         self._resume()
-        aside, _ = self._aside()
-        left = _left(self._options.records_max, aside) - (self.records - aside)
+        room = self._room.records()
         # One partition of many must not get all that is left in one poll.
-        room = max(1, min(self._options.poll_records_max, left if len(self._partitions) < 2 else left // 2))
-        return self._take(timeout_s, room)
+        return self._take(timeout_s, max(1, min(self._options.poll_records_max, room if self._alone else room // 2)))
 
     def finished(self, work: Work) -> None:
         """What was read is finished."""
@@ -123,6 +113,36 @@ class Intake:
                 moved |= self._admit_fitting(part)
         return moved
 
+    @property
+    def _alone(self) -> bool:
+        return len(self._partitions) < 2
+
+    def _open(self) -> bool:
+        """Whether more may be read; at half of a bound again, once one was reached, or when a partition runs dry."""
+        for part in self._room.coming_back():
+            part.aside = 0
+        if not self.records:
+            # Nothing unfinished is never too much, however small the bounds are.
+            self._full = False
+        elif self._full or self._room.is_used_up(self.records, self.size):
+            starving = self._set_aside()
+            self._full = self._room.records() <= 0 or not (starving or self._room.half_free())
+        return not self._full
+
+    def _set_aside(self) -> bool:
+        """Pause those that crowd out one that runs dry; whether there is such a one."""
+        if self._alone or not any(map(self._is_waiting, self._room.starving())):
+            return False
+        crowding = self._room.crowding()
+        for part in crowding:
+            part.aside = part.unfinished
+        self._pause(part for part in crowding if not part.paused)
+        return True
+
+    def _is_waiting(self, part: PartitionWork) -> bool:
+        # While nothing is read, nobody knows what came.
+        return self._clock.monotonic() - part.came_at < IDLE_S or self._unpolled_s() >= UNPOLLED_S_MAX
+
     def _unpolled_s(self) -> float:
         return self._clock.monotonic() - self._polled_at
 
@@ -153,23 +173,9 @@ class Intake:
                 part.ended = next_offset
                 part.end()
         self._pause(part for part in self._partitions.values() if part.full and not part.paused)
-        if came and len(self._partitions) > 1:
+        if came:
             self._set_aside()
         return came
-
-    def _set_aside(self) -> None:
-        records, size = self._aside()
-        records_max = _left(self._options.records_max, records) * CROWDING_SHARE
-        bytes_max = _left(self._options.bytes_max, size) * CROWDING_SHARE
-        for part in self._partitions.values():
-            if not part.paused and (part.unfinished >= records_max or part.unfinished_bytes >= bytes_max):
-                part.aside = part.unfinished
-                self._pause([part])
-
-    def _aside(self) -> tuple[int, int]:
-        """Records and bytes of partitions that are set aside."""
-        aside = [part for part in self._partitions.values() if part.aside]
-        return sum(part.unfinished for part in aside), sum(part.unfinished_bytes for part in aside)
 
     def _take_records(self, polled: Polled) -> bool:
         for place, of_place in groupby(polled.records, key=_place_of):
@@ -203,6 +209,7 @@ class Intake:
         self.size += size
         part.unfinished += count
         part.unfinished_bytes += size
+        part.record_bytes, part.came_at = size // count, self._clock.monotonic()
         self._admit_fitting(part)
 
     def _admit_fitting(self, part: PartitionWork) -> bool:
@@ -258,19 +265,13 @@ class Intake:
             part
             for part in self._partitions.values()
             if part.paused
-            and not (part.backlog or part.columns)
-            and (not part.aside or part.unfinished * 2 <= part.aside)
+            and not (part.aside or part.backlog or part.columns)
             and part.tracker.admits(part.read_to, self._map_bytes_max // 2)
         ]
         if coming:
             self._source.resume({part.place: part.read_to for part in coming})
             for part in coming:
-                part.paused, part.aside = False, 0
-
-
-def _left(bound: int, aside: int) -> int:
-    """What those that are set aside leave of a bound. Never nothing: one record, or one poll, may be larger than it."""
-    return max(bound - aside, round(bound * (1 - CROWDING_SHARE)), 1)
+                part.paused = False
 
 
 def size_of(records: Sequence[Record]) -> int:

@@ -20,7 +20,8 @@ class PartitionWork:
 
     tries: what the commit told of records not read again yet. barriers: records that run after all before them.
     backlog: read, but not admitted to the tracker yet. ended: where the source said that the partition ends.
-    aside: how many records it had when it was paused for crowding out the others, else 0.
+    aside: how many records it had when it was paused for crowding out the others, else 0. record_bytes, came_at: mean
+    size and time of what came last.
     full: what is in the backlog does not fit the map. columns: blocks read, but not admitted yet.
     touched: unfinished records with something to tell in a commit, by slot. running: of those how many run.
     draining: nothing more begins. closed: gone; completions are late. dirty: something to commit.
@@ -39,6 +40,8 @@ class PartitionWork:
     columns: deque[Columns] = field(default_factory=deque)
     full: bool = False
     aside: int = 0
+    record_bytes: int = 0
+    came_at: float = 0.0
     touched: dict[int, Work] = field(default_factory=dict)
     ended: int | None = None
     unfinished: int = 0

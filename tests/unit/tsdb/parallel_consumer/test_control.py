@@ -20,7 +20,9 @@ from tsdb.parallel_consumer import (
     ErrorPolicy,
     Misused,
     Options,
+    Order,
     Record,
+    by_key,
     by_partition,
     unordered,
 )
@@ -117,8 +119,9 @@ def test_a_rebalance_takes_nothing_from_the_rate() -> None:
     assert len(times.done) - before == pytest.approx(100, abs=3)
 
 
-def test_a_key_far_above_its_quota_leaves_the_others_as_quick_as_they_were() -> None:
-    """One key comes at ten times its quota for a while; every other waits no longer than without it."""
+@pytest.mark.parametrize("order", [by_key, unordered])
+def test_a_key_far_above_its_quota_leaves_the_others_as_quick_as_they_were(order: Order) -> None:
+    """One key comes at ten times its quota for a while; of the others 99 in 100 wait no longer than without it."""
 
     def waits(bursting: bool) -> tuple[float, int]:
         clock = VirtualClock()
@@ -129,7 +132,8 @@ def test_a_key_far_above_its_quota_leaves_the_others_as_quick_as_they_were() -> 
             waited[record.key or b""].append(clock.monotonic() - came[record.offset])
 
         control = Control(key_quota=10.0, quota_burst_s=0.1)
-        simulation = simulate(broker, handler, clock, control=control, options=Options(concurrency=8))
+        options = Options(concurrency=8)
+        simulation = simulate(broker, handler, clock, control=control, options=options, order=order)
         for number in range(2_000):
             keys = [b"k%d" % (number % 50)] + ([b"hot"] if bursting else [])
             for key in keys:
@@ -224,6 +228,31 @@ def test_a_stalled_partition_leaves_the_others_their_rate() -> None:
         return clock.monotonic()
 
     assert seconds(stalled=True) <= seconds(stalled=False) / 0.95
+
+
+@pytest.mark.parametrize("standing", [1, 2, 3])
+def test_partitions_that_stand_still_leave_the_others_all_places_within_the_bound(standing: int) -> None:
+    """They come to a stand one after another; handlers take 10 ms, and there is always something that could run."""
+    clock, slots = VirtualClock(), 8
+    broker, times = broker_of(4_000, partitions=4), Times(clock)
+    options = Options(concurrency=slots, records_max=400, poll_records_max=50)
+    simulation = simulate(broker, times, clock, order=unordered, options=options)
+    halted = rounds = last = 0
+    while last < 990:
+        if halted < standing and len(times.done) >= 200 * halted:
+            halted += 1
+            still = frozenset((TOPIC, partition) for partition in range(halted))
+            simulation.core.control = Control(paused_partitions=still)
+        simulation.step(2, wait_s=0.0)
+        assert simulation.core._intake.records <= options.records_max
+        clock.advance(0.01)
+        rounds += 1
+        assert rounds < 1_000, "the others do not go on"
+        for _ in range(len(simulation.scheduler.running)):
+            simulation.scheduler.end(0)
+        last = sum(record.partition == 3 for _, record in times.done)
+    assert halted == standing
+    assert len(times.done) >= 0.95 * slots * rounds
 
 
 def test_of_a_key_the_newest_alone_is_handled_within_the_linger() -> None:

@@ -1,0 +1,113 @@
+"""What is read and not finished stays within its bound, whatever partitions stand still, and nobody waits for those."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tsdb.parallel_consumer import Control, Options, Record, unordered
+from tsdb.parallel_consumer.sharing import Sharing
+from tsdb.parallel_consumer.testing import MemoryBroker, MemoryOutlet, Simulation, VirtualClock
+
+TOPIC = "orders"
+RECORDS = 60  # Of each partition.
+VALUE = b"v" * 10
+
+
+class Held:
+    """A simulation in which partitions are made to stand still, and the most that it ever held."""
+
+    def __init__(self, partitions: int, options: Options, seed: int) -> None:
+        self.clock, self.done = VirtualClock(), [0] * partitions
+        broker = MemoryBroker(partitions, TOPIC)
+        for partition in range(partitions):
+            for _ in range(RECORDS):
+                broker.append(TOPIC, partition, VALUE)
+        settings: dict[str, Any] = {"outlet": MemoryOutlet(), "dead_letter_topic": "dlq"}
+        self._simulation = Simulation(
+            broker, self._handle, seed, clock=self.clock, order=unordered, options=options, **settings
+        )
+        self.records = self.size = 0
+
+    def stand_still(self, partitions: set[int]) -> None:
+        """These, and no others."""
+        paused = frozenset((TOPIC, partition) for partition in partitions)
+        self._simulation.core.control = Control(paused_partitions=paused)
+
+    def step(self) -> None:
+        self._simulation.step()
+        intake = self._simulation.core._intake
+        self.records, self.size = max(self.records, intake.records), max(self.size, intake.size)
+
+    def finish(self, partitions: set[int], steps_max: int = 3_000) -> None:
+        """All of these."""
+        for _ in range(steps_max):
+            if all(self.done[partition] == RECORDS for partition in partitions):
+                return
+            self.step()
+        raise AssertionError(f"done: {self.done} of {RECORDS}; {self._simulation.core.status}")
+
+    def _handle(self, record: Record) -> None:
+        self.done[record.partition] += 1
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(2, 6).flatmap(
+        lambda count: st.tuples(
+            st.just(count),
+            st.lists(st.tuples(st.sets(st.integers(0, count - 1)), st.integers(1, 40)), max_size=4),
+            st.sets(st.integers(0, count - 1), max_size=count - 1),
+        )
+    ),
+    st.integers(8, 200),
+    st.integers(100, 3_000),
+    st.integers(1, 50),
+    st.integers(0, 1_000),
+)
+@example((4, [({0}, 40), ({0, 1}, 40)], {0, 1, 2}), 40, 3_000, 10, 0)
+@example((2, [({0, 1}, 60), ({0}, 60)], {1}), 40, 3_000, 10, 0)
+@example((4, [], {0, 1, 2}), 200, 100, 50, 0)
+@example((4, [({0, 1}, 5)], set()), 32, 135, 8, 0)
+def test_whatever_stands_still_the_bound_holds_and_the_others_go_on(
+    stands: tuple[int, list[tuple[set[int], int]], set[int]],
+    records_max: int,
+    bytes_max: int,
+    poll_records_max: int,
+    seed: int,
+) -> None:
+    """They stand still and go on in turns; in the end some stand for good, and the others are read to their end."""
+    count, turns, last = stands
+    # The first poll knows no partitions yet: it must not give all that there is to one.
+    options = Options(
+        concurrency=4,
+        records_max=records_max,
+        bytes_max=bytes_max,
+        poll_records_max=min(poll_records_max, records_max // 4),
+    )
+    held = Held(count, options, seed)
+    for still, steps in turns:
+        held.stand_still(still)
+        for _ in range(steps):
+            held.step()
+    held.stand_still(last)
+    held.finish(set(range(count)) - last)
+    assert held.records <= records_max
+    # One record each may begin where the bound ends; of the first poll nobody knows the sizes.
+    assert held.size <= bytes_max + (count + options.poll_records_max) * len(VALUE)
+    held.stand_still(set())
+    held.finish(set(range(count)))
+
+
+@given(st.integers(1, 500), st.lists(st.integers(0, 300), min_size=1, max_size=20), st.data())
+def test_what_came_for_some_leaves_the_parts_of_all_others(bound: int, wanted: list[int], data: st.DataObject) -> None:
+    """In whatever order each takes all that it may, together they are within the bound and each has had its part."""
+    used = [0] * len(wanted)
+    for at in data.draw(st.permutations(range(len(wanted)))):
+        used[at] += min(wanted[at], Sharing(bound, used).room(used[at]))
+    sharing = Sharing(bound, used)
+    assert sum(used) <= max(bound, len(used))
+    assert all(got >= min(want, sharing.own) for got, want in zip(used, wanted, strict=True))
+    assert not any(sharing.crowds(one) and sharing.starves(one) for one in used)
