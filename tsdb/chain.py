@@ -42,6 +42,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TRACE = re.compile(rb"[A-Za-z0-9._-]+:\d{1,19}:\d{1,19}(?:,[A-Za-z0-9._-]+:\d{1,19}:\d{1,19})*")
 _ZERO = ord("0")
 _WHOLE = re.compile(rb"-?[1-9][0-9]*")
+_SMALL = tuple(b"%d" % number for number in range(INT8_MAX + 1))
+_SMALL_OF = {text: number for number, text in enumerate(_SMALL)}
 _EPOCH = datetime(1970, 1, 1)
 _MS = timedelta(milliseconds=1)
 
@@ -59,7 +61,8 @@ class Link(NamedTuple):
     """What a consumed message says of its chain; times are ms since epoch UTC, durations ms.
 
     created_at_ms: by its producer; None: nobody knows. origin_ms: when the first message of its chain was created.
-    due_at_ms: when it should be where it is going. whole: processing_ms and wait_ms tell of all of the chain.
+    hop_count, ttl_hops: 0 to INT8_MAX. due_at_ms: when it should be where it is going. whole: processing_ms and wait_ms
+    tell of all of the chain.
     """
 
     created_at_ms: int | None = None
@@ -145,24 +148,30 @@ class Chain:
         created_at, origin, due_at = found(self.created_at), found(self.origin), found(self.due_at)
         processing, wait, trace = found(self.processing), found(self.wait), found(self.trace)
         hops, ttl = found(self.hops), found(self.ttl)
-        return Link(
+        # What Link() does, for half of it.
+        values = (
             created_at_ms if created_at is None else self._time(created_at, created_at_ms),
             None if origin is None else self._time(origin, None),
             0 if processing is None else self._number(processing, INT64_MAX, 0),
             0 if wait is None else self._number(wait, INT64_MAX, 0),
-            HOP_COUNT_ABSENT if hops is None else self._number(hops, INT8_MAX, HOP_COUNT_ABSENT),
-            TTL_HOPS_ABSENT if ttl is None else self._number(ttl, INT8_MAX, TTL_HOPS_ABSENT),
+            HOP_COUNT_ABSENT if hops is None else self._small(hops, HOP_COUNT_ABSENT),
+            TTL_HOPS_ABSENT if ttl is None else self._small(ttl, TTL_HOPS_ABSENT),
             None if due_at is None else self._time(due_at, None),
             b"" if trace is None else self._trace(trace),
             origin is None or not (processing is None or wait is None),
         )
+        return tuple.__new__(Link, values)
 
     def begin(self, link: Link, *others: Link) -> Stage:
         """Work on what was consumed begins now; several links where several messages become one."""
         now = self.now_ms()
         if others:
             return Stage(self, *_joined(self, (link, *others), now), self.monotonic_ns())
-        return Stage(self, link, self.apart_ms(now, link.created_at_ms), self.monotonic_ns())
+        created_at = link.created_at_ms
+        own_wait_ms = (
+            now - created_at if created_at is not None and created_at <= now else self.apart_ms(now, created_at)
+        )
+        return Stage(self, link, own_wait_ms, self.monotonic_ns())
 
     def without(self, headers: Sequence[tuple[str, Value]]) -> list[tuple[str, Value]]:
         """All other headers: for what is passed on beside those of a stage."""
@@ -177,6 +186,10 @@ class Chain:
             self.count(CLOCK_BEHIND)
             return 0
         return now_ms - then_ms
+
+    def _small(self, data: bytes, absent: int) -> int:
+        small = _SMALL_OF.get(data)
+        return self._number(data, INT8_MAX, absent) if small is None else small
 
     def _number(self, data: bytes, highest: int, absent: int) -> int:
         # isdigit on bytes knows ASCII alone; int() would take spaces, signs and underscores.
@@ -256,8 +269,8 @@ class Stage:
             (chain.processing, b"%d" % (processing if processing < INT64_MAX else INT64_MAX)),
             (chain.wait, b"%d" % (wait if wait < INT64_MAX else INT64_MAX)),
             (chain.stage, b"%d" % spent_ms),
-            (chain.hops, b"%d" % (hops + 1 if hops < INT8_MAX else INT8_MAX)),
-            (chain.ttl, b"%d" % (ttl - 1 if ttl > 0 else 0)),
+            (chain.hops, _SMALL[hops + 1 if hops < INT8_MAX else INT8_MAX]),
+            (chain.ttl, _SMALL[ttl - 1 if ttl > 0 else 0]),
         )
         if chain.mode is Mode.DEBUG:
             hop = b"%b:%d:%d" % (chain.service_id, self._own_wait_ms, spent_ms)
