@@ -28,6 +28,7 @@ from tsdb.parallel_consumer.source import ColumnSource, Polled, PolledColumns, S
 from tsdb.parallel_consumer.work import Work
 
 IDLE_S = 10.0  # Nothing came of a partition for so long: nobody is paused for its sake while others are read.
+LOOK_EVERY_S = 0.005  # At who may be read while nobody may: it looks at every partition.
 UNPOLLED_S_MAX = 1.0  # A pause drops what was fetched ahead, so not for every short stop.
 BUSY_REST = 10  # No poll before so many times what the last one took, while there is enough to do.
 
@@ -58,6 +59,8 @@ class Intake:
         self._map_bytes_max = map_bytes_max(options.metadata_units_max)
         self._room = Room(partitions, options)
         self._full = False
+        self._full_at = 0.0
+        self._look_at = 0.0
         self._polled_at = clock.monotonic()
         self._poll_took_s = 0.0
         self._left_over = False  # The handler had no time yet for what needs no room.
@@ -66,13 +69,16 @@ class Intake:
 
     def wants_poll(self, not_within_s: float) -> bool:
         """Whether it is time to poll, given that for so long after the last poll there is no hurry; 0: there is."""
+        unpolled_s = self._unpolled_s()
+        if unpolled_s < not_within_s:
+            return False
         if self._left_over or not self._open():
             rest_s = UNPOLLED_S_MAX
         elif not_within_s:
             rest_s = min(max(not_within_s, BUSY_REST * self._poll_took_s), UNPOLLED_S_MAX)
         else:
             rest_s = 0.0
-        return self._unpolled_s() >= rest_s
+        return unpolled_s >= rest_s
 
     def poll(self, timeout_s: float) -> bool:
         """Read what there is room for; whether anything came. Waits up to timeout_s while that is nothing."""
@@ -118,16 +124,28 @@ class Intake:
         return len(self._partitions) < 2
 
     def _open(self) -> bool:
-        """Whether more may be read; at half of a bound again, once one was reached, or when a partition runs dry."""
-        for part in self._room.coming_back():
-            part.aside = 0
+        """Whether more may be read. Room is only lost in polls, and there `_look` comes after them."""
+        if self._full and (not self.records or self._clock.monotonic() >= self._look_at):
+            self._look()
+        return not self._full
+
+    def _look(self) -> None:
+        """Nothing is read once a bound is reached, until half of it is free or a partition runs dry."""
+        now = self._clock.monotonic()
+        self._look_at = now + LOOK_EVERY_S
+        self._take_back()
         if not self.records:
             # Nothing unfinished is never too much, however small the bounds are.
             self._full = False
-        elif self._full or self._room.is_used_up(self.records, self.size):
+        elif self._full:
             starving = self._set_aside()
             self._full = self._room.records() <= 0 or not (starving or self._room.half_free())
-        return not self._full
+        elif self._room.records() <= 0:
+            self._full, self._full_at = True, now
+
+    def _take_back(self) -> None:
+        for part in self._room.coming_back():
+            part.aside = 0
 
     def _set_aside(self) -> bool:
         """Pause those that crowd out one that runs dry; whether there is such a one."""
@@ -140,8 +158,9 @@ class Intake:
         return True
 
     def _is_waiting(self, part: PartitionWork) -> bool:
+        now = self._clock.monotonic()
         # While nothing is read, nobody knows what came.
-        return self._clock.monotonic() - part.came_at < IDLE_S or self._unpolled_s() >= UNPOLLED_S_MAX
+        return now - part.came_at < IDLE_S or (self._full and now - self._full_at >= UNPOLLED_S_MAX)
 
     def _unpolled_s(self) -> float:
         return self._clock.monotonic() - self._polled_at
@@ -175,6 +194,7 @@ class Intake:
         self._pause(part for part in self._partitions.values() if part.full and not part.paused)
         if came:
             self._set_aside()
+        self._look()
         return came
 
     def _take_records(self, polled: Polled) -> bool:
@@ -260,6 +280,7 @@ class Intake:
             part.paused = True
 
     def _resume(self) -> None:
+        self._take_back()
         # Half of the room for its map must be free again: pausing for each record would cost a fetch each time.
         coming = [
             part

@@ -37,12 +37,6 @@ class Room:
         record_bytes = max(1, *(part.record_bytes or largest for part in parts))
         return min(room, -(-bytes_room // record_bytes))
 
-    def is_used_up(self, records: int, size: int) -> bool:
-        """Whether nothing may come, given how much there is of all."""
-        if records * 2 < self._options.records_max and size * 2 < self._options.bytes_max:
-            return False  # Asked twice a step, and so it is nearly always.
-        return self.records() <= 0
-
     def half_free(self) -> bool:
         """Whether half of what may be held is free."""
         records, size = self._shared()
