@@ -8,8 +8,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tsdb.parallel_consumer import Control, Options, Record, unordered
+from tsdb.parallel_consumer.partition import PartitionWork
+from tsdb.parallel_consumer.record import Partition
+from tsdb.parallel_consumer.room import Room
 from tsdb.parallel_consumer.sharing import Sharing
 from tsdb.parallel_consumer.testing import MemoryBroker, MemoryOutlet, Simulation, VirtualClock
+from tsdb.parallel_consumer.tracker import OffsetTracker
 
 TOPIC = "orders"
 RECORDS = 60  # Of each partition.
@@ -111,3 +115,36 @@ def test_what_came_for_some_leaves_the_parts_of_all_others(bound: int, wanted: l
     assert sum(used) <= max(bound, len(used))
     assert all(got >= min(want, sharing.own) for got, want in zip(used, wanted, strict=True))
     assert not any(sharing.crowds(one) and sharing.starves(one) for one in used)
+
+
+@given(st.integers(1, 500), st.integers(2, 12), st.data())
+def test_whoever_gets_all_that_may_come_leaves_the_parts_of_the_others(
+    bound: int, count: int, data: st.DataObject
+) -> None:
+    parts = [_part(number) for number in range(count)]
+    room = Room({part.place: part for part in parts}, Options(records_max=bound))
+    for part in data.draw(st.lists(st.sampled_from(parts), max_size=40)):
+        came = room.records()
+        if came <= 0:
+            for crowding in room.crowding():
+                crowding.aside = crowding.unfinished
+        elif not part.aside:
+            part.unfinished += came
+        used = [each.unfinished for each in parts]
+        own = Sharing(bound, used).own
+        assert sum(max(one, own) for one in used) <= max(bound, count)
+
+
+def test_partitions_that_come_one_after_another_while_all_before_stand_still_hold_a_quarter_more_at_most() -> None:
+    parts: dict[Partition, PartitionWork] = {}
+    room = Room(parts, Options(records_max=400))
+    for number in range(30):
+        part = parts[TOPIC, number] = _part(number)
+        part.unfinished = room.records()
+        part.aside = part.unfinished
+        assert number > 3 or part.unfinished > 0, "what came later had nothing"
+    assert sum(part.unfinished for part in parts.values()) == 500
+
+
+def _part(number: int) -> PartitionWork:
+    return PartitionWork((TOPIC, number), 1, "id", OffsetTracker(0), 0.0, 0)

@@ -255,6 +255,24 @@ def test_partitions_that_stand_still_leave_the_others_all_places_within_the_boun
     assert len(times.done) >= 0.95 * slots * rounds
 
 
+def test_a_partition_that_comes_while_another_holds_everything_has_its_part_all_the_same() -> None:
+    broker, clock = broker_of(400, partitions=2), VirtualClock()
+    times, options = Times(clock), Options(records_max=40, poll_records_max=100)
+    still = Control(paused_partitions=frozenset({(TOPIC, 0)}))
+    ours = simulate(broker, times, clock, control=still, options=options)
+    others = simulate(broker, Times(clock), clock, control=Control(paused=True))
+    others.step(3)
+    ours.run_until(lambda: ours.core._intake.records == 40)
+    assert not times.done
+    others.kill()
+    most = 0
+    for _ in range(2_000):
+        ours.step()
+        most = max(most, ours.core._intake.records)
+    assert len(times.done) == 200, "all of the partition that came"
+    assert most == 45, "half of a quarter more: its part"
+
+
 def test_of_a_key_the_newest_alone_is_handled_within_the_linger() -> None:
     clock = VirtualClock()
     times = Times(clock)
