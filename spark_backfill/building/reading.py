@@ -21,6 +21,7 @@ from tsdb.replay.series_feed import SeriesFeed
 
 ALL_EPOCHS_MS = -(1 << 60)  # What was announced is what records refer to, however old.
 POLL_S = 0.5
+STEP_RECORDS = 5_000
 SMALL_RECORDS = 5_000  # A reader of so few fetches little ahead: what it gets beyond its end is thrown away.
 SMALL_PREFETCH_BYTES = 1 << 20
 
@@ -34,8 +35,11 @@ def read_into(
     times: TimeSet,
     clock: Clock,
     patience_s: float,
+    step_records: int = STEP_RECORDS,
 ) -> Iterator[None]:
     """Apply the records [first_offset, end_offset) to target; yields after each step, so that it can be emptied.
+
+    step_records: how many are held at a time, at most.
 
     Raises LostOffsets when the log no longer has them, UnknownVersion, and Unavailable when nothing more came for
     patience_s.
@@ -57,7 +61,7 @@ def read_into(
     try:
         moved_at, at = clock.monotonic(), first_offset
         while progress.next_offset < end_offset:
-            replay.step(POLL_S, records_max=5_000)
+            replay.step(POLL_S, records_max=step_records)
             yield
             if progress.stopped:
                 raise _stopped(progress)

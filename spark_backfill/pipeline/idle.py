@@ -19,6 +19,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.window import floor_to
 
 SCAN_RECORDS_MAX = 200_000  # With more behind the position a batch is on its way that will move it.
+SCAN_STEP_RECORDS = 100  # Held at a time, or twice as many: this is done on the driver, which has no room for more.
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ class IdleTicks:
     def _scan(self, number: int, progress: Progress, high: int) -> int:
         options, times = self._options, self._options.times
         scan = LateScan(number, progress.position, times=times, slices=options.slices)
-        for _ in read_into(scan, self._log, number, progress.position, high, times, self._clock, options.patience_s):
+        stretch = progress.position, high, times, self._clock, options.patience_s
+        for _ in read_into(scan, self._log, number, *stretch, SCAN_STEP_RECORDS):
             for _ in scan.records():
                 pass
         closed_ms = progress.emitted_through_ms

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +15,11 @@ from spark_backfill.exports.export_job import ExportOptions, export
 from spark_backfill.imports.import_job import ImportOptions, import_files
 from spark_backfill.imports.layout import Layout
 from spark_backfill.merge_late.job import MergeLateOptions, merge_late
-from spark_backfill.summary import JobSummary
-from support.driver_memory import DriverMemory
+from support.driver_memory import Told
 from support.imports import ImportGround
 
 PAST_MS = 1_577_836_800_000
 SERIES, STEPS = 24, 80
-ROOM_BYTES = 128 << 10  # For what differs from run to run: metrics of tasks, plans as text.
 WAIT_S = 120.0
 
 
@@ -39,30 +36,19 @@ def rows(file: Path, times: int) -> str:
 def test_ten_times_the_samples_are_no_more_for_the_driver(
     spark: SparkSession, embedded: ImportGround, tmp_path: Path
 ) -> None:
-    told: dict[str, list[tuple[int, int]]] = {}
-
-    def measured(name: str, job: Callable[[], JobSummary]) -> JobSummary:
-        with DriverMemory(spark) as driver:
-            done = job()
-        assert driver.tasks
-        told.setdefault(name, []).append((driver.result_bytes, driver.python_bytes))
-        return done
-
+    told = Told(spark)
     for times in (1, 10):
         path = rows(tmp_path / f"{times}.parquet", times)
         ground, samples = embedded, SERIES * STEPS * times
         once = ImportOptions(f"times-{times}", wait_s=WAIT_S)
         layout, folder = Layout("parquet"), str(tmp_path / f"out-{times}")
-        imported = measured("import", lambda: import_files(spark, [path], layout, ground.places, ground.shared, once))  # noqa: B023  # called at once
+        imported = told.of("import", lambda: import_files(spark, [path], layout, ground.places, ground.shared, once))  # noqa: B023  # called at once
         assert imported.figures["samples"] == samples
         options = ExportOptions(folder, partial=True, splits=8)
-        exported = measured("export", lambda: export(spark, ground.places, options))  # noqa: B023  # called at once
+        exported = told.of("export", lambda: export(spark, ground.places, options))  # noqa: B023  # called at once
         assert int(exported.figures["samples"] or 0) >= samples
         fold = MergeLateOptions(apply=True, fragments_max=1, delete_after_ms=0, tasks=8)
-        assert measured("merge-late", lambda: merge_late(spark, ground.places, ground.shared, fold)).ok  # noqa: B023  # called at once
+        assert told.of("merge-late", lambda: merge_late(spark, ground.places, ground.shared, fold)).ok  # noqa: B023  # called at once
         look = DownsampleOptions(dry_run=True, tasks=8)
-        assert measured("downsample", lambda: downsample(spark, ground.places, ground.shared, look)).ok  # noqa: B023  # called at once
-    print(told)
-    for name, ((results, python), (results_of_ten, python_of_ten)) in told.items():
-        assert results_of_ten < results + ROOM_BYTES, name
-        assert python_of_ten < python + ROOM_BYTES, name
+        assert told.of("downsample", lambda: downsample(spark, ground.places, ground.shared, look)).ok  # noqa: B023  # called at once
+    told.assert_independent_of_data()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pyspark.sql import SparkSession
 
 DRAINED_WITHIN_MS = 60_000
+TASKS_MIN = 8
+ROOM_BYTES = 128 << 10  # For what differs from run to run: metrics of tasks, plans as text.
+Done = TypeVar("Done")
 
 
 class DriverMemory:
@@ -45,3 +49,26 @@ class DriverMemory:
         quantiles = self._gateway.new_array(self._gateway.jvm.double, 0)
         found = self._spark_context.statusStore().stageList(empty(), False, False, quantiles, empty())
         return [found.apply(at) for at in range(found.size())]
+
+
+class Told:
+    """What the driver got and held, by job, once for each size of the data."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._told: dict[str, list[tuple[int, int]]] = {}
+
+    def of(self, name: str, job: Callable[[], Done]) -> Done:
+        """Run a job and take its measure."""
+        with DriverMemory(self._spark) as driver:
+            done = job()
+        assert driver.tasks >= TASKS_MIN, name
+        self._told.setdefault(name, []).append((driver.result_bytes, driver.python_bytes))
+        return done
+
+    def assert_independent_of_data(self) -> None:
+        """The second size is told no more than the first."""
+        print(self._told)
+        for name, ((results, python), (results_of_ten, python_of_ten)) in self._told.items():
+            assert results_of_ten < results + ROOM_BYTES, name
+            assert python_of_ten < python + ROOM_BYTES, name

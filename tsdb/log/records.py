@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tsdb.log.interface import EndOfLog, Event, Log, LogReader, LogRecord, RecordBatch
 from tsdb.model.errors import LostOffsets, Unavailable
 
-PREFETCH_BYTES = 1024 * 1024
+PREFETCH_BYTES = 1024 * 1024  # Also of what is taken at a time: who looks for one record holds little more.
 POLL_S = 0.2
 SILENT_POLLS_MAX = 50  # Polls without anything, 10 s in all, before the log counts as not answering.
 LOOK_BACK_MAX = 1 << 20  # Offsets below the end in which to look for the last record: gaps are never that long.
@@ -88,7 +88,7 @@ def _until_end(reader: LogReader, partitions: set[int]) -> Iterator[Event]:
 def _events(reader: LogReader) -> Iterator[Event]:
     silent = 0
     while silent < SILENT_POLLS_MAX:
-        events = reader.poll(POLL_S)
+        events = reader.poll(POLL_S, max_bytes=PREFETCH_BYTES)
         silent = 0 if events else silent + 1
         yield from events
     raise Unavailable("the log does not answer a reader", reason="log_unavailable", retry_after_s=1.0)
