@@ -13,7 +13,6 @@ from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from spark_backfill.failures import quoted_errors
@@ -146,13 +145,13 @@ class HistoryReader(DataSourceReader):
         return table
 
     def _wanted(self, runs: Runs, table: PastTable | None) -> Runs:
-        start_ms, end_ms = self._span
-        kept: NDArray[np.bool_] = (runs.ts_ms >= start_ms) & (runs.ts_ms < end_ms)
-        runs = runs.where(kept)
+        runs = runs.within(*self._span)
         if table is None or not len(runs):
             return runs
         known = table.series.find(runs.series_id) >= 0
-        if not table.chosen and not known.all():
+        if known.all():
+            return runs
+        if not table.chosen:
             pack_id = int(runs.pack_id[~known][0])
             raise Unavailable(
                 f"pack {pack_id:016x} has samples of {len(np.unique(runs.series_id[~known]))} series"

@@ -67,6 +67,12 @@ class Runs:
         left = counts > 0
         return Runs(self.series_id[left], self.pack_id[left], _starts(counts[left]), self.ts_ms[kept], self.value[kept])
 
+    def within(self, start_ms: int, end_ms: int) -> Runs:
+        """The samples of [start_ms, end_ms), in runs that have any; itself when that is all, as it nearly always is."""
+        if not len(self) or (start_ms <= self.ts_ms.min() and self.ts_ms.max() < end_ms):
+            return self
+        return self.where((self.ts_ms >= start_ms) & (self.ts_ms < end_ms))
+
     def part(self, first: int, last: int) -> Runs:
         """Runs [first, last), sharing memory."""
         runs, samples = slice(first, last), slice(int(self.start[first]), int(self.start[last]))

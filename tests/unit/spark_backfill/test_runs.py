@@ -107,3 +107,11 @@ def test_a_schema_of_samples_is_no_schema_of_runs() -> None:
         columns_of(sample_schema(), runs=True)
     with pytest.raises(InvalidRequest, match="column ts is array<timestamp>; want timestamp"):
         columns_of(sample_schema(runs=True))
+
+
+def test_a_span_keeps_its_start_and_not_its_end() -> None:
+    runs = Runs.of(fragments())
+    assert runs.within(START_MS, START_MS + 10) is runs
+    assert runs.within(START_MS, START_MS + 9).ts_ms.tolist() == [START_MS + at for at in (0, 5, 0, 5, 6, 7)]
+    assert runs.within(START_MS + 6, START_MS + 9).series_id.tolist() == [9]
+    assert not len(runs.within(START_MS + 10, START_MS + 20))
