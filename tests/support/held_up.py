@@ -1,0 +1,77 @@
+"""Places whose first task is held up: its first attempt stops before its first append until another attempt appends."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from pyspark import TaskContext
+
+from spark_backfill.places import Places
+from tsdb.log.interface import CHUNKS, Log
+
+HELD_UP = 0  # The number of the task.
+MET = "met"
+WITHIN_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeldUpPlaces(Places):
+    """seen: a folder in which every attempt leaves a file, named by task and attempt, when it first appends."""
+
+    seen: str = ""
+
+    @classmethod
+    def of(cls, places: Places, seen: Path) -> Self:
+        """The same places, but one task waits there."""
+        seen.mkdir(exist_ok=True)
+        same = {field.name: getattr(places, field.name) for field in fields(Places)}
+        return cls(**same, seen=str(seen))
+
+    def open_log(self) -> Log:
+        """As Places, but one that may wait."""
+        held: Any = _HeldUpLog(Places.open_log(self), Path(self.seen))
+        return held  # type: ignore[no-any-return]
+
+
+def attempts_of(seen: Path, task: int) -> list[int]:
+    """Which attempts of a task appended."""
+    return sorted(int(file.name.split("-")[1]) for file in seen.glob(f"{task}-*"))
+
+
+def has_met(seen: Path) -> bool:
+    """Whether the attempt that was held up went on beside another: it had not failed before that came."""
+    return (seen / MET).exists()
+
+
+class _HeldUpLog:
+    def __init__(self, log: Log, seen: Path) -> None:
+        self._log = log
+        self._seen = seen
+
+    def __enter__(self) -> _HeldUpLog:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._log.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def append(self, topic: str, *given: Any, **named: Any) -> None:
+        context = TaskContext.get()
+        if topic == CHUNKS and context is not None:
+            self._be_seen(context.partitionId(), context.attemptNumber())
+        self._log.append(topic, *given, **named)
+
+    def _be_seen(self, task: int, attempt: int) -> None:
+        (self._seen / f"{task}-{attempt}").touch()
+        if task != HELD_UP or attempt or has_met(self._seen):
+            return
+        give_up_at = time.monotonic() + WITHIN_S
+        while len(attempts_of(self._seen, task)) < 2:
+            assert time.monotonic() < give_up_at, "nobody else took the task up"
+            time.sleep(0.05)
+        (self._seen / MET).touch()
