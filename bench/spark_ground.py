@@ -6,9 +6,9 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,13 +89,20 @@ class SparkSpent:
 def median_spark_spent(spark: SparkSession, call: Callable[[], object], rounds: int) -> SparkSpent:
     """Medians over `rounds` calls, after one that does not count."""
     call()
-    taken = []
-    for _ in range(rounds):
-        wall_s, (jvm_s, python_s) = time.perf_counter(), _cpu_s(spark)
-        call()
-        jvm_end_s, python_end_s = _cpu_s(spark)
-        taken.append((time.perf_counter() - wall_s, jvm_end_s - jvm_s, python_end_s - python_s))
-    return SparkSpent(*map(statistics.median, zip(*taken, strict=True)))
+    return medians([spark_spent(spark, call) for _ in range(rounds)])
+
+
+def spark_spent(spark: SparkSession, call: Callable[[], object]) -> SparkSpent:
+    """Of one call."""
+    wall_s, (jvm_s, python_s) = time.perf_counter(), _cpu_s(spark)
+    call()
+    jvm_end_s, python_end_s = _cpu_s(spark)
+    return SparkSpent(time.perf_counter() - wall_s, jvm_end_s - jvm_s, python_end_s - python_s)
+
+
+def medians(taken: Sequence[SparkSpent]) -> SparkSpent:
+    """Of each figure by itself."""
+    return SparkSpent(*(statistics.median(getattr(one, field.name) for one in taken) for field in fields(SparkSpent)))
 
 
 def _cpu_s(spark: SparkSession) -> tuple[float, float]:

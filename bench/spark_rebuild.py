@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.measure import Spent, median_spent, say
-from bench.spark_ground import SparkSpent, build_options, closed_windows, local_session, median_spark_spent
+from bench.measure import say, spent
+from bench.spark_ground import SparkSpent, build_options, closed_windows, local_session, medians, spark_spent
 from bench.workload import INTERVAL_MS, SAMPLES, Workload
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.task import run_item
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 SERIES = 20_000
 WINDOWS = 2
 CORES = 2
+TASKS = 4
 ROUNDS = 3
+WARM_UP = 2  # The JVM compiles what it runs: its first rounds take twice the CPU.
 FILES = 16
 
 
@@ -42,6 +44,7 @@ def main(argv: Sequence[str]) -> dict[str, object]:
     parser.add_argument("--series", type=int, default=SERIES)
     parser.add_argument("--windows", type=int, default=WINDOWS)
     parser.add_argument("--cores", type=int, default=CORES)
+    parser.add_argument("--tasks", type=int, default=TASKS, help="at once; more than cores: a task waits for the log")
     parser.add_argument("--quick", action="store_true", help="fewer series, one round")
     arguments = parser.parse_args(argv)
     series, rounds = (2_000, 1) if arguments.quick else (arguments.series, ROUNDS)
@@ -49,23 +52,39 @@ def main(argv: Sequence[str]) -> dict[str, object]:
     samples = series * arguments.windows * SAMPLES
     with closed_windows(workload, arguments.windows) as (url, windows), tempfile.TemporaryDirectory() as folder:
         options = build_options(url)
-        alone = median_spent(lambda: _alone(url, options, windows), rounds)
-        say(f"one process: {samples / alone.wall_s:,.0f} samples/s")
         table = _write_table(workload, windows, Path(folder) / "rows")
-        with local_session(arguments.cores) as spark:
-            spark_took = median_spark_spent(spark, lambda: rebuild(spark, options, windows), rounds)
-            say(f"rebuild: {samples / spark_took.wall_s:,.0f} samples/s")
-            parquet = median_spark_spent(spark, lambda: _rewrite(spark, table, Path(folder) / "sorted"), rounds)
-    took: dict[str, Spent | SparkSpent] = {"rebuild": spark_took, "one_process": alone, "parquet": parquet}
+        with local_session(arguments.tasks) as spark:
+            calls: dict[str, Callable[[], object]] = {
+                "one_process": lambda: _alone(url, options, windows),
+                "rebuild": lambda: rebuild(spark, options, windows),
+                "parquet": lambda: _rewrite(spark, table, Path(folder) / "sorted"),
+            }
+            took = _alternating(spark, calls, rounds)
     rates = {name: samples / each.wall_s for name, each in took.items()}
     return {
         "samples": samples,
         "cores": arguments.cores,
+        "tasks_at_once": arguments.tasks,
         **{f"{name}_samples_per_s": round(rate) for name, rate in rates.items()},
         **{f"{name}_cpu_ns_per_sample": round(each.cpu_s / samples * 1e9) for name, each in took.items()},
+        "rebuild_jvm_cpu_ns_per_sample": round(took["rebuild"].jvm_s / samples * 1e9),
         "over_one_process_x_cores": round(rates["rebuild"] / (arguments.cores * rates["one_process"]), 3),
         "over_parquet_rewrite": round(rates["rebuild"] / rates["parquet"], 3),
     }
+
+
+def _alternating(spark: SparkSession, calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, SparkSpent]:
+    """Medians of each, one after the other in every round: what else the machine does meets all alike."""
+    taken: dict[str, list[SparkSpent]] = {name: [] for name in calls}
+    for number in range(WARM_UP + rounds):
+        for name, call in calls.items():
+            with spent() as here:
+                one = spark_spent(spark, call)
+            if name == "one_process":
+                one = SparkSpent(here.wall_s, 0.0, here.cpu_s)
+            say(f"{name}: {one.wall_s:.2f} s, {one.cpu_s:.2f} s CPU{'' if number >= WARM_UP else ', not counted'}")
+            taken[name].append(one)
+    return {name: medians(each[WARM_UP:]) for name, each in taken.items()}
 
 
 def _alone(url: str, options: BuildOptions, windows: Windows) -> None:
