@@ -35,6 +35,7 @@ def test_a_worker_looks_no_more_for_garbage_in_what_its_first_task_loaded(spark:
         yield gc.get_freeze_count()
 
     assert min(spark.sparkContext.parallelize(range(2), 2).mapPartitions(task).collect()) > 0
+    gc.unfreeze()  # What other tests of this process have frozen.
     with quoted_errors():
         pass
     assert gc.get_freeze_count() == 0, "a driver is not ours to tune"
