@@ -6,19 +6,18 @@ A task opens history itself, finds the labels of the series it needs, and holds 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import InputPartition
 
 from spark_backfill.failures import quoted_errors
-from spark_backfill.source.columns import Columns
-from spark_backfill.source.filters import Narrowing, push
-from spark_backfill.source.options import SourceOptions, Span
+from spark_backfill.source.filters import Narrowing
+from spark_backfill.source.narrowed import NarrowedReader
+from spark_backfill.source.options import Span
 from spark_backfill.source.past_series import PastTable, past_table
 from spark_backfill.source.rows import TS_MS_MAX, TS_MS_MIN, record_batches
 from spark_backfill.source.runs import Runs, gathered, run_batches
@@ -55,26 +54,8 @@ class PacksPart(InputPartition):
     end_ms: int
 
 
-class HistoryReader(DataSourceReader):
-    """Travels to tasks; opens connections only where it is used."""
-
-    def __init__(self, options: SourceOptions, columns: Columns) -> None:
-        self._options = options
-        self._columns = columns
-        self._narrowing = Narrowing(options.span, options.matchers)
-        # A worker keeps the table of the query it reads for, and of no other: history goes on.
-        self._query = uuid.uuid4().hex
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # Spark's name
-        """Take conditions on time, ids and label columns."""
-        pushed = push(filters, self._columns)
-        self._narrowing = Narrowing(
-            self._options.span.within(pushed.narrowing.span),
-            (*self._options.matchers, *pushed.narrowing.matchers),
-            pushed.narrowing.series_ids,
-            pushed.narrowing.pack_ids,
-        )
-        return pushed.left
+class HistoryReader(NarrowedReader):
+    """Plans by tokens, or by packs where fewer than all are wanted."""
 
     def partitions(self) -> list[InputPartition]:
         """Raises ConfigMismatch (history_schema), HoleInRange (hole)."""

@@ -5,22 +5,19 @@ Records are split by offsets. A sample that readers ignore, too far ahead of its
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import InputPartition
 
 from spark_backfill.failures import quoted_errors
 from spark_backfill.reading import batches_between
-from spark_backfill.source.columns import Columns
-from spark_backfill.source.filters import Narrowing, push
 from spark_backfill.source.log_series import log_series
-from spark_backfill.source.options import SourceOptions
+from spark_backfill.source.narrowed import NarrowedReader
 from spark_backfill.source.rows import Samples, record_batches
 from spark_backfill.source.series_table import SeriesTable
 from tsdb.codec.log_record import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION, DecodedRecords, decode_records
@@ -42,25 +39,8 @@ class OffsetsPart(InputPartition):
     end: int
 
 
-class LogReader(DataSourceReader):
-    """Travels to tasks; opens connections only where it is used."""
-
-    def __init__(self, options: SourceOptions, columns: Columns) -> None:
-        self._options = options
-        self._columns = columns
-        self._narrowing = Narrowing(options.span, options.matchers)
-        self._query = uuid.uuid4().hex
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # Spark's name
-        """Take conditions on time, ids and label columns."""
-        pushed = push(filters, self._columns)
-        self._narrowing = Narrowing(
-            self._options.span.within(pushed.narrowing.span),
-            (*self._options.matchers, *pushed.narrowing.matchers),
-            pushed.narrowing.series_ids,
-            pushed.narrowing.pack_ids,
-        )
-        return pushed.left
+class LogReader(NarrowedReader):
+    """Plans by offsets."""
 
     def partitions(self) -> list[InputPartition]:
         """The records up to the end as it is now. Raises OutOfCoverage (before_retention)."""

@@ -10,6 +10,7 @@ from typing import Any, Self
 from pyspark import TaskContext
 
 from spark_backfill.places import Places
+from support.stand_in import StandIn
 from tsdb.log.interface import CHUNKS, Log
 
 HELD_UP = 0  # The number of the task.
@@ -46,25 +47,16 @@ def has_met(seen: Path) -> bool:
     return (seen / MET).exists()
 
 
-class _HeldUpLog:
+class _HeldUpLog(StandIn):
     def __init__(self, log: Log, seen: Path) -> None:
-        self._log = log
+        super().__init__(log)
         self._seen = seen
-
-    def __enter__(self) -> _HeldUpLog:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._log.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
 
     def append(self, topic: str, *given: Any, **named: Any) -> None:
         context = TaskContext.get()
         if topic == CHUNKS and context is not None:
             self._be_seen(context.partitionId(), context.attemptNumber())
-        self._log.append(topic, *given, **named)
+        self._real.append(topic, *given, **named)
 
     def _be_seen(self, task: int, attempt: int) -> None:
         (self._seen / f"{task}-{attempt}").touch()

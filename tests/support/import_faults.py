@@ -13,6 +13,7 @@ from pyspark import TaskContext
 from spark_backfill.places import Places, places_of
 from spark_backfill.source.data_source import TsdbDataSource
 from spark_backfill.writing.frame_writer import FrameWriter, begin_frame_write
+from support.stand_in import StandIn
 from tsdb.log.interface import CHUNKS, Log
 
 GRAVES = "graves"  # Option of DyingSource.
@@ -51,24 +52,15 @@ class DyingSource(TsdbDataSource):
         return begin_frame_write(places, self.options["job_id"])
 
 
-class _DyingLog:
+class _DyingLog(StandIn):
     def __init__(self, log: Log, places: DyingPlaces) -> None:
-        self._log = log
+        super().__init__(log)
         self._places = places
         self._task: tuple[int, int] | None = None
         self._left = 0
 
-    def __enter__(self) -> _DyingLog:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._log.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
-
     def append(self, topic: str, *given: Any, **named: Any) -> None:
-        self._log.append(topic, *given, **named)
+        self._real.append(topic, *given, **named)
         context = TaskContext.get()
         if topic != CHUNKS or context is None or context.attemptNumber() or context.partitionId() % 2:
             return
@@ -78,6 +70,6 @@ class _DyingLog:
         self._left -= 1
         if not self._left:
             # What is acknowledged by now stays, what is not may or may not.
-            self._log.flush(30.0)
+            self._real.flush(30.0)
             (Path(self._places.graves) / "-".join(map(str, task))).touch()
             os.kill(os.getpid(), signal.SIGKILL)

@@ -20,6 +20,7 @@ from spark_backfill.source.columns import columns_of
 from spark_backfill.source.data_source import TsdbDataSource
 from spark_backfill.source.history import HistoryReader
 from support.logs import WITHIN_S, wait_until
+from support.stand_in import StandIn
 from tsdb.history.interface import ChunkStore
 from tsdb.log.interface import CHUNKS, Log
 
@@ -119,42 +120,27 @@ def _files(places: PausingPlaces) -> tuple[Path, Path]:
     return Path(places.folder) / "reached", Path(places.folder) / "go-on"
 
 
-class _PausingLog:
+class _PausingLog(StandIn):
     def __init__(self, log: Log, places: PausingPlaces) -> None:
-        self._log = log
+        super().__init__(log)
         self._places = places
         self._appends = 0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._log.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
-
     def append(self, topic: str, *given: Any, **named: Any) -> None:
-        self._log.append(topic, *given, **named)
+        self._real.append(topic, *given, **named)
         self._appends += topic == CHUNKS
         if self._appends == APPENDS:
-            self._log.flush(WITHIN_S)
+            self._real.flush(WITHIN_S)
             self._places.pause()
 
 
-class _PausingStore:
+class _PausingStore(StandIn):
     def __init__(self, store: ChunkStore, places: PausingPlaces) -> None:
-        self._store = store
+        super().__init__(store)
         self._places = places
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._store.close()
-
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
+        found = super().__getattr__(name)
         return self._paused(found) if name in ("scan", "read") else found
 
     def _paused(self, reading: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
