@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -60,10 +61,17 @@ class _HeldUpLog(StandIn):
 
     def _be_seen(self, task: int, attempt: int) -> None:
         (self._seen / f"{task}-{attempt}").touch()
-        if task != HELD_UP or attempt or has_met(self._seen):
+        if task != HELD_UP or has_met(self._seen):
             return
+        if attempt:
+            # Whichever attempt ends first has the other killed: not before that has seen this one.
+            self._wait(lambda: has_met(self._seen), "the attempt that was held up is gone")
+        else:
+            self._wait(lambda: len(attempts_of(self._seen, task)) > 1, "nobody else took the task up")
+            (self._seen / MET).touch()
+
+    def _wait(self, done: Callable[[], bool], otherwise: str) -> None:
         give_up_at = time.monotonic() + WITHIN_S
-        while len(attempts_of(self._seen, task)) < 2:
-            assert time.monotonic() < give_up_at, "nobody else took the task up"
-            time.sleep(0.05)
-        (self._seen / MET).touch()
+        while not done():
+            assert time.monotonic() < give_up_at, otherwise
+            time.sleep(0.05)  # Between looks; the claim is the condition.
