@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from support.orders import TOPIC, Done, covered, everything, filled
 from tsdb.parallel_consumer.metadata import decode_metadata
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.order import Order, by_key, by_partition, unordered
 from tsdb.parallel_consumer.policy import Action, Backoff, ErrorPolicy
-from tsdb.parallel_consumer.record import Partition, Record
+from tsdb.parallel_consumer.record import Record
 from tsdb.parallel_consumer.testing import (
     MemoryBroker,
     MemoryOutlet,
@@ -23,8 +24,6 @@ from tsdb.parallel_consumer.testing import (
     VirtualClock,
 )
 
-TOPIC = "orders"
-PARTITIONS = 3
 SCHEDULERS = st.sampled_from([SeededScheduler, SeededStreaks])
 POLICY = ErrorPolicy(
     attempts_max=1_000,
@@ -47,33 +46,8 @@ class Shop:
             raise TimeoutError("not now")
         self.done.append(record)
 
-    def counts(self) -> Counter[tuple[Partition, int]]:
+    def counts(self) -> Counter[Done]:
         return Counter((record.place, record.offset) for record in self.done)
-
-
-def filled(seed: int, records: int, keys: int) -> MemoryBroker:
-    source = random.Random(seed)
-    broker = MemoryBroker(PARTITIONS, TOPIC)
-    for number in range(records):
-        key = None if source.random() < 0.1 else b"k%d" % source.randrange(keys)
-        gap = source.choice([0, 0, 0, 1, 7])
-        broker.append(TOPIC, source.randrange(PARTITIONS), b"%d" % number, key=key, gap=gap)
-    return broker
-
-
-def covered(broker: MemoryBroker) -> set[tuple[Partition, int]]:
-    """Records that the acknowledged commits say are finished."""
-    found = set()
-    for place, commit in broker.commits.items():
-        runs = decode_metadata(commit.next_offset, commit.metadata, broker.topic_ids[place[0]]).finished.tolist()
-        for record in broker.records[place]:
-            if record.offset < commit.next_offset or any(start <= record.offset < end for start, end in runs):
-                found.add((place, record.offset))
-    return found
-
-
-def everything(broker: MemoryBroker) -> set[tuple[Partition, int]]:
-    return {(place, record.offset) for place, records in broker.records.items() for record in records}
 
 
 def per_lane(records: list[Record], order: Order) -> Iterator[list[int]]:
@@ -135,7 +109,7 @@ def test_after_a_kill_only_what_no_commit_covered_is_done_again(
     broker, clock, source = filled(seed, 150, 20), VirtualClock(), random.Random(seed)
     broker.commit_fault = lambda place: source.choice(["lost", "unacknowledged"]) if source.random() < faults else None
     options = Options(concurrency=8, commit_records=commit_records, poll_records_max=25)
-    total: Counter[tuple[Partition, int]] = Counter()
+    total: Counter[Done] = Counter()
     for number, steps in enumerate([*kills, None]):
         before = covered(broker)
         assert before <= set(total), "a commit covers what was never done"

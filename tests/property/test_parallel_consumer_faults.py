@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.orders import PARTITIONS, TOPIC, Done, covered, everything, filled
 from tsdb.parallel_consumer import (
     Action,
     Backoff,
@@ -27,7 +28,6 @@ from tsdb.parallel_consumer import (
     by_partition,
     unordered,
 )
-from tsdb.parallel_consumer.metadata import decode_metadata
 from tsdb.parallel_consumer.testing import (
     FaultScript,
     MemoryBroker,
@@ -43,8 +43,6 @@ from tsdb.parallel_consumer.testing import (
     lost,
 )
 
-TOPIC = "orders"
-PARTITIONS = 3
 RECORDS = 150
 POLICY = ErrorPolicy(
     attempts_max=100_000,
@@ -53,8 +51,6 @@ POLICY = ErrorPolicy(
     retry_backoff=Backoff(first_s=0.01, longest_s=0.1),
 )
 OPTIONS = Options(concurrency=6, poll_records_max=10, drain_s=1_000.0, rebalance_drain_s=1_000.0)
-
-Done = tuple[Partition, int]
 
 
 class Ledger:
@@ -83,30 +79,9 @@ class Ledger:
         return Counter((record.place, record.offset) for record in self.done)
 
 
-def filled(seed: int) -> MemoryBroker:
-    source = random.Random(seed)
-    broker = MemoryBroker(PARTITIONS, TOPIC, protocol=source.choice(list(Protocol)))
-    for number in range(RECORDS):
-        key = None if source.random() < 0.1 else b"k%d" % source.randrange(9)
-        gap = source.choice([0, 0, 0, 1, 7])
-        broker.append(TOPIC, source.randrange(PARTITIONS), b"%d" % number, key=key, gap=gap)
-    return broker
-
-
-def everything(broker: MemoryBroker) -> set[Done]:
-    return {(place, record.offset) for place, records in broker.records.items() for record in records}
-
-
-def covered(broker: MemoryBroker, records: set[Done]) -> set[Done]:
-    """Of the records those that the stored commits say are finished."""
-    found = set()
-    for place, commit in broker.commits.items():
-        runs = decode_metadata(commit.next_offset, commit.metadata, broker.topic_ids[place[0]]).finished.tolist()
-        for at, offset in records:
-            below = offset < commit.next_offset or any(start <= offset < end for start, end in runs)
-            if at == place and below:
-                found.add((at, offset))
-    return found
+def either_way(seed: int) -> MemoryBroker:
+    """Filled, and rebalanced in one way or the other."""
+    return filled(seed, RECORDS, 9, random.Random(seed).choice(list(Protocol)))
 
 
 def in_order(done: list[Record], order: Order) -> bool:
@@ -126,7 +101,7 @@ class Group:
 
     def __init__(self, seed: int, order: Order, failing: float, *, columns: bool) -> None:
         self.random = random.Random(seed)
-        self.broker, self.clock = filled(seed), VirtualClock()
+        self.broker, self.clock = either_way(seed), VirtualClock()
         self.all = everything(self.broker)
         self.ledger = Ledger(seed, failing)
         self.members: list[Simulation] = []
@@ -162,14 +137,14 @@ class Group:
     def work(self, steps: int) -> None:
         for _ in range(steps):
             self.random.choice(self.members).step(wait_s=0.01)
-            told = covered(self.broker, self.all)
+            told = covered(self.broker)
             assert told <= set(self.ledger.counts()), "a commit passed unfinished work"
 
     def finish(self) -> None:
         self.broker.commit_fault, self.broker.away = (lambda partition: None), False
         for _ in range(20_000):
             # What was done before a kill and is not committed has to be done once more before it can be.
-            if covered(self.broker, self.all) == self.all:
+            if covered(self.broker) == self.all:
                 break
             self.random.choice(self.members).step(wait_s=0.01)
         for member in self.members:
@@ -201,7 +176,7 @@ def test_whatever_befalls_the_group_no_commit_passes_unfinished_work_and_nothing
             violent |= move == "kill"
         group.work(group.random.randrange(12))
     group.finish()
-    assert set(group.ledger.counts()) == group.all == covered(group.broker, group.all)
+    assert set(group.ledger.counts()) == group.all == covered(group.broker)
     if not violent:
         assert set(group.ledger.counts().values()) == {1}, "done twice without need"
         # A handler of columns that fails one row and does those behind it has given up their order itself.
@@ -223,7 +198,7 @@ def test_after_a_kill_only_what_no_stored_commit_covered_is_done_again(seed: int
             group.finish()
         again = {done for done, count in (group.ledger.counts() - counted).items() if count}
         assert not again & before, "done again though a commit covered it"
-        before = covered(group.broker, group.all)
+        before = covered(group.broker)
     assert before == group.all
 
 
@@ -247,7 +222,7 @@ FAULTS = {
 def test_a_script_of_faults_is_survived_by_one_member(
     seed: int, plan: list[tuple[str, float, float]], rate: float
 ) -> None:
-    broker, clock = filled(seed), VirtualClock()
+    broker, clock = either_way(seed), VirtualClock()
     ledger = Ledger(seed, 0.05)
     simulation = Simulation(
         broker, ledger, seed, clock=clock, policy=POLICY, options=OPTIONS, control=Control(rate=rate)
@@ -256,7 +231,7 @@ def test_a_script_of_faults_is_survived_by_one_member(
     for name, first, length in plan:
         FAULTS[name](script, first, first + length, simulation.source)
     simulation.run_until(
-        lambda: script.over and covered(broker, everything(broker)) == everything(broker),
+        lambda: script.over and covered(broker) == everything(broker),
         wait_s=0.02,
         steps_max=50_000,
     )
@@ -344,7 +319,7 @@ def test_what_columns_tried_is_known_to_who_reads_records() -> None:
 
 
 def test_an_offset_that_retention_took_ends_the_consumer_and_is_named() -> None:
-    broker = filled(1)
+    broker = either_way(1)
     simulation = Simulation(broker, lambda record: None, 1, policy=POLICY, options=OPTIONS)
     simulation.step(3)
     simulation.close()
@@ -356,7 +331,7 @@ def test_an_offset_that_retention_took_ends_the_consumer_and_is_named() -> None:
 
 
 def test_a_group_without_commits_starts_where_retention_left_off() -> None:
-    broker, done = filled(1), list[Record]()
+    broker, done = either_way(1), list[Record]()
     for partition in range(PARTITIONS):
         broker.trim(TOPIC, partition, 20)
     simulation = Simulation(broker, done.append, 1, policy=POLICY, options=OPTIONS)

@@ -1,0 +1,41 @@
+"""A topic of orders in a broker in memory: filled by seed, and which of its records commits say are finished."""
+
+from __future__ import annotations
+
+import random
+
+from tsdb.parallel_consumer import Partition
+from tsdb.parallel_consumer.metadata import decode_metadata
+from tsdb.parallel_consumer.testing import MemoryBroker, Protocol
+
+TOPIC = "orders"
+PARTITIONS = 3
+
+Done = tuple[Partition, int]  # A record, by where it is.
+
+
+def filled(seed: int, records: int, keys: int, protocol: Protocol = Protocol.COOPERATIVE) -> MemoryBroker:
+    """Numbered records of so many keys, some without one, with gaps in the offsets."""
+    source = random.Random(seed)
+    broker = MemoryBroker(PARTITIONS, TOPIC, protocol=protocol)
+    for number in range(records):
+        key = None if source.random() < 0.1 else b"k%d" % source.randrange(keys)
+        gap = source.choice([0, 0, 0, 1, 7])
+        broker.append(TOPIC, source.randrange(PARTITIONS), b"%d" % number, key=key, gap=gap)
+    return broker
+
+
+def everything(broker: MemoryBroker) -> set[Done]:
+    """All records there are."""
+    return {(place, record.offset) for place, records in broker.records.items() for record in records}
+
+
+def covered(broker: MemoryBroker) -> set[Done]:
+    """Those of them that the stored commits say are finished."""
+    found = set()
+    for place, commit in broker.commits.items():
+        runs = decode_metadata(commit.next_offset, commit.metadata, broker.topic_ids[place[0]]).finished.tolist()
+        for record in broker.records[place]:
+            if record.offset < commit.next_offset or any(start <= record.offset < end for start, end in runs):
+                found.add((place, record.offset))
+    return found
