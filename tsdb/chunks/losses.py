@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.chunk_marker import HoleRecord
-from tsdb.codec.log_record import STATUS_CORRUPT, DecodedRecords
+from tsdb.codec.log_record import DecodedRecords
 from tsdb.head.head import Head
 from tsdb.head.holes import corrupt_holes, unknown_holes
 from tsdb.head.rows import IGNORED_REF, NO_REF
@@ -22,8 +22,6 @@ def corrupt_losses(
     partition: int,
 ) -> list[HoleRecord]:
     """A hole for each corrupt record."""
-    if not (records.status == STATUS_CORRUPT).any():
-        return []
     return _named(corrupt_holes(records, 0, len(records.status), offsets, broker_ms, times), partition)
 
 

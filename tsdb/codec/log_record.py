@@ -7,6 +7,7 @@ calls. Bad bytes are a status of their record, never an exception, a crash or a 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,11 @@ class DecodedRecords:
     series_id: NDArray[np.uint64]
     ts_ms: NDArray[np.int64]
     value: NDArray[np.float64]
+
+    @property
+    def all_ok(self) -> bool:
+        """Whether every record is, as nearly always."""
+        return not np.count_nonzero(self.status)  # STATUS_OK is 0.
 
 
 def encode_record(
@@ -155,8 +161,7 @@ def _columns(packs: int, samples: int) -> list[NDArray[np.uint64]]:
     """
     words = [packs, packs, (packs + 1) // 2, samples, samples, samples]
     block = np.empty(sum(words), dtype=np.uint64)
-    ends = np.cumsum(words).tolist()
-    return [block[end - size : end] for size, end in zip(words, ends, strict=True)]
+    return [block[end - size : end] for size, end in zip(words, accumulate(words), strict=True)]
 
 
 def id_vector_hash(series_ids: NDArray[np.uint64]) -> int:

@@ -31,6 +31,7 @@ from tsdb.model.errors import Overloaded, UnknownVersion
 from tsdb.model.time_set import TimeSet
 
 DAY_MS = 24 * 3600 * 1000
+CHECK_SAMPLES = 65_536  # Between two looks at the memory held, beside the batch itself: 2 MB of open slices.
 OPEN_SPARE = 8  # Slices that may wait to be sealed within one batch, beside those that take samples.
 
 
@@ -47,6 +48,7 @@ class Apply:
         self._partition = partition
         self._packs = PackCache(contents.limits.pack_cache_refs_max)
         self._open_max = time_set.ahead_ms // contents.slices.small_ms + 4 + OPEN_SPARE
+        self._unchecked = CHECK_SAMPLES  # Samples since memory was last found below its limit.
         self._resolved: tuple[DecodedRecords, NDArray[np.uint32]] | None = None
 
     @property
@@ -68,14 +70,17 @@ class Apply:
 
     def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:
         """As Head.apply."""
-        self._check_memory()
-        if (records.status == STATUS_UNKNOWN_VERSION).any():
-            first = int(np.argmax(records.status == STATUS_UNKNOWN_VERSION))
+        self._unchecked += len(records.series_id)
+        if self._unchecked > CHECK_SAMPLES:
+            self._check_memory()
+        unknown = records.status == STATUS_UNKNOWN_VERSION
+        if not records.all_ok and unknown.any():
+            first = int(np.argmax(unknown))
             raise UnknownVersion(
                 f"record of an unknown version; partition {self._partition}, record_offset {offsets[first]}"
             )
         refs = self._refs_of(records)
-        first = int(np.searchsorted(offsets, self._contents.next_offset))
+        first = int(offsets.searchsorted(self._contents.next_offset))
         batch = _Batch(records, refs, offsets, broker_ms, first)
         while batch.cursor[CURSOR_RECORD] < len(offsets):
             with self._contents.lock:
@@ -95,6 +100,7 @@ class Apply:
                 limit=limit,
                 held=held,
             )
+        self._unchecked = 0
 
     def _resolve(self, records: DecodedRecords) -> tuple[NDArray[np.uint32], int]:
         keys, refs = self._index.table.arrays

@@ -24,6 +24,8 @@ def corrupt_holes(
     time_set: TimeSet,
 ) -> list[Hole]:
     """A hole for each corrupt one of the records [first, end): over every time that its samples could have had."""
+    if records.all_ok:
+        return []
     return [
         Hole(
             int(broker_ms[record]) - time_set.accept_past_ms,

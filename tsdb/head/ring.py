@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.head.ring_kernels import visible_kernel
 from tsdb.head.rows import IGNORED_REF
 from tsdb.model.errors import OutOfCoverage
 
@@ -76,17 +77,13 @@ class Ring:
         """
         end = int(sample_start[-1])
         # Whole records only: a reader resumes behind one, never inside it.
-        skip = int(np.searchsorted(sample_start, end - self._samples_max))
+        skip = int(sample_start.searchsorted(end - self._samples_max))
         if skip:
             self._batches.clear()
             self._samples = 0
             self._lost_through = int(record_offsets[skip - 1])
             first_offset = self._lost_through + 1
-        start = int(sample_start[skip])
-        visible = np.flatnonzero(refs[start:end] < IGNORED_REF) + start
-        offsets = np.repeat(record_offsets[skip:], np.diff(sample_start[skip:]))[visible - start]
-        last_offset = int(record_offsets[-1])
-        batch = RingBatch(first_offset, last_offset, refs[visible], offsets, ts_ms[visible], values[visible])
+        batch = _visible(first_offset, record_offsets, sample_start, skip, refs, ts_ms, values)
         self._batches.append(batch)
         self._samples += len(batch.refs)
         while self._samples > self._samples_max:
@@ -137,3 +134,37 @@ class Ring:
                     np.concatenate([old.values, new.values]),
                 )
             )
+
+
+def _visible(
+    first_offset: int,
+    record_offsets: NDArray[np.int64],
+    sample_start: NDArray[np.int64],
+    first_record: int,
+    refs: NDArray[np.uint32],
+    ts_ms: NDArray[np.int64],
+    values: NDArray[np.float64],
+) -> RingBatch:
+    """What readers may see of the records from first_record on."""
+    visible = np.count_nonzero(refs[sample_start[first_record] : sample_start[-1]] < IGNORED_REF)
+    batch = RingBatch(
+        first_offset,
+        int(record_offsets[-1]),
+        np.empty(visible, np.uint32),
+        np.empty(visible, np.int64),
+        np.empty(visible, np.int64),
+        np.empty(visible, np.float64),
+    )
+    visible_kernel(
+        record_offsets,
+        sample_start,
+        first_record,
+        refs,
+        ts_ms,
+        values,
+        batch.refs,
+        batch.offsets,
+        batch.ts_ms,
+        batch.values,
+    )
+    return batch

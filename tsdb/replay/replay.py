@@ -222,9 +222,11 @@ class Replay(Generic[AnyTarget]):
     def _usable(self, batch: RecordBatch) -> tuple[RecordBatch, DecodedRecords, TsdbError | None]:
         """The records before the first that stops the partition, decoded, and why that one does."""
         records = decode_records(batch.values, batch.value_starts)
+        latest_ms = self._clock.now_ms() + CLOCK_AHEAD_MAX_MS
+        if records.all_ok and batch.broker_ms.max(initial=latest_ms) <= latest_ms:
+            return batch, records, None
         unknown = records.status == STATUS_UNKNOWN_VERSION
-        ahead = batch.broker_ms > self._clock.now_ms() + CLOCK_AHEAD_MAX_MS
-        bad = np.flatnonzero(unknown | ahead)
+        bad = np.flatnonzero(unknown | (batch.broker_ms > latest_ms))
         if not len(bad):
             return batch, records, None
         first = int(bad[0])
@@ -248,9 +250,12 @@ class Replay(Generic[AnyTarget]):
         count = len(records.status)
         records_total.inc(count)
         samples_total.inc(applied.samples)
-        ignored_samples_total.labels("ahead").inc(applied.ignored_ahead)
-        ignored_samples_total.labels("unknown_series").inc(applied.unknown_samples)
-        bad_records_total.labels("corrupt").inc(int((records.status == STATUS_CORRUPT).sum()))
+        if applied.ignored_ahead:
+            ignored_samples_total.labels("ahead").inc(applied.ignored_ahead)
+        if applied.unknown_samples:
+            ignored_samples_total.labels("unknown_series").inc(applied.unknown_samples)
+        if not records.all_ok:
+            bad_records_total.labels("corrupt").inc(int((records.status == STATUS_CORRUPT).sum()))
         progress.records += count
         progress.samples += applied.samples
         done.records += count
