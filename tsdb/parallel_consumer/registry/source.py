@@ -141,13 +141,13 @@ class RegistrySource:
         self._inner.close()
         for _ in range(CLOSE_TRIES):
             self._settle(again_before=math.inf)
+            # Answers come one by one: a try is over once all have come, or none for so long.
+            while self._posting and self._answered.wait(AGAIN_S):
+                self._answered.clear()
+                self._settle(again_before=-math.inf)
             if not self._posting:
                 return
-            self._answered.wait(AGAIN_S)
-            self._answered.clear()
-        self._settle()
-        if self._posting:
-            log.warning("%d finished records keep their copies: their null records had no answer", self._posting)
+        log.warning("%d finished records keep their copies: their null records had no answer", self._posting)
 
     # What the inner source tells.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -141,6 +142,37 @@ def test_a_clean_end_leaves_no_copy_and_the_next_goes_on_exactly_there() -> None
     last.close()
     assert set(handled.values()) == {1}
     assert not world.open
+
+
+def test_a_clean_end_waits_for_all_null_records_though_their_answers_come_one_by_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(20)
+    world.fill(100)
+    member = Member(world, finish, hangs=True)
+    member.step(40)
+    assert len(world.open) == 100
+    world.held, over = [], threading.Event()
+
+    def answer_each() -> None:
+        """The next answer comes once the one before was heard of; after the end nobody hears."""
+        while not over.is_set():
+            if world.held and not member.registry._answered.is_set():
+                record, on_sent = world.held.pop(0)
+                world.store([record])
+                on_sent(None)
+            over.wait(0.0001)
+
+    answering = threading.Thread(target=answer_each)
+    answering.start()
+    try:
+        member.close()
+    finally:
+        over.set()
+        answering.join()
+    assert not world.open
+    assert not world.held
+    assert not caplog.records
 
 
 def test_partitions_that_move_are_handed_back_and_nothing_is_done_twice() -> None:
