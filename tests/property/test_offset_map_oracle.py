@@ -70,6 +70,15 @@ class TrackerMachine(RuleBasedStateMachine):
                 assert offset not in self.model.finished, "a record that was finished is done again"
                 self.slots[offset] = slot
 
+    @precondition(lambda self: not self.tracker.restored)
+    @rule(count=st.integers(1, 10))
+    def pass_over(self, count: int) -> None:
+        """Records that are handled right where they are read."""
+        offsets = [offset for offset in self.log if offset >= self.tracker.next_offset][:count]
+        if offsets:
+            self.tracker.pass_over(iter(offsets), offsets[-1])
+            self.model.finished.update(offsets)
+
     @precondition(lambda self: self.slots)
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from tsdb.parallel_consumer.blocks import block_work
 from tsdb.parallel_consumer.clock import Clock
@@ -26,6 +27,8 @@ from tsdb.parallel_consumer.tried import Tried, rows_apart
 from tsdb.parallel_consumer.work import Work
 
 STRAIGHT_S = 0.05  # Then the source, the commits and all else get their turn.
+
+_offset_of = itemgetter(2)
 
 Finish = Callable[[Sequence[Work]], None]
 Passed = Callable[[PartitionWork, Sequence[Record]], None]
@@ -173,7 +176,7 @@ class Admission:
         return done, failed
 
     def _pass(self, part: PartitionWork, records: list[Record]) -> None:
-        part.tracker.pass_over([record.offset for record in records])
+        part.tracker.pass_over(map(_offset_of, records), records[-1].offset)
         if len(records) == len(part.backlog):
             part.backlog.clear()
         else:

@@ -7,7 +7,7 @@ lies. Records get a `slot`, their place in that order, so gaps in the offsets co
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,12 +80,12 @@ class OffsetTracker:
         self.unfinished += len(offsets) - int(known.sum())
         return slot, known
 
-    def pass_over(self, offsets: Sequence[int]) -> None:
-        """Records that were read and are finished already, ascending, above all before them."""
-        if offsets:
-            self._next_offset = offsets[-1] + 1
+    def pass_over(self, offsets: Iterable[int], last: int) -> None:
+        """Records that were read and are finished already, ascending up to `last`, above all before them."""
+        self._next_offset = last + 1
+        if self.unfinished:  # Else nobody will ask for them: the position is past them.
             self._offsets.extend(offsets)
-            self._done += b"\1" * len(offsets)
+            self._done += b"\1" * (len(self._offsets) - len(self._done))
 
     def finish(self, slot: int) -> None:
         """The record of a slot is finished; once a slot."""
