@@ -369,19 +369,27 @@ def test_streaks_take_turns_at_the_threads_there_are() -> None:
 
 def test_a_handler_that_never_waits_leaves_the_loop_to_others() -> None:
     seen: list[bytes | None] = []
-    both = threading.Event()
+    held, go_on = threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        held.set()
+        assert go_on.wait(30.0)
 
     async def handle(record: Record) -> None:
-        if record.offset == 0:
-            assert both.wait(30.0)
         seen.append(record.key)
         time.sleep(1.2 * TURN_S)  # Badly written, and yet.
 
-    broker = MemoryBroker(1, TOPIC)
+    broker, executor = MemoryBroker(1, TOPIC), OnLoop(handle)
     for key in (b"a", b"a", b"a", b"b", b"b", b"b"):
         broker.append(TOPIC, 0, b"", key=key)
-    with consumer_of(broker, OnLoop(handle), options=Options(concurrency=2)) as consumer:
+    control = Control(paused=True)
+    with consumer_of(broker, executor, options=Options(concurrency=2), control=control) as consumer:
+        wait_until(lambda: consumer.status.unfinished == 6)
+        # Else the loop could have begun with one of them before it has heard of the other.
+        executor._loop.spawn(hold)
+        assert held.wait(30.0)
+        consumer.resume()
         wait_until(lambda: consumer.status.running == 2)
-        both.set()
+        go_on.set()
         wait_until(lambda: len(seen) == 6)
     assert seen == [b"a", b"b"] * 3
