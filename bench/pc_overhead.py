@@ -254,7 +254,7 @@ def _plain_kafka(bootstrap: str, topic: str, count: int) -> float:
 
 
 def _compute(microseconds: int, order: Order) -> dict[str, float]:
-    count = max(6_000, min(400_000, 1_500_000 // microseconds))
+    count = max(6_000, min(1_000_000, 3_000_000 // microseconds))
     handler, broker = _COMPUTING[microseconds], _broker(count)
     bare: list[float] = []
     loop: list[float] = []
@@ -315,7 +315,7 @@ def _wall_rate(broker: MemoryBroker, handler: Callable[[Record], object], order:
         OnProcesses(handler),
         order=order,
         policy=POLICY,
-        options=Options(concurrency=500, commit_interval_s=0.05),
+        options=Options(concurrency=500),
         metrics=metrics,
         on_committed=look,
     )

@@ -149,7 +149,7 @@ class Intake:
 
     def _set_aside(self) -> bool:
         """Pause those that crowd out one that runs dry; whether there is such a one."""
-        if self._alone or not any(map(self._is_waiting, self._room.starving())):
+        if self._alone or not self.records or not any(map(self._is_waiting, self._room.starving())):
             return False
         crowding = self._room.crowding()
         for part in crowding:
