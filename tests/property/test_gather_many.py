@@ -67,7 +67,8 @@ def test_many_heads_at_once_give_what_each_gives(
     assert snapshot.states == [head.state() for head in heads]
     sealed = [Touched.by(held, start_ms, end_ms).rows for held in snapshot.held]
     found = columns_many(sealed, many, samples_max=SAMPLES_MAX)
-    for head, some, columns, overlay, held in zip(heads, refs, found, snapshot.overlays, snapshot.held, strict=True):
+    overlays = snapshot.overlay.split(many.ends)
+    for head, some, columns, overlay, held in zip(heads, refs, found, overlays, snapshot.held, strict=True):
         alone = head.gather_columns(some, start_ms, end_ms)
         assert arrays_of(columns, COLUMNS) == arrays_of(alone.columns, COLUMNS)
         assert columns.samples == alone.columns.samples
@@ -106,8 +107,7 @@ def test_what_goes_on_from_an_earlier_snapshot_is_what_is_collected_anew(
                 head.maintain()  # With time to spare it takes late samples out of their list.
             bounds = now_ms + back, now_ms + back + length
             snapshot, anew = snapshot_many(heads, refs, *bounds, before), snapshot_many(heads, refs, *bounds)
-            for one, other in zip(snapshot.overlays, anew.overlays, strict=True):
-                assert arrays_of(one, RAW) == arrays_of(other, RAW)
+            assert arrays_of(snapshot.overlay, RAW) == arrays_of(anew.overlay, RAW)
             went_on[snapshot.collected is before] += 1
             before = snapshot.collected
 
@@ -124,13 +124,13 @@ def test_a_late_sample_that_went_into_its_slice_is_no_longer_collected() -> None
     apply(head, [Record(2, 2001, ((0, 1001, 1.0),))])
     refs = ManyRefs.of([refs_of(head, [0])])
     before = snapshot_many([head], refs, 0, 3000)
-    assert before.overlays[0].ts_ms.tolist() == [1001, 2000]
+    assert before.overlay.ts_ms.tolist() == [1001, 2000]
     head.maintain()
     assert head.sizes().late == 0
     after = snapshot_many([head], refs, 0, 3000, before.collected)
-    assert after.overlays[0].ts_ms.tolist() == [2000]
+    assert after.overlay.ts_ms.tolist() == [2000]
     apply(head, [Record(3, 2002, ((0, 1002, 1.0), (0, 2002, 1.0)))])
-    assert snapshot_many([head], refs, 0, 3000, after.collected).overlays[0].ts_ms.tolist() == [1002, 2000, 2002]
+    assert snapshot_many([head], refs, 0, 3000, after.collected).overlay.ts_ms.tolist() == [1002, 2000, 2002]
 
 
 def test_the_limit_is_of_all_heads_together() -> None:

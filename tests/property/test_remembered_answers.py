@@ -13,6 +13,7 @@ from tsdb.model.clock import ManualClock
 from tsdb.model.selector import parse_selector
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store import select
+from tsdb.store.body import Body
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition
 from tsdb.store.readiness import PartitionReadiness
@@ -71,3 +72,20 @@ def test_remembered_or_not_an_answer_is_the_same(
                 parse_selector(selector), None, start_ms, start_ms + length, 0, 0, 0, True, labels, partial=True
             )
             assert answer(partitions, query, remembered) == answer(partitions, query, Selections())
+
+
+def test_a_body_is_given_again_until_a_sample_of_its_series_comes() -> None:
+    head = new_head(series=SERIES)
+    selections, partitions = Selections(), [partition_of(head)]
+    query = SelectQuery(parse_selector('{__name__="m_1"}'), None, 0, 2000, 0, 0, 0, True, True, partial=True)
+
+    def body() -> Body:
+        return select.gather(partitions, query, ANY, SelectLimits(), selections).body
+
+    apply(head, [Record(0, 1000, ((1, 1000, 1.0), (0, 1000, 1.0)))])
+    first = body()
+    assert body() is first
+    apply(head, [Record(1, 1001, ((0, 1001, 2.0),))])
+    assert body() is first, "a sample of another series"
+    apply(head, [Record(2, 1002, ((1, 1002, 2.0),))])
+    assert (body().samples, first.samples) == (2, 1)

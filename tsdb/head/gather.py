@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,6 +123,15 @@ class RawResult:
     def samples(self) -> int:
         """Samples in all."""
         return len(self.ts_ms)
+
+    def split(self, ends: NDArray[np.int64]) -> list[RawResult]:
+        """Those of series [ends[i], ends[i + 1]) for every i, without orders; arrays are shared."""
+        assert self.orders is None, "not made with partial"
+        before = np.concatenate(([0], np.cumsum(self.counts, dtype=np.int64)))[ends].tolist()
+        return [
+            RawResult(self.counts[first:last], self.ts_ms[start:end], self.values[start:end])
+            for (first, last), (start, end) in zip(pairwise(ends.tolist()), pairwise(before), strict=True)
+        ]
 
     @property
     def payload_bytes(self) -> int:

@@ -50,13 +50,13 @@ class ManyRefs:
 class Snapshot:
     """What several heads hold of chosen series at one moment of all of them; one of each.
 
-    held: sealed slices, which never change. overlays: a copy of what is open or late in the range, tidy. collected: all
-    that is open or late, for the next snapshot of the same series.
+    held: sealed slices, which never change. overlay: what is open or late in the range, tidy; of all heads together.
+    collected: all that is open or late, for the next snapshot of the same series.
     """
 
     states: list[HeadState]
     held: list[Held]
-    overlays: list[RawResult]
+    overlay: RawResult
     collected: Collected
 
 
@@ -74,7 +74,7 @@ def snapshot_many(
         states, held = [part.state_locked() for part in parts], [part.held for part in parts]
         collecting = Collecting.locked(parts, refs.refs, refs.ends, start_ms, end_ms, before)
     collected = collecting.collected()
-    return Snapshot(states, held, _split(collected.within(start_ms, end_ms), refs.ends), collected)
+    return Snapshot(states, held, collected.within(start_ms, end_ms), collected)
 
 
 def columns_many(sealed: Sequence[Rows], refs: ManyRefs, *, samples_max: int) -> list[Columns]:
@@ -125,13 +125,4 @@ def columns_many(sealed: Sequence[Rows], refs: ManyRefs, *, samples_max: int) ->
             data=data[first[NEED_DATA] : last[NEED_DATA]],
         )
         for first, last in pairwise(ends)
-    ]
-
-
-def _split(raw: RawResult, ref_ends: NDArray[np.int64]) -> list[RawResult]:
-    """The samples of each head; arrays are shared."""
-    before = np.concatenate(([0], np.cumsum(raw.counts, dtype=np.int64)))[ref_ends].tolist()
-    return [
-        RawResult(raw.counts[ref:ref_end], raw.ts_ms[start:end], raw.values[start:end])
-        for (ref, ref_end), (start, end) in zip(pairwise(ref_ends.tolist()), pairwise(before), strict=True)
     ]

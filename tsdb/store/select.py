@@ -6,7 +6,7 @@ read: an answer holds what it says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,8 +14,8 @@ from tsdb.head.gather import RawResult, Touched
 from tsdb.head.gather_many import ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import Head, HeadState
 from tsdb.model.errors import Overloaded
+from tsdb.store.body import Body, Part
 from tsdb.store.encoded import EncodedColumns
-from tsdb.store.frames import FRAME_BYTES_MAX, raw_frames
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition, PartitionStatus
 from tsdb.store.request import SelectQuery
@@ -24,34 +24,15 @@ from tsdb.store.tolerance import Tolerance
 from tsdb.store.wire import Fields
 from tsdb.v1 import reader_pb2
 
-_FIELDS = reader_pb2.SelectResponse.DESCRIPTOR.fields_by_name
-HEADER, SERIES, RAW, COLUMNS, TRAILER = (
-    _FIELDS[name].number for name in ("header", "series", "raw", "columns", "trailer")
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What one partition gives to an answer. block: its series, a SeriesBlock message. raw: RAW, or what wins over
-    columns."""
-
-    status: PartitionStatus
-    block: bytes
-    columns: EncodedColumns | None
-    raw: RawResult
+HEADER = reader_pb2.SelectResponse.DESCRIPTOR.fields_by_name["header"].number
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """parts: ascending by partition. samples: of whole columns, before trimming. payload_bytes: of the samples."""
+    """statuses: of the partitions that were read, ascending."""
 
-    parts: list[Part]
-    series: int
-    samples: int
-    payload_bytes: int
-
-
-Data = tuple[HeadState, EncodedColumns | None, RawResult]
+    statuses: list[PartitionStatus]
+    body: Body
 
 
 def gather(
@@ -67,24 +48,21 @@ def gather(
         tolerance.check_fresh(one)
     heads = [head for head, _ in judged]
     selection = selections.select(heads, query, limits)
-    found = (_columns if query.columns else _raw)(heads, selection, query, limits)
-    parts = [
-        Part(one.status(state), selected.block, columns, raw)
-        for (_, one), selected, (state, columns, raw) in zip(judged, selection.parts, found, strict=True)
-    ]
-    for part in parts:
+    states, body = (_columns if query.columns else _raw)(heads, selection, query, limits)
+    statuses = [one.status(state) for (_, one), state in zip(judged, states, strict=True)]
+    for status in statuses:
         if not query.partial:
-            part.status.check_coverage(query.start_ms)
-        tolerance.check_holes(part.status, query.start_ms, query.end_ms)
-    samples = sum(raw.samples + (columns.samples if columns else 0) for _, columns, raw in found)
-    payload_bytes = sum(raw.payload_bytes + (columns.payload_bytes if columns else 0) for _, columns, raw in found)
-    limits.check_samples(samples)
-    limits.check_bytes(payload_bytes)
+            status.check_coverage(query.start_ms)
+        tolerance.check_holes(status, query.start_ms, query.end_ms)
+    limits.check_samples(body.samples)
+    limits.check_bytes(body.payload_bytes)
     selections.remember(heads, query, selection)
-    return Answer(parts, len(selection.refs.refs), samples, payload_bytes)
+    return Answer(statuses, body)
 
 
-def _columns(heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits) -> list[Data]:
+def _columns(
+    heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits
+) -> tuple[list[HeadState], Body]:
     snapshot = snapshot_many(heads, selection.refs, query.start_ms, query.end_ms, selection.collected)
     selection.keep_collected(snapshot.collected)
     if any(len(held.below) for held in snapshot.held):
@@ -104,24 +82,37 @@ def _columns(heads: list[Head], selection: Selection, query: SelectQuery, limits
         for number, slices, columns in zip(missing, touched, fresh, strict=True):
             known[number] = EncodedColumns.of(heads[number].partition, snapshot.held[number], slices, columns)
             selection.keep(number, known[number])
-    return list(zip(snapshot.states, known, snapshot.overlays, strict=True))
+    body = selection.body_of(known, snapshot.overlay)
+    if body is None:
+        body = _body(heads, selection, known, snapshot.overlay.split(selection.refs.ends))
+        if snapshot.overlay is snapshot.collected.raw:  # Else it is a copy for this range, not worth its memory.
+            selection.keep_body(known, snapshot.overlay, body)
+    return snapshot.states, body
 
 
-def _columns_each(heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits) -> list[Data]:
+def _columns_each(
+    heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits
+) -> tuple[list[HeadState], Body]:
     """Slices of late samples below coverage have to be decoded and merged: rare, and a head's own business."""
-    found: list[Data] = []
+    states: list[HeadState] = []
+    encoded: list[EncodedColumns | None] = []
+    overlays: list[RawResult] = []
     for head, part in zip(heads, selection.parts, strict=True):
         before, held = head.state(), head.contents.held
         with _limited(limits):
             result = head.gather_columns(part.refs, query.start_ms, query.end_ms, samples_max=limits.samples_max)
         touched = Touched.by(held, query.start_ms, query.end_ms)
-        columns = EncodedColumns.of(head.partition, held, touched, result.columns)
-        found.append((before.through(head.state()), columns, result.overlay))
-    return found
+        encoded.append(EncodedColumns.of(head.partition, held, touched, result.columns))
+        overlays.append(result.overlay)
+        states.append(before.through(head.state()))
+    return states, _body(heads, selection, encoded, overlays)
 
 
-def _raw(heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits) -> list[Data]:
-    found: list[Data] = []
+def _raw(
+    heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits
+) -> tuple[list[HeadState], Body]:
+    states: list[HeadState] = []
+    found: list[RawResult] = []
     samples = payload_bytes = 0
     for head, part in zip(heads, selection.parts, strict=True):
         before = head.state()
@@ -139,8 +130,21 @@ def _raw(heads: list[Head], selection: Selection, query: SelectQuery, limits: Se
         samples += raw.samples
         payload_bytes += raw.payload_bytes
         limits.check_bytes(payload_bytes)
-        found.append((before.through(head.state()), None, raw))
-    return found
+        found.append(raw)
+        states.append(before.through(head.state()))
+    return states, _body(heads, selection, [None] * len(heads), found)
+
+
+def _body(
+    heads: list[Head], selection: Selection, columns: Sequence[EncodedColumns | None], raws: Sequence[RawResult]
+) -> Body:
+    return Body.of(
+        [
+            Part(head.partition, selected.block, encoded, raw)
+            for head, selected, encoded, raw in zip(heads, selection.parts, columns, raws, strict=True)
+        ],
+        len(selection.refs.refs),
+    )
 
 
 @contextmanager
@@ -154,26 +158,11 @@ def _limited(limits: SelectLimits, before: int = 0) -> Iterator[None]:
 
 
 def messages(answer: Answer) -> Iterator[bytes]:
-    """Encoded SelectResponses, each of about FRAME_BYTES_MAX; the last has what is left, and the trailer."""
-    header = reader_pb2.SelectHeader(partitions=[part.status.to_proto() for part in answer.parts])
+    """Encoded SelectResponses, the first with the header."""
+    header = reader_pb2.SelectHeader(partitions=[status.to_proto() for status in answer.statuses])
     message = Fields()
     message.add_bytes(HEADER, header.SerializeToString())
-    for part in answer.parts:
-        message.add_bytes(SERIES, part.block)
-        for number, frame in _frames(part):
-            message.add_message(number, frame)
-            if message.size >= FRAME_BYTES_MAX:
-                yield message.joined()
-                message = Fields()
-    trailer = reader_pb2.SelectTrailer(series=answer.series, samples=answer.samples, bytes=answer.payload_bytes)
-    message.add_bytes(TRAILER, trailer.SerializeToString())
-    yield message.joined()
-
-
-def _frames(part: Part) -> Iterator[tuple[int, Fields]]:
-    """(field of SelectResponse, message)."""
-    if part.columns is not None:
-        for frame in part.columns.frames:
-            yield COLUMNS, Fields(frame)
-    for raw in raw_frames(part.status.partition, part.raw, overlay=part.columns is not None):
-        yield RAW, raw
+    for fields in answer.body.messages:
+        message.add_fields(fields)
+        yield message.joined()
+        message = Fields()

@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.head.collected import Collected
+from tsdb.head.gather import RawResult
 from tsdb.head.gather_many import ManyRefs
 from tsdb.head.head import Head
 from tsdb.head.index import SeriesIndex
 from tsdb.model.selector import Matcher
 from tsdb.ops.metrics import counter, gauge
+from tsdb.store.body import Body
 from tsdb.store.encoded import EncodedColumns
 from tsdb.store.frames import series_block
 from tsdb.store.limits import SelectLimits
@@ -62,11 +64,12 @@ class Selected:
 @dataclass(slots=True, eq=False)
 class Selection:
     """What a selector names in several heads. refs: those of all parts. collected: what was open or late of them when
-    it was last read. changed: since it was remembered."""
+    it was last read. body: of an answer given before, and what it was made of. changed: since it was remembered."""
 
     parts: list[Selected]
     refs: ManyRefs
     collected: Collected | None = None
+    body: tuple[Sequence[EncodedColumns | None], RawResult, Body] | None = None
     changed: bool = True
 
     @classmethod
@@ -77,17 +80,30 @@ class Selection:
     def keep(self, part: int, columns: EncodedColumns | None) -> None:
         """What an answer of now may give again."""
         self.parts[part].columns = columns
+        self.body = None
         self.changed = True
 
     def keep_collected(self, collected: Collected) -> None:
         """What the next read begins with."""
         if collected is not self.collected:
             self.collected = collected
+            self.body = None
             self.changed = True
+
+    def keep_body(self, columns: Sequence[EncodedColumns | None], overlay: RawResult, body: Body) -> None:
+        """What these columns, and what wins over them, came to."""
+        self.body = columns, overlay, body
+
+    def body_of(self, columns: Sequence[EncodedColumns | None], overlay: RawResult) -> Body | None:
+        """What is kept of just these; None when it is of others."""
+        if self.body is None:
+            return None
+        of_columns, of_overlay, body = self.body
+        return body if of_overlay is overlay and of_columns == columns else None
 
     @property
     def bytes(self) -> int:
-        """Memory."""
+        """Memory, without that of `body`, which has nothing of its own."""
         collected = self.collected.bytes if self.collected else 0
         return self.refs.refs.nbytes + self.refs.ends.nbytes + collected + sum(part.bytes for part in self.parts)
 

@@ -53,8 +53,8 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         limits = self._limits.lowered(request.series_max, request.samples_max, request.bytes_max)
         with select_seconds.time():
             answer = select.gather(partitions, query, tolerance_of(request.options), limits, self._selections)
-        series_total.inc(answer.series)
-        samples_total.inc(answer.samples)
+        series_total.inc(answer.body.series)
+        samples_total.inc(answer.body.samples)
         yield from select.messages(answer)
 
     def Series(

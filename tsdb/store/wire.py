@@ -43,6 +43,11 @@ class Fields:
         self._buffers += message._buffers
         self.size += len(head) + message.size
 
+    def add_fields(self, more: Fields) -> None:
+        """The fields of another message, after these."""
+        self._buffers += more._buffers
+        self.size += more.size
+
     def joined(self) -> bytes:
         """The encoded message."""
         return b"".join(self._buffers)

@@ -1,0 +1,73 @@
+"""Body: what follows the header of an answer, in the order of the wire: series and samples of one partition after
+another, and the trailer.
+
+It is a list of what its messages consist of; nothing is copied before one is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tsdb.head.gather import RawResult
+from tsdb.store.encoded import EncodedColumns
+from tsdb.store.frames import FRAME_BYTES_MAX, raw_frames
+from tsdb.store.wire import Fields
+from tsdb.v1 import reader_pb2
+
+_FIELDS = reader_pb2.SelectResponse.DESCRIPTOR.fields_by_name
+SERIES, RAW, COLUMNS, TRAILER = (_FIELDS[name].number for name in ("series", "raw", "columns", "trailer"))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one partition gives to a body. block: its series, a SeriesBlock message. raw: RAW, or what wins over
+    columns."""
+
+    partition: int
+    block: bytes
+    columns: EncodedColumns | None
+    raw: RawResult
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Body:
+    """messages: SelectResponses of about FRAME_BYTES_MAX each; the last has what is left, and the trailer. samples: of
+    whole columns, before trimming. payload_bytes: of the samples."""
+
+    messages: tuple[Fields, ...]
+    series: int
+    samples: int
+    payload_bytes: int
+
+    @classmethod
+    def of(cls, parts: Sequence[Part], series: int) -> Body:
+        """parts: ascending by partition, with so many series in all."""
+        samples = sum(part.raw.samples + (part.columns.samples if part.columns else 0) for part in parts)
+        payload_bytes = sum(
+            part.raw.payload_bytes + (part.columns.payload_bytes if part.columns else 0) for part in parts
+        )
+        trailer = reader_pb2.SelectTrailer(series=series, samples=samples, bytes=payload_bytes)
+        return cls(tuple(_messages(parts, trailer.SerializeToString())), series, samples, payload_bytes)
+
+
+def _messages(parts: Sequence[Part], trailer: bytes) -> Iterator[Fields]:
+    message = Fields()
+    for part in parts:
+        message.add_bytes(SERIES, part.block)
+        for number, frame in _frames(part):
+            message.add_message(number, frame)
+            if message.size >= FRAME_BYTES_MAX:
+                yield message
+                message = Fields()
+    message.add_bytes(TRAILER, trailer)
+    yield message
+
+
+def _frames(part: Part) -> Iterator[tuple[int, Fields]]:
+    """(field of SelectResponse, message)."""
+    if part.columns is not None:
+        for frame in part.columns.frames:
+            yield COLUMNS, Fields(frame)
+    for raw in raw_frames(part.partition, part.raw, overlay=part.columns is not None):
+        yield RAW, raw
