@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -24,8 +25,9 @@ from pyspark.sql.types import (
 from tsdb.model.errors import InvalidRequest
 
 LABELS, SERIES_ID, PACK_ID, TS, VALUE = "labels", "series_id", "pack_id", "ts", "value"
-# Nothing is null but a label that is not there; Spark compares what we say with the batches, so all may be.
-MAP = MapType(StringType(), StringType())
+# Nothing is null but a label that is not there. Spark's generated code asks each element whether it is, unless told
+# that none is: a quarter of what its JVM does for runs. A schema given as text always says that some may be.
+MAP = MapType(StringType(), StringType(), valueContainsNull=False)
 _SPARK: dict[str, DataType] = {
     LABELS: MAP,
     SERIES_ID: LongType(),
@@ -35,26 +37,28 @@ _SPARK: dict[str, DataType] = {
 }
 ARROW_MAP = pa.map_(pa.string(), pa.string())
 ARROW_TS = pa.timestamp("us", tz="UTC")
-_ARROW: dict[str, pa.DataType] = {
-    LABELS: ARROW_MAP,
-    SERIES_ID: pa.int64(),
-    PACK_ID: pa.int64(),
-    TS: ARROW_TS,
-    VALUE: pa.float64(),
-}
 # Of rows that are runs: all samples of a series in a window.
-_SPARK_RUNS = {**_SPARK, TS: ArrayType(TimestampType()), VALUE: ArrayType(DoubleType())}
-_ARROW_RUNS = {**_ARROW, TS: pa.list_(ARROW_TS), VALUE: pa.list_(pa.float64())}
+_SPARK_RUNS = {
+    **_SPARK,
+    TS: ArrayType(TimestampType(), containsNull=False),
+    VALUE: ArrayType(DoubleType(), containsNull=False),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """names: in order. A name that is none of ours is a label's: text, null where a series has no such label.
+    """arrow: names in order, and types as Spark asks for them. A name that is none of ours is a label's: text, null
+    where a series has no such label.
 
     runs: whether a row is a run, not a sample."""
 
-    names: tuple[str, ...]
+    arrow: pa.Schema
     runs: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all."""
+        return tuple(self.arrow.names)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -65,12 +69,6 @@ class Columns:
     def need_labels(self) -> bool:
         """Whether a row shows anything of its series' labels."""
         return LABELS in self.names or bool(self.labels)
-
-    @property
-    def arrow(self) -> pa.Schema:
-        """As Arrow has them."""
-        types = _ARROW_RUNS if self.runs else _ARROW
-        return pa.schema([(name, types.get(name, pa.string())) for name in self.names])
 
 
 def sample_schema(wide: Sequence[str] = (), *, runs: bool = False) -> StructType:
@@ -95,4 +93,4 @@ def columns_of(schema: StructType, *, runs: bool = False) -> Columns:
                 f"column {field.name} is {field.dataType.simpleString()}; want {wanted.simpleString()}",
                 reason="bad_schema",
             )
-    return Columns(tuple(schema.names), runs)
+    return Columns(to_arrow_schema(schema, timezone="UTC"), runs)

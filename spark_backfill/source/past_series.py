@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from spark_backfill.source.filters import Narrowing
 from spark_backfill.source.series_table import SeriesTable, joined
 from tsdb.history.interface import ChunkStore
 from tsdb.model.window import EPOCH_MS
-from tsdb.query.past_index import Choice, PastIndex
+from tsdb.query.past_index import READERS, Choice, PastIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,38 @@ def past_table(store: ChunkStore, narrowing: Narrowing, log_partitions: int) -> 
     last_ms = end_ms if span.end_ms is None else min(span.end_ms, end_ms)
     if first_ms >= last_ms:
         return PastTable(joined([]), np.empty(0, np.uint64), chosen, first_ms, first_ms)
-    wanted = dict.fromkeys(range(log_partitions), 0)
-    # A read of everything meets chunks of derived series as well.
-    choice = Choice(narrowing.matchers, derived=not narrowing.matchers)
-    found = list(PastIndex(store).find(choice, first_ms, last_ms, {}, wanted).values())
-    series = joined((part.series_ids, part.labels) for part in found)
-    packs = np.unique(np.array([pack for part in found for pack in part.pack_ids], np.uint64))
+    found = _chosen(store, narrowing, first_ms, last_ms, log_partitions) if chosen else _all(store, first_ms, last_ms)
+    series = joined((part.series_id, part.labels) for part in found)
+    packs = np.unique(np.concatenate([np.empty(0, np.uint64), *(part.pack_id for part in found)]))
     if narrowing.series_ids is not None:
         series = series.only(narrowing.series_ids)
     if narrowing.pack_ids is not None:
         packs = np.intersect1d(packs, np.array(sorted(narrowing.pack_ids), np.uint64))
     return PastTable(series, packs, chosen, first_ms, last_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """series_id, labels: distinct series. pack_id: where they are, in any order."""
+
+    series_id: NDArray[np.uint64]
+    labels: list[bytes]
+    pack_id: NDArray[np.uint64]
+
+
+def _chosen(store: ChunkStore, narrowing: Narrowing, start_ms: int, end_ms: int, log_partitions: int) -> list[_Part]:
+    wanted = dict.fromkeys(range(log_partitions), 0)
+    # Who asks by ids alone may mean derived series.
+    choice = Choice(narrowing.matchers, derived=not narrowing.matchers)
+    found = PastIndex(store).find(choice, start_ms, end_ms, {}, wanted).values()
+    return [_Part(each.series_ids, each.labels, np.array(each.pack_ids, np.uint64)) for each in found]
+
+
+def _all(store: ChunkStore, start_ms: int, end_ms: int) -> list[_Part]:
+    """All announced for the epochs of a span, derived series as well: nothing is looked for, so no index is made."""
+    # The phase of a series moves its epochs back by less than one.
+    epochs = [at for at in store.epochs() if (at - 1) * EPOCH_MS < end_ms and start_ms < (at + 1) * EPOCH_MS]
+    with ThreadPoolExecutor(READERS, thread_name_prefix="past-series") as readers:
+        asked = [(epoch, name) for epoch in epochs for name in store.metric_names(epoch)]
+        rows = readers.map(lambda one: store.series(*one), asked)
+        return [_Part(each.series_id, each.labels, each.pack_id) for each in rows]

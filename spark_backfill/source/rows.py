@@ -47,22 +47,22 @@ def record_batches(samples: Samples, columns: Columns, table: SeriesTable | None
     for start in range(0, len(samples), BATCH_ROWS):
         part = samples.part(start, start + BATCH_ROWS)
         rows = table.find(part.series_id) if table is not None and columns.need_labels else None
-        arrays = [_column(name, part, table, rows) for name in columns.names]
+        arrays = [_column(of, part, table, rows) for of in columns.arrow]
         yield pa.RecordBatch.from_arrays(arrays, schema=columns.arrow)
 
 
-def _column(name: str, samples: Samples, table: SeriesTable | None, rows: NDArray[np.int64] | None) -> pa.Array:
-    if name == SERIES_ID:
+def _column(of: pa.Field, samples: Samples, table: SeriesTable | None, rows: NDArray[np.int64] | None) -> pa.Array:
+    if of.name == SERIES_ID:
         return ids_column(samples.series_id)
-    if name == PACK_ID:
+    if of.name == PACK_ID:
         return ids_column(samples.pack_id)
-    if name == TS:
+    if of.name == TS:
         return times_column(samples.ts_ms)
-    if name == VALUE:
+    if of.name == VALUE:
         return values_column(samples.value)
-    assert table is not None, f"column {name} without a table of series"
-    assert rows is not None, f"column {name} is of labels"
-    return table.labels(name, rows)
+    assert table is not None, f"column {of.name} without a table of series"
+    assert rows is not None, f"column {of.name} is of labels"
+    return table.labels(of, rows)
 
 
 def ids_column(ids: NDArray[np.uint64]) -> pa.Array:

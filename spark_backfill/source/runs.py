@@ -105,22 +105,20 @@ def run_batches(runs: Runs, columns: Columns, table: SeriesTable | None) -> Iter
         if runs.start[-1] - runs.start[first] >= 2 * BATCH_SAMPLES:
             last = int(np.searchsorted(runs.start, runs.start[first] + BATCH_SAMPLES))
         part = runs.part(first, last)
-        yield pa.RecordBatch.from_arrays([_column(name, part, table) for name in columns.names], schema=columns.arrow)
+        yield pa.RecordBatch.from_arrays([_column(of, part, table) for of in columns.arrow], schema=columns.arrow)
         first = last
 
 
-def _column(name: str, runs: Runs, table: SeriesTable | None) -> pa.Array:
-    starts = pa.array(runs.start, pa.int32())
-    if name == SERIES_ID:
+def _column(of: pa.Field, runs: Runs, table: SeriesTable | None) -> pa.Array:
+    if of.name == SERIES_ID:
         return ids_column(runs.series_id)
-    if name == PACK_ID:
+    if of.name == PACK_ID:
         return ids_column(runs.pack_id)
-    if name == TS:
-        return pa.ListArray.from_arrays(starts, times_column(runs.ts_ms))
-    if name == VALUE:
-        return pa.ListArray.from_arrays(starts, values_column(runs.value))
-    assert table is not None, f"column {name} without a table of series"
-    return table.labels(name, table.find(runs.series_id))
+    if of.name in (TS, VALUE):
+        samples = times_column(runs.ts_ms) if of.name == TS else values_column(runs.value)
+        return pa.ListArray.from_arrays(pa.array(runs.start.astype(np.int32)), samples, type=of.type)
+    assert table is not None, f"column {of.name} without a table of series"
+    return table.labels(of, table.find(runs.series_id))
 
 
 def _starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

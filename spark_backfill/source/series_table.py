@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_backfill.source.columns import ARROW_MAP, LABELS
+from spark_backfill.source.columns import LABELS
 from tsdb.model.labels import parse_labels
 
 ABSENT = -1
@@ -23,6 +22,7 @@ class SeriesTable:
         order = np.argsort(series_ids, kind="stable")
         self.series_ids: NDArray[np.uint64] = series_ids[order]
         self._labels = [labels[at] for at in order.tolist()]
+        self._columns: dict[str, pa.Array] = {}  # Made when first asked for; a table is of one query.
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -39,28 +39,21 @@ class SeriesTable:
         kept = np.flatnonzero(np.isin(self.series_ids, np.array(sorted(series_ids), np.uint64)))
         return SeriesTable(self.series_ids[kept], [self._labels[at] for at in kept.tolist()])
 
-    def labels(self, name: str, rows: NDArray[np.int64]) -> pa.Array:
-        """Of these rows the column `labels`, or that of one label."""
-        return (self.maps if name == LABELS else self.column(name)).take(pa.array(rows))
+    def labels(self, of: pa.Field, rows: NDArray[np.int64]) -> pa.Array:
+        """Of these rows the column `labels`, a map of text, or that of one label, null where there is none."""
+        if of.name not in self._columns:
+            self._columns[of.name] = self._maps(of.type) if of.name == LABELS else self._texts(of.name)
+        return self._columns[of.name].take(pa.array(rows))
 
-    @cached_property
-    def maps(self) -> pa.Array:
-        """The labels of each row, map<string, string>."""
+    def _maps(self, of: pa.DataType) -> pa.Array:
         pairs = list(map(parse_labels, self._labels))
         starts = np.cumsum([0, *map(len, pairs)]).astype(np.int32)
         keys = pa.array([name for each in pairs for name, _ in each], pa.string())
         values = pa.array([value for each in pairs for _, value in each], pa.string())
-        return pa.MapArray.from_arrays(pa.array(starts, pa.int32()), keys, values, type=ARROW_MAP)
+        return pa.MapArray.from_arrays(pa.array(starts, pa.int32()), keys, values, type=of)
 
-    def column(self, name: str) -> pa.Array:
-        """One label of each row, string; null where there is none."""
-        if name not in self._columns:
-            self._columns[name] = pa.array([dict(parse_labels(each)).get(name) for each in self._labels], pa.string())
-        return self._columns[name]
-
-    @cached_property
-    def _columns(self) -> dict[str, pa.Array]:
-        return {}
+    def _texts(self, name: str) -> pa.Array:
+        return pa.array([dict(parse_labels(each)).get(name) for each in self._labels], pa.string())
 
 
 def joined(parts: Iterable[tuple[NDArray[np.uint64], Sequence[bytes]]]) -> SeriesTable:

@@ -91,6 +91,9 @@ def test_a_frame_comes_back_bit_for_bit_whole_or_narrowed(spark: SparkSession, g
     windows = {(START_MS + step * STEP_MS) // window_ms for step in range(STEPS)}
     assert runs.count() == len(LABELS) * len(windows)
     assert rows_of(runs.selectExpr("labels", "inline(arrays_zip(ts, value))").toArrow()) == rows_of(table)
+    said = spark.read.format("tsdb").options(**ground.places.options(), rows="runs")
+    text = said.schema("labels map<string,string>, ts array<timestamp>, value array<double>").load()
+    assert rows_of(text.selectExpr("labels", "inline(arrays_zip(ts, value))").toArrow()) == rows_of(table)
     some = read(spark, ground, rows="runs", selector='{instance="i1"}', end_ms=START_MS + 10 * STEP_MS)
     assert [row[0] for row in some.selectExpr("sum(size(value))").collect()] == [2 * 10]
 

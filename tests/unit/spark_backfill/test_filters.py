@@ -17,12 +17,12 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from spark_backfill.source.columns import Columns
+from spark_backfill.source.columns import columns_of, sample_schema
 from spark_backfill.source.filters import Narrowing, push
 from spark_backfill.source.options import Span
 from tsdb.model.selector import Matcher, MatchType
 
-COLUMNS = Columns(("job", "series_id", "pack_id", "ts", "value"))
+COLUMNS = columns_of(sample_schema(["job"]))
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import ArrayType, DoubleType, MapType, StringType, StructType, TimestampType
 
-from spark_backfill.source.columns import Columns, columns_of, sample_schema
+from spark_backfill.source.columns import columns_of, sample_schema
 from spark_backfill.source.options import source_options
 from spark_backfill.source.runs import BATCH_SAMPLES, Runs, gathered, run_batches
 from spark_backfill.source.series_table import SeriesTable
@@ -74,7 +75,7 @@ def test_small_fragments_are_gathered_and_large_ones_cut() -> None:
     small, single, large = of(3, 100), of(1, 2 * BATCH_SAMPLES), of(5, BATCH_SAMPLES // 2)
     together = list(gathered([*[small] * 300, single, large]))
     assert [int(runs.start[-1]) for runs in together[:-2]] == [65_700]
-    columns = Columns(("series_id", "value"), runs=True)
+    columns = columns_of(StructType([sample_schema(runs=True)[name] for name in ("series_id", "value")]), runs=True)
     batches = [batch for runs in together for batch in run_batches(runs, columns, None)]
     samples = [int(pa.compute.sum(pa.compute.list_value_length(batch["value"])).as_py()) for batch in batches]
     assert sum(samples) == 300 * 300 + 2 * BATCH_SAMPLES + 5 * (BATCH_SAMPLES // 2)
@@ -107,6 +108,21 @@ def test_a_schema_of_samples_is_no_schema_of_runs() -> None:
         columns_of(sample_schema(), runs=True)
     with pytest.raises(InvalidRequest, match="column ts is array<timestamp>; want timestamp"):
         columns_of(sample_schema(runs=True))
+
+
+@pytest.mark.parametrize("nulls", [True, False])
+def test_batches_are_of_the_types_that_spark_asks_for(nulls: bool) -> None:
+    """A schema as text says that elements may be null, ours that none is; Spark refuses batches that say otherwise."""
+    asked = StructType().add("labels", MapType(StringType(), StringType(), nulls))
+    asked = asked.add("ts", ArrayType(TimestampType(), nulls)).add("value", ArrayType(DoubleType(), nulls))
+    table = SeriesTable(np.array([1, 2, 7, 9], np.uint64), [b"a\xff1", b"a\xff2", b"a\xff7", b"a\xff9"])
+    (batch,) = run_batches(Runs.of(fragments()), columns_of(asked, runs=True), table)
+    types = {field.name: field.type for field in batch.schema}
+    assert [types["ts"].value_field.nullable, types["value"].value_field.nullable] == [nulls, nulls]
+    assert types["labels"].item_field.nullable is nulls
+    batch.validate(full=True)
+    for column, field in zip(batch.columns, batch.schema, strict=True):
+        assert column.type.equals(field.type)
 
 
 def test_a_span_keeps_its_start_and_not_its_end() -> None:
