@@ -10,12 +10,13 @@ from pyspark.sql import functions as F
 from spark_backfill import register
 from spark_backfill.exports.day_files import DayFiles
 from spark_backfill.places import Places
-from spark_backfill.source.options import Span
+from spark_backfill.source.options import RUNS, Span
 from spark_backfill.summary import JobSummary
 from tsdb.log.interface import METRICS
 from tsdb.model.errors import InvalidRequest, Unavailable
 
-SCHEMA = "labels map<string,string>, ts timestamp, value double"
+# Runs: their labels are made text once a window, not once a sample.
+SCHEMA = "labels map<string,string>, ts array<timestamp>, value array<double>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +61,17 @@ def export(spark: SparkSession, places: Places, options: ExportOptions) -> JobSu
 
 
 def _read(spark: SparkSession, places: Places, options: ExportOptions, span: Span) -> DataFrame:
-    reader = spark.read.format("tsdb").options(**places.options()).schema(SCHEMA)
+    reader = spark.read.format("tsdb").options(**places.options(), rows=RUNS).schema(SCHEMA)
     given = {"selector": options.selector, "start_ms": span.start_ms, "end_ms": span.end_ms}
     given |= {"splits": options.splits, "allow_holes": str(options.allow_holes).lower()}
     return reader.options(**{name: str(value) for name, value in given.items() if value not in (None, "")}).load()
 
 
-def _sorted(samples: DataFrame, tasks: int) -> DataFrame:
+def _sorted(runs: DataFrame, tasks: int) -> DataFrame:
     """Rows of a series together, for files that compress, and a day after the other, for one open file a task."""
+    samples = runs.select(F.to_json("labels").alias("labels"), F.inline(F.arrays_zip("ts", "value")))
     day = F.date_format("ts", "yyyy-MM-dd").alias("day")
-    rows = samples.select(day, F.to_json("labels").alias("labels"), F.unix_millis("ts").alias("ts_ms"), "value")
+    rows = samples.select(day, "labels", F.unix_millis("ts").alias("ts_ms"), "value")
     return rows.repartition(tasks, "day", "labels").sortWithinPartitions("day", "labels", "ts_ms")
 
 
