@@ -7,7 +7,7 @@ gives little, or cores that others use make that less than it should be: then th
 
 from __future__ import annotations
 
-# A record of 100 us gains nothing from two cores, one of 1 ms half as much again (bench/pc_overhead.py): handing
+# A record of 100 us gains nothing from two cores, one of 1 ms a fifth and more (bench/pc_overhead.py): handing
 # over costs some 20 us here and as much there, and threads that talk to processes take turns with ours.
 WORTH_FROM_S = 200e-6
 NOT_WORTH_FROM_S = 100e-6  # Apart, so that a handler in between does not go to and fro.
