@@ -33,6 +33,12 @@ class RingBatch:
     ts_ms: NDArray[np.int64]
     values: NDArray[np.float64]
 
+    @classmethod
+    def with_room(cls, samples: int, first_offset: int, last_offset: int) -> RingBatch:
+        """For so many samples, which are to be filled in."""
+        refs, offsets = np.empty(samples, np.uint32), np.empty(samples, np.int64)
+        return cls(first_offset, last_offset, refs, offsets, np.empty(samples, np.int64), np.empty(samples, np.float64))
+
     def after(self, record_offset: int) -> RingBatch:
         """The part that belongs to records past record_offset."""
         if record_offset < self.first_offset:
@@ -83,9 +89,12 @@ class Ring:
             self._samples = 0
             self._lost_through = int(record_offsets[skip - 1])
             first_offset = self._lost_through + 1
-        batch = _visible(first_offset, record_offsets, sample_start, skip, refs, ts_ms, values)
+        visible = int(np.count_nonzero(refs[sample_start[skip] : end] < IGNORED_REF))
+        batch = RingBatch.with_room(visible, first_offset, int(record_offsets[-1]))
+        to = batch.refs, batch.offsets, batch.ts_ms, batch.values
+        visible_kernel(record_offsets, sample_start, skip, refs, ts_ms, values, *to)
         self._batches.append(batch)
-        self._samples += len(batch.refs)
+        self._samples += visible
         while self._samples > self._samples_max:
             gone = self._batches.popleft()
             self._samples -= len(gone.refs)
@@ -134,37 +143,3 @@ class Ring:
                     np.concatenate([old.values, new.values]),
                 )
             )
-
-
-def _visible(
-    first_offset: int,
-    record_offsets: NDArray[np.int64],
-    sample_start: NDArray[np.int64],
-    first_record: int,
-    refs: NDArray[np.uint32],
-    ts_ms: NDArray[np.int64],
-    values: NDArray[np.float64],
-) -> RingBatch:
-    """What readers may see of the records from first_record on."""
-    visible = np.count_nonzero(refs[sample_start[first_record] : sample_start[-1]] < IGNORED_REF)
-    batch = RingBatch(
-        first_offset,
-        int(record_offsets[-1]),
-        np.empty(visible, np.uint32),
-        np.empty(visible, np.int64),
-        np.empty(visible, np.int64),
-        np.empty(visible, np.float64),
-    )
-    visible_kernel(
-        record_offsets,
-        sample_start,
-        first_record,
-        refs,
-        ts_ms,
-        values,
-        batch.refs,
-        batch.offsets,
-        batch.ts_ms,
-        batch.values,
-    )
-    return batch
