@@ -24,13 +24,15 @@ class EndedMinute:
 
 
 class LateMinutes:
-    """From next_offset on. `ended`: to be emitted, oldest first; `current` is still gathered."""
+    """From next_offset on. `ended`: to be emitted, oldest first; `current` is still gathered. samples: late ones that
+    are not emitted; any thread may look, all else is of one thread."""
 
     def __init__(self, next_offset: int, late_minute_ms: int, watermark_ms: int) -> None:
         self._length_ms = late_minute_ms
         self._watermark_ms = watermark_ms
         self.current = LateMinute(next_offset)
         self.ended: deque[EndedMinute] = deque()
+        self.samples = 0
 
     @property
     def position(self) -> int:
@@ -38,14 +40,15 @@ class LateMinutes:
         return self.ended[0].minute.first_offset if self.ended else self.current.first_offset
 
     @property
-    def samples(self) -> int:
-        """Late samples that are not emitted."""
-        return self.current.samples + sum(ended.minute.samples for ended in self.ended)
-
-    @property
     def end_ms(self) -> int | None:
         """Broker time that ends the current minute; None when it holds nothing that would wait for that."""
         return (self._watermark_ms // self._length_ms + 1) * self._length_ms if self.current.samples else None
+
+    def take_ended(self) -> EndedMinute:
+        """Take out the oldest that has ended."""
+        taken = self.ended.popleft()
+        self.samples -= taken.minute.samples
+        return taken
 
     def take(
         self, offsets: NDArray[np.int64], watermarks: NDArray[np.int64], record: NDArray[np.int64], late: LateSamples
@@ -74,3 +77,4 @@ class LateMinutes:
     def _add(self, late: LateSamples) -> None:
         if len(late.ts_ms):
             self.current.add(late)
+            self.samples += len(late.ts_ms)

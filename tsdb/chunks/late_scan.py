@@ -106,7 +106,7 @@ class LateScan:
         holes, self._holes = self._holes, []
         yield from holes
         while self._late.ended:
-            minute = self._late.ended.popleft().minute
+            minute = self._late.take_ended().minute
             yield from late_records(minute, window_ms=self._times.window_ms, part_bytes_max=self._part_bytes_max)
 
     @property

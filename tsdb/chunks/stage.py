@@ -148,7 +148,7 @@ class ChunkStage:
         """What `due` gave last is on its way, or acknowledged where it has `progress`."""
         del self._holes[: emission.holes]
         for _ in range(emission.minutes):
-            self._late.ended.popleft()
+            self._late.take_ended()
         if emission.base is not None:
             self._closed[0].emitted(emission.base)
         for _ in range(emission.windows):
