@@ -1,7 +1,7 @@
 """OnProcesses: a handler that computes, on other processes while that is worth it, else where records are read.
 
-Whatever the handler costs, a loop that just calls it is no faster: quick records are not handed over at all, slow ones
-in chunks.
+Whatever the handler costs, a loop that just calls it is hardly faster: quick records are not handed over at all, slow
+ones in chunks.
 """
 
 from __future__ import annotations
