@@ -87,8 +87,8 @@ class Chunker:
         self._reporter.close()
 
     def failure(self) -> BaseException | None:
-        """What broke the thread; None while it works."""
-        return self._member.failure()
+        """What broke one of the threads; None while they work."""
+        return self._member.failure() or self._reporter.failure()
 
     def stalled(self) -> str:
         """Why the chunker is not alive; empty while it makes progress or has nothing to do. Lag is no reason."""

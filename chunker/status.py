@@ -85,6 +85,7 @@ class StatusReporter:
         self._judges: dict[ChunkPartition, PartitionReadiness] = {}
         self._high: dict[int, tuple[int, float]] = {}  # High watermark, and when it was asked for.
         self._answered_at: float | None = None
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="chunker-status", daemon=True)
 
     def start(self) -> None:
@@ -102,6 +103,10 @@ class StatusReporter:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
+    def failure(self) -> BaseException | None:
+        """What broke the thread; None while it works."""
+        return self._error
+
     def statuses(self) -> list[PartitionStatus]:
         """Every partition that is ours, now; on any thread."""
         ours = self._member.partitions
@@ -116,6 +121,13 @@ class StatusReporter:
         return at is not None and self._clock.monotonic() - at <= HIGH_WATERMARK_AGE_MAX_S
 
     def _run(self) -> None:
+        try:
+            self._look()
+        except BaseException as error:
+            log.error("chunker's status failed", error=str(error), exc_info=True)
+            self._error = error
+
+    def _look(self) -> None:
         shown: set[int] = set()
         while not self._closing.is_set():
             ours = self._member.partitions

@@ -1,0 +1,27 @@
+"""The chunker's status: what breaks it ends the process, for a chunker that nobody hears of looks like none."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from chunker.member import Member
+from chunker.status import StatusReporter
+from support.logs import wait_until
+from tsdb.log.interface import Log
+from tsdb.model.clock import SystemClock
+
+
+def test_a_failure_of_ours_is_kept() -> None:
+    broken = RuntimeError("broken")
+
+    def watermarks(*_: Any) -> None:
+        raise broken
+
+    log, member = SimpleNamespace(watermarks=watermarks), SimpleNamespace(partitions={})
+    reporter = StatusReporter(cast(Log, log), cast(Member, member), SystemClock(), lag_enter_s=5.0, lag_leave_s=20.0)
+    assert reporter.failure() is None
+    reporter.start()
+    wait_until(lambda: reporter.failure() is not None)
+    assert reporter.failure() is broken
+    assert reporter.join(1.0)
