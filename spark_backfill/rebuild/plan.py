@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from spark_backfill.building.items import BaseItem, Item, LateItem
-from spark_backfill.building.stretches import first_at, stretches
+from spark_backfill.building.stretches import stretches
 from tsdb.chunks.late_scan import Windows
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.records import first_records, last_records
@@ -59,7 +59,22 @@ def plan_partitions(log: Log, windows: Windows, times: TimeSet) -> list[Partitio
     ended = {number: record.broker_ms for number in held if (record := last[number]) is not None}
     _check_retained({n: ms for n, ms in began.items() if marks[n].low}, windows, times)
     _check_closed(numbers, ended, windows, times)
-    return [_partition(log, number, began[number], ended[number], windows, times) for number in numbers]
+    closes_ms = floor_to(windows.start_ms + times.window_ms + times.grace_ms, times.late_minute_ms)
+    late_end_ms = {number: floor_to(ended[number], times.late_minute_ms) for number in numbers}
+    # Of all partitions at once: one after the other each would wait for its answer.
+    late_first = _first_at(log, dict.fromkeys(numbers, closes_ms))
+    late_end = _first_at(log, late_end_ms)
+    return [
+        PartitionRange(
+            number,
+            floor_to(began[number] - times.grace_ms, times.window_ms),
+            began[number],
+            late_first[number],
+            max(late_first[number], late_end[number]),
+            late_end_ms[number],
+        )
+        for number in numbers
+    ]
 
 
 def items_of(log: Log, found: Sequence[PartitionRange], windows: Windows, times: TimeSet) -> Iterator[Item]:
@@ -74,16 +89,11 @@ def items_of(log: Log, found: Sequence[PartitionRange], windows: Windows, times:
             yield LateItem(one.partition, first, end, windows)
 
 
-def _partition(log: Log, number: int, began_ms: int, ended_ms: int, windows: Windows, times: TimeSet) -> PartitionRange:
-    minute_ms = times.late_minute_ms
-    first_base_ms = floor_to(began_ms - times.grace_ms, times.window_ms)
-    closes_ms = windows.start_ms + times.window_ms + times.grace_ms
-    late_first = first_at(log, number, floor_to(closes_ms, minute_ms))
-    late_end_ms = floor_to(ended_ms, minute_ms)
-    late_end = first_at(log, number, late_end_ms)
-    assert late_first is not None, "its window is closed"
-    assert late_end is not None, "the last record is there"
-    return PartitionRange(number, first_base_ms, began_ms, late_first, max(late_first, late_end), late_end_ms)
+def _first_at(log: Log, times_ms: dict[int, int]) -> dict[int, int]:
+    """By partition, as first_at; there is one, for the windows are closed and the last record is there."""
+    found = {number: first for number, first in log.offsets_for_times(METRICS, times_ms).items() if first is not None}
+    assert len(found) == len(times_ms), f"no record at {times_ms} in all but {sorted(found)}"
+    return found
 
 
 def _check_retained(began: dict[int, int], windows: Windows, times: TimeSet) -> None:

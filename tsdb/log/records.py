@@ -55,7 +55,7 @@ def last_records(log: Log, topic: str, partitions: Sequence[int]) -> dict[int, L
         starts = {p: max(marks[p].low, marks[p].high - back) for p in missing if marks[p].low < marks[p].high}
         found.update(dict.fromkeys(partition for partition in missing if partition not in starts))
         try:
-            last = _last_from(log, topic, starts)
+            last = _last_from(log, topic, starts, {p: marks[p].high for p in starts})
         except LostOffsets:
             continue
         whole = {partition for partition, start in starts.items() if start == marks[partition].low}
@@ -64,14 +64,22 @@ def last_records(log: Log, topic: str, partitions: Sequence[int]) -> dict[int, L
     return found
 
 
-def _last_from(log: Log, topic: str, starts: Mapping[int, int]) -> dict[int, LogRecord | None]:
+def _last_from(log: Log, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, LogRecord | None]:
     last: dict[int, LogRecord | None] = dict.fromkeys(starts)
+    left = set(starts)
     if not starts:
         return last
     with log.reader({(topic, p): start for p, start in starts.items()}, prefetch_bytes=PREFETCH_BYTES) as reader:
-        for event in _until_end(reader, set(starts)):
+        for event in _events(reader):
+            ended = isinstance(event, EndOfLog)
             if not isinstance(event, EndOfLog):
-                last[event.partition] = event.record(len(event.offsets) - 1)
+                record = last[event.partition] = event.record(len(event.offsets) - 1)
+                # A broker tells of an end once a fetch has waited there for more: the record before it tells at once.
+                ended = record.offset >= ends[event.partition] - 1
+            if ended:
+                left.discard(event.partition)
+            if not left:
+                break
     return last
 
 
