@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PARTITIONS = 8
+WARM_UP = 2  # The JVM compiles what it runs: its first rounds take twice the CPU.
 RECORD_SAMPLES = 100  # One instance a record, as gateways write.
 CLOSES_MS = PRODUCTION.grace_ms + PRODUCTION.late_minute_ms  # after its end a window is closed for all engines
 ROOT = Path(__file__).parents[1]
@@ -87,8 +88,9 @@ class SparkSpent:
 
 
 def median_spark_spent(spark: SparkSession, call: Callable[[], object], rounds: int) -> SparkSpent:
-    """Medians over `rounds` calls, after one that does not count."""
-    call()
+    """Medians over `rounds` calls, after WARM_UP that do not count."""
+    for _ in range(WARM_UP):
+        call()
     return medians([spark_spent(spark, call) for _ in range(rounds)])
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.measure import say, spent
-from bench.spark_ground import SparkSpent, build_options, closed_windows, local_session, medians, spark_spent
+from bench.spark_ground import WARM_UP, SparkSpent, build_options, closed_windows, local_session, medians, spark_spent
 from bench.workload import INTERVAL_MS, SAMPLES, Workload
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.task import run_item
@@ -34,7 +34,6 @@ WINDOWS = 2
 CORES = 2
 TASKS = 4
 ROUNDS = 3
-WARM_UP = 2  # The JVM compiles what it runs: its first rounds take twice the CPU.
 FILES = 16
 
 

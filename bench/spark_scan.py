@@ -20,6 +20,9 @@ from bench.measure import median_spent, say, spent
 from bench.spark_ground import local_session, median_spark_spent
 from spark_backfill import register
 from spark_backfill.places import Places
+from spark_backfill.source.columns import sample_schema
+from spark_backfill.source.options import RUNS
+from spark_backfill.source.options import SAMPLES as SAMPLE_ROWS
 from tsdb.codec.chunk import decode_chunk, encode_chunk
 from tsdb.codec.chunk_key import ChunkKey, Kind
 from tsdb.codec.fragment import Fragment
@@ -42,17 +45,11 @@ SAMPLES = 240
 SLOWER = 10  # A sample a row is scanned of this part of the packs, or it would take minutes.
 WINDOW_MS = PRODUCTION.window_ms
 START_MS = 1_699_992_000_000 // WINDOW_MS * WINDOW_MS
-IDS = "series_id bigint, pack_id bigint"
-# Of a run a row: a series and window, with arrays of times and values.
-RUNS = {
-    "values": "value array<double>",
-    "ids_times_values": "series_id bigint, ts array<timestamp>, value array<double>",
-    "all": f"labels map<string,string>, {IDS}, ts array<timestamp>, value array<double>",
-}
-SAMPLES_A_ROW = {
-    "value": "value double",
-    "ids_times_values": "series_id bigint, ts timestamp, value double",
-    "all": f"labels map<string,string>, {IDS}, ts timestamp, value double",
+IDS_TIMES_VALUES = ("series_id", "ts", "value")
+COLUMNS = {
+    "values": ("value",),
+    "ids_times_values": IDS_TIMES_VALUES,
+    "all": ("labels", "series_id", "pack_id", "ts", "value"),
 }
 
 
@@ -96,28 +93,36 @@ class _Scan:
         """A run a row, as it is, summed up, and made flat."""
 
         def summed() -> None:
-            sums = self._read(spark, RUNS["values"], "runs").selectExpr("aggregate(value, 0D, (a, b) -> a + b) sum")
+            values = self._read(spark, COLUMNS["values"], RUNS)
+            sums = values.selectExpr("aggregate(value, 0D, (a, b) -> a + b) sum")
             sums.selectExpr("sum(sum)").collect()
 
-        ways = {f"runs_{name}": self._spent(spark, partial(self._scan, spark, RUNS[name], "runs")) for name in RUNS}
+        ways = {
+            f"runs_{name}": self._spent(spark, partial(self._scan, spark, columns, RUNS))
+            for name, columns in COLUMNS.items()
+        }
         ways["runs_summed"] = self._spent(spark, summed)
         flat = ("series_id", "inline(arrays_zip(ts, value))")
-        ways["runs_made_flat"] = self._spent(spark, partial(self._scan, spark, RUNS["ids_times_values"], "runs", flat))
+        ways["runs_made_flat"] = self._spent(spark, partial(self._scan, spark, IDS_TIMES_VALUES, RUNS, flat))
         return ways
 
     def by_samples(self, spark: SparkSession) -> dict[str, Any]:
         """A sample a row."""
         return {
-            f"samples_{name}": self._spent(spark, partial(self._scan, spark, schema, "samples"))
-            for name, schema in SAMPLES_A_ROW.items()
+            f"samples_{name}": self._spent(spark, partial(self._scan, spark, columns, SAMPLE_ROWS))
+            for name, columns in COLUMNS.items()
         }
 
-    def _scan(self, spark: SparkSession, schema: str, rows: str, shown: Sequence[str] = ("*",)) -> None:
-        self._read(spark, schema, rows).selectExpr(*shown).write.format("noop").mode("overwrite").save()
+    def _scan(self, spark: SparkSession, columns: Sequence[str], rows: str, shown: Sequence[str] = ("*",)) -> None:
+        self._read(spark, columns, rows).selectExpr(*shown).write.format("noop").mode("overwrite").save()
 
-    def _read(self, spark: SparkSession, schema: str, rows: str) -> DataFrame:
+    def _read(self, spark: SparkSession, columns: Sequence[str], rows: str) -> DataFrame:
+        from pyspark.sql.types import StructType
+
+        schema = sample_schema(runs=rows == RUNS)
         options = Places(history=self._url).options()
-        return spark.read.format("tsdb").options(**options, splits="8", rows=rows).schema(schema).load()
+        reader = spark.read.format("tsdb").options(**options, splits="8", rows=rows)
+        return reader.schema(StructType([schema[name] for name in columns])).load()
 
     def _spent(self, spark: SparkSession, call: Callable[[], object]) -> dict[str, float]:
         took = median_spark_spent(spark, call, self._rounds)
