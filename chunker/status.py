@@ -16,6 +16,7 @@ from tsdb.model.errors import TsdbError
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, gauge
+from tsdb.ops.periodic import Periodic
 from tsdb.store.readiness import HIGH_WATERMARK_AGE_MAX_S, Observation, PartitionReadiness, Verdict
 
 EVERY_S = 0.5
@@ -69,43 +70,23 @@ class PartitionStatus:
         )
 
 
-class StatusReporter:
+class StatusReporter(Periodic):
     """Owns one thread, apart from the member's on purpose: who hangs must not also hide its lag.
 
     The thread asks for high watermarks, which takes long when no broker answers; whoever looks judges by what is known.
     """
 
     def __init__(self, log_: Log, member: Member, clock: Clock, *, lag_enter_s: float, lag_leave_s: float) -> None:
+        super().__init__("chunker-status", EVERY_S, self._look)
         self._log = log_
         self._member = member
         self._clock = clock
         self._lag_s = lag_enter_s, lag_leave_s
-        self._closing = threading.Event()
         self._lock = threading.Lock()  # Guards the judges; a leaf.
         self._judges: dict[ChunkPartition, PartitionReadiness] = {}
         self._high: dict[int, tuple[int, float]] = {}  # High watermark, and when it was asked for.
         self._answered_at: float | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="chunker-status", daemon=True)
-
-    def start(self) -> None:
-        """Begin to ask."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop asking."""
-        self._closing.set()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the thread; False when it still runs."""
-        if self._thread.ident is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def failure(self) -> BaseException | None:
-        """What broke the thread; None while it works."""
-        return self._error
+        self._shown: set[int] = set()  # What the gauges tell of.
 
     def statuses(self) -> list[PartitionStatus]:
         """Every partition that is ours, now; on any thread."""
@@ -120,25 +101,15 @@ class StatusReporter:
         at = self._answered_at
         return at is not None and self._clock.monotonic() - at <= HIGH_WATERMARK_AGE_MAX_S
 
-    def _run(self) -> None:
-        try:
-            self._look()
-        except BaseException as error:
-            log.error("chunker's status failed", error=str(error), exc_info=True)
-            self._error = error
-
     def _look(self) -> None:
-        shown: set[int] = set()
-        while not self._closing.is_set():
-            ours = self._member.partitions
-            self._ask(list(ours) or [0])
-            statuses = [status for status in self.statuses() if status.partition in ours]
-            for status in statuses:
+        ours = self._member.partitions
+        self._ask(list(ours) or [0])
+        for status in self.statuses():
+            if status.partition in ours:
                 _set_gauges(status, ours[status.partition])
-            for partition in shown - ours.keys():
-                ready.labels(str(partition)).set(0)
-            shown = set(ours)
-            self._closing.wait(EVERY_S)
+        for partition in self._shown - ours.keys():
+            ready.labels(str(partition)).set(0)
+        self._shown = set(ours)
 
     def _judge(self) -> PartitionReadiness:
         enter_s, leave_s = self._lag_s

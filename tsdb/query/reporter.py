@@ -6,12 +6,12 @@ memory holds can be read all the same, and a read that needs more is refused wit
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import gauge
+from tsdb.ops.periodic import Periodic
 from tsdb.query.routing import best_states
 from tsdb.query.sources import Sources
 from tsdb.v1 import common_pb2
@@ -24,40 +24,17 @@ log = get_logger(__name__)
 ready = gauge("tsdb_query_partition_ready", "1 when a store that is ready answers for the partition.", "partition")
 
 
-class StoresReporter:
+class StoresReporter(Periodic):
     """Owns one thread. `set_health(partition, serving)`; partition None stands for the whole querier."""
 
     def __init__(self, sources: Sources, set_health: Callable[[int | None, bool], None]) -> None:
+        super().__init__("reporter", EVERY_S, self._look)
         self._sources = sources
         self._set_health = set_health
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
         self._ready: dict[int, bool] = {}
 
-    def start(self) -> None:
-        """Begin to report."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop reporting."""
-        self._closing.set()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the thread; False when it still runs."""
-        if self._thread.ident is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def abort(self) -> None:
-        """Nothing to drop."""
-
-    def _run(self) -> None:
-        while not self._closing.is_set():
-            self._report(partitions_health(self._sources))
-            self._closing.wait(EVERY_S)
-
-    def _report(self, partitions: Mapping[int, PartitionHealth]) -> None:
+    def _look(self) -> None:
+        partitions = partitions_health(self._sources)
         for partition, health in partitions.items():
             ready.labels(str(partition)).set(health.ready)
             self._set_health(partition, health.ready)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tsdb.model.clock import Clock
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, gauge
+from tsdb.ops.periodic import Periodic
 from tsdb.query.remote_store import RemoteStore
 
 POLL_EVERY_S = 1.0
@@ -53,12 +54,13 @@ def resolve(name: StoreAddress) -> list[StoreAddress]:
     return [StoreAddress(host, name.port) for host in sorted(first)]
 
 
-class StorePool:
+class StorePool(Periodic):
     """Stores by name. A component of a process: `start`, `close`, `join`. Thread-safe."""
 
     def __init__(
         self, names: Sequence[StoreAddress], open_store: Open, clock: Clock, *, resolve: Resolve = resolve
     ) -> None:
+        super().__init__("stores", POLL_EVERY_S, self.poll)
         self._names = tuple(names)
         self._open = open_store
         self._resolve = resolve
@@ -67,8 +69,6 @@ class StorePool:
         self._stores: dict[StoreAddress, RemoteStore] = {}
         self._resolved: dict[StoreAddress, list[StoreAddress]] = {}
         self._resolved_at: float | None = None
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="stores", daemon=True)
 
     def all(self) -> Sequence[RemoteStore]:
         """Those known now, in the order of their addresses."""
@@ -78,20 +78,14 @@ class StorePool:
     def start(self) -> None:
         """Ask all stores once, then go on in the background."""
         self.poll()
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop asking; reads may go on."""
-        self._closing.set()
+        super().start()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread and close the channels; False when it still runs."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_s)
-            if self._thread.is_alive():
-                return False
-        self.abort()
-        return True
+        ended = super().join(timeout_s)
+        if ended:
+            self.abort()
+        return ended
 
     def abort(self) -> None:
         """End all calls."""
@@ -113,10 +107,6 @@ class StorePool:
         for store, answer in asked:
             store.finish_refresh(answer)
         answering_stores.set(sum(bool(store.states()) for store in stores))
-
-    def _run(self) -> None:
-        while not self._closing.wait(POLL_EVERY_S):
-            self.poll()
 
     def _resolve_names(self) -> None:
         self._resolved_at = self._clock.monotonic()

@@ -5,13 +5,13 @@ Readiness over HTTP asks the same statuses at the moment of the probe.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from tsdb.model.clock import Clock
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import gauge
+from tsdb.ops.periodic import Periodic
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.partition import PartitionStatus
 from tsdb.store.store import Store
@@ -40,43 +40,20 @@ sealed_bytes = gauge("tsdb_store_sealed_bytes", "Memory of sealed slices, direct
 holes = gauge("tsdb_store_holes", "Named losses among what is held.", label="partition")
 
 
-class StatusReporter:
+class StatusReporter(Periodic):
     """Owns one thread. `set_health(partition, serving)`; partition None stands for the whole store."""
 
     def __init__(self, store: Store, set_health: Callable[[int | None, bool], None], clock: Clock) -> None:
+        super().__init__("reporter", EVERY_S, self._look)
         self._store = store
         self._set_health = set_health
         self._clock = clock
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
         self._ready: dict[int, bool] = {}
         self._progress_at = clock.monotonic()
         self._records = 0
 
-    def start(self) -> None:
-        """Begin to report."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop reporting."""
-        self._closing.set()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the thread; False when it still runs."""
-        if self._thread.ident is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def abort(self) -> None:
-        """Nothing to drop."""
-
-    def _run(self) -> None:
-        while not self._closing.is_set():
-            self._report(self._store.statuses())
-            self._closing.wait(EVERY_S)
-
-    def _report(self, statuses: list[PartitionStatus]) -> None:
+    def _look(self) -> None:
+        statuses = self._store.statuses()
         for status in statuses:
             _set_gauges(status)
             self._note_change(status)

@@ -111,8 +111,9 @@ class Store:
         return [partition.status() for partition in self.partitions.values()]
 
     def failure(self) -> BaseException | None:
-        """What broke a worker; None while all work."""
-        return next(filter(None, (worker.failure() for worker in self._workers)), None)
+        """What broke a thread; None while all work."""
+        failures = [self._poller.failure(), *(worker.failure() for worker in self._workers)]
+        return next(filter(None, failures), None)
 
     def stalled(self) -> str:
         """Why the store is not alive; empty while it makes progress or has nothing to do. Lag is no reason."""

@@ -5,7 +5,6 @@ Apart from the workers on purpose: a worker that hangs must not also hide its la
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 
 from tsdb.log.interface import METRICS, Log
@@ -13,6 +12,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
+from tsdb.ops.periodic import Periodic
 from tsdb.store.partition import Partition
 
 EVERY_S = 0.5
@@ -23,36 +23,15 @@ polls_total = counter("tsdb_store_watermark_polls_total", "Requests for fresh hi
 poll_failures_total = counter("tsdb_store_watermark_poll_failures_total", "Requests for high watermarks that failed.")
 
 
-class WatermarkPoller:
+class WatermarkPoller(Periodic):
     """Keeps each partition's high watermark fresh; on failure they age, and readiness says so."""
 
     def __init__(self, log_: Log, partitions: Mapping[int, Partition], clock: Clock) -> None:
+        super().__init__("watermarks", EVERY_S, self.poll)
         self._log = log_
         self._partitions = partitions
         self._clock = clock
-        self._closing = threading.Event()
         self._failing = False
-        self._thread = threading.Thread(target=self._run, name="watermarks", daemon=True)
-
-    def start(self) -> None:
-        """Begin to poll."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop after the request under way."""
-        self._closing.set()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the thread; False when it still runs."""
-        if self._thread.ident is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        while not self._closing.is_set():
-            self.poll()
-            self._closing.wait(EVERY_S)
 
     def poll(self) -> None:
         """One request for all partitions."""

@@ -5,7 +5,6 @@ It also writes what was kept back of partitions that started from zero, once tha
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from tsdb.history.loader.health import Ends, Trouble, lag_records, partition_health, trouble_of
@@ -16,6 +15,7 @@ from tsdb.model.errors import Unavailable, WrongTopic
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import gauge
+from tsdb.ops.periodic import Periodic
 from tsdb.parallel_consumer import Partition, Status
 
 EVERY_S = 0.25
@@ -35,42 +35,21 @@ blocked_seconds = gauge("tsdb_loader_blocked_seconds", "For how long history has
 from_zero = gauge("tsdb_loader_from_zero", "1 while the partition is loaded from zero, else 0.", label="partition")
 
 
-class LoaderReporter:
+class LoaderReporter(Periodic):
     """`health`: by partition, as last looked; `trouble`: of all of them. `status`: asked for each time."""
 
     def __init__(self, log_: Log, status: Callable[[], Status], marks: LoadedMarks, clock: Clock) -> None:
+        super().__init__("loader-report", EVERY_S, self.look)
         self._log = log_
         self._status = status
         self._marks = marks
         self._clock = clock
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="loader-report", daemon=True)
         self._ends = Ends()
         self._blocked_since: float | None = None
         self._told_at: float | None = None
-        self._error: BaseException | None = None
         self._shown: set[Partition] = set()  # What the gauges tell of.
         self.health: dict[int, PartitionHealth] = {}
         self.trouble = Trouble()
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop looking."""
-        self._closing.set()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the thread; False when it still runs."""
-        if self._thread.ident is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def failure(self) -> BaseException | None:
-        """What ended the thread; None while it works."""
-        return self._error
 
     def look(self) -> None:
         """One look."""
@@ -84,15 +63,6 @@ class LoaderReporter:
         self._marks.write_due(status.partitions)
         # Last: it waits for a log that does not answer, and what is known by now must show before.
         self._ask_ends(status, now)
-
-    def _run(self) -> None:
-        try:
-            while not self._closing.is_set():
-                self.look()
-                self._closing.wait(EVERY_S)
-        except BaseException as error:
-            log.error("loader's reporter failed", error=str(error), exc_info=True)
-            self._error = error
 
     def _ask_ends(self, status: Status, now: float) -> None:
         places = set(status.partitions)

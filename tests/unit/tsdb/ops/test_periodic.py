@@ -1,0 +1,55 @@
+"""A periodic looks until it is closed, and what breaks it is told."""
+
+from __future__ import annotations
+
+import threading
+
+from support.logs import wait_until
+from tsdb.ops.lifecycle import Fallible
+from tsdb.ops.periodic import Periodic
+
+
+def test_it_looks_at_once_and_again_until_it_is_closed() -> None:
+    looks: list[int] = []
+    periodic = Periodic("looks", 0.001, lambda: looks.append(1))
+    assert looks == []
+    periodic.start()
+    wait_until(lambda: len(looks) > 2)
+    periodic.close()
+    assert periodic.join(10.0)
+    assert periodic.failure() is None
+
+
+def test_a_look_under_way_is_waited_for() -> None:
+    looks, goes_on = threading.Event(), threading.Event()
+
+    def look() -> None:
+        looks.set()
+        goes_on.wait()
+
+    periodic = Periodic("looks", 0.0, look)
+    periodic.start()
+    assert looks.wait(10.0)
+    periodic.close()
+    assert not periodic.join(0.0)
+    goes_on.set()
+    assert periodic.join(10.0)
+
+
+def test_what_a_look_raises_ends_it_and_is_kept() -> None:
+    broken = RuntimeError("broken")
+
+    def look() -> None:
+        raise broken
+
+    periodic = Periodic("looks", 0.0, look)
+    assert isinstance(periodic, Fallible)
+    periodic.start()
+    assert periodic.join(10.0)
+    assert periodic.failure() is broken
+
+
+def test_one_that_never_began_has_nothing_to_wait_for() -> None:
+    periodic = Periodic("looks", 0.0, lambda: None)
+    periodic.close()
+    assert periodic.join(0.0)
