@@ -15,9 +15,7 @@ from tsdb.parallel_consumer.process_pool import Chunk, ProcessPool
 from tsdb.parallel_consumer.record import Record
 from tsdb.parallel_consumer.work import Ending
 
-MEASURED_EVERY_S = (
-    0.25  # Of a block handled on the spot the time is taken so often: the clock costs half a microsecond.
-)
+MEASURED_EVERY_S = 0.25  # So often the time of a block handled on the spot is taken: the clock costs half a us.
 SAMPLE_S = 0.002  # So long, or so many records, before what was measured counts: clocks tick, and records differ.
 SAMPLE_RECORDS = 64
 
