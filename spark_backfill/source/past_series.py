@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -42,7 +43,11 @@ def past_table(store: ChunkStore, narrowing: Narrowing, log_partitions: int) -> 
     last_ms = end_ms if span.end_ms is None else min(span.end_ms, end_ms)
     if first_ms >= last_ms:
         return PastTable(joined([]), np.empty(0, np.uint64), chosen, first_ms, first_ms)
-    found = _chosen(store, narrowing, first_ms, last_ms, log_partitions) if chosen else _all(store, first_ms, last_ms)
+    found = (
+        _chosen(store, narrowing, first_ms, last_ms, log_partitions)
+        if chosen
+        else _all(store, epochs, first_ms, last_ms)
+    )
     series = joined((part.series_id, part.labels) for part in found)
     packs = np.unique(np.concatenate([np.empty(0, np.uint64), *(part.pack_id for part in found)]))
     if narrowing.series_ids is not None:
@@ -69,11 +74,11 @@ def _chosen(store: ChunkStore, narrowing: Narrowing, start_ms: int, end_ms: int,
     return [_Part(each.series_ids, each.labels, np.array(each.pack_ids, np.uint64)) for each in found]
 
 
-def _all(store: ChunkStore, start_ms: int, end_ms: int) -> list[_Part]:
+def _all(store: ChunkStore, epochs: Sequence[int], start_ms: int, end_ms: int) -> list[_Part]:
     """All announced for the epochs of a span, derived series as well: nothing is looked for, so no index is made."""
     # The phase of a series moves its epochs back by less than one.
-    epochs = [at for at in store.epochs() if (at - 1) * EPOCH_MS < end_ms and start_ms < (at + 1) * EPOCH_MS]
+    touched = [at for at in epochs if (at - 1) * EPOCH_MS < end_ms and start_ms < (at + 1) * EPOCH_MS]
     with ThreadPoolExecutor(READERS, thread_name_prefix="past-series") as readers:
-        asked = [(epoch, name) for epoch in epochs for name in store.metric_names(epoch)]
+        asked = [(epoch, name) for epoch in touched for name in store.metric_names(epoch)]
         rows = readers.map(lambda one: store.series(*one), asked)
         return [_Part(each.series_id, each.labels, each.pack_id) for each in rows]

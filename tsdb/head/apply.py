@@ -73,12 +73,8 @@ class Apply:
         self._unchecked += len(records.series_id)
         if self._unchecked > CHECK_SAMPLES:
             self._check_memory()
-        unknown = records.status == STATUS_UNKNOWN_VERSION
-        if not records.all_ok and unknown.any():
-            first = int(np.argmax(unknown))
-            raise UnknownVersion(
-                f"record of an unknown version; partition {self._partition}, record_offset {offsets[first]}"
-            )
+        if not records.all_ok:
+            self._check_versions(records, offsets)
         refs = self._refs_of(records)
         first = int(offsets.searchsorted(self._contents.next_offset))
         batch = _Batch(records, refs, offsets, broker_ms, first)
@@ -89,6 +85,13 @@ class Apply:
             if not finished:
                 self._maintenance.seal_due(Maintained())
         return batch.applied
+
+    def _check_versions(self, records: DecodedRecords, offsets: NDArray[np.int64]) -> None:
+        unknown = np.flatnonzero(records.status == STATUS_UNKNOWN_VERSION)
+        if len(unknown):
+            raise UnknownVersion(
+                f"record of an unknown version; partition {self._partition}, record_offset {offsets[unknown[0]]}"
+            )
 
     def _check_memory(self) -> None:
         held, limit = self._contents.bytes + self._index.bytes(), self._contents.limits.memory_hard_bytes

@@ -71,8 +71,9 @@ def _last_from(log: Log, topic: str, starts: Mapping[int, int], ends: Mapping[in
         return last
     with log.reader({(topic, p): start for p, start in starts.items()}, prefetch_bytes=PREFETCH_BYTES) as reader:
         for event in _events(reader):
-            ended = isinstance(event, EndOfLog)
-            if not isinstance(event, EndOfLog):
+            if isinstance(event, EndOfLog):
+                ended = True
+            else:
                 record = last[event.partition] = event.record(len(event.offsets) - 1)
                 # A broker tells of an end once a fetch has waited there for more: the record before it tells at once.
                 ended = record.offset >= ends[event.partition] - 1

@@ -11,14 +11,16 @@ log = get_logger(__name__)
 
 
 class Periodic:
-    """Calls `look` at once and then every_s seconds after it returned, until it is closed.
+    """Calls `look` at once, or, for who has looked before it starts, not before every_s, and then every_s seconds after
+    it returned, until it is closed.
 
     What `look` raises is kept and ends the process (`failure`): readiness that nobody looks after any more would go on
     to tell what was true once.
     """
 
-    def __init__(self, name: str, every_s: float, look: Callable[[], None]) -> None:
+    def __init__(self, name: str, every_s: float, look: Callable[[], None], *, at_once: bool = True) -> None:
         self._every_s = every_s
+        self._at_once = at_once
         self._look_once = look
         self._closing = threading.Event()
         self._error: BaseException | None = None
@@ -48,6 +50,8 @@ class Periodic:
 
     def _run(self) -> None:
         try:
+            if not self._at_once:
+                self._closing.wait(self._every_s)
             while not self._closing.is_set():
                 self._look_once()
                 self._closing.wait(self._every_s)

@@ -60,7 +60,7 @@ class StorePool(Periodic):
     def __init__(
         self, names: Sequence[StoreAddress], open_store: Open, clock: Clock, *, resolve: Resolve = resolve
     ) -> None:
-        super().__init__("stores", POLL_EVERY_S, self.poll)
+        super().__init__("stores", POLL_EVERY_S, self.poll, at_once=False)
         self._names = tuple(names)
         self._open = open_store
         self._resolve = resolve

@@ -96,9 +96,10 @@ class Selection:
 
     def body_of(self, columns: Sequence[EncodedColumns | None], overlay: RawResult) -> Body | None:
         """What is kept of just these; None when it is of others."""
-        if self.body is None:
+        kept = self.body  # Looked at once: another read of the same selection may let go of it.
+        if kept is None:
             return None
-        of_columns, of_overlay, body = self.body
+        of_columns, of_overlay, body = kept
         return body if of_overlay is overlay and of_columns == columns else None
 
     @property

@@ -24,10 +24,11 @@ poll_failures_total = counter("tsdb_store_watermark_poll_failures_total", "Reque
 
 
 class WatermarkPoller(Periodic):
-    """Keeps each partition's high watermark fresh; on failure they age, and readiness says so."""
+    """Keeps each partition's high watermark fresh; on failure they age, and readiness says so. Who starts it polls once
+    before."""
 
     def __init__(self, log_: Log, partitions: Mapping[int, Partition], clock: Clock) -> None:
-        super().__init__("watermarks", EVERY_S, self.poll)
+        super().__init__("watermarks", EVERY_S, self.poll, at_once=False)
         self._log = log_
         self._partitions = partitions
         self._clock = clock

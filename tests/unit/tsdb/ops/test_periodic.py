@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from support.logs import wait_until
 from tsdb.ops.lifecycle import Fallible
 from tsdb.ops.periodic import Periodic
@@ -18,6 +20,29 @@ def test_it_looks_at_once_and_again_until_it_is_closed() -> None:
     periodic.close()
     assert periodic.join(10.0)
     assert periodic.failure() is None
+
+
+class _Closing(threading.Event):
+    """Closed by the first wait."""
+
+    def __init__(self, done: list[str]) -> None:
+        super().__init__()
+        self._done = done
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._done.append("waits")
+        self.set()
+        return True
+
+
+@pytest.mark.parametrize(("at_once", "order"), [(True, ["looks", "waits"]), (False, ["waits"])])
+def test_who_has_looked_already_need_not_look_again_at_once(at_once: bool, order: list[str]) -> None:
+    done: list[str] = []
+    periodic = Periodic("looks", 3600.0, lambda: done.append("looks"), at_once=at_once)
+    periodic._closing = _Closing(done)
+    periodic.start()
+    assert periodic.join(10.0)
+    assert done == order
 
 
 def test_a_look_under_way_is_waited_for() -> None:
