@@ -10,7 +10,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from itertools import count
+from itertools import count, cycle
 from typing import Any
 
 import grpc
@@ -80,7 +80,8 @@ class _Bench:
         sizes = self._frame_sizes(series, encoding)
         request = frames_request(sizes)
         first = [self._seconds(lambda: _drain(self._select(self._request(series, encoding)))) for _ in range(FAMILIES)]
-        last_byte, cpu_ms = self._timed(lambda: _drain(self._select(self._request(series, encoding))))
+        requests = cycle([self._request(series, encoding) for _ in range(FAMILIES)])
+        last_byte, cpu_ms = self._timed(lambda: _drain(self._select(next(requests))))
         decoded, _ = self._timed(lambda: self._decode(series, encoding))
         echo, _ = self._timed(lambda: _drain(self._echo(request)))
         result: dict[str, object] = {

@@ -60,6 +60,7 @@ class Contents:
         # Summed when slices change and not when asked: every answer of a store tells them.
         self.sealed_samples = self.sealed_bytes = 0
         self._below_samples = self._below_bytes = 0
+        self._state = self._state_now()
 
     @property
     def watermark_ms(self) -> int | None:
@@ -93,7 +94,20 @@ class Contents:
         return self.open.closes + self.late.cuts
 
     def state_locked(self) -> HeadState:
-        """Where it stands now."""
+        """Where it stands now: one object for as long as that is the same, for every answer of a store tells it."""
+        known = self._state
+        if (
+            known.next_offset != self.next_offset
+            or known.since_offset != self.since_offset
+            or known.watermark_ms != self.watermark_ms
+            or known.coverage_start_ms != self.coverage_start_ms
+            or known.holes is not self.holes.all
+            or known.from_start is not self.from_start
+        ):
+            self._state = known = self._state_now()
+        return known
+
+    def _state_now(self) -> HeadState:
         return HeadState(
             since_offset=self.since_offset,
             coverage_start_ms=self.coverage_start_ms,

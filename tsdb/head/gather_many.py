@@ -5,8 +5,8 @@ With 18 heads the calls themselves, and the wait for the GIL after each, cost a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -66,15 +66,26 @@ def snapshot_many(
     """before: what an earlier snapshot of the same refs of the same heads collected. Raises InvalidRequest (bad_range)
     unless [start_ms, end_ms) holds something."""
     check_range(start_ms, end_ms)
-    with ExitStack() as locks:
-        # A writer holds the lock of one head only, and all reads take them in the same order.
-        for head in sorted(heads, key=lambda head: head.partition):
-            locks.enter_context(head.contents.lock)
-        parts = [head.contents for head in heads]
+    parts = [head.contents for head in heads]
+    with _locked(heads):
         states, held = [part.state_locked() for part in parts], [part.held for part in parts]
         collecting = Collecting.locked(parts, refs.refs, refs.ends, start_ms, end_ms, before)
     collected = collecting.collected()
     return Snapshot(states, held, collected.within(start_ms, end_ms), collected)
+
+
+@contextmanager
+def _locked(heads: Sequence[Head]) -> Iterator[None]:
+    """All their locks. A writer holds the lock of one head only, and all reads take them in the same order."""
+    taken = []
+    try:
+        for head in sorted(heads, key=lambda head: head.partition):
+            head.contents.lock.acquire()
+            taken.append(head.contents.lock)
+        yield
+    finally:
+        for lock in taken:
+            lock.release()
 
 
 def columns_many(sealed: Sequence[Rows], refs: ManyRefs, *, samples_max: int) -> list[Columns]:

@@ -50,6 +50,7 @@ class Calls(Interceptor):
         # Guards _count; a leaf.
         self._lock = threading.Lock()
         self._count = 0
+        self._handlers: dict[str, tuple[Handler, Handler]] = {}  # By method: what it was made of, and itself.
         for method in methods:
             _requests.labels(method, grpc.StatusCode.OK.name)
             _seconds.labels(method)
@@ -63,7 +64,13 @@ class Calls(Interceptor):
             # The caller chose this name, so it must not become a label.
             _requests.labels("unknown", grpc.StatusCode.UNIMPLEMENTED.name).inc()
             return None
-        return handler if method.startswith(HEALTH_PREFIX) else self._surrounded(method, handler)
+        if method.startswith(HEALTH_PREFIX):
+            return handler
+        of, surrounded = self._handlers.get(method, (None, handler))
+        if of is not handler:  # A method's handler is the same for every call, unless an interceptor refuses this one.
+            surrounded = self._surrounded(method, handler)
+            self._handlers[method] = handler, surrounded
+        return surrounded
 
     def _surrounded(self, method: str, handler: Handler) -> Handler:
         behavior = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 
 from tsdb.head.head import Head, HeadSizes, HeadState
 from tsdb.model.clock import Clock
 from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
 from tsdb.replay.replay import PartitionProgress
-from tsdb.store.readiness import Observation, PartitionReadiness, Verdict
+from tsdb.store.readiness import Observation, PartitionReadiness, Verdict, is_lasting, is_old
 from tsdb.v1 import common_pb2
 
 LAG_REASONS = ("replaying", "lagging")  # Of a verdict that is about the lag alone.
@@ -65,12 +66,17 @@ class Judged:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PartitionStatus(Judged):
     """One moment of a partition: where its head stands and the verdict on it; how much it holds only where asked."""
 
     state: HeadState
     sizes: HeadSizes | None = None
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """The PartitionState message: few answers find another one than those before."""
+        return self.to_proto().SerializeToString()
 
     def to_proto(self) -> common_pb2.PartitionState:
         """As every answer carries it."""
@@ -153,6 +159,9 @@ class Partition:
         self._waiting = ""
         self._high_watermark: int | None = None
         self._high_watermark_at = 0.0
+        # What was said last, for few reads find anything else: while the verdict lasts, and with which state.
+        self._lasting: Judged | None = None
+        self._said: tuple[Judged, PartitionStatus] | None = None
 
     @property
     def head(self) -> Head:
@@ -170,16 +179,20 @@ class Partition:
         """Answer from a fresh head from now on."""
         with self._lock:
             self._head, self._progress = head, progress
+            self._lasting = None
 
     def observe_waiting(self, reason: str) -> None:
         """Why the worker cannot apply for now; empty when it can."""
         with self._lock:
-            self._waiting = reason
+            if reason != self._waiting:
+                self._waiting = reason
+                self._lasting = None
 
     def observe_high_watermark(self, high_watermark: int, at: float) -> None:
         """A high watermark fetched at monotonic time `at`."""
         with self._lock:
             self._high_watermark, self._high_watermark_at = high_watermark, at
+            self._lasting = None
 
     def check_going(self) -> None:
         """Raises Unavailable with the reason why nothing more will be applied."""
@@ -197,10 +210,28 @@ class Partition:
         head, judged = self.judge()
         return judged.status(head.state(), head.sizes())
 
+    def status_of(self, judged: Judged, state: HeadState) -> PartitionStatus:
+        """Both together, as `Judged.status`; what was said last where it is the same."""
+        said = self._said  # Looked at once, for any thread may replace it.
+        if said is not None and said[0] is judged and said[1].state is state:
+            return said[1]
+        status = judged.status(state)
+        self._said = judged, status
+        return status
+
     def judge(self) -> tuple[Head, Judged]:
         """The head to read from, and what can be said of it before it is read."""
         with self._lock:
             head, progress = self._head, self._progress
+            monotonic = self._clock.monotonic()
+            lasting = self._lasting
+            if (
+                lasting is not None
+                and lasting.next_offset == progress.next_offset
+                and not progress.stopped
+                and not is_old(self._high_watermark_at, monotonic)
+            ):
+                return head, lasting
             seen = Observation(
                 progress.next_offset,
                 progress.applied_broker_ms,
@@ -208,7 +239,9 @@ class Partition:
                 self._high_watermark_at,
                 progress.stopped or self._waiting,
             )
-            verdict = self._readiness.judge(seen, now_ms=self._clock.now_ms(), monotonic=self._clock.monotonic())
-        return head, Judged(
-            self.partition, self.topic_id, seen.next_offset, seen.high_watermark, verdict, progress.stopped_message
-        )
+            verdict = self._readiness.judge(seen, now_ms=self._clock.now_ms(), monotonic=monotonic)
+            judged = Judged(
+                self.partition, self.topic_id, seen.next_offset, seen.high_watermark, verdict, progress.stopped_message
+            )
+            self._lasting = judged if is_lasting(verdict) else None
+        return head, judged

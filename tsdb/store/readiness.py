@@ -42,6 +42,16 @@ class Verdict:
     lag_ms: int | None
 
 
+def is_lasting(verdict: Verdict) -> bool:
+    """Whether the verdict stays the same for as long as what was seen does, and its high watermark is not old."""
+    return verdict.ready and verdict.lag_records == 0
+
+
+def is_old(high_watermark_at: float, monotonic: float) -> bool:
+    """Whether a high watermark of then says nothing any more."""
+    return monotonic - high_watermark_at > HIGH_WATERMARK_AGE_MAX_S
+
+
 class PartitionReadiness:
     """Holds the one bit of hysteresis and the moments of the last catch-up and move. Called by one thread at a time."""
 
@@ -82,7 +92,7 @@ class PartitionReadiness:
             return seen.stopped
         if seen.high_watermark is None:
             return "high_watermark_unknown"
-        if monotonic - seen.high_watermark_at > HIGH_WATERMARK_AGE_MAX_S:
+        if is_old(seen.high_watermark_at, monotonic):
             return "high_watermark_old"
         if lag_ms is None:
             return "replaying"

@@ -25,6 +25,7 @@ from tsdb.store.wire import Fields
 from tsdb.v1 import reader_pb2
 
 HEADER = reader_pb2.SelectResponse.DESCRIPTOR.fields_by_name["header"].number
+PARTITIONS = reader_pb2.SelectHeader.DESCRIPTOR.fields_by_name["partitions"].number
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,9 @@ def gather(
     heads = [head for head, _ in judged]
     selection = selections.select(heads, query, limits)
     states, body = (_columns if query.columns else _raw)(heads, selection, query, limits)
-    statuses = [one.status(state) for (_, one), state in zip(judged, states, strict=True)]
+    statuses = [
+        partition.status_of(one, state) for partition, (_, one), state in zip(partitions, judged, states, strict=True)
+    ]
     for status in statuses:
         if not query.partial:
             status.check_coverage(query.start_ms)
@@ -159,9 +162,11 @@ def _limited(limits: SelectLimits, before: int = 0) -> Iterator[None]:
 
 def messages(answer: Answer) -> Iterator[bytes]:
     """Encoded SelectResponses, the first with the header."""
-    header = reader_pb2.SelectHeader(partitions=[status.to_proto() for status in answer.statuses])
+    header = Fields()
+    for status in answer.statuses:
+        header.add_bytes(PARTITIONS, status.encoded)
     message = Fields()
-    message.add_bytes(HEADER, header.SerializeToString())
+    message.add_message(HEADER, header)
     for fields in answer.body.messages:
         message.add_fields(fields)
         yield message.joined()

@@ -130,6 +130,8 @@ class Selections:
         key = _key(heads, query)
         with self._lock:
             before, _ = self._held.get(key, (None, 0))
+            if before is not None:
+                self._held.move_to_end(key)
         if before is not None and all(
             part.index is head.index and part.generation == head.index.generation
             for part, head in zip(before.parts, heads, strict=True)
@@ -151,17 +153,12 @@ class Selections:
 
     def remember(self, heads: Sequence[Head], query: SelectQuery, selection: Selection) -> None:
         """Keep a selection, with the columns that its parts have by now, for the next time."""
-        if query.series_ids is not None:
-            return
-        key = _key(heads, query)
-        if not selection.changed:
-            with self._lock:
-                if key in self._held:
-                    self._held.move_to_end(key)
+        if query.series_ids is not None or not selection.changed:
             return
         selection.changed, size = False, selection.bytes
         if size > self._bytes_max // 2:
             return  # It would drive out all others.
+        key = _key(heads, query)
         with self._lock:
             _, before = self._held.pop(key, (None, 0))
             self._held[key] = selection, size

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from support.heads import new_head
 from tsdb.head.state import HeadSizes, HeadState, Hole
@@ -12,7 +15,8 @@ from tsdb.model.clock import ManualClock
 from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.partition import LAG_UNKNOWN_MS, Partition, PartitionStatus
-from tsdb.store.readiness import PartitionReadiness, Verdict
+from tsdb.store.readiness import Observation, PartitionReadiness, Verdict
+from tsdb.v1 import common_pb2
 
 STATE = HeadState(
     since_offset=3,
@@ -143,3 +147,92 @@ def test_what_the_worker_waits_for_is_the_reason_until_it_is_over() -> None:
     assert partition.status().verdict.reason == "memory_hard"
     partition.observe_waiting("")
     assert partition.status().verdict.ready
+
+
+def test_what_is_said_of_a_partition_that_has_all_is_said_again_while_nothing_moves() -> None:
+    clock = ManualClock(1000)
+    head, progress = new_head(), PartitionProgress(10)
+    partition = Partition(0, "topic", head, progress, PartitionReadiness(), clock)
+    partition.observe_high_watermark(10, clock.monotonic())
+    _, judged = partition.judge()
+    status = partition.status_of(judged, head.state())
+    clock.advance(1000)
+    assert partition.judge()[1] is judged
+    assert partition.status_of(judged, head.state()) is status
+    assert common_pb2.PartitionState.FromString(status.encoded) == status.to_proto()
+    progress.next_offset += 1
+    moved = partition.judge()[1]
+    assert moved.next_offset == 11
+    assert partition.status_of(moved, head.state()).next_offset == 11
+
+
+class Watched:
+    """A partition, and next to it readiness alone, which is asked the same at every moment and remembers nothing."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(1_000_000)
+        self.progress = PartitionProgress(10)
+        self.partition = Partition(0, "topic", new_head(), self.progress, PartitionReadiness(), self.clock)
+        self._readiness = PartitionReadiness()
+        self._waiting = ""
+        self._high_watermark: int | None = None
+        self._high_watermark_at = 0.0
+
+    def apply(self, records: int, behind_ms: int) -> None:
+        self.progress.next_offset += records
+        self.progress.applied_broker_ms = self.clock.now_ms() - behind_ms
+
+    def poll(self, ahead: int) -> None:
+        self._high_watermark, self._high_watermark_at = self.progress.next_offset + ahead, self.clock.monotonic()
+        self.partition.observe_high_watermark(self._high_watermark, self._high_watermark_at)
+
+    def wait(self, reason: str) -> None:
+        self._waiting = reason
+        self.partition.observe_waiting(reason)
+
+    def stop(self) -> None:
+        self.progress.stopped = self.progress.stopped_message = "unknown_version"
+
+    def renew(self, records: int) -> None:
+        self.progress = PartitionProgress(records)
+        self.partition.renew(new_head(), self.progress)
+
+    def check(self) -> None:
+        seen = Observation(
+            self.progress.next_offset,
+            self.progress.applied_broker_ms,
+            self._high_watermark,
+            self._high_watermark_at,
+            self.progress.stopped or self._waiting,
+        )
+        verdict = self._readiness.judge(seen, now_ms=self.clock.now_ms(), monotonic=self.clock.monotonic())
+        _, judged = self.partition.judge()
+        assert (judged.verdict, judged.next_offset, judged.high_watermark, judged.stopped_message) == (
+            verdict,
+            seen.next_offset,
+            seen.high_watermark,
+            self.progress.stopped_message,
+        )
+
+
+events = st.one_of(
+    st.tuples(st.just("advance"), st.sampled_from([1, 1000, 4000, 9000, 30_000])),
+    st.tuples(st.just("apply"), st.integers(1, 3), st.sampled_from([0, 3_000, 12_000, 40_000])),
+    st.tuples(st.just("poll"), st.sampled_from([0, 0, 0, 1, 5, -2])),
+    st.tuples(st.just("wait"), st.sampled_from(["", "", "memory_hard"])),
+    st.tuples(st.just("renew"), st.integers(8, 14)),
+    st.tuples(st.just("stop")),
+)
+
+
+@given(st.lists(events, max_size=30))
+@settings(max_examples=300)
+def test_what_is_remembered_is_what_readiness_says_now(done: list[tuple[Any, ...]]) -> None:
+    watched = Watched()
+    for name, *arguments in done:
+        if name == "advance":
+            watched.clock.advance(*arguments)
+        else:
+            getattr(watched, name)(*arguments)
+        watched.check()
+        watched.check()
