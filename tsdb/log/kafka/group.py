@@ -134,6 +134,7 @@ class KafkaGroup:
             return
         ours = with_followers(self._fetch.ours(partitions), self._followers)
         try:
+            self._find_followers()
             starts = self._listener.on_assigned(self.committed(ours))
         except TsdbError as error:
             # Without its commits a partition has no start. The library takes it all the same when this returns; what
@@ -160,6 +161,12 @@ class KafkaGroup:
         self._give_up(consumer, partitions, gone)
         if gone:
             self._listener.on_lost(gone)
+
+    def _find_followers(self) -> None:
+        """The library finds the leaders of what it subscribes to; of any other topic it would learn a second later."""
+        for topic in self._followers:
+            with translate_kafka_errors(f"topic {topic}"):
+                self._fetch.consumer.list_topics(self._prefix + topic, timeout=self._timeout_s)
 
     def _held(self, partitions: list[KafkaPartition]) -> list[TopicPartition]:
         ours = with_followers(self._fetch.ours(partitions), self._followers)

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from tsdb.log.interface import METRICS, Position, TopicPartition
+from tsdb.log.interface import METRICS, SERIES, Position, TopicPartition
 from tsdb.log.kafka.fetch import Fetch
 from tsdb.log.kafka.group import KafkaGroup
 from tsdb.log.kafka.offsets import KafkaOffsets
@@ -27,6 +27,8 @@ class FakeConsumer:
         self.due: list[str] = []
         self.subscriptions = 0
         self.assigned: list[int] = []
+        self.known = {"p.metrics"}  # Topics whose leaders it knows: what it subscribes to.
+        self.assigned_unknown: set[str] = set()
         self.committed_fails = False
         self.commits: list[KafkaPartition] = []
 
@@ -49,7 +51,11 @@ class FakeConsumer:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return [KafkaPartition(p.topic, p.partition, 7, "noted") for p in partitions]
 
+    def list_topics(self, topic: str, timeout: float) -> None:
+        self.known.add(topic)
+
     def incremental_assign(self, partitions: list[KafkaPartition]) -> None:
+        self.assigned_unknown |= {partition.topic for partition in partitions} - self.known
         self.assigned += [partition.offset for partition in partitions]
 
     def commit(self, *, offsets: list[KafkaPartition], asynchronous: bool) -> list[KafkaPartition]:
@@ -100,12 +106,16 @@ def listener() -> Listener:
 
 
 @pytest.fixture
-def group(consumer: FakeConsumer, listener: Listener) -> KafkaGroup:
+def alone(consumer: FakeConsumer) -> KafkaGroup:
     guard = cast(TopicGuard, FakeGuard())
     fetch = Fetch(cast(Consumer, consumer), guard, cast(KafkaOffsets, None), "p.")
-    group = KafkaGroup(fetch, guard, "p.", 1.0)
-    group.join([METRICS], listener)
-    return group
+    return KafkaGroup(fetch, guard, "p.", 1.0)
+
+
+@pytest.fixture
+def group(alone: KafkaGroup, listener: Listener) -> KafkaGroup:
+    alone.join([METRICS], listener)
+    return alone
 
 
 def test_partitions_start_where_the_listener_says(
@@ -116,6 +126,16 @@ def test_partitions_start_where_the_listener_says(
     assert listener.told == [("assigned", {PARTITION: Position(7, "noted")})]
     assert consumer.assigned == [7]
     assert group.assigned() == {PARTITION}
+
+
+def test_followers_are_assigned_once_their_leaders_are_known(
+    alone: KafkaGroup, consumer: FakeConsumer, listener: Listener
+) -> None:
+    alone.join([METRICS], listener, followers={SERIES: METRICS})
+    consumer.due = ["on_assign"]
+    alone.poll(0)
+    assert alone.assigned() == {PARTITION, (SERIES, 0)}
+    assert consumer.assigned_unknown == set(), "these would be read a second later"
 
 
 def test_partitions_without_readable_commits_are_given_back_and_asked_for_again(
