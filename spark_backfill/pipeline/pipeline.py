@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from chunker.takeover import TakeOver, take_over
+from chunker.ticker import IDLE_S
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.failures import translate_spark_errors
 from spark_backfill.pipeline.counts import OBSERVED, SUMS, count_batch, show_place
@@ -141,9 +142,10 @@ class Pipeline:
 
     def _tick_first(self, settling: Settling, ticks: IdleTicks) -> None:
         """All that there is includes what only waits for the log's time: later ticks are for a later run."""
-        for _ in range(LOOKS_UNTIL_TICK):
+        for number in range(LOOKS_UNTIL_TICK):
+            if number:
+                self._clock.sleep(IDLE_S)
             self._look(settling, ticks)
-            self._clock.sleep(LOOK_EVERY_S)
         self._log.flush(FLUSH_S)
 
     def _begin(self, committed: Mapping[int, Progress]) -> StreamingQuery:
@@ -164,7 +166,7 @@ class Pipeline:
         while query.isActive and not self._stopping.is_set():
             fence.keep(TURN_S)
             self._settle(query, settling)
-            self._look(settling, ticks)
+            self._look_again(settling, ticks)
             self._on_turn()
 
     def _end(self, query: StreamingQuery, settling: Settling) -> None:
@@ -186,11 +188,13 @@ class Pipeline:
             self.totals.add(progress.numInputRows, count_batch(progress))
         self.committed = dict(settling.committed)
 
-    def _look(self, settling: Settling, ticks: IdleTicks) -> None:
+    def _look_again(self, settling: Settling, ticks: IdleTicks) -> None:
         now = self._clock.monotonic()
-        if now < self._look_at:
-            return
-        self._look_at = now + LOOK_EVERY_S
+        if now >= self._look_at:
+            self._look_at = now + LOOK_EVERY_S
+            self._look(settling, ticks)
+
+    def _look(self, settling: Settling, ticks: IdleTicks) -> None:
         try:
             marks = self._log.watermarks(METRICS, sorted(settling.committed))
             show_place(settling.committed, marks)
