@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from stack.process import wait_until_gone
 
 STOP_WITHIN_S = 20.0
 STATE = "state.json"
+
+Started = tuple[str, str, list[int]]  # Name, address, process ids.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,21 +58,32 @@ def _up(options: argparse.Namespace) -> int:
         print(f"already up: {state_file}", file=sys.stderr)
         return 1
     options.dir.mkdir(parents=True, exist_ok=True)
-    state: dict[str, Any] = {"pids": []}
-    try:
-        if options.brokers:
-            kafka = KafkaCluster(options.brokers, folder=options.dir / "kafka", detached=True)
-            kafka.start()
-            state |= {"kafka": kafka.bootstrap, "pids": state["pids"] + kafka.pids}
-        if options.cassandra:
-            node = CassandraNode(folder=options.dir / "cassandra", detached=True)
-            node.start()
-            state |= {"cassandra": f"{node.host}:{node.port}", "pids": [*state["pids"], node.process.pid]}
-    finally:
-        # Also when the second server failed: `down` must find the first.
-        state_file.write_text(json.dumps(state))
+    starts = [partial(_start_kafka, options.brokers, options.dir)] if options.brokers else []
+    starts += [partial(_start_cassandra, options.dir)] if options.cassandra else []
+    # Beside each other: each of them takes seconds.
+    with ThreadPoolExecutor(max(1, len(starts))) as pool:
+        started = [pool.submit(start) for start in starts]
+    # Also when one of them failed: `down` must find the other.
+    good = [one.result() for one in started if one.exception() is None]
+    state: dict[str, Any] = {"pids": [pid for _, _, pids in good for pid in pids]}
+    state |= {name: address for name, address, _ in good}
+    state_file.write_text(json.dumps(state))
+    for one in started:
+        one.result()
     print(json.dumps(state))
     return 0
+
+
+def _start_kafka(brokers: int, folder: Path) -> Started:
+    kafka = KafkaCluster(brokers, folder=folder / "kafka", detached=True)
+    kafka.start()
+    return "kafka", kafka.bootstrap, kafka.pids
+
+
+def _start_cassandra(folder: Path) -> Started:
+    node = CassandraNode(folder=folder / "cassandra", detached=True)
+    node.start()
+    return "cassandra", f"{node.host}:{node.port}", [node.process.pid]
 
 
 def _down(options: argparse.Namespace) -> int:
