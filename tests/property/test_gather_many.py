@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.heads import Record, Sample, apply, new_head, refs_of
 from tsdb.head import collected
 from tsdb.head.gather import Touched
-from tsdb.head.gather_many import ManyRefs, columns_many, snapshot_many
+from tsdb.head.gather_many import LastStanding, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import SAMPLES_MAX, Head
 from tsdb.head.rows import SEALED_END, SEALED_START
 from tsdb.model.errors import InvalidRequest, Overloaded
@@ -93,7 +93,7 @@ def test_what_goes_on_from_an_earlier_snapshot_is_what_is_collected_anew(
     def check(rounds: list[tuple[list[list[tuple[int, int, float]]], bool, int, int]], numbers: set[int]) -> None:
         heads = [new_head(number, series=SERIES, hold_ms=200) for number in range(2)]
         refs = ManyRefs.of([refs_of(head, sorted(numbers)) for head in heads])
-        before, offset, now_ms = None, 0, START_MS
+        before, last, offset, now_ms = None, LastStanding(), 0, START_MS
         for history, rests, back, length in rounds:
             for back_each in history:
                 now_ms += 10
@@ -106,7 +106,8 @@ def test_what_goes_on_from_an_earlier_snapshot_is_what_is_collected_anew(
             for head in heads if rests else ():
                 head.maintain()  # With time to spare it takes late samples out of their list.
             bounds = now_ms + back, now_ms + back + length
-            snapshot, anew = snapshot_many(heads, refs, *bounds, before), snapshot_many(heads, refs, *bounds)
+            snapshot, anew = snapshot_many(heads, refs, *bounds, before, last), snapshot_many(heads, refs, *bounds)
+            assert snapshot.states == anew.states == [head.state() for head in heads]
             assert arrays_of(snapshot.overlay, RAW) == arrays_of(anew.overlay, RAW)
             went_on[snapshot.collected is before] += 1
             before = snapshot.collected

@@ -80,6 +80,7 @@ class Apply:
         batch = _Batch(records, refs, offsets, broker_ms, first)
         while batch.cursor[CURSOR_RECORD] < len(offsets):
             with self._contents.lock:
+                self._contents.change_locked()
                 finished = self._append_locked(batch)
                 self._publish_locked(batch)
             if not finished:

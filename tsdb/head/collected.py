@@ -98,21 +98,21 @@ class Collecting:
     @classmethod
     def locked(
         cls,
-        parts: Sequence[Contents],
+        moment: Moment,
         refs: NDArray[np.uint32],
         ref_ends: NDArray[np.int64],
         start_ms: int,
         end_ms: int,
         before: Collected | None,
     ) -> Collecting:
-        """Copy what came since `before`, of the same refs of the same heads; all locks are held. [start_ms, end_ms):
-        for more than SAMPLES_MAX samples, all that is copied."""
-        moment = Moment.locked(parts)
+        """Copy what came since `before`, of the same refs of the same heads, whose locks have been held since `moment`.
+        [start_ms, end_ms): for more than SAMPLES_MAX samples, all that is copied."""
+        heads = len(moment.taken_out)
         starts = np.empty(len(refs) + 1, np.int64)
         whole = moment.expected(len(refs)) <= SAMPLES_MAX
         room = len(refs) * COLLECT_PER_REF + (len(before.raw.ts_ms) if before and whole else 0)
         while True:
-            old = before if before and whole else _nothing(len(parts), len(refs))
+            old = before if before and whole else _nothing(heads, len(refs))
             goes_on = moment.taken_out == old.moment.taken_out
             ts_ms, values = np.empty(room, np.int64), np.empty(room, np.float64)
             total = collect_since_kernel(

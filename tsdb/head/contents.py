@@ -7,6 +7,7 @@ snapshot, which never changes. The writer may read without the lock.
 from __future__ import annotations
 
 import threading
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from tsdb.head.state import HeadState
 from tsdb.model.time_set import SliceLengths
 
 NEVER_MS = int(np.iinfo(np.int64).min)  # Watermark before the first record.
+_CHANGES = count(0, 1 << 48)  # So far apart that those of two contents are never the same.
 
 
 class Contents:
@@ -60,7 +62,8 @@ class Contents:
         # Summed when slices change and not when asked: every answer of a store tells them.
         self.sealed_samples = self.sealed_bytes = 0
         self._below_samples = self._below_bytes = 0
-        self._state = self._state_now()
+        self._changes = next(_CHANGES)
+        self._state = (-1, self._state_now())
 
     @property
     def watermark_ms(self) -> int | None:
@@ -93,19 +96,20 @@ class Contents:
         """Moves when anything left open slices or late list: until then they are only appended to."""
         return self.open.closes + self.late.cuts
 
+    @property
+    def changes(self) -> int:
+        """Moves with all that a read may find changed here; those of other contents are never the same."""
+        return self._changes + self.taken_out
+
+    def change_locked(self) -> None:
+        """To be said of any change but that something is taken out."""
+        self._changes += 1
+
     def state_locked(self) -> HeadState:
-        """Where it stands now: one object for as long as that is the same, for every answer of a store tells it."""
-        known = self._state
-        if (
-            known.next_offset != self.next_offset
-            or known.since_offset != self.since_offset
-            or known.watermark_ms != self.watermark_ms
-            or known.coverage_start_ms != self.coverage_start_ms
-            or known.holes is not self.holes.all
-            or known.from_start is not self.from_start
-        ):
-            self._state = known = self._state_now()
-        return known
+        """Where it stands now: one object for as long as nothing changes, for every answer of a store tells it."""
+        if self._state[0] != self.changes:
+            self._state = (self.changes, self._state_now())
+        return self._state[1]
 
     def _state_now(self) -> HeadState:
         return HeadState(
@@ -120,6 +124,7 @@ class Contents:
 
     def swap_locked(self, sealed: tuple[SealedSlice, ...], below: tuple[SealedSlice, ...]) -> None:
         """Hold these slices from now on."""
+        self.change_locked()
         self.sealed = tuple(sorted(sealed, key=lambda slice_: slice_.start_ms))
         self.below = below
         self.held = Held(rows_of(self.sealed), rows_of(self.below), (self.sealed, self.below))
@@ -133,6 +138,7 @@ class Contents:
 
     def raise_coverage_locked(self, coverage_start_ms: int, since_offset: int) -> None:
         """Coverage begins here from now on; neither goes back."""
+        self.change_locked()
         self.clock[CLOCK_COVERAGE] = max(self.coverage_start_ms, coverage_start_ms)
         self.since_offset = max(self.since_offset, since_offset)
         self.from_start = False

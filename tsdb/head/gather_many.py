@@ -13,7 +13,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.collected import Collected, Collecting, ends_of
+from tsdb.head.collected import Collected, Collecting, Moment, ends_of
+from tsdb.head.contents import Contents
 from tsdb.head.gather import Columns, Held, RawResult, check_samples
 from tsdb.head.gather_columns_kernels import (
     NEED_AXES,
@@ -60,28 +61,59 @@ class Snapshot:
     collected: Collected
 
 
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """Where several heads stand. changes: see Contents."""
+
+    changes: list[int]
+    states: list[HeadState]
+    moment: Moment
+
+
+class LastStanding:
+    """Where several heads stood at the last read: many reads find that nothing has changed since. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._last: _Standing | None = None
+
+    def locked(self, parts: Sequence[Contents]) -> _Standing:
+        """Where they stand now; all locks are held."""
+        changes = [part.changes for part in parts]
+        last = self._last
+        if last is None or last.changes != changes:
+            self._last = last = _Standing(changes, [part.state_locked() for part in parts], Moment.locked(parts))
+        return last
+
+
 def snapshot_many(
-    heads: Sequence[Head], refs: ManyRefs, start_ms: int, end_ms: int, before: Collected | None = None
+    heads: Sequence[Head],
+    refs: ManyRefs,
+    start_ms: int,
+    end_ms: int,
+    before: Collected | None = None,
+    last: LastStanding | None = None,
 ) -> Snapshot:
-    """before: what an earlier snapshot of the same refs of the same heads collected. Raises InvalidRequest (bad_range)
-    unless [start_ms, end_ms) holds something."""
+    """heads: ascending by partition, for all reads must take their locks in one order; a writer takes no second.
+    before: what an earlier snapshot of the same refs of the same heads collected. last: of earlier ones of any refs.
+
+    Raises InvalidRequest (bad_range) unless [start_ms, end_ms) holds something.
+    """
     check_range(start_ms, end_ms)
     parts = [head.contents for head in heads]
-    with _locked(heads):
-        states, held = [part.state_locked() for part in parts], [part.held for part in parts]
-        collecting = Collecting.locked(parts, refs.refs, refs.ends, start_ms, end_ms, before)
+    with _locked(parts):
+        now, held = (last or LastStanding()).locked(parts), [part.held for part in parts]
+        collecting = Collecting.locked(now.moment, refs.refs, refs.ends, start_ms, end_ms, before)
     collected = collecting.collected()
-    return Snapshot(states, held, collected.within(start_ms, end_ms), collected)
+    return Snapshot(now.states, held, collected.within(start_ms, end_ms), collected)
 
 
 @contextmanager
-def _locked(heads: Sequence[Head]) -> Iterator[None]:
-    """All their locks. A writer holds the lock of one head only, and all reads take them in the same order."""
+def _locked(parts: Sequence[Contents]) -> Iterator[None]:
     taken = []
     try:
-        for head in sorted(heads, key=lambda head: head.partition):
-            head.contents.lock.acquire()
-            taken.append(head.contents.lock)
+        for part in parts:
+            part.lock.acquire()
+            taken.append(part.lock)
         yield
     finally:
         for lock in taken:

@@ -16,6 +16,7 @@ from tsdb.v1 import common_pb2, reader_pb2
 STEPS_MAX = 100_000  # Steps of one series in one answer.
 TOKENS_MAX = 10_000
 NO_RECORD = -1  # In a token: before the first record of the partition.
+_AGGREGATIONS = frozenset(reader_pb2.Aggregation.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,8 @@ def tokens_of(messages: Iterable[common_pb2.Token], topic_id: str, known: Iterab
     """Highest record offset per partition. Raises WrongTopic for another topic's token, InvalidRequest (bad_token,
     bad_partition)."""
     tokens = list(messages)
+    if not tokens:
+        return {}
     if len(tokens) > TOKENS_MAX:
         raise InvalidRequest(f"{len(tokens)} tokens; limit is {TOKENS_MAX}", reason="bad_token")
     partitions = set(known)
@@ -171,7 +174,7 @@ def _series_ids(data: bytes) -> NDArray[np.uint64]:
 
 
 def _check_steps(request: reader_pb2.SelectRequest) -> None:
-    if request.aggregation not in reader_pb2.Aggregation.values():
+    if request.aggregation not in _AGGREGATIONS:
         raise InvalidRequest(f"aggregation {request.aggregation} is unknown", reason="bad_step")
     if request.step_ms < 0:
         raise InvalidRequest(f"step_ms {request.step_ms} is negative", reason="bad_step")

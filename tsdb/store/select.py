@@ -11,28 +11,37 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tsdb.head.gather import RawResult, Touched
-from tsdb.head.gather_many import ManyRefs, columns_many, snapshot_many
+from tsdb.head.gather_many import LastStanding, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import Head, HeadState
 from tsdb.model.errors import Overloaded
 from tsdb.store.body import Body, Part
 from tsdb.store.encoded import EncodedColumns
 from tsdb.store.limits import SelectLimits
-from tsdb.store.partition import Partition, PartitionStatus
+from tsdb.store.partition import Judged, Partition
 from tsdb.store.request import SelectQuery
 from tsdb.store.selection import Selection, Selections
+from tsdb.store.told import LastTold, Told
 from tsdb.store.tolerance import Tolerance
 from tsdb.store.wire import Fields
 from tsdb.v1 import reader_pb2
 
 HEADER = reader_pb2.SelectResponse.DESCRIPTOR.fields_by_name["header"].number
-PARTITIONS = reader_pb2.SelectHeader.DESCRIPTOR.fields_by_name["partitions"].number
+
+
+class ReadMemory:
+    """What reads leave for those after them; all of it could be made anew. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.selections = Selections()
+        self.standing = LastStanding()
+        self.told = LastTold()
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """statuses: of the partitions that were read, ascending."""
+    """told: of the partitions that were read."""
 
-    statuses: list[PartitionStatus]
+    told: Told
     body: Body
 
 
@@ -41,32 +50,36 @@ def gather(
     query: SelectQuery,
     tolerance: Tolerance,
     limits: SelectLimits,
-    selections: Selections,
+    memory: ReadMemory,
 ) -> Answer:
-    """Everything of an answer, before its first message is sent: an error leaves no half answer behind."""
-    judged = [partition.judge() for partition in partitions]
-    for _, one in judged:
+    """Everything of an answer, before its first message is sent: an error leaves no half answer behind. partitions:
+    ascending."""
+    heads: list[Head] = []
+    judged: list[Judged] = []
+    for partition in partitions:
+        head, one = partition.judge()
         tolerance.check_fresh(one)
-    heads = [head for head, _ in judged]
-    selection = selections.select(heads, query, limits)
-    states, body = (_columns if query.columns else _raw)(heads, selection, query, limits)
-    statuses = [
-        partition.status_of(one, state) for partition, (_, one), state in zip(partitions, judged, states, strict=True)
-    ]
-    for status in statuses:
-        if not query.partial:
-            status.check_coverage(query.start_ms)
-        tolerance.check_holes(status, query.start_ms, query.end_ms)
+        heads.append(head)
+        judged.append(one)
+    selection = memory.selections.select(heads, query, limits)
+    if query.columns:
+        states, body = _columns(heads, selection, query, limits, memory.standing)
+    else:
+        states, body = _raw(heads, selection, query, limits)
+    told = memory.told.of(partitions, judged, states)
+    if not query.partial:
+        told.check_coverage(query.start_ms)
+    told.check_holes(tolerance, query.start_ms, query.end_ms)
     limits.check_samples(body.samples)
     limits.check_bytes(body.payload_bytes)
-    selections.remember(heads, query, selection)
-    return Answer(statuses, body)
+    memory.selections.remember(heads, query, selection)
+    return Answer(told, body)
 
 
 def _columns(
-    heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits
+    heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits, standing: LastStanding
 ) -> tuple[list[HeadState], Body]:
-    snapshot = snapshot_many(heads, selection.refs, query.start_ms, query.end_ms, selection.collected)
+    snapshot = snapshot_many(heads, selection.refs, query.start_ms, query.end_ms, selection.collected, standing)
     selection.keep_collected(snapshot.collected)
     if any(len(held.below) for held in snapshot.held):
         return _columns_each(heads, selection, query, limits)
@@ -162,11 +175,8 @@ def _limited(limits: SelectLimits, before: int = 0) -> Iterator[None]:
 
 def messages(answer: Answer) -> Iterator[bytes]:
     """Encoded SelectResponses, the first with the header."""
-    header = Fields()
-    for status in answer.statuses:
-        header.add_bytes(PARTITIONS, status.encoded)
     message = Fields()
-    message.add_message(HEADER, header)
+    message.add_bytes(HEADER, answer.told.header)
     for fields in answer.body.messages:
         message.add_fields(fields)
         yield message.joined()

@@ -14,7 +14,6 @@ from tsdb.store.applied import AppliedSignal
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition
 from tsdb.store.request import labels_query, matchers_of, partitions_of, select_query, series_query, tokens_of
-from tsdb.store.selection import Selections
 from tsdb.store.tolerance import tolerance_of
 from tsdb.store.watch import Watch
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
@@ -42,7 +41,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         self._partitions = partitions
         self._applied = applied
         self._limits = limits
-        self._selections = Selections()
+        self._memory = select.ReadMemory()
         self._watches = threading.BoundedSemaphore(WATCHES_MAX)
 
     def Select(  # type: ignore[override]  # Its messages are encoded already.
@@ -52,7 +51,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         partitions = self._ready_partitions(request.options, context)
         limits = self._limits.lowered(request.series_max, request.samples_max, request.bytes_max)
         with select_seconds.time():
-            answer = select.gather(partitions, query, tolerance_of(request.options), limits, self._selections)
+            answer = select.gather(partitions, query, tolerance_of(request.options), limits, self._memory)
         series_total.inc(answer.body.series)
         samples_total.inc(answer.body.samples)
         yield from select.messages(answer)

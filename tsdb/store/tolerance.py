@@ -18,7 +18,7 @@ class Tolerance:
 
     def check_fresh(self, judged: Judged) -> None:
         """Raises Unavailable when a partition is further behind than accepted."""
-        if not self.allow_stale:
+        if not self.allow_stale and (judged.verdict.reason or self.max_lag_ms is not None):
             judged.check_fresh(self.max_lag_ms)
 
     def check_holes(self, status: PartitionStatus, start_ms: int, end_ms: int) -> None:

@@ -1,0 +1,63 @@
+"""Told: the statuses of several partitions refuse together what each alone refuses, and are put together once."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.heads import Record, apply, new_head
+from tsdb.head.head import HeadState, Hole
+from tsdb.model.clock import ManualClock
+from tsdb.model.errors import HoleInRange, OutOfCoverage
+from tsdb.replay.replay import PartitionProgress
+from tsdb.store.partition import Partition, PartitionStatus
+from tsdb.store.readiness import PartitionReadiness, Verdict
+from tsdb.store.told import LastTold, Told
+from tsdb.store.tolerance import Tolerance
+from tsdb.v1 import reader_pb2
+
+
+def status(partition: int, coverage_start_ms: int, *holes: Hole, from_start: bool = False) -> PartitionStatus:
+    state = HeadState(3, coverage_start_ms, 2000, 9, 10, from_start, holes)
+    return PartitionStatus(partition, "topic", 10, 10, Verdict(True, "", 0, 0), "", state)
+
+
+def test_a_range_must_be_covered_in_every_partition() -> None:
+    told = Told.of([status(0, 1000), status(1, 1200), status(2, 9000, from_start=True)])
+    told.check_coverage(1200)
+    with pytest.raises(OutOfCoverage, match="partition 1 is complete from 1200 ms on"):
+        told.check_coverage(1199)
+    with pytest.raises(OutOfCoverage, match="partition 0"):
+        told.check_coverage(999)
+    Told.of([status(0, 9000, from_start=True)]).check_coverage(0)
+
+
+def test_a_hole_of_any_partition_is_named_unless_holes_are_allowed() -> None:
+    told = Told.of([status(0, 0), status(1, 0, Hole(1500, 1600, "corrupt_record", 7))])
+    told.check_holes(Tolerance(), 1000, 1500)
+    with pytest.raises(HoleInRange, match="partition 1"):
+        told.check_holes(Tolerance(), 1000, 1501)
+    told.check_holes(Tolerance(allow_holes=True), 1000, 1501)
+
+
+def test_it_is_the_same_until_a_partition_moves() -> None:
+    clock = ManualClock(1000)
+    heads, progress = [new_head(number) for number in range(2)], [PartitionProgress(0) for _ in range(2)]
+    partitions = [
+        Partition(number, "topic", heads[number], progress[number], PartitionReadiness(), clock) for number in range(2)
+    ]
+    last = LastTold()
+
+    def now() -> Told:
+        judged = [partition.judge()[1] for partition in partitions]
+        return last.of(partitions, judged, [head.state() for head in heads])
+
+    for partition in partitions:
+        partition.observe_high_watermark(0, clock.monotonic())
+    first = now()
+    assert now() is first
+    apply(heads[1], [Record(0, 1000, ((0, 1000, 1.0),))])
+    progress[1].next_offset = 1
+    moved = reader_pb2.SelectHeader.FromString(now().header)
+    assert [(state.partition, state.next_offset) for state in moved.partitions] == [(0, 0), (1, 1)]
+    assert [state.applied_offset for state in moved.partitions] == [0, 0]
+    assert [state.HasField("applied_offset") for state in moved.partitions] == [False, True]
