@@ -26,7 +26,6 @@ CONF = {
     "spark.default.parallelism": "8",
     # Workers import what tests hand to tasks.
     "spark.executorEnv.PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))),
-    "spark.python.daemon.module": "support.spark_daemon",
     "spark.log.level": "ERROR",
 }
 
