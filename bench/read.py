@@ -33,13 +33,16 @@ ENCODINGS = ("columns", "raw")
 MESSAGE_BYTES_MAX = 64 << 20
 SELECT = "/tsdb.v1.Reader/Select"
 FAMILIES = SERIES_PER_INSTANCE // SERIES_PER_PACK
-IDLE_S = 5.0
+SETTLE_S = 15.0  # A broker of our own is new: it compiles what it runs for as long.
+QUERIES = (
+    100  # Of the largest size; of smaller ones as many more as they are smaller, for bursts of the flow to come by.
+)
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
     """Percentiles in ms, CPU ms of the store a query, and bytes, per size and encoding."""
     parser = argparse.ArgumentParser(prog="bench read", description=__doc__)
-    parser.add_argument("--queries", type=int, default=100, help="of each size, encoding and way")
+    parser.add_argument("--queries", type=int, default=QUERIES, help="of the largest size, each encoding and way")
     parser.add_argument("--series", type=int, default=SERIES)
     parser.add_argument("--flow", type=int, default=FLOW_SERIES, help="samples/s that flow meanwhile")
     parser.add_argument("--partitions", type=int, default=PARTITIONS)
@@ -69,7 +72,7 @@ class _Bench:
         self._client = connect(store.address)
         self._turn = count()
         cpu, started = cpu_of(store.pid), time.monotonic()
-        time.sleep(IDLE_S)
+        time.sleep(SETTLE_S)
         self.idle_cores = (cpu_of(store.pid) - cpu) / (time.monotonic() - started)
 
     def measure(self, series: int) -> dict[str, object]:
@@ -81,9 +84,10 @@ class _Bench:
         request = frames_request(sizes)
         first = [self._seconds(lambda: _drain(self._select(self._request(series, encoding)))) for _ in range(FAMILIES)]
         requests = cycle([self._request(series, encoding) for _ in range(FAMILIES)])
-        last_byte, cpu_ms = self._timed(lambda: _drain(self._select(next(requests))))
-        decoded, _ = self._timed(lambda: self._decode(series, encoding))
-        echo, _ = self._timed(lambda: _drain(self._echo(request)))
+        times = self._queries * max(SIZES) // series
+        last_byte, cpu_ms = self._timed(times, lambda: _drain(self._select(next(requests))))
+        decoded, _ = self._timed(times, lambda: self._decode(series, encoding))
+        echo, _ = self._timed(times, lambda: _drain(self._echo(request)))
         result: dict[str, object] = {
             "bytes": sum(sizes),
             "frames": len(sizes),
@@ -96,13 +100,13 @@ class _Bench:
         say(f"{series} {encoding}: {result}")
         return result
 
-    def _timed(self, call: Callable[[], object]) -> tuple[list[float], float]:
-        """Seconds of each call, and CPU ms of the store a call beyond what it uses without queries."""
+    def _timed(self, times: int, call: Callable[[], object]) -> tuple[list[float], float]:
+        """Seconds of each call, so many times, and CPU ms of the store a call beyond what it uses without queries."""
         cpu, begun = cpu_of(self._store.pid), time.perf_counter()
-        times = [self._seconds(call) for _ in range(self._queries)]
+        seconds = [self._seconds(call) for _ in range(times)]
         wall = time.perf_counter() - begun
         used = cpu_of(self._store.pid) - cpu - self.idle_cores * wall
-        return times, round(max(used, 0.0) / self._queries * 1e3, 2)
+        return seconds, round(max(used, 0.0) / times * 1e3, 2)
 
     def _seconds(self, call: Callable[[], object]) -> float:
         started = time.perf_counter()
