@@ -120,12 +120,19 @@ class CassandraNode:
 
     def flush(self) -> None:
         """Write what is in memory to files. RuntimeError when it cannot."""
+        self._tool("flush")
+
+    def estimate_sizes(self) -> None:
+        """Estimate anew what files hold, as the node does every few minutes. RuntimeError when it cannot."""
+        self._tool("refreshsizeestimates")
+
+    def _tool(self, command: str) -> None:
         # It notes its commands in the home folder.
         home = f"-Duser.home={self._folder}"
-        tool = ["-cp", f"{jars(CASSANDRA)}/*", "org.apache.cassandra.tools.NodeTool", "-p", str(self._jmx), "flush"]
+        tool = ["-cp", f"{jars(CASSANDRA)}/*", "org.apache.cassandra.tools.NodeTool", "-p", str(self._jmx), command]
         done = subprocess.run(["java", *ACCESS, home, *tool], capture_output=True, text=True, check=False)
         if done.returncode:
-            raise RuntimeError(f"flush failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+            raise RuntimeError(f"{command} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
     def data_bytes(self, keyspace: str) -> dict[str, int]:
         """Bytes of the files of each table of a keyspace, indexes and filters included."""

@@ -19,9 +19,9 @@ from tsdb.client import Client, SelectQuery, SelectResult, connect
 from tsdb.client.options import Selector
 from tsdb.client.select import SelectKeywords
 from tsdb.head.limits import HeadLimits
-from tsdb.log.interface import METRICS, Log
+from tsdb.log.interface import METRICS, Log, Watermarks
 from tsdb.model.clock import Clock, SystemClock
-from tsdb.model.errors import TsdbError
+from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.model.labels import canonical_labels
 from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import PRODUCTION, TimeSet, slice_lengths
@@ -160,11 +160,19 @@ class Node:
 
     def wait_ready(self) -> Self:
         """Until every partition is ready and has read all that the log has now."""
-        marks = self._log.watermarks(METRICS, list(self.store.partitions))
+        marks: dict[int, Watermarks] = {}
+
+        def asked() -> bool:
+            try:
+                marks.update(self._log.watermarks(METRICS, list(self.store.partitions)))
+            except Unavailable:  # A broker that was away: who asks it anew may be slower than the store.
+                return False
+            return True
 
         def done() -> bool:
             return all(s.verdict.ready and s.next_offset >= marks[s.partition].high for s in self.statuses())
 
+        wait_until(asked, READY_WITHIN_S)
         wait_until(done, READY_WITHIN_S)
         return self
 
