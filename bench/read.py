@@ -34,9 +34,8 @@ MESSAGE_BYTES_MAX = 64 << 20
 SELECT = "/tsdb.v1.Reader/Select"
 FAMILIES = SERIES_PER_INSTANCE // SERIES_PER_PACK
 SETTLE_S = 15.0  # A broker of our own is new: it compiles what it runs for as long.
-QUERIES = (
-    100  # Of the largest size; of smaller ones as many more as they are smaller, for bursts of the flow to come by.
-)
+# Of the largest size; of smaller ones as many more as they are smaller, for bursts of the flow to come by.
+QUERIES = 100
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
