@@ -24,13 +24,16 @@ from tsdb.log.kafka.fetch import Fetch
 from tsdb.log.kafka.topic_guard import TopicGuard
 from tsdb.model.errors import TsdbError
 
+# A member hears of a rebalance with the answer to its next heartbeat: others wait that long for their partitions.
+HEARTBEAT_MS = 500
+
 
 def group_config(session_s: float) -> Config:
     """What a member adds to a consumer's settings."""
     return {
         "partition.assignment.strategy": "cooperative-sticky",
         "session.timeout.ms": int(session_s * 1000),
-        "heartbeat.interval.ms": int(session_s * 1000 / 5),
+        "heartbeat.interval.ms": HEARTBEAT_MS,
     }
 
 
