@@ -20,6 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry
 
 from stack.kafka import KafkaCluster
+from support.consumer_drills import MEMBER
 from support.logs import wait_until
 from tsdb.parallel_consumer import (
     Action,
@@ -98,7 +99,7 @@ class Topic:
     def consumer(
         self, handler: Callable[[Record], object], outlet: KafkaOutlet, options: Options = OPTIONS
     ) -> ParallelConsumer:
-        config = {"bootstrap.servers": self.bootstrap, "group.id": self.name, "session.timeout.ms": 6_000}
+        config = {"bootstrap.servers": self.bootstrap, "group.id": self.name, **MEMBER}
         return ParallelConsumer(
             KafkaSource(config, [self.name]),
             OnThreads(handler, options.concurrency),

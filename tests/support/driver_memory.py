@@ -69,6 +69,6 @@ class Told:
     def assert_independent_of_data(self) -> None:
         """The second size is told no more than the first."""
         print(self._told)
-        for name, ((results, python), (results_of_ten, python_of_ten)) in self._told.items():
-            assert results_of_ten < results + ROOM_BYTES, name
-            assert python_of_ten < python + ROOM_BYTES, name
+        for name, ((results, python), (results_of_more, python_of_more)) in self._told.items():
+            assert results_of_more < results + ROOM_BYTES, name
+            assert python_of_more < python + ROOM_BYTES, name
