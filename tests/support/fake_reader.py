@@ -31,7 +31,7 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
     Watch answers.
     """
 
-    def __init__(self, credentials: grpc.ServerCredentials | None = None) -> None:
+    def __init__(self, credentials: grpc.ServerCredentials | None = None, *, port: int = 0) -> None:
         self.samples: dict[bytes, list[tuple[int, float]]] = defaultdict(list)
         self.fail: list[TsdbError] = []
         self.cut_after: list[int] = []
@@ -48,12 +48,11 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
         self._server = grpc.server(ThreadPoolExecutor(4), options=MESSAGE_OPTIONS)
         ingest_pb2_grpc.add_IngestServicer_to_server(self, self._server)
         reader_pb2_grpc.add_ReaderServicer_to_server(self, self._server)
-        port = (
-            self._server.add_secure_port("127.0.0.1:0", credentials)
-            if credentials
-            else self._server.add_insecure_port("127.0.0.1:0")
+        wanted = f"127.0.0.1:{port}"
+        found = (
+            self._server.add_secure_port(wanted, credentials) if credentials else self._server.add_insecure_port(wanted)
         )
-        self.address = f"127.0.0.1:{port}"
+        self.address = f"127.0.0.1:{found}"
 
     def __enter__(self) -> Self:
         self._server.start()

@@ -165,7 +165,7 @@ class Client:
             delay_s = attempts.delay_after(error)
             if delay_s is None:
                 raise error
-            time.sleep(delay_s)
+            self._wait(delay_s)
 
     def run(self, call: Call[Answer], *, timeout_s: float | None = None) -> Answer:
         """Carry out one call, with retries within the timeout."""
@@ -197,7 +197,16 @@ class Client:
             delay_s = attempts.delay_after(error)
             if delay_s is None:
                 raise error
-            time.sleep(delay_s)
+            self._wait(delay_s)
+
+    def _wait(self, seconds: float) -> None:
+        # gRPC may look at its sockets only while somebody waits for events (tsdb.ops.grpc_environment): an attempt to
+        # connect that nobody looks after fails 20 s later.
+        self._channel.subscribe(_ignore)
+        try:
+            time.sleep(seconds)
+        finally:
+            self._channel.unsubscribe(_ignore)
 
     def _once(self, call: Call[Answer], timeout_s: float) -> Answer:
         reader = call.reader()
@@ -211,3 +220,7 @@ class Client:
         finally:
             answer.cancel()
         return reader.finish()
+
+
+def _ignore(_: grpc.ChannelConnectivity) -> None:
+    pass
