@@ -23,7 +23,8 @@ SERIES = 600
 POINTS = 240
 SAMPLES = SERIES * POINTS
 THREADS = 4
-ANSWERS = 150  # Between steps of the restart.
+REST_S = 0.02  # Of a thread between its requests: there always are some, and two cores have room for a store to start.
+ANSWERS = 60  # Between steps of the restart.
 MEASURED_ANSWERS = 800
 CORES_FOR_SPEED = 8  # Two stores, a gateway, a broker and the load's own threads: below, they only share the cores.
 COST_MAX = 1.5
@@ -64,8 +65,8 @@ def span(deployment: Deployment) -> Span:
 def test_a_rolling_restart_fails_no_query(deployment: Deployment, second: Role, span: Span) -> None:
     stores = [deployment.store, second]
     with (
-        Writers(deployment.gateway.grpc) as writers,
-        Readers(stores, "asked", span, SAMPLES, THREADS) as readers,
+        Writers(deployment.gateway.grpc, rest_s=REST_S) as writers,
+        Readers(stores, "asked", span, SAMPLES, THREADS, rest_s=REST_S) as readers,
     ):
         for number, store in enumerate(stores):
             readers.wait_for_answers_of(number, ANSWERS)

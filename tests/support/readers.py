@@ -31,16 +31,25 @@ class Readers:
     """Threads that query one selector over and over. A context manager: leaving it stops them.
 
     A query goes to a store that was ready at the last look; refused, it goes to the next one. It has failed when none
-    answered within QUERY_WITHIN_S, or when an answer had other than the `samples` wanted.
+    answered within QUERY_WITHIN_S, or when an answer had other than the `samples` wanted. rest_s: of a thread after each
+    of its queries.
     """
 
     def __init__(
-        self, stores: Sequence[Role], selector: str, span: tuple[int, int], samples: int, threads: int
+        self,
+        stores: Sequence[Role],
+        selector: str,
+        span: tuple[int, int],
+        samples: int,
+        threads: int,
+        *,
+        rest_s: float = 0.0,
     ) -> None:
         self._stores = stores
         self._selector = selector
         self._span = span
         self._samples = samples
+        self._rest_s = rest_s
         self._ready = [False] * len(stores)
         self._told = [_Told() for _ in range(threads)]
         self._stopping = threading.Event()
@@ -101,6 +110,7 @@ class Readers:
         while not self._stopping.is_set():
             turn += 1
             self._query(clients, turn, self._told[thread])
+            self._stopping.wait(self._rest_s)
         for client in clients:
             client.close()
 

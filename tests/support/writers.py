@@ -1,4 +1,4 @@
-"""Writers: clients that write without pause and never give a request up, and the judgement of what they were told.
+"""Writers: clients that write all the time and never give a request up, and the judgement of what they were told.
 
 Each request of a writer has samples of its own, now and then of a series never seen before, and one sample that
 overwrites the one before it (same series, same time). A request is sent again until it is answered OK; only then comes
@@ -44,12 +44,14 @@ class _Told:
 class Writers:
     """WRITERS threads with a client each. A context manager: leaving it lets each finish its request.
 
-    timeout_s: of one call with the client's retries. Only Unavailable and Overloaded are sent again.
+    timeout_s: of one call with the client's retries. Only Unavailable and Overloaded are sent again. rest_s: of a writer
+    after each OK.
     """
 
-    def __init__(self, address: str, *, timeout_s: float = 60.0) -> None:
+    def __init__(self, address: str, *, timeout_s: float = 60.0, rest_s: float = 0.0) -> None:
         self._address = address
         self._timeout_s = timeout_s
+        self._rest_s = rest_s
         self.base_ms = time.time_ns() // 1_000_000
         self._job = f"writers-{uuid.uuid4().hex[:8]}"  # Series of its own, whoever wrote to the store before.
         self._told = [_Told() for _ in range(WRITERS)]
@@ -167,6 +169,7 @@ class Writers:
             with connect(self._address, timeout_s=self._timeout_s) as client:
                 while not self._stopping.is_set():
                     self._send_until_ok(client, number)
+                    self._stopping.wait(self._rest_s)
         except BaseException as error:
             self._broken.append(error)
 
