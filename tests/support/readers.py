@@ -31,8 +31,8 @@ class Readers:
     """Threads that query one selector over and over. A context manager: leaving it stops them.
 
     A query goes to a store that was ready at the last look; refused, it goes to the next one. It has failed when none
-    answered within QUERY_WITHIN_S, or when an answer had other than the `samples` wanted. rest_s: of a thread after each
-    of its queries.
+    answered within QUERY_WITHIN_S, or when an answer had other than the `samples` wanted. rest_s: of a thread after
+    each of its queries.
     """
 
     def __init__(
