@@ -16,7 +16,7 @@ from tsdb.client import ReadOptions
 
 TIMES = 10_000
 ON_KAFKA = 1_000  # Its acknowledgements cost a round trip more; the store is the same.
-THREADS = 8
+THREADS = 24
 
 
 class Round:
