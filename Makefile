@@ -7,8 +7,8 @@ MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
-# Each starts servers of its own. Two take half the time, for the drills mostly wait; more want more than 8 GB.
-TEST_PROCESSES ?= 2
+# Each starts servers of its own, 3 GB in all; three keep two cores busy, for the drills mostly wait.
+TEST_PROCESSES ?= 3
 
 .PHONY: help demo test check fmt bench soak stack-up stack-down proto docs java
 
