@@ -1,7 +1,7 @@
 """Bystander: a client that does no harm and must not be harmed. It writes, reads and probes while others attack.
 
-Figures are taken twice, quiet and under attack. The quiet ones are taken beside a process that keeps one core busy, since
-an attacker on this machine costs the servers that much CPU whatever it does.
+Figures are taken twice, quiet and under attack. The quiet ones are taken beside a process that keeps one core busy,
+since an attacker on this machine costs the servers that much CPU whatever it does.
 """
 
 from __future__ import annotations
