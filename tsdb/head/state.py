@@ -37,7 +37,10 @@ class HeadState:
         """Of samples gathered after this moment and before `later`: never more than both say.
 
         Applied as before, for what came while they were gathered may be there in part; coverage and holes as after.
+        The same object where nothing moved: what is made of a state is then made once.
         """
+        if later is self:
+            return self
         return HeadState(
             since_offset=later.since_offset,
             coverage_start_ms=later.coverage_start_ms,

@@ -1,7 +1,7 @@
 """Select over the heads of a store: exact or an error.
 
-Freshness is judged before the samples are gathered, coverage and holes by the state that the heads had as they were
-read: an answer holds what it says.
+Freshness is judged before the samples are gathered; the applied offset is from before the series were chosen; coverage
+and holes are those of the heads as they were read: an answer holds what it says.
 """
 
 from __future__ import annotations
@@ -61,11 +61,14 @@ def gather(
         tolerance.check_fresh(one)
         heads.append(head)
         judged.append(one)
+    # Before the series are chosen: a sample of a series that came after must not be below the stated offset.
+    before = [head.state() for head in heads]
     selection = memory.selections.select(heads, query, limits)
     if query.columns:
-        states, body = _columns(heads, selection, query, limits, memory.standing)
+        after, body = _columns(heads, selection, query, limits, memory.standing)
     else:
-        states, body = _raw(heads, selection, query, limits)
+        after, body = _raw(heads, selection, query, limits)
+    states = [early.through(late) for early, late in zip(before, after, strict=True)]
     told = memory.told.of(partitions, judged, states)
     if not query.partial:
         told.check_coverage(query.start_ms)
@@ -114,13 +117,13 @@ def _columns_each(
     encoded: list[EncodedColumns | None] = []
     overlays: list[RawResult] = []
     for head, part in zip(heads, selection.parts, strict=True):
-        before, held = head.state(), head.contents.held
+        held = head.contents.held
         with _limited(limits):
             result = head.gather_columns(part.refs, query.start_ms, query.end_ms, samples_max=limits.samples_max)
         touched = Touched.by(held, query.start_ms, query.end_ms)
         encoded.append(EncodedColumns.of(head.partition, held, touched, result.columns))
         overlays.append(result.overlay)
-        states.append(before.through(head.state()))
+        states.append(head.state())
     return states, _body(heads, selection, encoded, overlays)
 
 
@@ -131,7 +134,6 @@ def _raw(
     found: list[RawResult] = []
     samples = payload_bytes = 0
     for head, part in zip(heads, selection.parts, strict=True):
-        before = head.state()
         with _limited(limits, samples):
             raw = head.gather_raw(
                 part.refs,
@@ -147,7 +149,7 @@ def _raw(
         payload_bytes += raw.payload_bytes
         limits.check_bytes(payload_bytes)
         found.append(raw)
-        states.append(before.through(head.state()))
+        states.append(head.state())
     return states, _body(heads, selection, [None] * len(heads), found)
 
 
