@@ -13,6 +13,7 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 
 from stack.cassandra import CassandraNode
 from stack.kafka import KafkaCluster
+from support import leftovers
 from support.histories import HistoryFactory
 from support.logs import LogFactory
 
@@ -31,6 +32,12 @@ class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no t
 
     def _split_scope(self, nodeid: str) -> str:
         return SPARK if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The process that begins a run guards it; those of xdist belong to it."""
+    if not hasattr(config, "workerinput"):
+        leftovers.guard()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,0 +1,63 @@
+"""A test run that is interrupted leaves no process behind, whatever ended it and however its processes were started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.logs import wait_until
+
+TESTS = Path(__file__).parents[1]
+CONFTEST = """
+from support import leftovers
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        leftovers.guard()
+"""
+# One child as tests start roles, one in a session of its own, as stacks and Spark drivers are.
+RUN = """
+import subprocess, sys, time
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(300)"]
+
+def test_that_hangs():
+    pids = [subprocess.Popen(SLEEP).pid, subprocess.Popen(SLEEP, start_new_session=True).pid]
+    with open({pids!r}, "w") as file:
+        print(*pids, file=file)
+    time.sleep(300)
+"""
+WITHIN_S = 30.0
+
+
+@pytest.mark.parametrize(
+    ("strike", "processes"),
+    [
+        (signal.SIGINT, ("-p", "no:xdist")),
+        (signal.SIGTERM, ("-p", "no:xdist")),
+        (signal.SIGTERM, ("-n", "1")),
+        (signal.SIGKILL, ("-n", "1")),
+    ],
+    ids=["ctrl-c", "terminated", "terminated with xdist", "killed with xdist"],
+)
+def test_no_process_of_an_interrupted_run_is_left(
+    tmp_path: Path, strike: signal.Signals, processes: tuple[str, ...]
+) -> None:
+    pids = tmp_path / "pids"
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_hang.py").write_text(RUN.format(pids=str(pids)))
+    command = [sys.executable, "-m", "pytest", "-q", *processes, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as run:
+        wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2, WITHIN_S)
+        run.send_signal(strike)
+        run.wait(WITHIN_S)
+    left = [int(pid) for pid in pids.read_text().split()]
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in left), WITHIN_S)
