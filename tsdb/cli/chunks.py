@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tsdb.cli.arguments import TableOrJson
+from tsdb.cli.groups import Commands
 from tsdb.cli.log_access import LOG_SETTINGS, Partition, chosen, opened_log
 from tsdb.cli.output import note, print_json, print_table, row_cells
 from tsdb.cli.setting_options import with_settings
@@ -19,7 +20,7 @@ DUPLICATE_COLUMNS = ("partition", "records", "keys", "equal duplicates", "confli
 RESUME_COLUMNS = ("partition", "trouble", "needs", "hole start", "hole end", "done")
 SAMPLE_COLUMNS = ("series", "ts_ms", "value", "order")
 
-chunks = typer.Typer(help="The chunks topic and the stage that fills it.", no_args_is_help=True)
+chunks = Commands("The chunks topic and the stage that fills it.")
 
 
 @chunks.command("dump")

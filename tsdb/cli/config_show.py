@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-
 from tsdb.cli.arguments import TableOrJson
+from tsdb.cli.groups import Commands
 from tsdb.cli.output import print_json, print_table
 from tsdb.cli.setting_options import with_settings
 from tsdb.config import ROLES, CommonSettings, effective
 
-config = typer.Typer(help="Settings.", no_args_is_help=True)
-show = typer.Typer(help="Settings in effect, secrets masked.", no_args_is_help=True)
+config = Commands("Settings.")
+show = Commands("Settings in effect, secrets masked.")
 config.add_typer(show, name="show")
 
 

@@ -11,6 +11,7 @@ import typer
 
 from tsdb.cli.arguments import TableOrJson
 from tsdb.cli.dlq_inspect import inspect
+from tsdb.cli.groups import Commands
 from tsdb.cli.log_access import LOG_SETTINGS, OnePartition, Partition, chosen, opened_log
 from tsdb.cli.output import note, print_json, print_table, row_cells, time_text
 from tsdb.cli.setting_options import with_settings
@@ -31,9 +32,7 @@ Topic = Annotated[
     typer.Option("--topic", metavar="NAME", help="The dead letter topic, of any parallel consumer."),
 ]
 
-dlq = typer.Typer(
-    help="Dead letters: records that the loader, or any parallel consumer, gave up.", no_args_is_help=True
-)
+dlq = Commands("Dead letters: records that the loader, or any parallel consumer, gave up.")
 dlq.command("inspect")(inspect)
 
 

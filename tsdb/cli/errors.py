@@ -1,4 +1,4 @@
-"""How the command fails: one line on stderr, with exit code 1 for what went wrong and 2 for a misuse.
+"""How the command fails: one line on stderr, with exit code 1 for a failure and 2 for a misuse.
 
 A traceback means a bug, and is left to Python.
 """
@@ -6,32 +6,34 @@ A traceback means a bug, and is left to Python.
 from __future__ import annotations
 
 import sys
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import typer
-from typer.core import TyperGroup
 
 from tsdb.model.errors import TsdbError
-
-
-class TsdbGroup(TyperGroup):
-    """The root command: turns our errors, and those of files, into exit codes."""
-
-    def invoke(self, ctx: Any) -> Any:  # Typer has no public name for the class.
-        try:
-            return super().invoke(ctx)
-        except TsdbError as error:
-            fail(f"{error.message} ({error.reason})")
-        except BrokenPipeError:
-            raise  # The reader of our output left; the library ends quietly.
-        except OSError as error:
-            fail(str(error))
 
 
 def fail(message: str) -> NoReturn:
     """End the command with exit code 1."""
     print(f"error: {one_line(message)}", file=sys.stderr)
     raise typer.Exit(1)
+
+
+def error_text(error: TsdbError | OSError) -> str:
+    """A failure in words: ours with its reason, that of a file with the file's name."""
+    if isinstance(error, TsdbError):
+        return f"{error.message} ({error.reason})"
+    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+
+
+def misuse_text(error: typer.TyperException) -> str:
+    """The line of a misuse, with the command whose help says more. A group without a verb gets its help page."""
+    message, ctx = error.format_message(), getattr(error, "ctx", None)
+    if ctx is not None and message == ctx.get_help():
+        return message
+    text = one_line(message).replace(": Value error, ", ": ").removeprefix("Invalid value: ").rstrip(".")
+    hint = f" (see: {ctx.command_path} --help)" if ctx is not None else ""
+    return f"error: {text[:1].lower()}{text[1:]}{hint}"
 
 
 def one_line(text: str) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tsdb.cli.arguments import End, Last, OptionalSelectorArgument, SelectorArgument, Start, TableOrJson, time_range
+from tsdb.cli.groups import Commands
 from tsdb.cli.history_settings import HISTORY_SETTINGS, ToolSettings, history_url
 from tsdb.cli.output import note, print_json, print_table, time_text
 from tsdb.cli.setting_options import with_settings
@@ -23,7 +24,7 @@ SETTINGS = (
 WINDOW_COLUMNS = ("window", "packs", "base", "late", "import", "folded", "bytes")
 CHUNK_COLUMNS = ("pack", "window", "kind", "order", "part", "bytes", "series", "samples", "first", "last", "error")
 
-history = typer.Typer(help="Where chunks go.", no_args_is_help=True)
+history = Commands("Where chunks go.")
 
 
 @history.command("create")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tsdb.cli.arguments import End, Last, Start, TableOrJson, TimeRange, time_range
+from tsdb.cli.groups import Commands
 from tsdb.cli.history_settings import HISTORY_SETTINGS, ToolSettings, history_url
 from tsdb.cli.output import note, print_json, print_table, time_text
 from tsdb.cli.setting_options import with_settings
@@ -20,7 +21,7 @@ EVER = TimeRange(-(1 << 62), 1 << 62)
 
 Partition = Annotated[int | None, typer.Option("--partition", min=0, help="Only those of this partition.")]
 
-holes = typer.Typer(help="Named losses: reads refuse for them until they are accepted.", no_args_is_help=True)
+holes = Commands("Named losses: reads refuse for them until they are accepted.")
 
 
 @holes.command("ls")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tsdb.cli.arguments import Milliseconds, TableOrJson, instant
+from tsdb.cli.groups import Commands
 from tsdb.cli.log_access import LOG_SETTINGS, OnePartition, Partition, chosen, opened_log
 from tsdb.cli.output import print_json, print_table, row_cells
 from tsdb.cli.setting_options import with_settings
@@ -17,7 +18,7 @@ from tsdb.log.interface import METRICS, Log, RecordBatch
 RECORD_COLUMNS = ("offset", "broker time", "state", "bytes", "packs", "samples", "first", "last")
 OFFSET_COLUMNS = ("partition", "low", "high", "records", "first", "last", "at")
 
-log_command = typer.Typer(help="What is in the log.", no_args_is_help=True)
+log_command = Commands("What is in the log.")
 
 
 @log_command.command("dump")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from tsdb.cli import roles
@@ -9,7 +11,7 @@ from tsdb.cli.chunks import chunks
 from tsdb.cli.client_commands import add_client_commands
 from tsdb.cli.config_show import config
 from tsdb.cli.dlq import dlq
-from tsdb.cli.errors import TsdbGroup
+from tsdb.cli.groups import Commands, RootGroup
 from tsdb.cli.history import history
 from tsdb.cli.holes import holes
 from tsdb.cli.log_command import log_command
@@ -17,15 +19,28 @@ from tsdb.cli.spark.command import spark
 from tsdb.cli.topics import topics
 from tsdb.cli.warmup import warmup
 
-app = typer.Typer(
-    name="tsdb",
-    cls=TsdbGroup,
-    help="A time-series store whose write-ahead log is Kafka.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+app = Commands(
+    "A time-series store whose write-ahead log is Kafka.", cls=RootGroup, name="tsdb", pretty_exceptions_enable=False
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version  # Imported here: no other command needs it.
+
+        print(f"tsdb {version('kafka-tsdb')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Options of `tsdb` itself."""
+
+
 roles.register(app)
 add_client_commands(app)
 app.add_typer(topics, name="topics")

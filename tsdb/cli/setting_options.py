@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from tsdb.cli.errors import one_line
 from tsdb.config import CommonSettings, Flag, flags, load
 from tsdb.model.errors import InvalidRequest
 
@@ -47,8 +45,7 @@ def _load(role: type[Settings], given: dict[str, Any]) -> Settings:
     try:
         return load(role, given)
     except InvalidRequest as error:
-        print(f"error: {one_line(error.message)}", file=sys.stderr)
-        raise typer.Exit(2) from None
+        raise typer.BadParameter(error.message) from None
 
 
 def _parameter(flag: Flag) -> inspect.Parameter:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tsdb.cli.arguments import Milliseconds, TableOrJson, duration
+from tsdb.cli.groups import Commands
 from tsdb.cli.output import note, print_json, print_table
 from tsdb.cli.setting_options import with_settings
 from tsdb.config import CommonSettings
@@ -32,7 +33,7 @@ Retention = Annotated[
     ),
 ]
 
-topics = typer.Typer(help="The topics of a log.", no_args_is_help=True)
+topics = Commands("The topics of a log.")
 
 
 @topics.command("create")

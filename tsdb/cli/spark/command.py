@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
+from tsdb.cli.groups import Commands
 from tsdb.cli.spark.downsample import downsample
 from tsdb.cli.spark.export import export
 from tsdb.cli.spark.import_files import import_files
@@ -12,10 +11,7 @@ from tsdb.cli.spark.pipeline import pipeline
 from tsdb.cli.spark.rebuild import rebuild
 from tsdb.cli.spark.verify import verify
 
-spark = typer.Typer(
-    help="Jobs on Spark over more data than one process should touch; any master, this machine by default.",
-    no_args_is_help=True,
-)
+spark = Commands("Jobs on Spark over more data than one process should touch; any master, this machine by default.")
 spark.command("export")(export)
 spark.command("import")(import_files)
 spark.command("merge-late")(merge_late)

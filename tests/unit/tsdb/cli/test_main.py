@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -28,6 +29,31 @@ def test_every_verb_has_help(shell: Shell) -> None:
 def test_an_unknown_verb_or_option_is_a_misuse(shell: Shell, arguments: tuple[str, ...]) -> None:
     done = shell.run(*arguments)
     assert (done.code, done.out) == (2, b"")
+    [line] = done.err.splitlines()
+    assert line.startswith("error: no such ")
+    assert "(see: tsdb" in line
+
+
+@pytest.mark.parametrize("group", [(), ("topics",), ("config", "show")])
+def test_a_group_without_a_verb_shows_its_help(shell: Shell, group: tuple[str, ...]) -> None:
+    done = shell.run(*group)
+    assert (done.code, done.out) == (2, b"")
+    assert done.err == shell.ok(*group, "--help").text
+
+
+def test_the_version_is_that_of_the_package(shell: Shell) -> None:
+    assert shell.ok("--version").text == f"tsdb {version('kafka-tsdb')}\n"
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_help_is_whole_at_any_width(shell: Shell, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for part in ((), *((verb,) for verb in VERBS)):
+        text = shell.ok(*part, "-h").text
+        assert "..." not in text.replace("[ARGS]...", "").replace("[OPTIONS]...", ""), part
+        assert max(map(len, text.splitlines())) <= columns, part
+    listed = " ".join(shell.ok("-h").text.split())
+    assert "status How each partition does: ready or why not, lag, what it holds and what that costs" in listed
 
 
 def test_the_command_starts_without_heavy_libraries() -> None:

@@ -1,0 +1,98 @@
+"""Groups and commands of `tsdb`: help without a cut word at any width, `-h`, and one line for each error.
+
+Every part of the command line is a `Commands`, so all of them read and fail alike.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from tsdb.cli.errors import error_text, fail, misuse_text
+from tsdb.model.errors import TsdbError
+
+NARROW = 70  # Columns. Below this, names of options stand above their explanation rather than beside it.
+NAME_COLUMNS = 30
+NAME_COLUMNS_NARROW = 14
+
+
+class TsdbCommand(TyperCommand):
+    """A command; its options are readable on a narrow terminal."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # Typer has no public names for these classes.
+        write_parameters(self, ctx, formatter)
+
+
+class TsdbGroup(TyperGroup):
+    """A group; its list of commands shows the whole first sentence of each."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        write_parameters(self, ctx, formatter)
+        with formatter.section("Commands"):
+            rows = [(name, first_sentence(self.commands[name].help or "")) for name in self.list_commands(ctx)]
+            formatter.write_dl(rows, col_max=name_columns(formatter))
+
+
+class RootGroup(TsdbGroup):
+    """`tsdb` itself: ends with exit code 1 and one line on stderr for a failure, with 2 and one line for a misuse."""
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **extra: Any) -> NoReturn:
+        try:
+            code = super().main(args, prog_name, standalone_mode=False, **extra)
+        except typer.TyperException as error:
+            print(misuse_text(error), file=sys.stderr)
+            sys.exit(error.exit_code)
+        except typer.Abort:
+            print("error: given up at a question", file=sys.stderr)
+            sys.exit(1)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # The reader of our output left; the library ends quietly.
+        except (TsdbError, OSError) as error:
+            fail(error_text(error))
+
+
+class Commands(typer.Typer):
+    """A part of the command line, with groups and commands of the classes above."""
+
+    def __init__(self, help: str, *, cls: type[TsdbGroup] = TsdbGroup, **options: Any) -> None:
+        options = {"add_completion": False, "no_args_is_help": True, "rich_markup_mode": None} | options
+        # Children take the names of the help option from their parent.
+        settings = {"help_option_names": ["-h", "--help"]}
+        super().__init__(help=help, cls=cls, context_settings=settings, **options)
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
+        return super().command(name, **({"cls": TsdbCommand} | options))
+
+
+def write_parameters(command: Any, ctx: Any, formatter: Any) -> None:
+    """The sections Arguments and Options of a help page."""
+    records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is not None:
+            records["Arguments" if parameter.param_type_name == "argument" else "Options"].append(record)
+    for title, rows in records.items():
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows, col_max=name_columns(formatter))
+
+
+def name_columns(formatter: Any) -> int:
+    """The width up to which a name has its explanation on the same line."""
+    return NAME_COLUMNS if formatter.width >= NARROW else NAME_COLUMNS_NARROW
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a help text, on one line."""
+    paragraph = " ".join(inspect.cleandoc(text).split("\n\n")[0].split())
+    return paragraph.split(". ")[0].rstrip(".") + "."
