@@ -35,8 +35,7 @@ from tsdb.parallel_consumer import (
     ParallelConsumer,
     Record,
 )
-from tsdb.parallel_consumer.kafka import KafkaSource
-from tsdb.parallel_consumer.kafka_outlet import KafkaOutlet
+from tsdb.parallel_consumer.kafka import KafkaOutlet, KafkaSource
 
 PARTITIONS = 4
 STARTING = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)  # A broker that has just begun.

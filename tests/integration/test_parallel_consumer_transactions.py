@@ -32,9 +32,7 @@ from tsdb.parallel_consumer import (
     Record,
     SendFailed,
 )
-from tsdb.parallel_consumer.kafka import KafkaSource
-from tsdb.parallel_consumer.kafka_outlet import KafkaOutlet
-from tsdb.parallel_consumer.kafka_transactions import TransactionalSource
+from tsdb.parallel_consumer.kafka import KafkaOutlet, KafkaSource, TransactionalSource
 from tsdb.parallel_consumer.registry.wait_record import wait_copy, wait_key
 
 POLICY = ErrorPolicy(default=Action.FATAL, exhausted=Action.FATAL, crashes_max=None)
@@ -154,8 +152,7 @@ def test_who_lost_a_partition_writes_nothing_for_it(ground: Ground) -> None:
 
 SCANNER = """
 import sys
-from tsdb.parallel_consumer.kafka import KafkaSource
-from tsdb.parallel_consumer.kafka_transactions import TransactionalSource
+from tsdb.parallel_consumer.kafka import KafkaSource, TransactionalSource
 from tsdb.parallel_consumer.registry import ExpiryScanner, expiry
 bootstrap, wait, dlq = sys.argv[1:]
 expiry.TOGETHER_MAX = 20

@@ -34,8 +34,7 @@ from tsdb.parallel_consumer import (
     Position,
     Record,
 )
-from tsdb.parallel_consumer.kafka import KafkaSource
-from tsdb.parallel_consumer.kafka_outlet import KafkaOutlet
+from tsdb.parallel_consumer.kafka import KafkaOutlet, KafkaSource
 from tsdb.parallel_consumer.metadata import decode_metadata
 from tsdb.parallel_consumer.registry import read_wait_record
 
@@ -327,8 +326,7 @@ def one_poison(bootstrap: str, count: int, poison: int) -> None:
 CHILD = """
 import signal, sys, threading, time
 from tsdb.parallel_consumer import *
-from tsdb.parallel_consumer.kafka import KafkaSource
-from tsdb.parallel_consumer.kafka_outlet import KafkaOutlet
+from tsdb.parallel_consumer.kafka import KafkaOutlet, KafkaSource
 from tsdb.parallel_consumer.registry import RegistryOptions, RegistrySource
 mode, bootstrap, topic, seen, pause_s = sys.argv[1:]
 out = open(seen, "ab", buffering=0)
@@ -436,8 +434,7 @@ def registry_kills(bootstrap: str, folder: Path, rounds: int) -> Figures:
 TRANSACTIONAL = """
 import sys, time
 from tsdb.parallel_consumer import *
-from tsdb.parallel_consumer.kafka import KafkaSource
-from tsdb.parallel_consumer.kafka_transactions import TransactionalSource
+from tsdb.parallel_consumer.kafka import KafkaSource, TransactionalSource
 bootstrap, topic, out = sys.argv[1:]
 def handle(record):
     time.sleep(0.002)

@@ -10,8 +10,7 @@ from typing import Any, Self
 
 from tsdb.parallel_consumer.consumer import ParallelConsumer
 from tsdb.parallel_consumer.executors import Executor, OnLoop, OnThreads
-from tsdb.parallel_consumer.kafka import KafkaSource
-from tsdb.parallel_consumer.kafka_outlet import KafkaOutlet
+from tsdb.parallel_consumer.kafka import KafkaOutlet, KafkaSource
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.signals import wait_for_the_end
 

@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError, Fenced
-from tsdb.parallel_consumer.kafka_errors import is_stale
-from tsdb.parallel_consumer.kafka_outlet import send_failed
+from tsdb.parallel_consumer.kafka.errors import is_stale
+from tsdb.parallel_consumer.kafka.outlet import send_failed
 from tsdb.parallel_consumer.outlet import OutRecord
 from tsdb.parallel_consumer.record import Partition, Position
 

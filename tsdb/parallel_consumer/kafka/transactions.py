@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tsdb.parallel_consumer.errors import CommitFailed
-from tsdb.parallel_consumer.kafka import KafkaSource
-from tsdb.parallel_consumer.kafka_transactor import Transactor
+from tsdb.parallel_consumer.kafka.source import KafkaSource
+from tsdb.parallel_consumer.kafka.transactor import Transactor
 from tsdb.parallel_consumer.kept import Kept, Produced
 from tsdb.parallel_consumer.outlet import OutRecord
 from tsdb.parallel_consumer.record import Partition, Position, Record

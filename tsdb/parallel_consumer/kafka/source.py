@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError
-from tsdb.parallel_consumer.kafka_errors import (
+from tsdb.parallel_consumer.kafka.errors import (
     commit_failed,
     ends_the_consumer,
     ends_the_member,
@@ -28,7 +28,7 @@ from tsdb.parallel_consumer.kafka_errors import (
     member_ended,
     to_error,
 )
-from tsdb.parallel_consumer.kafka_records import columns_of, records_of, stretches
+from tsdb.parallel_consumer.kafka.records import columns_of, records_of, stretches
 from tsdb.parallel_consumer.record import Partition, Position, Record
 from tsdb.parallel_consumer.source import Polled, PolledColumns, SourceListener
 

@@ -1,0 +1,10 @@
+"""Kafka: a source over a consumer group, an outlet over a producer, transactions over both.
+
+The client library's types stay in this room.
+"""
+
+from tsdb.parallel_consumer.kafka.outlet import KafkaOutlet
+from tsdb.parallel_consumer.kafka.source import KafkaSource
+from tsdb.parallel_consumer.kafka.transactions import TransactionalSource
+
+__all__ = ["KafkaOutlet", "KafkaSource", "TransactionalSource"]
