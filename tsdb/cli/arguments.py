@@ -5,16 +5,25 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 import typer
 
+from tsdb.cli.times import parse_time
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import parse_selector
 
 _UNITS_MS = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _RELATIVE = re.compile(r"(now|today)(?:-(.+))?")
+# Functions, ranges, operators and modifiers of PromQL, outside of matchers.
+_BEYOND_SELECTOR = re.compile(r"[()\[\]+*/%^<>-]|\s(and|or|unless|by|without|on|ignoring|offset)\s")
+_IN_BRACES = re.compile(r"\{(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`|[^}\"'`])*\}")
+_NO_PROMQL = (
+    "{text} is more than a selector, and functions and operators of PromQL are not understood here yet: give a"
+    ' selector such as up{{job="a"}}; --step 1m --agg avg makes one sample a step'
+)
+SHOWN_CHARS_MAX = 200
+DEFAULT_RANGE_MS = 3_600_000  # As a dashboard's first view.
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)")
 
 
@@ -42,15 +51,10 @@ def instant(text: str) -> Milliseconds:
         now_ms = time.time_ns() // 1_000_000
         start_ms = now_ms if relative[1] == "now" else now_ms - now_ms % _UNITS_MS["d"]
         return Milliseconds(start_ms - (duration(relative[2]).ms if relative[2] else 0))
-    if re.fullmatch(r"-?\d{1,18}", text):
-        return Milliseconds(int(text))
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is neither ms since the epoch nor a time such as 2026-01-31T12:00:00Z"
-        ) from None
-    return Milliseconds(round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+        return Milliseconds(parse_time(text))
+    except InvalidRequest as error:
+        raise typer.BadParameter(error.message) from None
 
 
 def selector(text: str) -> str:
@@ -58,8 +62,15 @@ def selector(text: str) -> str:
     try:
         parse_selector(text)
     except InvalidRequest as error:
+        if _BEYOND_SELECTOR.search(_IN_BRACES.sub("", text)):
+            raise typer.BadParameter(_NO_PROMQL.format(text=shown(text))) from None
         raise typer.BadParameter(error.message) from None
     return text
+
+
+def shown(text: str) -> str:
+    """What was typed, as a message shows it."""
+    return repr(text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "...")
 
 
 SelectorArgument = Annotated[
@@ -105,3 +116,15 @@ def time_range(start: Milliseconds | None, end: Milliseconds | None, last: Milli
     if start.ms >= end.ms:
         raise typer.BadParameter(f"--start {start.ms} is not before --end {end.ms}")
     return TimeRange(start.ms, end.ms)
+
+
+def recent_range(start: Milliseconds | None, end: Milliseconds | None, last: Milliseconds | None) -> TimeRange:
+    """As `time_range`, for what is mostly asked of recent times: the end is now, the start an hour before the end."""
+    if last is not None or (start is not None and end is not None):
+        found = time_range(start, end, last)
+        assert found is not None
+        return found
+    end = end or Milliseconds(time.time_ns() // 1_000_000 + 1)
+    found = time_range(start or Milliseconds(end.ms - DEFAULT_RANGE_MS), end, None)
+    assert found is not None
+    return found

@@ -131,7 +131,7 @@ def _note_holes(states: list[common_pb2.PartitionState]) -> None:
         for hole in state.holes:
             note(
                 f"hole in partition {hole.partition}: {time_text(hole.start_ms)} to {time_text(hole.end_ms)}, "
-                f"{hole.reason}, record_offset {hole.record_offset}"
+                f"{hole.reason}, record offset {hole.record_offset}"
             )
 
 

@@ -5,12 +5,17 @@ A traceback means a bug, and is left to Python.
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import NoReturn
 
 import typer
 
 from tsdb.model.errors import TsdbError
+
+# Servers name the fields of a request; here the same things are options.
+_OPTIONS = {"allow_holes": "--allow-holes", "allow_stale": "--allow-stale", "record_offset": "record offset"}
+_FIELDS = re.compile(rf"\b({'|'.join(_OPTIONS)})\b")
 
 
 def fail(message: str) -> NoReturn:
@@ -22,7 +27,7 @@ def fail(message: str) -> NoReturn:
 def error_text(error: TsdbError | OSError) -> str:
     """A failure in words: ours with its reason, that of a file with the file's name."""
     if isinstance(error, TsdbError):
-        return f"{error.message} ({error.reason})"
+        return f"{_FIELDS.sub(lambda field: _OPTIONS[field[0]], error.message)} ({error.reason})"
     return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
 
 

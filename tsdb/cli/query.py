@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from tsdb.cli.arguments import End, Last, Milliseconds, SelectorArgument, Start, duration, time_range
+from tsdb.cli.arguments import End, Last, Milliseconds, SelectorArgument, Start, duration, recent_range
 from tsdb.cli.connection import Connection, connected
 from tsdb.cli.result_output import ResultFormat, open_target, print_result, write_result
 from tsdb.client import ReadOptions
@@ -50,18 +50,15 @@ def query(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file instead of stdout.")] = None,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Series that the table shows; 0: all.")] = TABLE_ROWS,
 ) -> None:
-    """Samples of the series that match SELECTOR, exact or an error.
+    """Samples of the series that match SELECTOR, exact or an error; of the last hour unless a range is given.
+
+    --start alone means up to now, --end alone the hour before it.
 
     JSON is {"series": [{"labels", "ts_ms", "values"}], "samples", "partitions"}; CSV and Parquet have a row a sample:
     labels (sorted JSON), ts_ms, value. Only Parquet keeps the payload of NaNs.
     """
-    span = time_range(start, end, last)
-    if span is None:
-        raise typer.BadParameter("give --start and --end, or --last")
-    if (step is None) != (agg is None):
-        raise typer.BadParameter("--step and --agg go together")
-    if downsampled and step is None:
-        raise typer.BadParameter("--downsampled goes with --step and --agg")
+    span = recent_range(start, end, last)
+    _check_form(step, agg, last_n, encoding, downsampled)
     _check_target(output, out)
     with connection.open() as client:
         result = client.select(
@@ -80,6 +77,17 @@ def query(
         return
     with open_target(out) as target:
         write_result(result, output, target)
+
+
+def _check_form(step: Milliseconds | None, agg: str | None, last_n: int, encoding: str, downsampled: bool) -> None:
+    if (step is None) != (agg is None):
+        raise typer.BadParameter("--step and --agg go together")
+    if downsampled and step is None:
+        raise typer.BadParameter("--downsampled goes with --step and --agg")
+    if last_n and step is not None:
+        raise typer.BadParameter("give --last-n or --step, not both: a step is one sample already")
+    if encoding == "columns" and (last_n or step is not None):
+        raise typer.BadParameter("--encoding columns goes without --step and --last-n: leave it out")
 
 
 def _check_target(output: ResultFormat, out: Path | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import time
 from pathlib import Path
 
 import numpy as np
@@ -113,9 +114,11 @@ def test_what_is_asked_reaches_the_server(shell: Shell, server: FakeServer) -> N
     assert (request.start_ms, request.end_ms) == (0, 100000)
     assert (request.step_ms, request.aggregation) == (60000, reader_pb2.AVG)
     assert (request.options.allow_stale, request.options.allow_holes) == (True, True)
-    shell.ok("query", "up", "--address", server.address, "--last", "10m", "--encoding", "columns", "--last-n", "3")
+    shell.ok("query", "up", "--address", server.address, "--last", "10m", "--encoding", "columns")
     request = asked(server)
-    assert (request.end_ms - request.start_ms, request.encoding, request.last_n) == (600_001, reader_pb2.COLUMNS, 3)
+    assert (request.end_ms - request.start_ms, request.encoding) == (600_001, reader_pb2.COLUMNS)
+    shell.ok("query", "up", "--address", server.address, "--last-n", "3")
+    assert asked(server).last_n == 3
 
 
 def test_times_may_be_iso_8601(shell: Shell, server: FakeServer) -> None:
@@ -127,15 +130,22 @@ def test_times_may_be_iso_8601(shell: Shell, server: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (("up",), "give --start and --end, or --last"),
-        (("up", "--start", "1"), "--start and --end go together"),
+        (("rate(up[5m])", "--last", "5m"), "functions and operators of PromQL are not understood here yet"),
+        (('up{a="("} / 2', "--last", "5m"), "'up{a=\"(\"} / 2' is more than a selector"),
+        (("sum by (job) (up)", "--last", "5m"), "give a selector such as"),
+        (("up{", "--last", "5m"), "at character 3"),
+        (("up", "--start", "1700000000"), "looks like seconds"),
+        (("up", "--start", "1700000000.5"), "write 1700000000500 or 2023-11-14T22:13:20.500Z"),
+        (("up", "--end", "1700000000000000"), "looks like microseconds"),
+        (("up", "--end", "1700000000000000000"), "looks like nanoseconds"),
+        (("up", "--last-n", "3", "--step", "1m", "--agg", "avg"), "--last-n or --step"),
+        (("up", "--last-n", "3", "--encoding", "columns"), "--encoding columns goes without --step and --last-n"),
         (("up", "--start", "2", "--end", "2"), "--start 2 is not before --end 2"),
         (("up", "--start", "2", "--end", "1"), "not before"),
         (("up", "--last", "5m", "--end", "1"), "--last, or --start and --end"),
         (("up", "--last", "soon"), "'soon' is not a duration"),
         (("up", "--last", "0"), "from 1 ms"),
         (("up", "--start", "yesterday", "--end", "1"), "'yesterday' is neither"),
-        (("up{", "--last", "5m"), "at character 3"),
         (("", "--last", "5m"), "a metric name"),
         (("up", "--last", "5m", "--step", "60"), "--step and --agg go together"),
         (("up", "--last", "5m", "--step", "60", "--agg", "median"), "median"),
@@ -152,6 +162,23 @@ def test_a_misuse_is_exit_code_2_and_asks_nothing(
     assert (done.code, done.out) == (2, b"")
     assert what in " ".join(done.err.replace("│", " ").split())
     assert server.requests == []
+
+
+def test_the_range_is_the_last_hour_unless_given(shell: Shell, server: FakeServer) -> None:
+    shell.ok("query", "up", "--address", server.address)
+    now_ms = time.time_ns() // 1_000_000
+    assert asked(server).end_ms - asked(server).start_ms == 3_600_000
+    assert now_ms - 60_000 < asked(server).end_ms <= now_ms + 1
+    shell.ok("query", "up", "--address", server.address, "--end", "9000000")
+    assert (asked(server).start_ms, asked(server).end_ms) == (5_400_000, 9_000_000)
+    shell.ok("query", "up", "--address", server.address, "--start", "5")
+    assert (asked(server).start_ms, asked(server).end_ms > now_ms - 60_000) == (5, True)
+
+
+def test_a_refusal_speaks_of_options_not_of_fields(shell: Shell, server: FakeServer) -> None:
+    server.fail = [HoleInRange("record_offset 7; allow_holes answers without them")]
+    done = shell.run("query", "up", "--address", server.address, *RANGE)
+    assert done.err == "error: record offset 7; --allow-holes answers without them (hole)\n"
 
 
 def test_without_an_address_nothing_is_guessed(
