@@ -43,8 +43,10 @@ def write(
     """Write samples from FILE, in the order of their times.
 
     Parquet and CSV have the columns labels (JSON text), ts_ms and value; JSON lines are objects with these keys, whose
-    value may be "NaN", "+Inf" or "-Inf"; prom is the Prometheus text exposition. CSV, JSON lines and prom are sent in
-    batches of a million rows, each in the order of time; --shift-to-now and --as-live read the whole file first.
+    value may be "NaN", "+Inf" or "-Inf"; prom is the Prometheus text exposition, openmetrics the OpenMetrics one, whose
+    times are in seconds; a .prom file that ends with # EOF is OpenMetrics too. Exemplars are counted and not kept. All
+    but Parquet are sent in batches of a million rows, each in the order of time; --shift-to-now and --as-live read the
+    whole file first.
     Ends with samples, series, requests, seconds and refused, and shift_ms, or base_ms and speed.
     """
     if as_live and shift_to_now:
@@ -57,7 +59,7 @@ def write(
     clock = SystemClock()
     with connection.open() as client, open_source(file) as source, progress_bar("sent", "samples") as (done, expect):
         upload = Upload(client, done)
-        batches = _seen(read_rows(source, str(file), chosen, now_ms=clock.now_ms()), upload, expect)
+        batches = _seen(read_rows(source, str(file), chosen, now_ms=clock.now_ms(), remark=note), upload, expect)
         try:
             if shift_to_now:
                 extra = _shifted(batches, upload, clock.now_ms())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import io
 import re
 import time
 import urllib.error
@@ -11,14 +12,20 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from tsdb.cli.agent.sample import Measured
-from tsdb.cli.samples.exposition import ExpositionParser
+from tsdb.cli.samples.dialect import END, Dialect, dialect_of_page
+from tsdb.cli.samples.exposition import LINE_BYTES_MAX, ExpositionParser
 from tsdb.model.errors import InvalidRequest, TsdbError, Unavailable
 from tsdb.model.labels import canonical_labels
 
-BODY_BYTES_MAX = 64 << 20
+BODY_BYTES_MAX = 64 << 20  # A large kube-state-metrics page has half of it.
+SAMPLES_MAX = 200_000  # Of one page: 60 MB of objects; what fits the bytes could be eighty times as many.
+LINES_A_CHECK = (
+    256  # Between two looks at the clock; a line costs 70 ms at the very worst, and mostly some microseconds.
+)
 READ_BYTES = 64 << 10
 DEFAULT_JOB = "scrape"
-ACCEPT = "text/plain;version=0.0.4"
+# Text first: it keeps names as they are in most exporters, and needs no second pass there.
+ACCEPT = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5"
 
 _TARGET = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_.-]*)=)?(https?://.+)")
 
@@ -64,8 +71,9 @@ class ScrapeSource:
     def measure(self, now_ms: int) -> list[Measured]:
         """What is exposed, all or nothing; and up, scrape_duration_seconds, scrape_samples_scraped in any case."""
         began = time.monotonic()
+        give_up_at = began + self._timeout_s
         try:
-            found = self._parse(self._fetch(began + self._timeout_s), now_ms)
+            found = self._parse(*self._fetch(give_up_at), now_ms, give_up_at)
             self.failure = None
         except TsdbError as error:
             found, self.failure = [], error.message
@@ -78,11 +86,12 @@ class ScrapeSource:
             found.append(Measured(canonical_labels({"__name__": name, **self._labels}), now_ms, value))
         return found
 
-    def _fetch(self, give_up_at: float) -> bytes:
+    def _fetch(self, give_up_at: float) -> tuple[bytes, str]:
+        """The page and its content type."""
         request = urllib.request.Request(self.target.url, headers={"Accept": ACCEPT})
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
-                return self._read(answer, give_up_at)
+                return self._read(answer, give_up_at), answer.headers.get("Content-Type", "")
         except urllib.error.HTTPError as error:
             with error:
                 raise Unavailable(f"{self.target.url} answers {error.code}", reason="scrape_status") from None
@@ -96,19 +105,36 @@ class ScrapeSource:
             body += part
             if len(body) > BODY_BYTES_MAX:
                 raise Unavailable(f"{self.target.url}: over {BODY_BYTES_MAX} bytes", reason="scrape_too_large")
-            if time.monotonic() > give_up_at:
-                raise Unavailable(f"{self.target.url}: not whole in {self._timeout_s:g} s", reason="scrape_timeout")
+            self._check_time(give_up_at)
         return bytes(body)
 
-    def _parse(self, body: bytes, now_ms: int) -> list[Measured]:
-        try:
-            text = body.decode()
-        except UnicodeDecodeError as error:
-            raise InvalidRequest(f"{self.target.url}: not UTF-8: {error}", reason="bad_input") from None
-        found = []
-        for number, line in enumerate(text.split("\n"), start=1):
-            sample = self._parser.parse(line, f"{self.target.url}, line {number}")
-            if sample is not None:
-                ts_ms = now_ms if sample.ts_ms is None else sample.ts_ms
-                found.append(Measured(sample.canonical, ts_ms, sample.value))
+    def _parse(self, page: bytes, content_type: str, now_ms: int, give_up_at: float) -> list[Measured]:
+        dialect = dialect_of_page(content_type, page)
+        if dialect is Dialect.OPENMETRICS and not page.rstrip().endswith(END.encode()):
+            raise InvalidRequest(f"{self.target.url}: no {END} at its end: the page was cut short", reason="bad_input")
+        found: list[Measured] = []
+        for number, line in enumerate(io.BytesIO(page), start=1):
+            # A page may be anything: its parsing is cut where the time is over, as its reading is.
+            if number % LINES_A_CHECK == 0 or len(line) > LINES_A_CHECK:
+                self._check_time(give_up_at)
+            place = f"{self.target.url}, line {number}"
+            sample = self._parser.parse(_text(line, place), place, dialect)
+            if sample is None:
+                continue
+            if len(found) == SAMPLES_MAX:
+                raise Unavailable(f"{self.target.url}: over {SAMPLES_MAX} samples", reason="scrape_too_large")
+            found.append(Measured(sample.canonical, now_ms if sample.ts_ms is None else sample.ts_ms, sample.value))
         return found
+
+    def _check_time(self, give_up_at: float) -> None:
+        if time.monotonic() > give_up_at:
+            raise Unavailable(f"{self.target.url}: not whole in {self._timeout_s:g} s", reason="scrape_timeout")
+
+
+def _text(line: bytes, place: str) -> str:
+    if len(line) > LINE_BYTES_MAX:
+        raise InvalidRequest(f"{place}: longer than {LINE_BYTES_MAX} bytes", reason="bad_input")
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{place}: not UTF-8: {error}", reason="bad_input") from None

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 import typer
 
+from tsdb.cli.samples.dialect import Dialect
 from tsdb.cli.samples.rows import SampleRows
-from tsdb.cli.samples.text import read_jsonl, read_prom
+from tsdb.cli.samples.text import file_dialect, read_jsonl, read_prom
 
-Format = Literal["parquet", "csv", "jsonl", "prom"]
+Format = Literal["parquet", "csv", "jsonl", "prom", "openmetrics"]
 
 _SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
@@ -21,6 +22,7 @@ _SUFFIXES: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".prom": "prom",
+    ".openmetrics": "openmetrics",
 }
 
 
@@ -50,12 +52,15 @@ def open_source(path: Path) -> Iterator[BinaryIO]:
         yield source
 
 
-def read_rows(source: BinaryIO, name: str, form: Format, *, now_ms: int) -> Iterator[SampleRows]:
+def read_rows(
+    source: BinaryIO, name: str, form: Format, *, now_ms: int, remark: Callable[[str], None] = lambda text: None
+) -> Iterator[SampleRows]:
     """Batches of rows in the file's order. Raises InvalidRequest (bad_input) naming the place."""
     if form == "jsonl":
         return read_jsonl(source, name)
-    if form == "prom":
-        return read_prom(source, name, now_ms=now_ms)
+    if form in ("prom", "openmetrics"):
+        dialect = file_dialect(source) if form == "prom" else Dialect.OPENMETRICS
+        return read_prom(source, name, now_ms=now_ms, dialect=dialect, remark=remark)
     # Imported here: Arrow is large, and this module is loaded by every `tsdb` process.
     from tsdb.cli.samples.arrow import read_csv, read_parquet
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from array import array
 from collections.abc import Callable, Iterator
@@ -9,12 +10,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from tsdb.cli.samples.dialect import END, TAIL_BYTES, Dialect, dialect_of_tail
+from tsdb.cli.samples.exposition import LINE_BYTES_MAX as EXPOSED_BYTES_MAX
 from tsdb.cli.samples.exposition import ExpositionParser
 from tsdb.cli.samples.rows import LabelTable, SampleRows, labels_of_object, shown
 from tsdb.model.errors import InvalidRequest
 
 BATCH_ROWS = 1_000_000  # Rows of one batch are sent by time; 20 bytes each.
-LINE_BYTES_MAX = 1 << 20
+LINE_BYTES_MAX = 1 << 20  # Of JSON lines.
 
 _SPECIAL = {"NaN": float("nan"), "+Inf": float("inf"), "Inf": float("inf"), "-Inf": float("-inf")}
 _INT64_MAX = np.iinfo(np.int64).max
@@ -39,24 +42,72 @@ def read_jsonl(source: BinaryIO, name: str) -> Iterator[SampleRows]:
     return _batches(source, name, parse)
 
 
-def read_prom(source: BinaryIO, name: str, *, now_ms: int) -> Iterator[SampleRows]:
-    """The text exposition; a sample without a time is of now_ms. Names stay as they are written."""
+def read_prom(
+    source: BinaryIO,
+    name: str,
+    *,
+    now_ms: int,
+    dialect: Dialect = Dialect.TEXT,
+    remark: Callable[[str], None] = lambda text: None,
+) -> Iterator[SampleRows]:
+    """The exposition; a sample without a time is of now_ms. Names stay as they are written.
+
+    OpenMetrics without its end is refused, and so is text with times that ends as OpenMetrics does. `remark` is called
+    with what is not kept.
+    """
     parser = ExpositionParser()
+    ended = timed = False
 
     def parse(line: str, place: str) -> Row | None:
-        sample = parser.parse(line, place)
+        nonlocal ended, timed
+        if ended:
+            raise InvalidRequest(f"{place}: a line after {END}", reason="bad_input")
+        if line.rstrip() == END:
+            if timed and dialect is Dialect.TEXT:
+                raise InvalidRequest(
+                    f"{place}: {END} ends OpenMetrics, whose times are in seconds: give --format openmetrics",
+                    reason="bad_input",
+                )
+            ended = True
+        sample = parser.parse(line, place, dialect)
         if sample is None:
             return None
+        timed |= sample.ts_ms is not None
         return sample.canonical, now_ms if sample.ts_ms is None else sample.ts_ms, sample.value
 
-    return _batches(source, name, parse)
+    def at_end() -> None:
+        if dialect is Dialect.OPENMETRICS and not ended:
+            raise InvalidRequest(f"{name}: no {END} at its end: the file was cut short", reason="bad_input")
+        if parser.exemplars:
+            remark(f"{name}: {parser.exemplars} exemplars are not kept")
+
+    return _batches(source, name, parse, line_bytes_max=EXPOSED_BYTES_MAX, at_end=at_end)
 
 
-def _batches(source: BinaryIO, name: str, parse: Callable[[str, str], Row | None]) -> Iterator[SampleRows]:
+def file_dialect(source: BinaryIO) -> Dialect:
+    """The dialect of an exposition by its end; text where the end cannot be seen before the rest, as in a pipe."""
+    if not source.seekable():
+        return Dialect.TEXT
+    start = source.tell()
+    end = source.seek(0, io.SEEK_END)
+    source.seek(max(start, end - TAIL_BYTES))
+    tail = source.read(TAIL_BYTES)
+    source.seek(start)
+    return dialect_of_tail(tail)
+
+
+def _batches(
+    source: BinaryIO,
+    name: str,
+    parse: Callable[[str, str], Row | None],
+    *,
+    line_bytes_max: int = LINE_BYTES_MAX,
+    at_end: Callable[[], None] = lambda: None,
+) -> Iterator[SampleRows]:
     table, codes, times, values = LabelTable(), array("i"), array("q"), array("d")
-    for number, line in enumerate(iter(lambda: source.readline(LINE_BYTES_MAX + 1), b""), start=1):
+    for number, line in enumerate(iter(lambda: source.readline(line_bytes_max + 1), b""), start=1):
         place = f"{name}, line {number}"
-        row = parse(_text(line, place), place) if line.strip() else None
+        row = parse(_text(line, place, line_bytes_max), place) if line.strip() else None
         if row is None:
             continue
         codes.append(table.code(row[0]))
@@ -65,6 +116,7 @@ def _batches(source: BinaryIO, name: str, parse: Callable[[str, str], Row | None
         if len(times) == BATCH_ROWS:
             yield _rows(table, codes, times, values)
             table, codes, times, values = LabelTable(), array("i"), array("q"), array("d")
+    at_end()
     if times:
         yield _rows(table, codes, times, values)
 
@@ -75,9 +127,9 @@ def _rows(table: LabelTable, codes: array[int], times: array[int], values: array
     )
 
 
-def _text(line: bytes, place: str) -> str:
-    if len(line) > LINE_BYTES_MAX:
-        raise InvalidRequest(f"{place}: longer than {LINE_BYTES_MAX} bytes", reason="bad_input")
+def _text(line: bytes, place: str, bytes_max: int) -> str:
+    if len(line) > bytes_max:
+        raise InvalidRequest(f"{place}: longer than {bytes_max} bytes", reason="bad_input")
     try:
         return line.decode()
     except UnicodeDecodeError as error:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import struct
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import pytest
 
 from support.cli import Shell
 from support.fake_reader import FakeServer
+from tsdb.cli.samples.source import Format, read_rows
 from tsdb.model.errors import InvalidRequest, Unavailable
 from tsdb.model.labels import canonical_labels
 from tsdb.v1 import ingest_pb2
@@ -32,6 +36,12 @@ def table(rows: list[tuple[dict[str, str], int, float]] = ROWS) -> pa.Table:
     return pa.table(
         {"labels": texts, "ts_ms": [row[1] for row in rows], "value": pa.array([row[2] for row in rows], pa.float64())}
     )
+
+
+def parquet(**columns: list[object]) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns), file)
+    return file.getvalue()
 
 
 def spelled(value: float) -> str:
@@ -62,6 +72,29 @@ def bits(samples: dict[bytes, list[tuple[int, float]]]) -> dict[bytes, list[tupl
         labels: [(ts, struct.pack("d", value) if value == value else b"nan") for ts, value in rows]
         for labels, rows in samples.items()
     }
+
+
+class Watched(io.BytesIO):
+    """Remembers the threads that read it."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.threads: set[str] = set()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.threads.add(threading.current_thread().name)
+        return super().read(size)
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        self.threads.add(threading.current_thread().name)
+        return super().readline(size)
+
+
+class Piped(io.BytesIO):
+    """A pipe has no end to look at first."""
+
+    def seekable(self) -> bool:
+        return False
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "jsonl", "prom"])
@@ -201,7 +234,17 @@ def test_a_misuse_is_exit_code_2(
     ("name", "content", "what"),
     [
         ("x.parquet", b"PAR1 but not really", "x.parquet"),
-        ("x.csv", b"labels,value\n{},1\n", "ts_ms"),
+        ("x.parquet", parquet(a=[1]), "no column labels, ts_ms, value; want labels, ts_ms, value, got 'a'"),
+        ("x.parquet", parquet(labels=["{}"], value=[1.0]), "no column ts_ms"),
+        ("x.parquet", parquet(labels=[1], ts_ms=[1], value=[1.0]), "labels must be an object"),
+        ("x.parquet", parquet(labels=[["{}"]], ts_ms=[1], value=[1.0]), "column labels"),
+        ("x.parquet", parquet(labels=["{}"], ts_ms=["soon"], value=[1.0]), "column ts_ms"),
+        ("x.parquet", parquet(labels=["{}"], ts_ms=[1], value=[[1.0]]), "column value"),
+        ("x.parquet", b"", "x.parquet"),
+        ("x.csv", b"", "no column labels"),
+        ("x.csv", b"labels,value\n{},1\n", "no column ts_ms"),
+        ("x.csv", b"\xff\xfe,\x00\n1,2\n", "no column labels"),
+        ("x.csv", b'labels,ts_ms,value\n"{}",1\n', "x.csv"),
         ("x.csv", b'labels,ts_ms,value\n"{}",soon,1\n', "soon"),
         ("x.csv", b'labels,ts_ms,value\n"{}",1,much\n', "much"),
         ("x.csv", b"labels,ts_ms,value\nup,1,2\n", "labels are not JSON"),
@@ -219,7 +262,13 @@ def test_a_misuse_is_exit_code_2(
         ("x.jsonl", b"\xff\xfe", "not UTF-8"),
         ("x.prom", b"up 1 2 3", "line 1: not a sample"),
         ("x.prom", b"# fine\nup one", "line 2: not a number: 'one'"),
-        ("x.prom", b'up{job="x} 1', "Invalid labels"),
+        ("x.prom", b'up{job="x} 1', "line 1: not a sample"),
+        ("x.prom", b'up{1="x"} 1', "line 1: not labels"),
+        ("x.prom", b"up 1" + b" " * (64 << 10), "line 1: longer than 65536 bytes"),
+        ("x.prom", b"up 1\n# EOF\ndown 1\n# EOF", "line 3: a line after # EOF"),
+        ("x.prom", b"up 1 1.5", "line 1: not a time in integer ms"),
+        ("x.openmetrics", b"up 1 soon\n# EOF\n", "line 1: not a time in seconds"),
+        ("x.openmetrics", b"up 1\n", "cut short"),
         ("x.prom", b"{} 1", "no metric name"),
     ],
 )
@@ -235,3 +284,40 @@ def test_bad_input_is_one_line_naming_the_place(
     assert name in last
     assert "Traceback" not in done.err
     assert server.requests == []
+
+
+def test_an_exemplar_is_counted_and_its_sample_written(shell: Shell, server: FakeServer, tmp_path: Path) -> None:
+    (tmp_path / "x.prom").write_text('a{x="1"} 3 1000 # {t="a"} 0.5\na 4 1000\n')
+    done = shell.ok("write", tmp_path / "x.prom", "--address", server.address)
+    assert server.samples == {
+        canonical_labels({"__name__": "a", "x": "1"}): [(1000, 3.0)],
+        canonical_labels({"__name__": "a"}): [(1000, 4.0)],
+    }
+    assert "x.prom: 1 exemplars are not kept" in done.err
+
+
+@pytest.mark.parametrize("name", ["x.prom", "x.openmetrics"])
+def test_times_of_openmetrics_are_taken_for_seconds(
+    shell: Shell, server: FakeServer, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_text("a 3 1.5\n# EOF\n")
+    shell.ok("write", tmp_path / name, "--address", server.address)
+    assert server.samples == {canonical_labels({"__name__": "a"}): [(1500, 3.0)]}
+
+
+def test_piped_openmetrics_with_times_asks_for_its_format() -> None:
+    page = b"a 3 1700000000\n# EOF\n"
+    with pytest.raises(InvalidRequest, match=r"line 2: .* times are in seconds: give --format openmetrics"):
+        list(read_rows(Piped(page), "x", "prom", now_ms=0))
+    [rows] = read_rows(Piped(page), "x", "openmetrics", now_ms=0)
+    assert rows.ts_ms.tolist() == [1700000000000]
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_files_are_read_by_the_calling_thread_alone(tmp_path: Path, form: Format) -> None:
+    """A thread of Arrow that asks Python for bytes while the interpreter ends aborts the process (exit code 134)."""
+    content = b"a,b\n" + b"1,2\n" * 6_000_000 if form == "csv" else make_file(tmp_path, form).read_bytes()
+    source = Watched(content)
+    with contextlib.suppress(InvalidRequest):
+        list(read_rows(source, "x", form, now_ms=0))
+    assert source.threads == {threading.current_thread().name}

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import time
 
+import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from tsdb.cli.samples.exposition import ExposedSample, ExpositionParser
+from support.exposition_fuzz import pages
+from tsdb.cli.samples.dialect import Dialect, dialect_of_page
+from tsdb.cli.samples.exposition import LINE_BYTES_MAX, ExposedSample, ExpositionParser
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
 
@@ -31,6 +37,10 @@ def parse(line: str, target: dict[str, str] | None = None) -> ExposedSample | No
         ('{"a.name",b="c"} 2', {"__name__": "a.name", "b": "c"}, None, 2.0),
         ('up{a=""} 2', {"__name__": "up"}, None, 2.0),
         ("counter 3", {"__name__": "counter"}, None, 3.0),
+        ('a{x="1"} 3 # {t="a"} 0.5', {"__name__": "a", "x": "1"}, None, 3.0),
+        ('a{x="1"} 3 17 # {t="}",u="\\""} 0.5 9.25', {"__name__": "a", "x": "1"}, 17, 3.0),
+        ("a 3 # {} 0.5", {"__name__": "a"}, None, 3.0),
+        ('a{x="1"}3', {"__name__": "a", "x": "1"}, None, 3.0),
     ],
 )
 def test_a_sample_is_read_as_it_is_written(line: str, labels: dict[str, str], ts_ms: int | None, value: float) -> None:
@@ -51,7 +61,8 @@ def test_comments_and_empty_lines_are_no_samples(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     ["up", "up one", "up 1_000", "up 0x10", "up 1 1.5", "up 1 2 3", 'up{a="1} 2', 'up{a="1",a="2"} 2', "{} 1",
-     'up{__name__="x"} 1', "up} 1", "up{a=1} 1", 'up{a="1"}2x'],
+     'up{__name__="x"} 1', "up} 1", "up{a=1} 1", 'up{a="1"}2x', 'up{a="1"}} 2', 'up{a="1"} 3 # {t="a"}',
+     'up{a="1"} 3 # t', 'up{\\"}",x="}"} 1', 'up{a="1"} # {t="a"} 0.5', "up \u0661"],
 )  # fmt: skip
 def test_what_is_no_sample_is_refused_by_its_place(line: str) -> None:
     with pytest.raises(InvalidRequest, match="x, line 1"):
@@ -64,3 +75,102 @@ def test_labels_of_the_target_win_and_those_of_the_line_are_kept_beside() -> Non
     assert sample is not None
     want = {"__name__": "up", "a": "b", "exported_job": "inner", **target}
     assert sample.canonical == canonical_labels(want)
+
+
+@pytest.mark.parametrize(
+    ("text", "ts_ms"),
+    [("1395066363", 1395066363000), ("1395066363.1239", 1395066363123), ("1.5e9", 1500000000000), ("-0.0005", -1)],
+)
+def test_times_of_openmetrics_are_seconds(text: str, ts_ms: int) -> None:
+    sample = ExpositionParser().parse(f"up 1 {text}", "x, line 1", Dialect.OPENMETRICS)
+    assert sample is not None
+    assert sample.ts_ms == ts_ms
+
+
+@pytest.mark.parametrize("text", ["nan", "1e99", "9" * 30, "1_0", "+Inf"])
+def test_what_is_no_time_of_openmetrics_is_refused_by_its_place(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="x, line 1: not a time in seconds"):
+        ExpositionParser().parse(f"up 1 {text}", "x, line 1", Dialect.OPENMETRICS)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "page", "dialect"),
+    [
+        ("application/openmetrics-text; version=1.0.0; charset=utf-8", b"a 1\n", Dialect.OPENMETRICS),
+        ("text/plain;version=0.0.4", b"a 1\n", Dialect.TEXT),
+        ("text/plain", b"a 1\n# EOF\n", Dialect.OPENMETRICS),
+        ("", b"", Dialect.TEXT),
+        ("", b"a 1 # EOF", Dialect.TEXT),
+    ],
+)
+def test_the_dialect_is_that_of_the_content_type_or_the_last_line(
+    content_type: str, page: bytes, dialect: Dialect
+) -> None:
+    assert dialect_of_page(content_type, page) is dialect
+
+
+def test_exemplars_are_counted() -> None:
+    parser = ExpositionParser()
+    for line in ("a 1 # {} 2", "a 1", 'a 3 # {t="b"} 2 3'):
+        parser.parse(line, "x")
+    assert parser.exemplars == 2
+
+
+def test_four_thousand_mutated_pages_are_read_or_refused_within_two_seconds() -> None:
+    began, read, refused = time.process_time(), 0, 0
+    for page in pages(seed=13, count=4_000):
+        parser = ExpositionParser({"job": "fuzz"})
+        for dialect in Dialect:
+            try:
+                for line in page:
+                    parser.parse(line, "x", dialect)
+                read += 1
+            except InvalidRequest:
+                refused += 1
+    assert read > 100
+    assert refused > 100
+    assert time.process_time() - began < 2.0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'a{x="' + '\\"' * (LINE_BYTES_MAX // 2 - 10) + '"} 1',
+        'a{x="' + '\\"' * (LINE_BYTES_MAX // 2 - 10),
+        "a{" + '""' * (LINE_BYTES_MAX // 2 - 10) + "} 1",
+        'a{x="1"' + ", " * (LINE_BYTES_MAX // 2 - 10) + "} 1",
+        "a{" + ",".join(f'l{n}="v"' for n in range(LINE_BYTES_MAX // 11)) + "} 1",
+        "a " + " " * (LINE_BYTES_MAX - 10) + "x y z",
+        "a" * (LINE_BYTES_MAX - 1),
+        "a 1 # " + "{" * (LINE_BYTES_MAX - 10),
+        'a 1 # {x="' + '"",' * (LINE_BYTES_MAX // 3 - 10),
+    ],
+    ids=range(9),
+)
+def test_the_longest_line_costs_less_than_a_second_whatever_it_holds(line: str) -> None:
+    began = time.process_time()
+    with contextlib.suppress(InvalidRequest):
+        parse(line)
+    assert time.process_time() - began < 1.0
+
+
+def test_a_line_that_both_parsers_take_says_the_same() -> None:
+    """prometheus_client reads a page of one line; it takes lines without exemplars as we do."""
+    agreed = 0
+    for page in pages(seed=14, count=2_000):
+        line = page[0]
+        try:
+            sample = parse(line)
+            # Its parser of text takes the value of an exemplar for the time.
+            theirs = [s for family in text_string_to_metric_families(line) for s in family.samples]
+        except (InvalidRequest, ValueError, IndexError):
+            continue
+        if sample is None or " # " in line:
+            continue
+        [their] = theirs
+        assert np.float64(sample.value).tobytes() == np.float64(their.value).tobytes(), line
+        assert canonical_labels({"__name__": their.name} | {k: v for k, v in their.labels.items() if v}) == (
+            sample.canonical
+        ), line
+        agreed += 1
+    assert agreed > 100

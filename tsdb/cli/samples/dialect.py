@@ -1,0 +1,51 @@
+"""Dialect: the two ways of writing an exposition. They differ in the unit of times and in the end of a page."""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from decimal import Decimal
+
+from tsdb.cli.samples.rows import shown
+from tsdb.model.errors import InvalidRequest
+
+END = "# EOF"  # The last line of an OpenMetrics page; a page without it was cut short.
+CONTENT_TYPE = "application/openmetrics-text"
+_END_BYTES = b"# EOF"
+TAIL_BYTES = 64  # Room for the end and some line breaks after it.
+
+_MILLISECONDS = re.compile(r"-?\d{1,18}", re.ASCII)
+_SECONDS = re.compile(r"[+-]?\d{1,15}(\.\d{0,18})?([eE][+-]?\d{1,2})?", re.ASCII)
+_MS_MAX = 10**18
+
+
+class Dialect(enum.Enum):
+    """TEXT: Prometheus text, times in integer ms. OPENMETRICS: times in seconds, closed by `# EOF`."""
+
+    TEXT = "text"
+    OPENMETRICS = "openmetrics"
+
+    def ts_ms(self, text: str, place: str) -> int:
+        """The time of a sample in ms, parts of one cut off. Raises InvalidRequest naming the place."""
+        if self is Dialect.TEXT:
+            if _MILLISECONDS.fullmatch(text):
+                return int(text)
+            raise InvalidRequest(f"{place}: not a time in integer ms: {shown(text)}", reason="bad_input")
+        # Decimal: a float of seconds is off by a millisecond now and then.
+        ms = Decimal(text) * 1000 if _SECONDS.fullmatch(text) else None
+        if ms is None or abs(ms) > _MS_MAX:
+            raise InvalidRequest(f"{place}: not a time in seconds: {shown(text)}", reason="bad_input")
+        return math.floor(ms)
+
+
+def dialect_of_page(content_type: str, page: bytes) -> Dialect:
+    """The dialect of a whole page: that of its content type, else that of its last line."""
+    if content_type.partition(";")[0].strip().lower() == CONTENT_TYPE:
+        return Dialect.OPENMETRICS
+    return dialect_of_tail(page[-TAIL_BYTES:])
+
+
+def dialect_of_tail(tail: bytes) -> Dialect:
+    """The dialect by the end of a page or file."""
+    return Dialect.OPENMETRICS if tail.rstrip().split(b"\n")[-1] == _END_BYTES else Dialect.TEXT
