@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -12,7 +13,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tsdb.cli.samples.rows import LabelTable, SampleRows, labels_of_json
+from tsdb.cli.samples.rows import LabelTable, SampleRows, labels_of_json, shown
 from tsdb.model.errors import InvalidRequest
 
 COLUMNS = ("labels", "ts_ms", "value")
@@ -22,18 +23,33 @@ CSV_BLOCK_BYTES = 16 << 20  # Bounds memory, and the length of one row.
 def read_parquet(source: BinaryIO, name: str) -> Iterator[SampleRows]:
     """The whole file as one: order by time needs all of it. Takes about 20 bytes a row, plus the file when piped in."""
     try:
-        # A pipe cannot be read from its end, where Parquet keeps its index.
-        whole = source if source.seekable() else pa.BufferReader(source.read())
-        file = pq.ParquetFile(whole, read_dictionary=["labels"])
-        _need_columns(file.schema_arrow.names, name)
-        table = file.read(columns=list(COLUMNS))
-    except pa.ArrowException as error:
+        with _native(source) as whole:
+            schema = pq.read_schema(whole)
+            _need_columns(schema.names, name)
+            if pa.types.is_nested(schema.field("labels").type):
+                raise InvalidRequest(
+                    f"{name}: column labels is {schema.field('labels').type}; want text", reason="bad_input"
+                )
+            whole.seek(0)
+            table = pq.ParquetFile(whole, read_dictionary=["labels"]).read(columns=list(COLUMNS))
+    except (pa.ArrowException, OSError) as error:
         raise _bad(name, error) from None
     yield _rows(table, name)
 
 
+def _native(source: BinaryIO) -> pa.NativeFile:
+    """The same bytes without Python: after an error Arrow's threads may still read while the interpreter ends."""
+    path = getattr(source, "name", None)
+    if source.seekable() and isinstance(path, str):
+        return pa.OSFile(path)
+    # A pipe cannot be read from its end, where Parquet keeps its index.
+    return pa.BufferReader(source.read())
+
+
 def read_csv(source: BinaryIO, name: str) -> Iterator[SampleRows]:
-    """Block after block. Values may be NaN, +Inf, -Inf."""
+    """Block after block, each of whole rows. Values may be NaN, +Inf, -Inf."""
+    header = _header(source, name)
+    read = pacsv.ReadOptions(column_names=header, use_threads=False)
     convert = pacsv.ConvertOptions(
         include_columns=list(COLUMNS),
         # Arrow takes no +Inf and reads NaN as a null, so values are parsed here.
@@ -41,12 +57,29 @@ def read_csv(source: BinaryIO, name: str) -> Iterator[SampleRows]:
         null_values=[],
         strings_can_be_null=False,
     )
-    try:
-        with pacsv.open_csv(source, pacsv.ReadOptions(block_size=CSV_BLOCK_BYTES), convert_options=convert) as reader:
-            for batch in reader:
-                yield _rows(pa.Table.from_batches([batch]), name)
-    except (pa.ArrowException, KeyError) as error:
-        raise _bad(name, error) from None
+    for block in _blocks(source, name):
+        try:
+            table = pacsv.read_csv(pa.BufferReader(block), read, convert_options=convert)
+        except pa.ArrowException as error:
+            raise _bad(name, error) from None
+        yield _rows(table, name)
+
+
+def _header(source: BinaryIO, name: str) -> list[str]:
+    line = source.readline(CSV_BLOCK_BYTES).decode("utf-8-sig", errors="replace")
+    names = next(csv.reader([line]), [])
+    _need_columns(names, name)
+    return names
+
+
+def _blocks(source: BinaryIO, name: str) -> Iterator[bytes]:
+    """Blocks of rows, read here: Arrow's own reader of streams reads ahead on threads that outlive an error."""
+    while block := source.read(CSV_BLOCK_BYTES):
+        rest = source.readline(CSV_BLOCK_BYTES)
+        if len(rest) == CSV_BLOCK_BYTES:
+            raise InvalidRequest(f"{name}: a row longer than {CSV_BLOCK_BYTES} bytes", reason="bad_input")
+        if block.strip() or rest.strip():
+            yield block + rest
 
 
 def _rows(table: pa.Table, name: str) -> SampleRows:
@@ -100,7 +133,7 @@ def _need_columns(names: list[str], name: str) -> None:
     missing = [column for column in COLUMNS if column not in names]
     if missing:
         raise InvalidRequest(
-            f"{name}: no column {', '.join(missing)}; want {', '.join(COLUMNS)}, got {', '.join(names[:10])}",
+            f"{name}: no column {', '.join(missing)}; want {', '.join(COLUMNS)}, got {shown(', '.join(names[:10]))}",
             reason="bad_input",
         )
 
