@@ -15,6 +15,7 @@ from tsdb.client import read, write
 from tsdb.client.batch import RequestLimits, WriteBatch
 from tsdb.client.call import STREAMING, Call, Method, stub_methods
 from tsdb.client.channel import ClientTls, call_metadata, open_aio_channel
+from tsdb.client.failures import Peer, call_error
 from tsdb.client.options import Selector
 from tsdb.client.read import GroupKeywords, LabelKeywords, SeriesGroup, SeriesInfo, SeriesKeywords, ValueKeywords
 from tsdb.client.result import SelectResult
@@ -24,7 +25,6 @@ from tsdb.client.sync import RECONNECT_S, TIMEOUT_S
 from tsdb.client.watch import WatchBatch, WatchState
 from tsdb.client.write import WriteResult
 from tsdb.model.errors import TsdbError, Unavailable
-from tsdb.ops.grpc_errors import from_rpc_error
 from tsdb.v1 import common_pb2, reader_pb2
 
 Answer = TypeVar("Answer")
@@ -34,14 +34,17 @@ async def connect_async(
     address: str, *, tls: ClientTls | None = None, token: str | None = None, timeout_s: float = TIMEOUT_S
 ) -> AsyncClient:
     """As `connect`, on the running loop."""
-    return AsyncClient(open_aio_channel(address, tls), token=token, timeout_s=timeout_s)
+    return AsyncClient(open_aio_channel(address, tls), Peer(address, tls is not None), token=token, timeout_s=timeout_s)
 
 
 class AsyncClient:
     """As `Client`; an asynchronous context manager. Answers are put together on a thread, off the loop."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, peer: Peer, *, token: str | None = None, timeout_s: float = TIMEOUT_S
+    ) -> None:
         self._channel = channel
+        self._peer = peer
         self._methods = stub_methods(channel)
         self._metadata = call_metadata(token)
         self._timeout_s = timeout_s
@@ -140,7 +143,7 @@ class AsyncClient:
                         yield batch
                 error: TsdbError = Unavailable("the server ended the watch", reason="watch_ended")
             except grpc.RpcError as rpc_error:
-                error = from_rpc_error(rpc_error)
+                error = call_error(rpc_error, self._peer, Method.WATCH)
             finally:
                 stream.cancel()
             if end_at is not None and time.monotonic() >= end_at:
@@ -174,7 +177,7 @@ class AsyncClient:
             try:
                 return await self._once(call, attempts.remaining_s())
             except grpc.RpcError as rpc_error:
-                error = from_rpc_error(rpc_error)
+                error = call_error(rpc_error, self._peer, call.method)
             except Unavailable as cut:
                 error = cut
             delay_s = attempts.delay_after(error)

@@ -19,7 +19,8 @@ SPREAD = 0.25  # Up to this share is added to a wait.
 
 # Unavailable for reasons of this call's own: its time is over, or somebody gave it up. A server whose own bound was
 # sooner gives the same reason with a hint: that passes.
-_FINAL_REASONS = frozenset({"deadline", "cancelled"})
+# Nor does a connection come about later where one side speaks TLS, or HTTP/1, and the other does not.
+_FINAL_REASONS = frozenset({"deadline", "cancelled", "tls", "wrong_port"})
 # Overload that passes by itself although no hint came with it: gRPC refused the call before our code saw it.
 _PASSING_REASONS = frozenset({"server_overloaded", "concurrent_requests"})
 

@@ -13,6 +13,7 @@ from tsdb.client import read, write
 from tsdb.client.batch import RequestLimits, WriteBatch
 from tsdb.client.call import STREAMING, Call, Method, stub_methods
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
+from tsdb.client.failures import Peer, call_error
 from tsdb.client.options import Selector
 from tsdb.client.read import GroupKeywords, LabelKeywords, SeriesGroup, SeriesInfo, SeriesKeywords, ValueKeywords
 from tsdb.client.result import SelectResult
@@ -21,7 +22,6 @@ from tsdb.client.select import SelectKeywords, SelectQuery
 from tsdb.client.watch import WatchBatch, WatchState
 from tsdb.client.write import WriteResult
 from tsdb.model.errors import TsdbError, Unavailable
-from tsdb.ops.grpc_errors import from_rpc_error
 from tsdb.v1 import common_pb2, reader_pb2
 
 TIMEOUT_S = 30.0
@@ -37,7 +37,7 @@ def connect(
 
     token: bearer token sent with every call. timeout_s: bound of each call, retries included. Raises InvalidRequest.
     """
-    return Client(open_channel(address, tls), token=token, timeout_s=timeout_s)
+    return Client(open_channel(address, tls), Peer(address, tls is not None), token=token, timeout_s=timeout_s)
 
 
 class Client:
@@ -47,8 +47,11 @@ class Client:
     Unauthenticated. Unavailable and Overloaded come only after retries within the timeout were of no use.
     """
 
-    def __init__(self, channel: grpc.Channel, *, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, channel: grpc.Channel, peer: Peer, *, token: str | None = None, timeout_s: float = TIMEOUT_S
+    ) -> None:
         self._channel = channel
+        self._peer = peer
         self._methods = stub_methods(channel)
         self._metadata = call_metadata(token)
         self._timeout_s = timeout_s
@@ -157,7 +160,7 @@ class Client:
                         yield batch
                 error: TsdbError = Unavailable("the server ended the watch", reason="watch_ended")
             except grpc.RpcError as rpc_error:
-                error = from_rpc_error(rpc_error)
+                error = call_error(rpc_error, self._peer, Method.WATCH)
             finally:
                 stream.cancel()
             if end_at is not None and time.monotonic() >= end_at:
@@ -191,7 +194,7 @@ class Client:
             try:
                 return self._once(call, attempts.remaining_s())
             except grpc.RpcError as rpc_error:
-                error = from_rpc_error(rpc_error)
+                error = call_error(rpc_error, self._peer, call.method)
             except Unavailable as cut:
                 error = cut
             delay_s = attempts.delay_after(error)
