@@ -34,28 +34,33 @@ from tsdb.ops.metrics import counter
 
 # An announcement that fails is tried again by a write this share of a window later, several times before it lapses.
 RETRY_SHARE = 16
+NEW, RENEWAL = "new", "renewal"
 
 _announcements = counter(
     "tsdb_ingest_announcements_total",
     "Announcements sent: of series not known, which a write waits for, and renewals, which none waits for.",
     "kind",
-    ("new", "renewal"),
+    (NEW, RENEWAL),
 )
 _failures = counter(
     "tsdb_ingest_announcement_failures_total",
     "Announcements that the log did not acknowledge.",
     "kind",
-    ("new", "renewal"),
+    (NEW, RENEWAL),
 )
 
 logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Due:
-    """Announcements of one kind that one request owes: row and index epoch of each, int64."""
+class Due:
+    """Announcements of one kind that one request owes: row and index epoch of each, int64.
+
+    found_ms: when, by the announcements' clock.
+    """
 
     kind: str
+    found_ms: int
     rows: NDArray[np.int64]
     epochs: NDArray[np.int64]
 
@@ -76,24 +81,25 @@ class Announcements:
         self._window_ms = time_set.window_ms
         self._age = AgeClock(clock)
 
+    def due(self, batch: Batch, rows: SeriesRows, good: NDArray[np.bool_]) -> list[Due]:
+        """What the good rows owe; nothing is sent."""
+        return find_due(batch, rows, good, self._age.now_ms())
+
     def ensure(
-        self, batch: Batch, rows: SeriesRows, good: NDArray[np.bool_], deadline: Deadline, reservation: Reservation
+        self, batch: Batch, rows: SeriesRows, due: Sequence[Due], deadline: Deadline, reservation: Reservation
     ) -> None:
-        """Return once every good row's (series, epoch) pairs are known; renewals that are due are sent on the way.
+        """Return once every pair that is due is known; renewals are sent on the way.
 
         Raises Unavailable or Overloaded, as the log says, or Unavailable (deadline).
         """
-        now_ms = self._age.now_ms()
-        for due in find_due(batch, rows, good, now_ms):
-            if due.kind == "new":
-                self._announce(batch, rows, due, now_ms, deadline, reservation)
+        for one in due:
+            if one.kind == NEW:
+                self._announce(batch, rows, one, deadline, reservation)
             else:
-                self._renew(batch, rows, due, now_ms, reservation)
+                self._renew(batch, rows, one, reservation)
 
-    def _announce(
-        self, batch: Batch, rows: SeriesRows, due: _Due, now_ms: int, deadline: Deadline, reservation: Reservation
-    ) -> None:
-        acks, error = self._send(batch, rows, due, now_ms, reservation)
+    def _announce(self, batch: Batch, rows: SeriesRows, due: Due, deadline: Deadline, reservation: Reservation) -> None:
+        acks, error = self._send(batch, rows, due, reservation)
         if error is not None:
             raise as_seen_by_sender(error)
         if not acks.wait(deadline.remaining()):
@@ -102,20 +108,20 @@ class Announcements:
             if isinstance(answer, TsdbError):
                 raise as_seen_by_sender(answer)
 
-    def _renew(self, batch: Batch, rows: SeriesRows, due: _Due, now_ms: int, reservation: Reservation) -> None:
-        self._cache.postpone_renewal(rows, due.rows, due.epochs, now_ms + self._window_ms // RETRY_SHARE)
-        _, error = self._send(batch, rows, due, now_ms, reservation)
+    def _renew(self, batch: Batch, rows: SeriesRows, due: Due, reservation: Reservation) -> None:
+        self._cache.postpone_renewal(rows, due.rows, due.epochs, due.found_ms + self._window_ms // RETRY_SHARE)
+        _, error = self._send(batch, rows, due, reservation)
         if error is not None:  # The series are still known: a later write tries again.
             logger.warning("announcements not renewed", series=len(due.rows), reason=error.reason, error=str(error))
 
     def _send(
-        self, batch: Batch, rows: SeriesRows, due: _Due, now_ms: int, reservation: Reservation
+        self, batch: Batch, rows: SeriesRows, due: Due, reservation: Reservation
     ) -> tuple[Acks, TsdbError | None]:
         """Append until the log refuses one; whatever it acknowledges becomes known, by then or later."""
 
         def on_all(answers: Sequence[Answer | None]) -> None:
             try:
-                self._note(rows, due, now_ms, answers)
+                self._note(rows, due, answers)
             finally:
                 reservation.release()
 
@@ -137,17 +143,17 @@ class Announcements:
         acks.seal()
         return acks, refused
 
-    def _note(self, rows: SeriesRows, due: _Due, sent_ms: int, answers: Sequence[Answer | None]) -> None:
+    def _note(self, rows: SeriesRows, due: Due, answers: Sequence[Answer | None]) -> None:
         acked = np.array([not isinstance(answer, TsdbError) for answer in answers], np.bool_)
         _failures.labels(due.kind).inc(len(acked) - int(acked.sum()))
         which, epochs = due.rows[: len(acked)][acked], due.epochs[: len(acked)][acked]
-        half = self._window_ms // 2
+        half, sent_ms = self._window_ms // 2, due.found_ms
         # The high bits: the low ones already choose the phase of the index epoch.
         share = (rows.series_id[which] >> np.uint64(32)).astype(np.int64) * half >> 32
         self._cache.set_known(rows, which, epochs, sent_ms + self._window_ms, sent_ms + half + share)
 
 
-def find_due(batch: Batch, rows: SeriesRows, good: NDArray[np.bool_], now_ms: int) -> list[_Due]:
+def find_due(batch: Batch, rows: SeriesRows, good: NDArray[np.bool_], now_ms: int) -> list[Due]:
     """What must be announced, then what is to be renewed; empty lists left out."""
     size = 2 * len(good)
     row, epoch, blocking = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.bool_)
@@ -155,5 +161,8 @@ def find_due(batch: Batch, rows: SeriesRows, good: NDArray[np.bool_], now_ms: in
     if not count:
         return []
     row, epoch, blocking = row[:count], epoch[:count], blocking[:count]
-    found = [_Due("new", row[blocking], epoch[blocking]), _Due("renewal", row[~blocking], epoch[~blocking])]
+    found = [
+        Due(NEW, now_ms, row[blocking], epoch[blocking]),
+        Due(RENEWAL, now_ms, row[~blocking], epoch[~blocking]),
+    ]
     return [due for due in found if len(due.rows)]

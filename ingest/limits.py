@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from ingest.series.limits import SeriesLimits
 from tsdb.codec.log_record import RECORD_BYTES_MAX
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.labels import LabelLimits
@@ -19,6 +21,7 @@ class IngestLimits:
     series_max, samples_max: rows and samples of one request.
     inflight_bytes_max: of all requests whose records the log has not answered; above it RESOURCE_EXHAUSTED.
     series_cache_max, series_cache_bytes_max: series, and bytes of their labels, that the gateway remembers.
+    series: active series of one source and of the gateway; series_limits_file: limits read while running.
     record_bytes_max: of one log record; larger requests are split.
     produce_timeout_s: longest wait for the log, where the caller's deadline is not shorter.
     """
@@ -30,6 +33,8 @@ class IngestLimits:
     inflight_bytes_max: int = 256 * _MIB
     series_cache_max: int = 500_000
     series_cache_bytes_max: int = 256 * _MIB
+    series: SeriesLimits = field(default_factory=SeriesLimits)
+    series_limits_file: Path | None = None
     record_bytes_max: int = RECORD_BYTES_MAX
     produce_timeout_s: float = 10.0
 

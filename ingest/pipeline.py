@@ -1,7 +1,7 @@
 """Pipeline: the one way from a protocol's arrays to the log, free of any protocol's types.
 
-Shape -> room in flight -> series -> validate -> announce -> group -> append -> acknowledged. A call that returns has
-every accepted sample on the log; a call that raises InvalidRequest has put none there. Thread-safe.
+Shape -> room in flight -> series -> validate -> admit -> announce -> group -> append -> acknowledged. A call that
+returns has every accepted sample on the log; a call that raises InvalidRequest has put none there. Thread-safe.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.announcements import Announcements
+from ingest.announcements import Announcements, Due
 from ingest.appender import Appender
 from ingest.batch import Batch, make_batch
 from ingest.grouping import group
@@ -20,6 +20,7 @@ from ingest.inflight import Inflight, Reservation
 from ingest.limits import IngestLimits
 from ingest.log_errors import deadline_error
 from ingest.refusals import Offender, Refusals, count_refused_request, count_refused_samples, shown_series
+from ingest.series.admission import SeriesAdmission
 from ingest.series_cache import SeriesCache
 from ingest.series_rows import SeriesRows
 from ingest.validate import validate
@@ -79,6 +80,7 @@ class Pipeline:
         self._clock = clock
         self._inflight = Inflight(limits.inflight_bytes_max)
         self._cache = SeriesCache(rule, partitions, limits, series_id=series_id)
+        self._admission = SeriesAdmission(rule, limits, time_set.window_ms, clock)
         self._announcements = Announcements(log, self._cache, time_set, clock)
         chain = chain_of("gateway", clock.now_ms)
         self._appender = Appender(log, limits.record_bytes_max, time_set.ahead_ms, chain)
@@ -127,16 +129,28 @@ class Pipeline:
         refusals = verdict.refusals or Refusals()
         if refusals.rows and not partial:
             raise refusals.error(batch.samples)
-        tokens = self._append(batch, rows, verdict.good, deadline, reservation) if verdict.good.any() else []
+        good = verdict.good
+        due = self._announcements.due(batch, rows, good)
+        if due:
+            due = self._admission.admit(batch, rows, due, good, refusals, self._cache.canonical, partial=partial)
+            if refusals.rows and not partial:
+                raise refusals.error(batch.samples)
+        tokens = self._append(batch, rows, good, due, deadline, reservation) if good.any() else []
         count_refused_samples(refusals.samples)
         samples = batch.samples - refusals.samples.total()
         _samples.inc(samples)
         return WriteResult(tokens, samples, refusals.samples.total(), len(refusals.rows), refusals.offenders)
 
     def _append(
-        self, batch: Batch, rows: SeriesRows, good: NDArray[np.bool_], deadline: Deadline, reservation: Reservation
+        self,
+        batch: Batch,
+        rows: SeriesRows,
+        good: NDArray[np.bool_],
+        due: Sequence[Due],
+        deadline: Deadline,
+        reservation: Reservation,
     ) -> list[RecordToken]:
-        self._announcements.ensure(batch, rows, good, deadline, reservation)
+        self._announcements.ensure(batch, rows, due, deadline, reservation)
         if deadline.remaining() <= 0:
             raise deadline_error("nothing was appended")
 

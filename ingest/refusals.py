@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tsdb.model.errors import InvalidRequest, TsdbError
+from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError
 from tsdb.model.labels import format_series
 from tsdb.ops.metrics import counter
 
@@ -19,9 +19,11 @@ MESSAGE_BYTES_MAX = 224
 LISTED_IN_ERROR_MAX = 9
 SERIES_CHARS_MAX = 100
 
+# Refused for what there is already: another time the same row may be taken.
+SERIES_LIMIT_REASONS = frozenset({"source_series_limit", "gateway_series_limit"})
 ROW_REASONS = (
     "labels_empty", "labels_malformed", "labels_reserved", "labels_duplicate", "labels_too_many", "labels_too_long",
-    "id_conflict", "too_old", "too_far_ahead",
+    "id_conflict", "too_old", "too_far_ahead", "source_series_limit", "gateway_series_limit",
 )  # fmt: skip
 REQUEST_REASONS = (
     "empty_request", "malformed_request", "request_too_large", "too_many_series", "too_many_samples",
@@ -67,12 +69,13 @@ class Refusals:
         self.rows.add(row)
         self.samples[reason] += samples
 
-    def error(self, samples: int) -> RefusedSeries:
+    def error(self, samples: int) -> RefusedSeries | SeriesOverLimit:
         """The refusal of a whole request of `samples`: first offender in the text, the next ones in the metadata."""
         first = self.offenders[0]
         more = f" (and {len(self.rows) - 1} more series)" if len(self.rows) > 1 else ""
         listed = self.offenders[1 : 1 + LISTED_IN_ERROR_MAX]
-        return RefusedSeries(
+        refused = SeriesOverLimit if self.samples.keys() <= SERIES_LIMIT_REASONS else RefusedSeries
+        return refused(
             f"series_index {first.series_index}: {first.message}{more}; nothing was written",
             {**self.samples, IN_REFUSED_REQUEST: samples - self.samples.total()},
             reason=first.reason,
@@ -91,6 +94,14 @@ class RefusedSeries(InvalidRequest):
         self.samples = samples
 
 
+class SeriesOverLimit(Overloaded):
+    """A request refused for new series over a limit alone; as RefusedSeries. Sending again at once is of no use."""
+
+    def __init__(self, message: str, samples: Mapping[str, int], *, reason: str, **metadata: object) -> None:
+        super().__init__(message, reason=reason, retry_after_s=None, **metadata)
+        self.samples = samples
+
+
 def count_refused_samples(samples: Mapping[str, int]) -> None:
     """Move tsdb_ingest_refused_samples_total; reasons outside the set count as `other`."""
     for reason, count in samples.items():
@@ -100,7 +111,9 @@ def count_refused_samples(samples: Mapping[str, int]) -> None:
 def count_refused_request(error: TsdbError, samples: int) -> None:
     """Count a request of so many samples that is answered with `error`."""
     _refused_requests.labels(_bounded(error.reason)).inc()
-    count_refused_samples(error.samples if isinstance(error, RefusedSeries) else {error.reason: samples})
+    count_refused_samples(
+        error.samples if isinstance(error, RefusedSeries | SeriesOverLimit) else {error.reason: samples}
+    )
 
 
 def cut(message: str) -> str:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ingest.limits import IngestLimits
 from ingest.refusals import shown_series
+from ingest.series.source_hash import source_hash
 from ingest.series_rows import EPOCH, KNOWN_UNTIL, NO_SLOT, RENEW_AT, SeriesRows, empty_rows, put
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import format_series, normalize_labels
@@ -47,6 +48,7 @@ class _Candidate:
     series_id: int
     pack_id: int
     partition: int
+    source: int
 
 
 class SeriesCache:
@@ -61,7 +63,8 @@ class SeriesCache:
         series_id: Callable[[bytes], int] = hash_labels,
     ) -> None:
         self._rule = rule
-        self._partition_of = lru_cache(maxsize=4096)(lambda placement: partition_of(placement, partitions))
+        # (partition, source hash) of a placement.
+        self._place_of = lru_cache(maxsize=4096)(lambda text: (partition_of(text, partitions), source_hash(text)))
         self._limits = limits
         self._hash = series_id
         self._lock = threading.Lock()  # Guards all below.
@@ -76,6 +79,7 @@ class SeriesCache:
         self._series_id = np.zeros(0, np.uint64)
         self._pack_id = np.zeros(0, np.uint64)
         self._partition = np.zeros(0, np.int64)
+        self._source = np.zeros(0, np.uint32)
         self._known = np.zeros((0, 2, 3), np.int64)
 
     def resolve(self, labels: Sequence[bytes]) -> SeriesRows:
@@ -164,7 +168,7 @@ class SeriesCache:
         if canonical == raw:
             canonical = raw  # One object for both.
         place = self._rule.place(canonical)
-        return _Candidate(raw, canonical, self._hash(canonical), place.pack_id, self._partition_of(place.placement))
+        return _Candidate(raw, canonical, self._hash(canonical), place.pack_id, *self._place_of(place.placement))
 
     def _insert_locked(self, candidate: _Candidate) -> int:
         slot = self._slot_of_id.get(candidate.series_id)
@@ -189,6 +193,7 @@ class SeriesCache:
         self._series_id[slot] = candidate.series_id
         self._pack_id[slot] = candidate.pack_id
         self._partition[slot] = candidate.partition
+        self._source[slot] = candidate.source
         self._known[slot] = 0
         return slot
 
@@ -211,7 +216,13 @@ class SeriesCache:
         self._tick += 1
         self._used[slots] = self._tick
         return SeriesRows(
-            slots, self._series_id[slots], self._pack_id[slots], self._partition[slots], self._known[slots], {}
+            slots,
+            self._series_id[slots],
+            self._pack_id[slots],
+            self._partition[slots],
+            self._source[slots],
+            self._known[slots],
+            {},
         )
 
     def _make_room_locked(self, wanted: int) -> None:
@@ -229,7 +240,7 @@ class SeriesCache:
         added = range(len(self._used), size)
         self._free.extend(reversed(added))
         self._canonical.extend(repeat(None, len(added)))
-        for name in ("_used", "_series_id", "_pack_id", "_partition", "_known"):
+        for name in ("_used", "_series_id", "_pack_id", "_partition", "_source", "_known"):
             old = getattr(self, name)
             grown = np.zeros((size, *old.shape[1:]), old.dtype)
             grown[: len(old)] = old

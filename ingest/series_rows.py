@@ -20,15 +20,17 @@ EPOCH, KNOWN_UNTIL, RENEW_AT = 0, 1, 2  # Columns of SeriesRows.known.
 class SeriesRows:
     """One request's n rows.
 
-    slot, partition: int64 (n,); series_id, pack_id: uint64 (n,). known: int64 (n, 2, 3), per parity of index epoch the
-    EPOCH last announced, KNOWN_UNTIL and RENEW_AT by the announcements' clock. errors: rows whose labels are refused;
-    their slot is NO_SLOT and the rest of their row means nothing.
+    slot, partition: int64 (n,); series_id, pack_id: uint64 (n,); source: uint32 (n,), source_hash of the placement.
+    known: int64 (n, 2, 3), per parity of index epoch the EPOCH last announced, KNOWN_UNTIL and RENEW_AT by the
+    announcements' clock. errors: rows whose labels are refused; their slot is NO_SLOT and the rest of their row means
+    nothing.
     """
 
     slot: NDArray[np.int64]
     series_id: NDArray[np.uint64]
     pack_id: NDArray[np.uint64]
     partition: NDArray[np.int64]
+    source: NDArray[np.uint32]
     known: NDArray[np.int64]
     errors: dict[int, InvalidRequest]
 
@@ -40,6 +42,7 @@ def empty_rows(count: int) -> SeriesRows:
         np.zeros(count, np.uint64),
         np.zeros(count, np.uint64),
         np.zeros(count, np.int64),
+        np.zeros(count, np.uint32),
         np.zeros((count, 2, 3), np.int64),
         {},
     )
@@ -51,4 +54,5 @@ def put(rows: SeriesRows, where: NDArray[np.int64], found: SeriesRows) -> None:
     rows.series_id[where] = found.series_id
     rows.pack_id[where] = found.pack_id
     rows.partition[where] = found.partition
+    rows.source[where] = found.source
     rows.known[where] = found.known

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ingest.gateway import Gateway
 from ingest.limits import IngestLimits
+from ingest.series.limits import SeriesLimits
 from ingest.service import IngestService
 from tsdb.cli.role_process import Opened
 from tsdb.config import CommonSettings, GatewaySettings, StoreSettings
@@ -132,6 +133,8 @@ def make_gateway(settings: CommonSettings, fields: GatewayFields, log: Log) -> G
         inflight_bytes_max=fields.inflight_bytes_max,
         series_cache_max=fields.series_cache_max,
         series_cache_bytes_max=fields.series_cache_bytes_max,
+        series=SeriesLimits(fields.source_series_max, fields.gateway_series_max),
+        series_limits_file=fields.series_limits_file,
         produce_timeout_s=fields.produce_timeout_s,
     )
     rule = PlacementRule(settings.placement_labels)

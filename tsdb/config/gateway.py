@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import BaseModel, Field, model_validator
 
 from tsdb.config.common import CommonSettings
@@ -32,6 +34,24 @@ class GatewayFields(BaseModel):
     )
     series_cache_bytes_max: int = Field(
         256 * _MIB, ge=1024, le=1 << 40, description="Bytes of labels that the series cache holds."
+    )
+    source_series_max: int = Field(
+        100_000,
+        ge=0,
+        le=100_000_000,
+        description="Active series of one source (one placement) at this gateway: announced within the last one to two "
+        "windows. New ones above it are refused by name, known ones go on. The largest usual target has some 50,000.",
+    )
+    gateway_series_max: int = Field(
+        2_000_000,
+        ge=0,
+        le=100_000_000,
+        description="Active series of all sources at this gateway; new ones above it are refused by name.",
+    )
+    series_limits_file: Path | None = Field(
+        None,
+        description="TOML file with source_series_max, gateway_series_max and limits of single sources; read again "
+        "when it changes, so that a limit moves without a restart.",
     )
     produce_timeout_s: float = Field(
         10.0,

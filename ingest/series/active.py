@@ -1,0 +1,111 @@
+"""Active series: how many each source and the gateway have, and which new ones are over a limit.
+
+A series is active from its announcement, first or renewed, to the end of the window after: one to two windows, so for
+as long as the gateway takes it for known. Known series are never refused. Thread-safe; at most 24 B a series.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.series.generation import SOURCE_SHIFT, Keys, SeriesGeneration
+from ingest.series.limits import SeriesLimits
+from tsdb.model.clock import Clock
+from tsdb.ops.metrics import gauge
+
+_active = gauge("tsdb_ingest_active_series", "Series announced by this gateway within the last one to two windows.")
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """By key: over_source, over_gateway bool (n,), never both; `source_active`: series of its source before."""
+
+    over_source: NDArray[np.bool_]
+    over_gateway: NDArray[np.bool_]
+    source_active: NDArray[np.int64]
+
+    @property
+    def refused(self) -> NDArray[np.bool_]:
+        """Over either limit."""
+        return self.over_source | self.over_gateway
+
+
+class ActiveSeries:
+    """Two generations of a window each: `_fresh` and `_kept` of this window, `_previous` of the one before.
+
+    `_fresh` and `_previous` share no key; `_kept` are those of `_previous` that were announced again in this window.
+    """
+
+    def __init__(self, window_ms: int, clock: Clock) -> None:
+        self._window_s = window_ms / 1000
+        self._clock = clock
+        self._lock = threading.Lock()  # Guards all below; a leaf.
+        self._began_at = clock.monotonic()
+        self._previous, self._fresh, self._kept = SeriesGeneration(), SeriesGeneration(), SeriesGeneration()
+
+    def __len__(self) -> int:
+        with self._lock:
+            self._turn_locked()
+            return self._count_locked()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory."""
+        with self._lock:
+            return self._previous.nbytes + self._fresh.nbytes + self._kept.nbytes
+
+    def admit(self, keys: Keys, limits: SeriesLimits, *, whole: bool) -> Admission:
+        """Make keys active as far as the limits allow; with `whole`, all of them or none. Keys may repeat."""
+        distinct, place = np.unique(keys, return_inverse=True)
+        with self._lock:
+            self._turn_locked()
+            found = self._judge_locked(distinct, limits)
+            if not (whole and found.refused.any()):
+                self._add_locked(distinct[~found.refused])
+        return Admission(found.over_source[place], found.over_gateway[place], found.source_active[place])
+
+    def renew(self, keys: Keys) -> None:
+        """Known series are announced again: active from now on, whatever the limits. Keys may repeat."""
+        with self._lock:
+            self._turn_locked()
+            self._add_locked(np.unique(keys))
+
+    def _judge_locked(self, keys: Keys, limits: SeriesLimits) -> Admission:
+        """keys: distinct, ascending, so those of a source lie together."""
+        new = ~(self._previous.has(keys) | self._fresh.has(keys))
+        sources, of_key = np.unique(keys >> SOURCE_SHIFT, return_inverse=True)
+        active = self._previous.count_of(sources) + self._fresh.count_of(sources)
+        room = limits.source_maxima(sources) - active
+        # How many new ones of its source come before each key, itself counted.
+        before: NDArray[np.int64] = np.concatenate((np.zeros(1, np.int64), np.cumsum(new, dtype=np.int64)))
+        first_of_source = np.searchsorted(of_key, np.arange(len(sources)))
+        rank = before[1:] - before[first_of_source[of_key]]
+        over_source = new & (rank > room[of_key])
+        left = limits.gateway_series_max - self._count_locked()
+        over_gateway = new & ~over_source & (np.cumsum(new & ~over_source) > left)
+        return Admission(over_source, over_gateway, active[of_key])
+
+    def _add_locked(self, keys: Keys) -> None:
+        before = self._previous.has(keys)
+        again, fresh = keys[before], keys[~before]
+        self._kept.add(again[~self._kept.has(again)])
+        self._fresh.add(fresh[~self._fresh.has(fresh)])
+        _active.set(self._count_locked())
+
+    def _count_locked(self) -> int:
+        return len(self._previous) + len(self._fresh)
+
+    def _turn_locked(self) -> None:
+        """Begin a new window when this one is over; what was announced in it stays active through the next."""
+        windows = int((self._clock.monotonic() - self._began_at) // self._window_s)
+        if not windows:
+            return
+        announced = np.sort(np.concatenate((self._fresh.all(), self._kept.all())))
+        self._previous = SeriesGeneration(announced) if windows == 1 else SeriesGeneration()
+        self._fresh, self._kept = SeriesGeneration(), SeriesGeneration()
+        self._began_at += windows * self._window_s
+        _active.set(self._count_locked())
