@@ -12,7 +12,7 @@ from spark_backfill.downsample.work import Done, Task
 from spark_backfill.places import Places
 from spark_backfill.summary import JobSummary
 from spark_backfill.writing.import_run import DAY_MS, ImportRun, begin_run
-from spark_backfill.writing.loader_wait import LOOK_S, Ends, wait_for_loader
+from spark_backfill.writing.loader_wait import LOOK_S, wait_until_seen
 from tsdb.history.interface import ChunkStore, WindowRange
 from tsdb.log.downsampled import Downsampled, read_downsampled, write_downsampled
 from tsdb.log.interface import Log
@@ -88,7 +88,8 @@ class _Run:
             self._wait_for_chunks(history, run, end_ms)
             span = Downsampled(self._start_ms(history, end_ms), end_ms)
             done = self._derive(run.orders, span)
-            wait_for_loader(log, Ends.of(log, partitions), self._timeout_s, self._clock)
+            # Before the span: a querier that knows of it must not look for derived series in an index of before.
+            wait_until_seen(log, partitions, run.job_id, self._timeout_s, self._clock)
             if not done.refused:
                 _say(log, span)
         return _summary(span, done, dry_run=False)

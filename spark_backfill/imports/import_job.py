@@ -19,7 +19,7 @@ from spark_backfill.summary import JobSummary
 from spark_backfill.writing.announce import Announce
 from spark_backfill.writing.chunk_writer import ChunkWriter, Written
 from spark_backfill.writing.import_run import ImportRun, begin_run
-from spark_backfill.writing.loader_wait import Ends, wait_for_loader
+from spark_backfill.writing.loader_wait import wait_until_seen
 from spark_backfill.writing.sorted_batches import RECEIPT_SCHEMA, receipt, sorted_rows, written_by
 from tsdb.model.clock import Clock, SystemClock
 from tsdb.model.errors import InvalidRequest
@@ -93,7 +93,7 @@ def _import(
         _write_rejects(normal, run.end_ms(shared.time_set), options.rejects)
     with places.open_log() as log:
         if options.wait_s is not None:
-            wait_for_loader(log, Ends.of(log, found.partitions), options.wait_s, clock)
+            wait_until_seen(log, found.partitions, options.job_id, options.wait_s, clock)
     return _summary(options, run, shared, announced, done, rejected)
 
 

@@ -10,8 +10,8 @@ from spark_backfill.source.chunks import CHUNK_SCHEMA, ChunksReader
 from spark_backfill.source.columns import columns_of, sample_schema
 from spark_backfill.source.history import HistoryReader
 from spark_backfill.source.log import LogReader
-from spark_backfill.source.options import CHUNKS, HISTORY, LOG, SourceOptions, source_options
-from spark_backfill.writing.frame_writer import FrameWriter, begin_frame_write
+from spark_backfill.source.options import CHUNKS, HISTORY, LOG, SourceOptions, source_options, wait_s_of
+from spark_backfill.writing.frame_writer import WAIT_S, FrameWriter, begin_frame_write
 from tsdb.model.errors import InvalidRequest
 
 
@@ -44,7 +44,7 @@ class TsdbDataSource(DataSource):
         job_id = self.options.get("job_id")
         if not job_id:
             raise InvalidRequest("the option job_id is needed, and the same one to write again", reason="bad_option")
-        return begin_frame_write(places_of(self.options), job_id)
+        return begin_frame_write(places_of(self.options), job_id, wait_s_of(self.options, WAIT_S))
 
     def _parsed(self) -> SourceOptions:
         return source_options(self.options)

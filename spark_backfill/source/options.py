@@ -15,6 +15,7 @@ SAMPLES, RUNS = "samples", "runs"
 ROWS = (SAMPLES, RUNS)
 SPLITS, SPLITS_MAX = 32, 100_000
 SPLIT_BYTES, SPLIT_BYTES_MAX = 64 << 20, 1 << 40
+WAIT_S_MAX = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,11 @@ def _runs(given: Mapping[str, str], source: str) -> bool:
     if rows == RUNS and source != HISTORY:
         raise InvalidRequest(f"option rows is {RUNS!r}; source {source} has none", reason="bad_option")
     return rows == RUNS
+
+
+def wait_s_of(given: Mapping[str, str], default_s: float) -> float:
+    """From wait_s: whole seconds that a write waits for the loader; 0: not at all."""
+    return float(_number(given, "wait_s", int(default_s), 0, WAIT_S_MAX))
 
 
 def span_of(given: Mapping[str, str]) -> Span:

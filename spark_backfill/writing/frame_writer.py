@@ -26,6 +26,7 @@ from spark_backfill.writing.chunk_writer import RANGES_MAX, ChunkWriter, Written
 from spark_backfill.writing.fragments import SortedRows
 from spark_backfill.writing.frame_record import NO_ROWS, FrameRecord, find_frame, finish_frame, rows_digest
 from spark_backfill.writing.import_run import ImportRun, begin_run
+from spark_backfill.writing.loader_wait import wait_until_seen
 from tsdb.codec.series_record import encode_announcement
 from tsdb.log.interface import METRICS, SERIES
 from tsdb.log.meta import read_meta
@@ -39,6 +40,7 @@ from tsdb.model.window import EPOCH_MS
 from tsdb.ops.logs import get_logger
 
 NEEDED = (LABELS, TS, VALUE)
+WAIT_S = 600.0  # For the loader, as imports do.
 ROWS_MAX = 16_000_000  # Of a task: 32 bytes each, and as much again to sort them.
 FINGERPRINT = "dataframe"
 
@@ -54,24 +56,29 @@ class WroteMessage(WriterCommitMessage):
     written: Written
 
 
-def begin_frame_write(places: Places, job_id: str) -> FrameWriter:
-    """On the driver, once: ticks for every partition. Raises ConfigMismatch (meta), and as begin_run and find_frame."""
+def begin_frame_write(places: Places, job_id: str, wait_s: float = WAIT_S) -> FrameWriter:
+    """On the driver, once: ticks for every partition. wait_s: for the loader, once all is written; 0: not at all.
+
+    Raises ConfigMismatch (meta), and as begin_run and find_frame."""
     with quoted_errors(), places.open_log() as opened:
         shared = read_meta(opened)
         if shared is None:
             raise ConfigMismatch("topic meta holds no settings: run `tsdb topics create`", reason="meta")
         run = begin_run(opened, job_id, range(opened.partitions(METRICS)), FINGERPRINT, SystemClock())
-        return FrameWriter(places, shared, run, find_frame(opened, job_id))
+        return FrameWriter(places, shared, run, find_frame(opened, job_id), wait_s)
 
 
 class FrameWriter(DataSourceArrowWriter):
     """Travels to tasks. before: a write under the same job id that has ended."""
 
-    def __init__(self, places: Places, shared: MetaSettings, run: ImportRun, before: FrameRecord | None) -> None:
+    def __init__(
+        self, places: Places, shared: MetaSettings, run: ImportRun, before: FrameRecord | None, wait_s: float
+    ) -> None:
         self._places = places
         self._shared = shared
         self._run = run
         self._before = before
+        self._wait_s = wait_s
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WroteMessage:
         """All rows of a task. Raises InvalidRequest (bad_schema, too_many_tasks, too_recent, null_value, labels_*) for
@@ -99,13 +106,16 @@ class FrameWriter(DataSourceArrowWriter):
             return WroteMessage(number, digest, writer.write([in_order]))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Every task is done, and all of it in the log. Raises ConfigMismatch (other_frame)."""
+        """Every task is done, and all of it in the log. Raises ConfigMismatch (other_frame), Unavailable
+        (loader_behind)."""
         wrote = [message for message in messages if isinstance(message, WroteMessage)]
         total = Written()
         for message in wrote:
             total = total.plus(message.written)
         with quoted_errors(), self._places.open_log() as opened:
             finish_frame(opened, self._run.job_id, {message.number: message.digest for message in wrote})
+            if self._wait_s:
+                wait_until_seen(opened, self._run.ticks, self._run.job_id, self._wait_s, SystemClock())
         log.info("frame written", job_id=self._run.job_id, rows=total.rows, chunks=total.chunks, bytes=total.bytes)
 
     def _announce(self, rows: _TaskRows) -> None:

@@ -1,4 +1,4 @@
-"""Loader wait: until what a job wrote is in history, as the commits of the loaders tell."""
+"""Loader wait: until what a job wrote is in history, as the commits of the loaders tell, and queriers know of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from tsdb.history.loader.loader import GROUP
+from tsdb.log.index_generation import raise_generation
 from tsdb.log.interface import CHUNKS, SERIES, Log, TopicPartition
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
@@ -30,6 +31,13 @@ class Ends:
                 if marks.high > marks.low
             }
         )
+
+
+def wait_until_seen(log: Log, partitions: Collection[int], job_id: str, within_s: float, clock: Clock) -> None:
+    """Return once loaders have committed past all that is in these partitions now, and no answer that begins later
+    lacks the series among it. Raises Unavailable (loader_behind)."""
+    wait_for_loader(log, Ends.of(log, partitions), within_s, clock)
+    raise_generation(log, job_id, clock)
 
 
 def wait_for_loader(log: Log, ends: Ends, within_s: float, clock: Clock) -> None:

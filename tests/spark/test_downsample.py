@@ -25,14 +25,18 @@ from support.loaders import is_loaded
 from support.logs import LogFactory, wait_until
 from support.storm_pair import StormPair
 from tsdb.codec.chunk import decode_chunk
+from tsdb.history.interface import Loaded
 from tsdb.history.merge import merge
 from tsdb.log.downsampled import read_downsampled
+from tsdb.log.interface import METRICS
+from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch, Unavailable
 from tsdb.model.labels import series_id
 from tsdb.model.meta import MetaSettings
 from tsdb.model.resolution import AGGREGATES, RESOLUTION, RESOLUTIONS_MS, derived_labels
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.model.time_set import DEMO
+from tsdb.query.index_generation import IndexGeneration
 from tsdb.query.past_index import Choice, PastIndex
 
 OPTIONS = DownsampleOptions(loader_timeout_ms=120_000, tasks=8)
@@ -84,12 +88,13 @@ def wanted(pair: StormPair, resolution_ms: int) -> Derived:
     return found
 
 
-def derived(pair: StormPair, resolution: str) -> Derived:
-    """As a reader finds it, by the labels of the sources."""
-    index = PastIndex(pair.history)
+def derived(pair: StormPair, resolution: str, index: PastIndex | None = None) -> Derived:
+    """As a reader finds it, by the labels of the sources. index: what the reader keeps."""
+    index = index or PastIndex(pair.history)
     needs = dict.fromkeys(range(META.partitions), 0)
+    loaded = {partition: Loaded("topic", partition, 100, 0) for partition in needs}
     start_ms, end_ms = FIRST_WINDOW * WINDOW_MS, (FIRST_WINDOW + pair.storm.windows) * WINDOW_MS
-    sources = index.find(Choice(()), start_ms, end_ms, {}, needs)
+    sources = index.find(Choice(()), start_ms, end_ms, loaded, needs)
     names = {
         series_id(derived_labels(canonical, resolution, aggregate)): (aggregate, series_id(canonical))
         for series in sources.values()
@@ -97,7 +102,9 @@ def derived(pair: StormPair, resolution: str) -> Derived:
         for aggregate in AGGREGATES
     }
     choice = Choice((Matcher(MatchType.EQUAL, RESOLUTION, resolution),))
-    packs = {pack for series in index.find(choice, start_ms, end_ms, {}, needs).values() for pack in series.pack_ids}
+    packs = {
+        pack for series in index.find(choice, start_ms, end_ms, loaded, needs).values() for pack in series.pack_ids
+    }
     assert packs.isdisjoint(pair.storm.partition)
     found: Derived = {}
     for piece in _windows(pair, sorted(packs)):
@@ -120,9 +127,13 @@ def _windows(pair: StormPair, packs: list[int]) -> list[list]:  # type: ignore[t
 
 def test_every_aggregate_is_what_a_loop_makes_and_late_data_is_taken_in(either: StormPair, spark: SparkSession) -> None:
     pair = either
+    kept = PastIndex(pair.history, IndexGeneration(pair.log, pair.log.topic_id(METRICS), SystemClock()).now)
     with pair.loading():
+        wait_until(lambda: is_loaded(pair.log))
+        assert derived(pair, "5m", kept) == {}
         first = run_job(pair, spark)
         assert first.ok
+        assert derived(pair, "5m", kept) == wanted(pair, RESOLUTIONS_MS["5m"]), "a querier that looked before"
         assert first.figures["windows_stale"] == first.figures["windows"] == len(pair.storm.parts)
         for resolution, length_ms in RESOLUTIONS_MS.items():
             assert derived(pair, resolution) == wanted(pair, length_ms), resolution

@@ -17,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
+from spark_backfill import register
 from spark_backfill.imports.import_job import ImportOptions, import_files
 from spark_backfill.imports.layout import Layout
 from support.chunkers import chunker_options, running
@@ -27,12 +28,15 @@ from support.querier_node import QuerierNode
 from support.recordings import CLOUD_1M
 from support.tables import NODE_5S
 from support.tsdb_blocks import write_block
+from tsdb.history.interface import Loaded
 from tsdb.log.interface import METRICS
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch, InvalidRequest, Unavailable
 from tsdb.model.labels import canonical_labels, series_id
+from tsdb.model.selector import parse_selector
 from tsdb.model.time_set import PRODUCTION
 from tsdb.model.window import window_start
+from tsdb.query.past_index import Choice
 
 WAIT_S = 120.0
 PAST_MS = 1_577_836_800_000  # 2020
@@ -201,6 +205,30 @@ def test_what_cannot_be_imported_is_named_before_anything_is_written(
     file.write_text(line(value="3"))
     with pytest.raises(ConfigMismatch, match="began with other files"):
         run(Layout("jsonl"))
+
+
+@pytest.mark.parametrize("way", ["files", "frame"])
+def test_a_range_looked_at_before_an_import_has_its_series_when_the_job_ends(
+    spark: SparkSession, embedded: ImportGround, tmp_path: Path, way: str
+) -> None:
+    index, choice, wanted = embedded.kept_index(), Choice(parse_selector("up")), range(embedded.shared.partitions)
+    loaded = {partition: Loaded("topic", partition, 100, PAST_MS) for partition in wanted}
+
+    def labels() -> list[bytes]:
+        found = index.find(choice, PAST_MS, PAST_MS + 1, loaded, dict.fromkeys(wanted, 0))
+        return [canonical for series in found.values() for canonical in series.labels]
+
+    assert labels() == []
+    file = tmp_path / "rows.jsonl"
+    file.write_text(line())
+    if way == "files":
+        options = ImportOptions("alone", wait_s=WAIT_S)
+        import_files(spark, [str(file)], Layout("jsonl"), embedded.places, embedded.shared, options)
+    else:
+        register(spark)
+        frame = spark.sql(f"SELECT map('__name__', 'up', 'job', 'j') labels, timestamp_millis({PAST_MS}) ts, 1D value")
+        frame.write.format("tsdb").options(**embedded.places.options(), job_id="alone").mode("append").save()
+    assert labels() == [canonical_labels(UP)]
 
 
 def test_without_a_loader_the_job_says_how_far_it_is(

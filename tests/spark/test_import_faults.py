@@ -20,14 +20,12 @@ from spark_backfill.failures import translate_spark_errors
 from spark_backfill.imports.import_job import ImportOptions, import_files
 from spark_backfill.imports.layout import Layout
 from spark_backfill.source.columns import ARROW_MAP, ARROW_TS
-from spark_backfill.writing.loader_wait import Ends, wait_for_loader
 from support.histories import HistoryFactory
 from support.import_faults import GRAVES, DyingPlaces, DyingSource
 from support.imports import ImportGround
 from support.logs import LogFactory
 from tsdb.codec.chunk_key import ChunkKey
 from tsdb.log.interface import CHUNKS
-from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch
 
 WAIT_S = 120.0
@@ -124,5 +122,4 @@ def written(
     # Made here, for a thread has no session before, and without one Spark finds no sources in Python.
     frame = spark.createDataFrame(rows(labels_as_map=True, more=more)).repartition(tasks)
     frame.write.format(source).options(**ground.places.options(), job_id="frame", **options).mode("append").save()
-    wait_for_loader(ground.log, Ends.of(ground.log, range(ground.shared.partitions)), WAIT_S, SystemClock())
     return ground.rows()

@@ -15,7 +15,6 @@ from spark_backfill.exports.export_job import ExportOptions, export
 from spark_backfill.failures import translate_spark_errors
 from spark_backfill.source.columns import ARROW_MAP, ARROW_TS
 from spark_backfill.source.options import Span
-from spark_backfill.writing.loader_wait import Ends, wait_for_loader
 from support.imports import ImportGround
 from support.node import Gateway, label_set
 from tsdb.history.row_keys import signed
@@ -53,8 +52,8 @@ def rows_of(table: pa.Table) -> list[Row]:
 def write(spark: SparkSession, ground: ImportGround, table: pa.Table, job_id: str = "frame") -> None:
     register(spark)
     frame = spark.createDataFrame(table).repartition(8)
-    frame.write.format("tsdb").options(**ground.places.options(), job_id=job_id).mode("append").save()
-    wait_for_loader(ground.log, Ends.of(ground.log, range(ground.shared.partitions)), WITHIN_S, SystemClock())
+    options = {**ground.places.options(), "job_id": job_id, "wait_s": str(WITHIN_S)}
+    frame.write.format("tsdb").options(**options).mode("append").save()
 
 
 def read(spark: SparkSession, ground: ImportGround, **options: object) -> DataFrame:

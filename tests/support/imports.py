@@ -16,9 +16,11 @@ from tsdb.codec.chunk_key import ChunkKey
 from tsdb.history.interface import ChunkStore
 from tsdb.history.loader.loader import Loader
 from tsdb.history.merge import merge
-from tsdb.log.interface import Log
+from tsdb.log.interface import METRICS, Log
 from tsdb.log.meta import write_meta
 from tsdb.model.clock import SystemClock
+from tsdb.query.index_generation import IndexGeneration
+from tsdb.query.past_index import PastIndex
 
 LOADER_ENDS_WITHIN_S = 30.0
 Held = dict[tuple[int, int], list[tuple[int, int]]]
@@ -64,6 +66,10 @@ class ImportGround:
             yield
         finally:
             self._start()
+
+    def kept_index(self) -> PastIndex:
+        """As a querier keeps it, one more with each call."""
+        return PastIndex(self.history, IndexGeneration(self.log, self.log.topic_id(METRICS), SystemClock()).now)
 
     def rows(self) -> dict[ChunkKey, bytes]:
         """Everything that history holds."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from tsdb.cli.assemble import connect, grpc_server, health_setter, meta_settings
+from tsdb.cli.assemble import LogComponent, connect, grpc_server, health_setter, meta_settings
 from tsdb.cli.history_access import connect_history
 from tsdb.cli.role_process import Opened
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
@@ -13,14 +11,15 @@ from tsdb.config.querier import QuerierFields
 from tsdb.config.select import SelectFields
 from tsdb.config.types import host_port
 from tsdb.history.interface import ChunkSink, ChunkStore
-from tsdb.log.downsampled import Downsampled, read_downsampled
-from tsdb.log.interface import METRICS
+from tsdb.log.downsampled import read_downsampled
+from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch
 from tsdb.ops.grpc_health import Health
 from tsdb.ops.grpc_server import GrpcService
 from tsdb.ops.lifecycle import Component
 from tsdb.query.downsampled import Resolutions
+from tsdb.query.index_generation import IndexGeneration
 from tsdb.query.past_index import PastIndex
 from tsdb.query.remote_store import RemoteStore
 from tsdb.query.reporter import StoresReporter, partitions_health
@@ -57,34 +56,36 @@ class HistoryComponent:
 def open_querier(settings: QuerierSettings) -> Opened:
     """Querier. Raises Unavailable while log or history is away, ConfigMismatch when settings differ from theirs."""
     # The log says what all share, and which partitions there are: a store that is missing must be missed.
-    with connect(settings) as log:
-        topic_id, partitions = log.topic_id(METRICS), log.partitions(METRICS)
+    log = connect(settings)
+    try:
+        return _opened(settings, log)
+    except BaseException:  # Tried again, from the log on.
+        log.close()
+        raise
+
+
+def _opened(settings: QuerierSettings, log: Log) -> Opened:
+    topic_id, partitions = log.topic_id(METRICS), log.partitions(METRICS)
     warm_up()
     pool = StorePool(store_addresses(settings), store_opener(settings), SystemClock())
     shared = meta_settings(settings, partitions)
     history = connect_history(settings, shared) if settings.history else None
-    sources = Sources(pool, topic_id, range(partitions), past_of(history, settings, lambda: _downsampled(settings)))
+    sources = Sources(pool, topic_id, range(partitions), past_of(history, settings, log))
     health = Health()
     server = grpc_server(settings, [querier_service(sources, settings)], health)
-    components: list[Component] = [pool, StoresReporter(sources, health_setter(health)), server]
+    components: list[Component] = [LogComponent(log), pool, StoresReporter(sources, health_setter(health)), server]
     if history is not None:
-        components.insert(0, HistoryComponent(history))
+        components.insert(1, HistoryComponent(history))
     return Opened(components, lambda: partitions_health(sources), lambda: "")
 
 
-def past_of(
-    history: ChunkStore | None, settings: CommonSettings, downsampled: Callable[[], Mapping[str, Downsampled]]
-) -> Past | None:
-    """History as queries read it. downsampled: asks the log how far."""
+def past_of(history: ChunkStore | None, settings: CommonSettings, log: Log) -> Past | None:
+    """History as queries read it. log: asked for imports that have ended, and how far is downsampled."""
     if history is None:
         return None
-    return Past(history, PastIndex(history), settings.times.window_ms, Resolutions(downsampled, SystemClock()))
-
-
-def _downsampled(settings: QuerierSettings) -> Mapping[str, Downsampled]:
-    # Asked once a minute at most, so a querier keeps no connection to the log for it.
-    with connect(settings) as log:
-        return read_downsampled(log)
+    generation = IndexGeneration(log, log.topic_id(METRICS), SystemClock())
+    resolutions = Resolutions(lambda: read_downsampled(log), SystemClock())
+    return Past(history, PastIndex(history, generation.now), settings.times.window_ms, resolutions)
 
 
 def querier_service(sources: Sources, fields: SelectFields) -> GrpcService:

@@ -21,7 +21,6 @@ from tsdb.cli.history_access import connect_history, create_embedded_history
 from tsdb.cli.role_process import Opened
 from tsdb.config import StandaloneSettings
 from tsdb.history.interface import ChunkStore
-from tsdb.log.downsampled import read_downsampled
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.meta import ensure_meta
 from tsdb.log.open import open_log, open_topics
@@ -56,7 +55,7 @@ def open_standalone(settings: StandaloneSettings) -> Opened:
     store = make_store(settings, settings, log)
     health = Health()
     local = OneStore(LocalStore(reader_of(store, settings), SystemClock()))
-    read_past = past_of(history, settings, lambda: read_downsampled(log))
+    read_past = past_of(history, settings, log)
     sources = Sources(local, store.topic_id, tuple(store.partitions), read_past)
     services = [ingest_service(gateway), querier_service(sources, settings)]
     server = grpc_server(settings, services, health, request_bytes_max=settings.request_bytes_max)

@@ -1,45 +1,36 @@
 """Past index: the series that history knows, chosen by the same rules as those in memory.
 
-Read by (index epoch, metric name) and kept, each with the loaded positions from before it was read. Such a part has
-every series with a sample below those positions, so it serves as long as memory begins at or below them: nothing has
-to be read again because the loader went on. Thread-safe.
+Read by (index epoch, metric name), and kept for as long as it serves (tsdb.query.past_parts). Thread-safe.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.record_status import STATUS_OK
-from tsdb.codec.series_record import DecodedAnnouncements
-from tsdb.head.index import SeriesIndex
 from tsdb.head.matching import Condition, conditions_of
-from tsdb.history.interface import Loaded, SeriesRows
-from tsdb.model.errors import CorruptData, Overloaded
+from tsdb.history.interface import Loaded
+from tsdb.model.errors import Overloaded
 from tsdb.model.labels import METRIC_NAME
 from tsdb.model.resolution import underived
 from tsdb.model.selector import Matcher
 from tsdb.model.window import EPOCH_MS
-from tsdb.ops.metrics import counter, gauge
+from tsdb.ops.metrics import counter
 from tsdb.query.history_reads import HistoryReads
+from tsdb.query.past_parts import SERIES_KEPT_MAX, Moment, Names, Needs, Part, PastParts
 
 EPOCHS_MAX = 1_000  # 80 years; beyond it the range is a mistake that would ask history thousands of times.
 READERS = 16  # A selector over all metrics asks for each of them; one after another would take seconds.
-SERIES_KEPT_MAX = 1_000_000  # A few hundred bytes each.
 
 reads_total = counter(
     "tsdb_query_past_index_reads_total", "Reads of the series of one (epoch, metric name) from history."
 )
-kept_series = gauge("tsdb_query_past_index_series", "Series of the past kept in memory; one an epoch.")
-
-Needs = Mapping[int, int]
-"""since_offset of each partition that an answer is for: the index must be complete below it."""
+Generation = Callable[[], int | None]
+"""Generation of history's index now; None: not known, and nothing that is kept serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,38 +77,25 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
-    loaded: Mapping[int, Loaded]
-    names: list[bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Series of one (epoch, name), by ref of `index`: pack and partition."""
-
-    loaded: Mapping[int, Loaded]
-    index: SeriesIndex
-    pack_id: NDArray[np.uint64]
-    partition: NDArray[np.int32]
-
-
-@dataclass(frozen=True, slots=True)
 class _Found:
     epoch: int
-    part: _Part
+    part: Part
     refs: NDArray[np.uint32]
 
 
 class PastIndex:
-    """Over the series of one history."""
+    """Over the series of one history. generation: a history to which nothing is imported meanwhile has one."""
 
-    def __init__(self, history: HistoryReads, *, series_kept_max: int = SERIES_KEPT_MAX) -> None:
+    def __init__(
+        self,
+        history: HistoryReads,
+        generation: Generation = lambda: 0,
+        *,
+        series_kept_max: int = SERIES_KEPT_MAX,
+    ) -> None:
         self._history = history
-        self._series_kept_max = series_kept_max
-        self._lock = threading.Lock()  # Guards what is kept; a leaf.
-        self._names: dict[int, _Names] = {}
-        self._parts: OrderedDict[tuple[int, bytes], _Part] = OrderedDict()
-        self._kept = 0
+        self._generation = generation
+        self._parts = PastParts(series_kept_max)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="past-index")
 
     def find(
@@ -127,9 +105,10 @@ class PastIndex:
 
         loaded: what history held before this call. Raises Overloaded (epochs_limit) and as the history does.
         """
+        epochs, now = _epochs(start_ms, end_ms), Moment(loaded, self._generation())
         found: dict[int, list[_Found]] = {partition: [] for partition in needs}
-        for epoch in _epochs(start_ms, end_ms):
-            for part in self._parts_of(epoch, choice, loaded, needs):
+        for epoch in epochs:
+            for part in self._parts_of(epoch, choice, now, needs):
                 refs = _chosen(part, choice)
                 refs = refs[_touching(part.index.series_ids_of(refs), epoch, start_ms, end_ms)]
                 partitions = part.partition[refs]
@@ -139,51 +118,30 @@ class PastIndex:
                         found[partition].append(_Found(epoch, part, mine))
         return {partition: _union(parts) for partition, parts in found.items()}
 
-    def _parts_of(self, epoch: int, choice: Choice, loaded: Mapping[int, Loaded], needs: Needs) -> list[_Part]:
+    def _parts_of(self, epoch: int, choice: Choice, now: Moment, needs: Needs) -> list[Part]:
         """Of every metric name that can be chosen; those that are not kept are read at once."""
-        names = choice.names_of(self._names_of(epoch, loaded, needs))
-        kept = {name: self._kept_part(epoch, name, needs) for name in names}
+        names = choice.names_of(self._names_of(epoch, now, needs))
+        kept = {name: self._parts.part(epoch, name, now, needs) for name in names}
         missing = [name for name, part in kept.items() if part is None]
         if len(missing) > 1:
-            read = self._readers.map(lambda name: self._read(epoch, name, loaded), missing)
+            read = self._readers.map(lambda name: self._read(epoch, name, now), missing)
         else:
-            read = (self._read(epoch, name, loaded) for name in missing)
+            read = (self._read(epoch, name, now) for name in missing)
         fresh = dict(zip(missing, read, strict=True))
         return [part if part is not None else fresh[name] for name, part in kept.items()]
 
-    def _names_of(self, epoch: int, loaded: Mapping[int, Loaded], needs: Needs) -> list[bytes]:
-        with self._lock:
-            known = self._names.get(epoch)
-        if known is None or not _serves(known.loaded, needs):
-            known = _Names(loaded, self._history.metric_names(epoch))
-            with self._lock:
-                self._names[epoch] = known
-        return known.names
+    def _names_of(self, epoch: int, now: Moment, needs: Needs) -> list[bytes]:
+        names = self._parts.names(epoch, now, needs)
+        if names is None:
+            names = self._history.metric_names(epoch)
+            self._parts.keep_names(epoch, Names(now, names))
+        return names
 
-    def _kept_part(self, epoch: int, name: bytes, needs: Needs) -> _Part | None:
-        key = epoch, name
-        with self._lock:
-            known = self._parts.get(key)
-            if known is None or not _serves(known.loaded, needs):
-                return None
-            self._parts.move_to_end(key)
-            return known
-
-    def _read(self, epoch: int, name: bytes, loaded: Mapping[int, Loaded]) -> _Part:
+    def _read(self, epoch: int, name: bytes, now: Moment) -> Part:
         reads_total.inc()
-        fresh = _part_of(self._history.series(epoch, name), loaded)
-        with self._lock:
-            self._keep_locked((epoch, name), fresh)
-        return fresh
-
-    def _keep_locked(self, key: tuple[int, bytes], part: _Part) -> None:
-        before = self._parts.pop(key, None)
-        self._kept += part.index.series - (before.index.series if before else 0)
-        self._parts[key] = part
-        while self._kept > self._series_kept_max and len(self._parts) > 1:
-            _, oldest = self._parts.popitem(last=False)
-            self._kept -= oldest.index.series
-        kept_series.set(self._kept)
+        part = Part.of(self._history.series(epoch, name), now)
+        self._parts.keep_part(epoch, name, part)
+        return part
 
 
 def _epochs(start_ms: int, end_ms: int) -> range:
@@ -207,11 +165,7 @@ def _touching(series_ids: NDArray[np.uint64], epoch: int, start_ms: int, end_ms:
     return touching
 
 
-def _serves(kept: Mapping[int, Loaded], needs: Needs) -> bool:
-    return all(partition in kept and kept[partition].position >= since for partition, since in needs.items())
-
-
-def _chosen(part: _Part, choice: Choice) -> NDArray[np.uint32]:
+def _chosen(part: Part, choice: Choice) -> NDArray[np.uint32]:
     if choice.series_ids is not None:
         return part.index.refs_of(choice.series_ids)
     if choice.derived and not choice.matchers:
@@ -222,29 +176,6 @@ def _chosen(part: _Part, choice: Choice) -> NDArray[np.uint32]:
 def _holds(condition: Condition, name: bytes) -> bool:
     """Whether a metric name satisfies a matcher on it."""
     return (condition.pattern.matches(name) == condition.wanted) == condition.keep
-
-
-def _part_of(rows: SeriesRows, loaded: Mapping[int, Loaded]) -> _Part:
-    index = SeriesIndex()
-    ends = np.cumsum([0, *map(len, rows.labels)], dtype=np.int64)
-    records = DecodedAnnouncements(
-        status=np.full(len(rows.labels), STATUS_OK, np.uint8),
-        series_id=rows.series_id,
-        epoch=np.zeros(len(rows.labels), np.int32),
-        pack_id=rows.pack_id,
-        label_start=ends[:-1],
-        label_end=ends[1:],
-    )
-    done = index.register(records, b"".join(rows.labels), np.zeros(len(rows.labels), np.int64))
-    if done.new != len(rows.labels):
-        raise CorruptData(
-            f"{len(rows.labels) - done.new} of {len(rows.labels)} series of history have labels that are not canonical",
-            reason="corrupt_row",
-        )
-    refs = index.table.find(rows.series_id)
-    pack_id, partition = np.empty(len(refs), np.uint64), np.empty(len(refs), np.int32)
-    pack_id[refs], partition[refs] = rows.pack_id, rows.partition
-    return _Part(loaded, index, pack_id, partition)
 
 
 def _union(found: Sequence[_Found]) -> PastSeries:

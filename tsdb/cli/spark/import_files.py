@@ -54,7 +54,13 @@ def import_files(
         Milliseconds | None,
         typer.Option("--wait", parser=duration, metavar="DURATION", help="For the loader, at the end; absent: 10m."),
     ] = None,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="End when all is in the log; loaders go on.")] = False,
+    no_wait: Annotated[
+        bool,
+        typer.Option(
+            "--no-wait",
+            help="End when all is in the log; loaders go on. Ranges queried before may lack it until a run that waits.",
+        ),
+    ] = False,
     job_id: Annotated[
         str | None, typer.Option("--job-id", help="Id of the import; the one of a failed run goes on with that.")
     ] = None,

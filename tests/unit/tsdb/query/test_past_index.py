@@ -1,5 +1,5 @@
 """The series of the past: chosen as those in memory are, read once, and read again only when memory has moved past what
-was loaded then."""
+was loaded then, or when a job has brought series past the log."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tsdb.model.resolution import derived_labels
 from tsdb.model.selector import Matcher, MatchType, parse_selector
 from tsdb.model.window import EPOCH_MS, index_epoch
 from tsdb.query.past_index import EPOCHS_MAX, Choice, PastIndex
+from tsdb.query.past_parts import EPOCHS_KEPT_MAX
 
 NOW_MS = 1_000 * EPOCH_MS
 NUMBERS = range(12)
@@ -129,6 +130,46 @@ def test_a_partition_that_was_not_loaded_then_is_read_again(history: FakeHistory
     before = len(history.calls)
     index.find(choice, NOW_MS - 5, NOW_MS + 5, loaded(100, 100), {0: 0, 1: 0})
     assert len(history.calls) > before
+
+
+IMPORTED = 12
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["an epoch with series", "an epoch without any"])
+def test_series_of_an_import_are_found_in_a_range_that_was_looked_at_before_it(
+    history: FakeHistory, empty: bool
+) -> None:
+    at_ms, generation = (NOW_MS - 40 * EPOCH_MS if empty else NOW_MS), [0]
+    index, choice = PastIndex(history, lambda: generation[0]), Choice(parse_selector('m_0{instance="i4"}'))
+
+    def ids() -> list[int]:
+        answer = index.find(choice, at_ms - 5, at_ms + 5, loaded(100, 100), {0: 0, 1: 0})
+        return [int(one) for series in answer.values() for one in series.series_ids]
+
+    assert ids() == []
+    history.announce(canonical_of(IMPORTED), id_of(IMPORTED), index_epoch(id_of(IMPORTED), at_ms), 0)
+    generation[0] = 7
+    assert ids() == [id_of(IMPORTED)]
+    before = list(history.calls)
+    assert ids() == [id_of(IMPORTED)]
+    assert history.calls == before, "within one generation nothing is read again"
+
+
+def test_while_the_generation_is_not_known_nothing_that_is_kept_serves(history: FakeHistory) -> None:
+    index, choice = PastIndex(history, lambda: None), Choice(parse_selector("m_1"))
+    for _ in range(2):
+        before = len(history.calls)
+        assert found(index, choice) == {0: [1, 7], 1: [4, 10]}
+        assert len(history.calls) > before
+
+
+def test_the_epochs_kept_are_bounded(history: FakeHistory) -> None:
+    index, choice = PastIndex(history), Choice(parse_selector("m_1"))
+    for number in range(EPOCHS_KEPT_MAX + 10):
+        index.find(choice, number * EPOCH_MS, number * EPOCH_MS + 1, loaded(100, 100), {0: 0})
+    before = history.calls.count("metric_names")
+    index.find(choice, 0, 1, loaded(100, 100), {0: 0})
+    assert history.calls.count("metric_names") > before, "what was not asked for last has left"
 
 
 def test_the_series_kept_are_bounded(history: FakeHistory) -> None:

@@ -1,0 +1,44 @@
+"""Index generation: tells queriers that series came to history without passing through the log.
+
+Imports and downsampling announce series of the past; what a querier keeps of history's index lacks them. Such a job
+raises the generation in `meta` once a loader has passed its last record. Format: docs/formats/index-generation.md.
+"""
+
+from __future__ import annotations
+
+import json
+
+from tsdb.log.interface import META, METRICS, Log
+from tsdb.log.records import read_batches
+from tsdb.model.clock import Clock
+
+VERSION = 1
+KEY_PREFIX = "index-generation/"
+BEFORE_THE_FIRST = 0
+LOOK_EVERY_S = 1.0  # Of a querier, while it reads history.
+SEEN_AFTER_S = 1.5  # Each answer that begins later knows of it.
+
+
+def raise_generation(log: Log, job_id: str, clock: Clock) -> None:
+    """Durable, and seen by every querier, when it returns."""
+    value = json.dumps({"version": VERSION, "job_id": job_id}, sort_keys=True)
+    log.append_sync(META, 0, value.encode(), key=generation_key(log.topic_id(METRICS)))
+    clock.sleep(SEEN_AFTER_S)
+
+
+def last_generation(log: Log, topic_id: str, since_offset: int | None = None) -> int | None:
+    """The newest generation in `meta` from an offset on (None: all of it); None where there is none.
+
+    It is one past the offset of its record, so that two jobs at once are two generations. Raises as a reader does.
+    """
+    key, found = generation_key(topic_id), None
+    for batch in read_batches(log, META, 0, since_offset):
+        for record in map(batch.record, range(len(batch.offsets))):
+            if record.key == key and record.value is not None:
+                found = record.offset + 1
+    return found
+
+
+def generation_key(topic_id: str) -> bytes:
+    """Of one incarnation of the log."""
+    return f"{KEY_PREFIX}{topic_id}".encode()
