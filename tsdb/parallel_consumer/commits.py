@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from tsdb.parallel_consumer.clock import Clock
 from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError
-from tsdb.parallel_consumer.metrics import ConsumerMetrics
+from tsdb.parallel_consumer.limited_log import LimitedLog
+from tsdb.parallel_consumer.metrics import COMMIT_FAILURES, ConsumerMetrics
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.partition import PartitionWork
 from tsdb.parallel_consumer.record import Partition, Position
@@ -22,11 +24,18 @@ class Commits:
     """
 
     def __init__(
-        self, source: Source, options: Options, metrics: ConsumerMetrics, clock: Clock, on_committed: OnCommitted
+        self,
+        source: Source,
+        options: Options,
+        metrics: ConsumerMetrics,
+        log: LimitedLog,
+        clock: Clock,
+        on_committed: OnCommitted,
     ) -> None:
         self._source = source
         self._options = options
         self._metrics = metrics
+        self._log = log
         self._clock = clock
         self._on_committed = on_committed
         self._next_at = clock.monotonic() + options.commit_interval_s
@@ -69,16 +78,24 @@ class Commits:
         try:
             self._source.commit(positions)
         except ConsumerError as error:
-            self._metrics.commits.labels("failed").inc()
-            self.error, self.error_reason = error.message, error.reason
+            self._note(error)
             if not isinstance(error, CommitFailed):
                 self.failure = error
             return False
         self._metrics.commits.labels("ok").inc()
         self._metrics.metadata_units.set(max(len(position.metadata) for position in positions.values()))
+        if self.error:
+            self._log.say(logging.INFO, "commit_again", None, "commits are acknowledged again")
         self.error = self.error_reason = ""
         for place, position in positions.items():
             changed[place].committed = position
             changed[place].dirty = False
         self._on_committed(positions)
         return True
+
+    def _note(self, error: ConsumerError) -> None:
+        reason = error.reason if error.reason in COMMIT_FAILURES else "other"
+        self._metrics.commits.labels("failed").inc()
+        self._metrics.commit_failures.labels(reason).inc()
+        self.error, self.error_reason = error.message, error.reason
+        self._log.say(logging.WARNING, f"commit_{reason}", None, "commit failed (%s): %s", error.reason, error.message)

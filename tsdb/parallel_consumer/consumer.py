@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import threading
@@ -33,6 +34,8 @@ from tsdb.parallel_consumer.record import Partition, Record
 from tsdb.parallel_consumer.source import Source
 from tsdb.parallel_consumer.status import Status
 from tsdb.parallel_consumer.work import ThreadMailbox
+
+log = logging.getLogger("tsdb.parallel_consumer")
 
 STEP_S = 0.1  # Bounds how long an idle consumer takes to notice that it is to end.
 
@@ -180,6 +183,8 @@ class ParallelConsumer:
         finally:
             self._beat_at = None
             self._executor.close()
+            if self._error is not None:
+                log.error("ended by %s: %s", type(self._error).__name__, self._error)
 
     def _loop(self) -> None:
         while not self._closing.is_set() and self._core.failure is None:

@@ -7,9 +7,10 @@ interleaving.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tsdb.parallel_consumer.admission import Admission
 from tsdb.parallel_consumer.beginning import begun
@@ -21,13 +22,14 @@ from tsdb.parallel_consumer.deferrals import Deferrals
 from tsdb.parallel_consumer.errors import MetadataRefused, Misused
 from tsdb.parallel_consumer.executors import Executor
 from tsdb.parallel_consumer.intake import Intake
+from tsdb.parallel_consumer.limited_log import LimitedLog
 from tsdb.parallel_consumer.metrics import ConsumerMetrics
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.order import Order, Place, by_key
 from tsdb.parallel_consumer.outlet import Outlet
 from tsdb.parallel_consumer.partition import PartitionWork
 from tsdb.parallel_consumer.policy import ErrorPolicy
-from tsdb.parallel_consumer.record import Partition, Position, Record
+from tsdb.parallel_consumer.record import Partition, Position, Record, place_text
 from tsdb.parallel_consumer.runner import Runner
 from tsdb.parallel_consumer.showing import set_gauges, status_of
 from tsdb.parallel_consumer.source import Source
@@ -37,6 +39,9 @@ from tsdb.parallel_consumer.work import Mailbox, Work
 
 BUSY_WAIT_S = 0.005  # Between looks at the source while there is other work: each costs as much as many records.
 STATUS_EVERY_S = 0.25
+LISTED_MAX = 20  # Partitions in one line of the log.
+
+log = logging.getLogger("tsdb.parallel_consumer")
 
 
 def _ignore(positions: Mapping[Partition, Position]) -> None:
@@ -76,6 +81,7 @@ class Core:
         self._source = source
         self._mailbox = mailbox
         self._metrics = metrics
+        self._log = LimitedLog(clock)
         self._clock = clock
         self._policy = policy or ErrorPolicy()
         self._options = options or Options()
@@ -94,11 +100,12 @@ class Core:
             outlet,
             dead_letter_topic,
             metrics,
+            self._log,
             clock,
             randomness or random.Random(),
             self._throttle,
         )
-        self._commits = Commits(source, self._options, metrics, clock, on_committed)
+        self._commits = Commits(source, self._options, metrics, self._log, clock, on_committed)
         self._admission = Admission(
             executor,
             self._runner,
@@ -164,6 +171,7 @@ class Core:
         """The end: no more intake; what runs ends within drain_s, and everything finished is committed."""
         self._drain(list(self._partitions.values()), self._options.drain_s)
         self._ended = True
+        self._log.close()
 
     def abort(self) -> None:
         """End a drain at once; from any thread."""
@@ -173,6 +181,7 @@ class Core:
     # What the source tells.
 
     def on_assigned(self, starts: Mapping[Partition, Position]) -> None:
+        log.info("assigned: %s", _listed(f"{place_text(place)} from {at.next_offset}" for place, at in starts.items()))
         for place, start in starts.items():
             try:
                 self._partitions[place] = self._begin(place, start)
@@ -186,8 +195,10 @@ class Core:
         if not self._ended:
             self._drain(going, self._options.rebalance_drain_s)
         self._forget(going)
+        log.info("given back: %s", _listed(map(place_text, partitions)))
 
     def on_lost(self, partitions: Collection[Partition]) -> None:
+        log.warning("lost, what no commit covers is done again by others: %s", _listed(map(place_text, partitions)))
         self._forget([self._partitions[place] for place in partitions if place in self._partitions])
 
     def _begin(self, place: Partition, start: Position) -> PartitionWork:
@@ -281,12 +292,20 @@ class Core:
             self._mailbox.wait(min(left_s, self._wait_s(STATUS_EVERY_S)))
             self._advance()
             self._tell_status()
-        self._metrics.undrained.inc(sum(part.running for part in parts))
+        self._note_undrained([part for part in parts if part.running], within_s)
         while not self._commits.now(parts) and self._commits.error_reason != "stale_member":
             left_s = give_up_at - self._clock.monotonic()
             if left_s <= 0 or self._aborted or self._commits.failure is not None:
                 break
             self._mailbox.wait(min(left_s, self._options.commit_interval_s))
+
+    def _note_undrained(self, parts: list[PartitionWork], within_s: float) -> None:
+        for part in parts:
+            self._metrics.undrained.inc(part.running)
+            text = "%s: %d records did not end within %.1f s of draining, and are done again"
+            self._log.say(
+                logging.WARNING, "undrained", part.place, text, place_text(part.place), part.running, within_s
+            )
 
     def _forget(self, parts: list[PartitionWork]) -> None:
         for part in parts:
@@ -313,3 +332,13 @@ class Core:
             control_error="" if self._control_file is None else self._control_file.error,
         )
         set_gauges(self._metrics, self.status)
+        for stall in self.status.stalls:
+            self._log.say(logging.WARNING, "stall", stall.place, "not ended for %.0f s: %s", stall.age_s, stall)
+        self._log.flush()
+
+
+def _listed(texts: Iterable[str]) -> str:
+    """The first of them."""
+    found = list(texts)
+    more = len(found) - LISTED_MAX
+    return ", ".join(found[:LISTED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -41,7 +41,9 @@ class Fenced(ConsumerError):
 
 
 class SendFailed(ConsumerError):
-    """A dead letter or requeued record was not acknowledged. Reasons: unavailable, record_too_large."""
+    """A dead letter or requeued record was not acknowledged. Reasons: unavailable, no_topic (or no such partition),
+    record_too_large.
+    """
 
     default_reason = "unavailable"
 

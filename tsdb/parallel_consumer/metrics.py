@@ -6,6 +6,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from tsdb.parallel_consumer.policy import Action
 
+BLOCKED = ("handler", "outlet")
+COMMIT_FAILURES = ("unavailable", "stale_member", "undecided", "other")
+SEND_FAILURES = ("unavailable", "no_topic", "record_too_large")
 COMMIT_RESULTS = ("ok", "failed")
 IGNORED = ("late", "finished_before", "superseded")
 SENT = ("dead_letter", "requeue", "divert")
@@ -22,8 +25,11 @@ class ConsumerMetrics:
                 metric.labels(value)
             return metric
 
-        def gauge(name: str, help: str) -> Gauge:
-            return Gauge(prefix + name, help, registry=registry)
+        def gauge(name: str, help: str, label: str = "", values: tuple[str, ...] = ()) -> Gauge:
+            metric = Gauge(prefix + name, help, (label,) if label else (), registry=registry)
+            for value in values:
+                metric.labels(value)
+            return metric
 
         actions = (*(action.value for action in Action), "nack")
         self.read = counter("records_read_total", "Records read from the source.")
@@ -32,7 +38,9 @@ class ConsumerMetrics:
             "record_failures_total", "Exceptions of the handler, by what they led to.", "kind", actions
         )
         self.sent = counter("records_sent_total", "Records sent on and acknowledged, by why.", "kind", SENT)
-        self.send_failures = counter("send_failures_total", "Dead letters or requeued records not acknowledged.")
+        self.send_failures = counter(
+            "send_failures_total", "Dead letters or requeued records not acknowledged.", "reason", SEND_FAILURES
+        )
         self.ignored = counter(
             "ignored_total",
             "late: completions of records whose partition has gone; finished_before: records not handled because a"
@@ -41,6 +49,9 @@ class ConsumerMetrics:
             IGNORED,
         )
         self.commits = counter("commits_total", "Commits, by result.", "result", COMMIT_RESULTS)
+        self.commit_failures = counter(
+            "commit_failures_total", "Commits that failed, by why.", "reason", COMMIT_FAILURES
+        )
         self.metadata_refused = counter("metadata_refused_total", "Commits whose metadata was not to be trusted.")
         self.pauses = counter("pauses_total", "Partitions paused because what was read of them is too much.")
         self.undrained = counter("undrained_total", "Records still running when the time to drain was over.")
@@ -55,7 +66,13 @@ class ConsumerMetrics:
             "control_reloads_total", "Control files that changed, by what came of it.", "result", ("taken", "refused")
         )
         self.running = gauge("running", "Records being handled or blocked.")
-        self.blocked = gauge("blocked", "Records that wait for something that is away, and keep their place.")
+        self.blocked = gauge(
+            "blocked",
+            "Records that keep their place until something answers, those being tried again included. handler: the"
+            " error policy blocks them. outlet: their dead letter or requeued record is not acknowledged.",
+            "reason",
+            BLOCKED,
+        )
         self.unfinished = gauge("unfinished", "Records read and not finished.")
         self.unfinished_bytes = gauge("unfinished_bytes", "Their keys and values.")
         self.metadata_units = gauge("metadata_units", "UTF-16 units of the largest metadata in the last commit.")

@@ -26,6 +26,10 @@ class Pending:
     def blocked(self) -> int:
         return len(self._blocked)
 
+    def held_up(self) -> Iterator[Work]:
+        """Those that wait for something that is away."""
+        return iter(self._blocked)
+
     def hold(self, work: Work) -> None:
         """Until somebody takes it."""
         self._works.add(work)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 Partition = tuple[str, int]  # (topic, partition)
+KEY_BYTES_SHOWN = 64
+
 Headers = Sequence[tuple[str, bytes]]
 
 
@@ -41,3 +43,13 @@ class Position:
 
     next_offset: int
     metadata: str = ""
+
+
+def key_text(key: bytes | None) -> str:
+    """A key for a log line."""
+    return "no key" if key is None else f"key {key[:KEY_BYTES_SHOWN]!r}"
+
+
+def place_text(place: Partition) -> str:
+    """A partition for a log line."""
+    return f"{place[0]}/{place[1]}"

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from tsdb.parallel_consumer.clock import Clock
 from tsdb.parallel_consumer.executors import Executor
 from tsdb.parallel_consumer.failures import Failures
+from tsdb.parallel_consumer.limited_log import LimitedLog
 from tsdb.parallel_consumer.metrics import ConsumerMetrics
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.outlet import Outlet
@@ -42,6 +43,7 @@ class Runner:
         outlet: Outlet | None,
         dead_letter_topic: str,
         metrics: ConsumerMetrics,
+        log: LimitedLog,
         clock: Clock,
         randomness: random.Random,
         throttle: Throttle,
@@ -66,6 +68,7 @@ class Runner:
             policy,
             dead_letter_topic,
             metrics,
+            log,
             clock,
             randomness,
             throttle,
@@ -92,6 +95,12 @@ class Runner:
     def blocked(self) -> int:
         """Records that wait for something that is away."""
         return self._pending.blocked
+
+    def blocked_by(self) -> dict[str, int]:
+        """Records that something away holds up, by what: those that wait, and those that are being tried again."""
+        held = [work for work in itertools.chain(self._running, self._pending.held_up()) if work.blocked]
+        by_outlet = sum(work.letter is not None for work in held)
+        return {"handler": len(held) - by_outlet, "outlet": by_outlet}
 
     @property
     def unhurried(self) -> bool:

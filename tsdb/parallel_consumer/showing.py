@@ -26,12 +26,14 @@ def status_of(
     control_error: str,
 ) -> Status:
     """How everything stands at `now`, monotonic seconds."""
+    blocked_by = runner.blocked_by()
+    blocked = sum(blocked_by.values())
     unended = [work for work in runner.unended() if not work.owner.closed]
     return Status(
         now,
         {place: _partition(part) for place, part in partitions.items()},
-        runner.busy - runner.blocked,
-        runner.blocked,
+        runner.busy - blocked,
+        blocked,
         next((work.error for work in unended if work.blocked), ""),
         intake.records,
         intake.size,
@@ -39,13 +41,15 @@ def status_of(
         commits.error,
         deferred,
         control_error,
+        blocked_by,
     )
 
 
 def set_gauges(metrics: ConsumerMetrics, status: Status) -> None:
     """The same as gauges."""
     metrics.running.set(status.running + status.blocked)
-    metrics.blocked.set(status.blocked)
+    for reason, count in status.blocked_by.items():
+        metrics.blocked.labels(reason).set(count)
     metrics.unfinished.set(status.unfinished)
     metrics.unfinished_bytes.set(status.unfinished_bytes)
     metrics.partitions.set(len(status.partitions))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tsdb.parallel_consumer.record import Partition
+from tsdb.parallel_consumer.record import Partition, key_text
 from tsdb.parallel_consumer.work import Work
 
 
@@ -46,16 +46,16 @@ class Stall:
 
     def __str__(self) -> str:
         topic, partition = self.place
-        key = "no key" if self.key is None else f"key {self.key[:64]!r}"
         return (
-            f"topic {topic}, partition {partition}, offset {self.offset}, {key}: {self.attempts} failed attempts in"
-            f" {self.age_s:.0f} s{': ' + self.error if self.error else ''}"
+            f"topic {topic}, partition {partition}, offset {self.offset}, {key_text(self.key)}: {self.attempts} failed"
+            f" attempts in {self.age_s:.0f} s{': ' + self.error if self.error else ''}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The consumer. blocked: records that wait for something that is away.
+    """The consumer. running: records being handled or sent. blocked: records that something away holds up, those that
+    are being tried again included; blocked_by: the same by what, `handler` or `outlet` (a dead letter not taken).
 
     blocked_error: what was last said of it; also while those that waited try again, which may take long when what is
     away hangs. Empty once none of them is left.
@@ -74,6 +74,7 @@ class Status:
     commit_error: str = ""
     deferred: Sequence[Stall] = ()
     control_error: str = ""
+    blocked_by: Mapping[str, int] = field(default_factory=dict)
 
 
 STALLS_MAX = 16

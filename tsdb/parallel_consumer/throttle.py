@@ -97,12 +97,14 @@ class Throttle:
         self._breaker.succeeded()
         self._metrics.breaker_open.set(self._breaker.opens_in_s(0.0) is not None)
 
-    def failed(self, now: float) -> None:
-        """Something begun failed in a way that may befall all."""
+    def failed(self, now: float) -> float | None:
+        """Something begun failed in a way that may befall all. Seconds without new work, if that opens the breaker."""
         opened = self._breaker.opened
         self._breaker.failed(now)
-        self._metrics.breaker_opened.inc(self._breaker.opened - opened)
+        opened = self._breaker.opened - opened
+        self._metrics.breaker_opened.inc(opened)
         self._metrics.breaker_open.set(self._breaker.opens_in_s(0.0) is not None)
+        return self._breaker.opens_in_s(now) if opened else None
 
     def ask(self, work: Work, now: float) -> Verdict:
         """Whether it may begin; what it needs for that is taken."""

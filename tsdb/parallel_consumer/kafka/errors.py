@@ -18,7 +18,7 @@ _STALE = frozenset(
 # Of the whole member: the library says it once, and then gives no records and no other error.
 _ENDED = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID})
 _OFFSET_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
-_TOPIC_GONE = frozenset(
+TOPIC_GONE = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_TOPIC,
@@ -49,7 +49,7 @@ def ends_the_member(error: KafkaError) -> bool:
 
 def ends_the_consumer(error: KafkaError) -> bool:
     """Whether it does not pass by itself."""
-    return error.fatal() or error.code() in _OFFSET_LOST | _TOPIC_GONE | _DENIED
+    return error.fatal() or error.code() in _OFFSET_LOST | TOPIC_GONE | _DENIED
 
 
 def member_ended(error: KafkaError, group: object, instance: object) -> ConsumerError:
@@ -75,6 +75,6 @@ def commit_failed(error: KafkaError) -> CommitFailed:
 def to_error(error: KafkaError, where: str) -> ConsumerError:
     """Of all else: lost_offsets, topic_gone, denied, kafka."""
     code = error.code()
-    reason = "lost_offsets" if code in _OFFSET_LOST else "topic_gone" if code in _TOPIC_GONE else "denied"
-    reason = reason if code in _OFFSET_LOST | _TOPIC_GONE | _DENIED else "kafka"
+    reason = "lost_offsets" if code in _OFFSET_LOST else "topic_gone" if code in TOPIC_GONE else "denied"
+    reason = reason if code in _OFFSET_LOST | TOPIC_GONE | _DENIED else "kafka"
     return ConsumerError(f"{where}: {error.str()} ({error.name()})", reason=reason)

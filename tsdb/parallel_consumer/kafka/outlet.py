@@ -10,6 +10,7 @@ from typing import Any, Self
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tsdb.parallel_consumer.errors import SendFailed
+from tsdb.parallel_consumer.kafka.errors import TOPIC_GONE
 from tsdb.parallel_consumer.outlet import OnSent, OutRecord
 
 SERVE_S = 0.1
@@ -29,7 +30,7 @@ class KafkaOutlet:
 
     def send(self, record: OutRecord, on_sent: OnSent) -> None:
         def on_delivery(error: KafkaError | None, message: Message) -> None:
-            on_sent(None if error is None else send_failed(error))
+            on_sent(None if error is None else send_failed(error, record.topic))
 
         try:
             self._producer.produce(
@@ -41,7 +42,7 @@ class KafkaOutlet:
                 on_delivery=on_delivery,
             )
         except KafkaException as error:
-            on_sent(send_failed(error.args[0]))
+            on_sent(send_failed(error.args[0], record.topic))
         except BufferError as error:
             on_sent(SendFailed(f"the producer's queue is full: {error}"))
 
@@ -65,7 +66,11 @@ class KafkaOutlet:
             self._producer.poll(SERVE_S)
 
 
-def send_failed(error: KafkaError) -> SendFailed:
+def send_failed(error: KafkaError, topic: str) -> SendFailed:
     """The library's error as ours."""
-    reason = "record_too_large" if error.code() in _TOO_LARGE else "unavailable"
-    return SendFailed(f"{error.str()} ({error.name()})", reason=reason)
+    text, code = f"topic {topic}: {error.str()} ({error.name()})", error.code()
+    if code in _TOO_LARGE:
+        return SendFailed(text, reason="record_too_large")
+    if code in TOPIC_GONE:
+        return SendFailed(f"{text}: create the topic, or give it more partitions", reason="no_topic")
+    return SendFailed(text)

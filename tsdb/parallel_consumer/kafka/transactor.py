@@ -33,7 +33,7 @@ class Transactor:
         self._id = config.get("transactional.id")
         self._producer: Any = Producer({**DEFAULTS, **config})  # The library's types are not complete.
         self._abort_first = False
-        self._refused: KafkaError | None = None  # Why a record of the run will never be taken.
+        self._refused: tuple[KafkaError, str] | None = None  # Why a record of the run is not taken, and its topic.
         self.undecided = False
 
     def start(self) -> None:
@@ -65,7 +65,7 @@ class Transactor:
         except (KafkaException, BufferError) as error:
             raise self._aborted(error) from error
         if self._refused is not None:
-            raise self._aborted(KafkaException(self._refused))
+            raise self._aborted(KafkaException(self._refused[0]))
         self.settle()
 
     def settle(self) -> None:
@@ -100,13 +100,13 @@ class Transactor:
                 on_delivery=self._on_delivery,
             )
         except KafkaException as error:
-            self._refused = error.args[0]
+            self._refused = (error.args[0], record.topic)
             raise
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         # Of a transaction that fails, the rest is purged: only the first says why.
         if error is not None and self._refused is None:
-            self._refused = error
+            self._refused = (error, message.topic() or "")
 
     def _aborted(self, error: KafkaException | BufferError) -> ConsumerError:
         """Abort; what to raise because of the error. One that ends the producer comes before all."""
@@ -117,7 +117,7 @@ class Transactor:
             if worse.args[0].fatal():
                 return self._told(worse)
         if self._refused is not None and not self._is_fatal(error):
-            failed = send_failed(self._refused)
+            failed = send_failed(*self._refused)
             if failed.reason == "record_too_large":
                 return failed
         return self._told(error)

@@ -1,0 +1,93 @@
+"""LimitedLog: one line a cause and place in EVERY_S, with the count of the lines held back. Of standard logging only.
+
+The first line of a cause is logged at once. Those after it are counted; when the time is over, the last of them is
+logged with the count. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from tsdb.parallel_consumer.clock import Clock
+
+EVERY_S = 60.0
+KEYS_MAX = 1_000  # Causes times places in one EVERY_S. What is past it shares a line for each cause.
+
+log = logging.getLogger("tsdb.parallel_consumer")
+
+
+@dataclass(slots=True)
+class _Line:
+    """until: monotonic seconds, when the next may be logged. held: how many were not."""
+
+    until: float
+    level: int = 0
+    text: str = ""
+    arguments: tuple[object, ...] = ()
+    held: int = 0
+
+
+class LimitedLog:
+    """Arguments are as those of logging: a line that is held back is not formatted."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()  # Guards the lines.
+        self._lines: dict[tuple[str, Hashable], _Line] = {}
+        self._flush_at = 0.0
+
+    def say(self, level: int, cause: str, place: Hashable, text: str, *arguments: object) -> None:
+        """Log the line, or hold it back. place: None where a cause has none."""
+        now = self._clock.monotonic()
+        with self._lock:
+            key = (cause, place)
+            if key not in self._lines and len(self._lines) >= KEYS_MAX:
+                key = (cause, "more")
+            line = self._lines.get(key)
+            if line is not None and now < line.until:
+                line.level, line.text, line.arguments = level, text, arguments
+                line.held += 1
+                return
+            held = 0 if line is None else line.held
+            self._lines[key] = _Line(now + EVERY_S)
+        _log(level, text, arguments, held)
+
+    def flush(self) -> None:
+        """Log what was held back for long enough. Cheap: call it often."""
+        now = self._clock.monotonic()
+        if not self._lines or now < self._flush_at:
+            return
+        due: list[_Line] = []
+        with self._lock:
+            for key, line in list(self._lines.items()):
+                if now < line.until:
+                    continue
+                if line.held:
+                    due.append(line)
+                    self._lines[key] = _Line(now + EVERY_S)
+                else:
+                    del self._lines[key]
+            self._flush_at = min((line.until for line in self._lines.values()), default=0.0)
+        for line in due:
+            _log(line.level, line.text, line.arguments, line.held - 1)
+
+    def close(self) -> None:
+        """Log all that was held back."""
+        with self._lock:
+            held, self._lines = [line for line in self._lines.values() if line.held], {}
+        for line in held:
+            _log(line.level, line.text, line.arguments, line.held - 1)
+
+
+def one_line(text: str, chars_max: int) -> str:
+    """The text without line ends, at most so long: what records and exceptions say cannot forge lines."""
+    return " ".join(text[: 4 * chars_max].split())[:chars_max]
+
+
+def _log(level: int, text: str, arguments: tuple[object, ...], held: int) -> None:
+    if held:
+        text, arguments = text + " (%d more held back)", (*arguments, held)
+    log.log(level, text, *arguments)
