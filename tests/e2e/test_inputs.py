@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import http.server
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from support.fake_reader import FakeServer
-from support.processes import run_tsdb
-from tsdb.model.labels import canonical_labels
+from support.processes import TSDB, run_tsdb
+from tsdb.model.labels import canonical_labels, metric_name, parse_labels
 
 WITHIN_S = 30.0  # A start costs a second on a busy machine; a hang costs all of it.
 
@@ -33,3 +38,94 @@ def test_a_file_without_the_columns_is_one_line_and_exit_code_1(server: FakeServ
     done = run_tsdb("write", str(tmp_path / "x.csv"), "--address", server.address, timeout_s=WITHIN_S)
     assert done.returncode == 1, done
     assert b"no column labels, ts_ms, value" in done.stderr.splitlines()[-1]
+
+
+class Endpoints:
+    """Scraped pages by path: one with an exemplar, one whose headers never end, one that fails until `recovered`."""
+
+    def __init__(self) -> None:
+        self.recovered = threading.Event()
+        self.ended = threading.Event()
+
+    @contextlib.contextmanager
+    def served(self) -> Iterator[str]:
+        """The address of the server."""
+        pages = {"/exemplar": self._exemplar, "/endless": self._endless, "/failing": self._failing}
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                with contextlib.suppress(OSError):
+                    pages[self.path](self)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+            thread.start()
+            try:
+                yield f"http://127.0.0.1:{server.server_port}"
+            finally:
+                self.ended.set()
+                server.shutdown()
+                thread.join()
+
+    def _exemplar(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(b'hits{x="1"} 3 # {t="a"} 0.5\n')
+
+    def _endless(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.0 200 OK\r\nX: ")
+        while not self.ended.wait(0.02):
+            handler.wfile.write(b"x")
+
+    def _failing(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.send_response(200 if self.recovered.is_set() else 500)
+        handler.end_headers()
+
+
+def values(server: FakeServer, name: bytes, job: str) -> list[float]:
+    """Values of a metric of a job, in the order of arrival."""
+    return [
+        value
+        for labels, rows in list(server.samples.items())
+        if metric_name(labels) == name and ("job", job) in parse_labels(labels)
+        for _, value in list(rows)
+    ]
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Look until it holds."""
+    give_up_at = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < give_up_at, what
+        time.sleep(0.02)  # Between looks at another process; the claim is the loop's condition.
+
+
+def test_one_target_of_an_agent_disturbs_no_other_and_a_signal_ends_it(server: FakeServer) -> None:
+    endpoints = Endpoints()
+    with endpoints.served() as url:
+        targets = [part for name in ("exemplar", "endless", "failing") for part in ("--scrape", f"{name}={url}/{name}")]
+        command = [*TSDB, "agent", "--address", server.address, "--interval", "200ms", "--job", "host", *targets]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as agent:
+            try:
+                wait_for(lambda: len(values(server, b"node_load1", "host")) >= 10, "the host is measured")
+                wait_for(lambda: values(server, b"up", "endless")[:3] == [0.0] * 3, "the hanging target is down")
+                wait_for(lambda: values(server, b"up", "failing")[:1] == [0.0], "the failing target is down")
+                endpoints.recovered.set()
+                wait_for(lambda: 1.0 in values(server, b"up", "failing"), "the failing target is back")
+                asked = time.monotonic()
+                agent.terminate()
+                _, err = agent.communicate(timeout=WITHIN_S)
+                took_s = time.monotonic() - asked
+            finally:
+                agent.kill()
+    assert agent.returncode == 0, err
+    assert took_s < 5
+    assert values(server, b"hits", "exemplar")[:2] == [3.0, 3.0]
+    assert values(server, b"up", "exemplar")[:2] == [1.0, 1.0]
+    lines = err.decode().splitlines()
+    assert len([line for line in lines if "target down" in line and "/endless" in line]) == 1, lines
+    assert len([line for line in lines if "target down" in line and "answers 500" in line]) == 1, lines
+    assert len([line for line in lines if "target is back" in line and "/failing" in line]) == 1, lines

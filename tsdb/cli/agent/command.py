@@ -25,6 +25,7 @@ from tsdb.model.errors import InvalidRequest
 from tsdb.ops.logs import configure_logging
 
 SCRAPE_TIMEOUT_MAX_S = 10.0  # Prometheus' default; never longer than an interval.
+LAST_WAIT_SLACK_S = 1.0  # For scrapes of the last round to end by their own timeout.
 
 
 @connected()
@@ -50,17 +51,26 @@ def agent(
 ) -> None:
     """Write this host's metrics, named as the node exporter does, and those of endpoints, once an interval.
 
-    While the gateway is away batches are kept (600, the oldest dropped first) and sent once it is back. Ends with
-    samples, refused, dropped, requests and failures.
+    While the gateway is away batches are kept (600 of them, 2,000,000 samples, the oldest dropped first) and sent once
+    it is back. A target that is down has up 0 and one line on stderr when it goes and when it comes back; it delays no
+    other. Ends with samples, refused, dropped, requests and failures.
     """
     configure_logging(json=False, level="warning")
-    sources = _sources(interval.ms, scrape or [], host, job, instance or socket.gethostname())
+    timeout_s = min(SCRAPE_TIMEOUT_MAX_S, interval.ms / 1000)
+    sources = _sources(timeout_s, scrape or [], host, job, instance or socket.gethostname())
     duration_ms = None if for_ is None else for_.ms
     with connection.open() as client:
         sender = Sender(client)
         sender.start()
         with _ends_quietly():
-            run(sources, sender, SystemClock(), interval_ms=interval.ms, duration_ms=duration_ms)
+            run(
+                sources,
+                sender,
+                SystemClock(),
+                interval_ms=interval.ms,
+                duration_ms=duration_ms,
+                last_wait_s=timeout_s + LAST_WAIT_SLACK_S,
+            )
         sender.close()
         sender.join(connection.timeout.ms / 1000)
     summary = asdict(sender.sent)
@@ -72,8 +82,7 @@ def agent(
         raise typer.Exit(1)
 
 
-def _sources(interval_ms: int, scrape: list[str], host: bool, job: str, instance: str) -> list[Source]:
-    timeout_s = min(SCRAPE_TIMEOUT_MAX_S, interval_ms / 1000)
+def _sources(timeout_s: float, scrape: list[str], host: bool, job: str, instance: str) -> list[Source]:
     sources: list[Source] = [HostSource(job, instance)] if host else []
     try:
         sources.extend(ScrapeSource(parse_target(text), timeout_s) for text in scrape)

@@ -14,7 +14,7 @@ Reading = tuple[str, dict[str, str], float]  # Name, labels beside job and insta
 
 
 class HostSource:
-    """Metrics of the machine, labelled job and instance. Belongs to one thread."""
+    """Metrics of the machine, labelled job and instance. `measure` belongs to one thread."""
 
     def __init__(self, job: str, instance: str) -> None:
         self._target = {"job": job, "instance": instance}
@@ -33,6 +33,10 @@ class HostSource:
                 # A container or another system does not show this; it will not from now on either.
                 self._readers.remove(reader)
         return [Measured(self._canonical(name, labels), now_ms, float(value)) for name, labels, value in found]
+
+    def missed(self, now_ms: int) -> list[Measured]:
+        """Nothing: the next round has it."""
+        return []
 
     def _canonical(self, name: str, labels: dict[str, str]) -> bytes:
         key = (name, tuple(labels.values()))

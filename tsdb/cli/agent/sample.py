@@ -16,7 +16,10 @@ class Measured:
 
 
 class Source(Protocol):
-    """Measures when asked. Never raises for what it cannot measure: that is left out, or told by `up`."""
+    """Measures when asked. Never raises for what it cannot measure: that is left out, or shows in `up`."""
 
     def measure(self, now_ms: int) -> list[Measured]:
         """Samples of now."""
+
+    def missed(self, now_ms: int) -> list[Measured]:
+        """Samples of a round that begins while `measure` is still at an earlier one; called from another thread."""

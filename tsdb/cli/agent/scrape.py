@@ -1,4 +1,4 @@
-"""Scraping: a Prometheus text endpoint, read as Prometheus does: job and instance added, `up` told in any case."""
+"""Scraping: a Prometheus text endpoint, read as Prometheus does: job and instance added, `up` in any case."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import urllib.request
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from tsdb.cli.agent.outage import Outage
 from tsdb.cli.agent.sample import Measured
 from tsdb.cli.samples.dialect import END, Dialect, dialect_of_page
 from tsdb.cli.samples.exposition import LINE_BYTES_MAX, ExpositionParser
@@ -48,6 +49,12 @@ class Target:
 def parse_target(text: str) -> Target:
     """[JOB=]URL. Raises InvalidRequest (bad_target)."""
     match = _TARGET.fullmatch(text)
+    if match and "@" in match[2].split("/", 3)[2]:
+        raise InvalidRequest(
+            "a target's URL holds a user or password, which process lists and logs would show; an endpoint that wants "
+            "them cannot be scraped",
+            reason="bad_target",
+        )
     try:
         if match and urlsplit(match[2]).hostname and (urlsplit(match[2]).port or 1):
             return Target(match[1] or DEFAULT_JOB, match[2])
@@ -57,11 +64,12 @@ def parse_target(text: str) -> Target:
 
 
 class ScrapeSource:
-    """One endpoint, scraped when asked. `failure` says why the last scrape failed; None: it did not."""
+    """One endpoint, scraped when asked. `failure`: why the last scrape failed; None when it did not."""
 
     def __init__(self, target: Target, timeout_s: float) -> None:
         self.target = target
         self.failure: str | None = None
+        self._outage = Outage("target down", "target is back", target=target.url)
         self._timeout_s = timeout_s
         self._labels = {"job": target.job, "instance": target.instance}
         self._parser = ExpositionParser(self._labels)
@@ -77,14 +85,21 @@ class ScrapeSource:
             self.failure = None
         except TsdbError as error:
             found, self.failure = [], error.message
-        told = {
+        self._outage.saw(self.failure)
+        own = {
             "up": float(self.failure is None),
             "scrape_duration_seconds": time.monotonic() - began,
             "scrape_samples_scraped": float(len(found)),
         }
-        for name, value in told.items():
-            found.append(Measured(canonical_labels({"__name__": name, **self._labels}), now_ms, value))
-        return found
+        return found + [self._own(name, value, now_ms) for name, value in own.items()]
+
+    def missed(self, now_ms: int) -> list[Measured]:
+        """up 0: whatever holds the scrape, the target did not answer in time."""
+        self._outage.saw(f"{self.target.url}: still at an earlier scrape, after more than {self._timeout_s:g} s")
+        return [self._own("up", 0.0, now_ms)]
+
+    def _own(self, name: str, value: float, now_ms: int) -> Measured:
+        return Measured(canonical_labels({"__name__": name, **self._labels}), now_ms, value)
 
     def _fetch(self, give_up_at: float) -> tuple[bytes, str]:
         """The page and its content type."""

@@ -6,11 +6,13 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
+from tsdb.cli.agent.outage import Outage
 from tsdb.client import Client, Overloaded, TsdbError, Unavailable, WriteBatch, WriteResult
 from tsdb.client.retry import worth_retrying
 from tsdb.ops.logs import get_logger
 
 BATCHES_MAX = 600  # Ten minutes at one a second: an outage that a person can end.
+SAMPLES_MAX = 2_000_000  # Of all batches: some 500 MB, ten pages of the largest size.
 ATTEMPT_S = 5.0
 RETRY_S = 0.5
 
@@ -29,7 +31,7 @@ class Sent:
 
 
 class Sender:
-    """start, then `put` from one thread; `close` stops intake and `join` drains. The oldest batch goes when it is full.
+    """start, then `put` from one thread; `close` stops intake and `join` drains. The oldest batches go when it is full.
 
     A batch that the gateway can never take is dropped and counted; one that it cannot take now is tried again.
     """
@@ -39,16 +41,22 @@ class Sender:
         client: Client,
         *,
         batches_max: int = BATCHES_MAX,
+        samples_max: int = SAMPLES_MAX,
         attempt_s: float = ATTEMPT_S,
         retry_s: float = RETRY_S,
     ) -> None:
         self._client = client
         self._batches_max = batches_max
+        self._samples_max = samples_max
         self._attempt_s = attempt_s
         self._retry_s = retry_s
         # Guards the buffer, `_closed` and `sent.dropped`; a leaf. The other counts are the thread's until it ended.
         self._changed = threading.Condition()
         self._buffer: deque[WriteBatch] = deque()
+        self._buffered = 0  # Samples in the buffer.
+        self._full = Outage("buffer full", "buffer has room again")
+        self._gateway = Outage("gateway away", "gateway is back")
+        self._refusals = Outage("samples refused", "no samples refused any more")
         self._closed = False
         self._abandoned = threading.Event()
         self._failure: BaseException | None = None
@@ -65,10 +73,12 @@ class Sender:
             raise self._failure
         with self._changed:
             self._buffer.append(batch)
-            if len(self._buffer) > self._batches_max:
-                oldest = self._buffer.popleft()
-                self.sent.dropped += oldest.samples
-                log.warning("buffer full: oldest batch dropped", samples=oldest.samples, batches=self._batches_max)
+            self._buffered += batch.samples
+            while len(self._buffer) > self._batches_max or self._buffered > self._samples_max:
+                self.sent.dropped += self._pop_locked().samples
+                self._full.saw(
+                    f"the oldest are dropped: its limits are {self._batches_max} batches, {self._samples_max} samples"
+                )
             self._changed.notify()
 
     def close(self) -> None:
@@ -100,13 +110,20 @@ class Sender:
             self._changed.wait_for(lambda: self._buffer or self._closed)
             if not self._buffer or self._abandoned.is_set():
                 return None
-            return self._buffer.popleft()
+            self._full.saw(None)
+            return self._pop_locked()
+
+    def _pop_locked(self) -> WriteBatch:
+        oldest = self._buffer.popleft()
+        self._buffered -= oldest.samples
+        return oldest
 
     def _write(self, batch: WriteBatch) -> None:
         while not self._abandoned.is_set():
             self.sent.requests += 1
             try:
                 self._count(self._client.write(batch, partial=True, timeout_s=self._attempt_s))
+                self._gateway.saw(None)
                 return
             except TsdbError as error:
                 self.sent.failures += 1
@@ -114,7 +131,7 @@ class Sender:
                 if not (isinstance(error, Unavailable) or worth_retrying(error)):
                     log.error("batch dropped", reason=error.reason, error=error.message, samples=batch.samples)
                     break
-                log.warning("write failed; trying again", reason=error.reason, error=error.message)
+                self._gateway.saw(f"{error.message} ({error.reason}); trying again")
                 self._abandoned.wait(_delay_s(error, self._retry_s))
         with self._changed:
             self.sent.dropped += batch.samples
@@ -122,8 +139,7 @@ class Sender:
     def _count(self, result: WriteResult) -> None:
         self.sent.samples += result.samples
         self.sent.refused += result.refused_samples
-        for offender in result.offenders[:1]:
-            log.warning("samples refused", samples=result.refused_samples, example=offender.message)
+        self._refusals.saw(result.offenders[0].message if result.offenders else None)
 
 
 def _delay_s(error: TsdbError, least_s: float) -> float:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import numpy as np
+import pytest
 
 from tsdb.cli.agent.loop import run
 from tsdb.cli.agent.sample import Measured
 from tsdb.client import RequestLimits, WriteBatch
 from tsdb.model.clock import ManualClock
+from tsdb.model.labels import metric_name
 
 
 class Kept:
@@ -30,6 +35,21 @@ class Slow:
         self.times.append(now_ms)
         self._clock.advance(self._takes_ms.pop(0) if self._takes_ms else 0)
         return [Measured(b"__name__\xffx", now_ms, 1.0)]
+
+    def missed(self, now_ms: int) -> list[Measured]:
+        return [Measured(b"__name__\xffmissed", now_ms, 0.0)]
+
+
+class Hanging(Slow):
+    """A source that never ends, until released."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock, [])
+        self.released = threading.Event()
+
+    def measure(self, now_ms: int) -> list[Measured]:
+        self.released.wait(60)
+        return super().measure(now_ms)
 
 
 def test_rounds_keep_to_the_grid_although_measuring_takes_time() -> None:
@@ -54,3 +74,49 @@ def test_a_batch_holds_the_samples_of_all_sources() -> None:
     [part] = batch.parts(RequestLimits())
     assert batch.samples == 2
     assert np.frombuffer(part.request.ts_ms, "<i8").tolist() == [7, 7]
+
+
+def test_a_source_that_hangs_delays_no_other_and_misses_its_rounds() -> None:
+    clock, kept = ManualClock(0), Kept()
+    hanging, healthy = Hanging(clock), Slow(clock, [])
+    began = time.monotonic()
+    rounds = run([hanging, healthy], kept, clock, interval_ms=250, duration_ms=1_000, gather_s=0.02, last_wait_s=0.02)
+    assert time.monotonic() - began < 5
+    assert rounds == 4
+    assert healthy.times == [0, 250, 500, 750]
+    missed = [ts for batch in kept.batches for name, ts in named(batch) if name == b"missed"]
+    assert missed == [250, 500, 750]
+    hanging.released.set()
+
+
+def test_what_a_late_source_finds_goes_with_a_later_batch() -> None:
+    clock = ManualClock(0)
+    late, healthy = Hanging(clock), Slow(clock, [])
+
+    class Releasing(Kept):
+        def put(self, batch: WriteBatch) -> None:
+            super().put(batch)
+            late.released.set()
+
+    kept = Releasing()
+    run([late, healthy], kept, clock, interval_ms=1_000, duration_ms=1, gather_s=0.02, last_wait_s=10.0)
+    assert [named(batch) for batch in kept.batches] == [[(b"x", 0)], [(b"x", 0)]]
+
+
+def test_a_bug_in_a_source_ends_the_agent() -> None:
+    class Broken(Slow):
+        def measure(self, now_ms: int) -> list[Measured]:
+            raise AssertionError("a bug")
+
+    clock = ManualClock(0)
+    with pytest.raises(AssertionError, match="a bug"):
+        run([Broken(clock, [])], Kept(), clock, interval_ms=1_000, duration_ms=1)
+
+
+def named(batch: WriteBatch) -> list[tuple[bytes, int]]:
+    """(metric name, time) of each sample of a batch with one sample a series."""
+    return [
+        (metric_name(labels), ts)
+        for part in batch.parts(RequestLimits())
+        for labels, ts in zip(part.request.labels, np.frombuffer(part.request.ts_ms, "<i8").tolist(), strict=True)
+    ]

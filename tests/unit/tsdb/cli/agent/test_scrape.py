@@ -38,16 +38,17 @@ def endpoint() -> Iterator[Endpoint]:
         thread.join()
 
 
-def body(text: bytes, code: int = 200) -> Answer:
+def body(text: bytes, code: int = 200, content_type: str = "text/plain") -> Answer:
     def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
         handler.send_response(code)
+        handler.send_header("Content-Type", content_type)
         handler.end_headers()
         handler.wfile.write(text)
 
     return answer
 
 
-def told(samples: list[Measured]) -> dict[str, float]:
+def own(samples: list[Measured]) -> dict[str, float]:
     return {metric_name(sample.canonical).decode(): sample.value for sample in samples}
 
 
@@ -60,9 +61,9 @@ def test_samples_carry_job_and_instance_and_keep_their_own_time(endpoint: Endpoi
         ({"__name__": "hits", **labels}, 1_000, 3.0),
         ({"__name__": "old", "a": "b", **labels}, 123, 4.0),
     ]
-    assert told(found)["up"] == 1.0
-    assert told(found)["scrape_samples_scraped"] == 2.0
-    assert told(found)["scrape_duration_seconds"] > 0
+    assert own(found)["up"] == 1.0
+    assert own(found)["scrape_samples_scraped"] == 2.0
+    assert own(found)["scrape_duration_seconds"] > 0
     assert all(labels.items() <= dict(parse_labels(sample.canonical)).items() for sample in found)
 
 
@@ -74,22 +75,27 @@ def test_samples_carry_job_and_instance_and_keep_their_own_time(endpoint: Endpoi
         (body(b"\xff\xfe"), "not UTF-8"),
         (body(b"hits 1\n" * 100), "over 64 bytes"),
         (lambda handler: handler.connection.close(), "127.0.0.1"),
+        (body(b"hits 1\n" * 6), "over 5 samples"),
+        (body(b"x" * 50 + b" 1"), "line 1: longer than 40 bytes"),
+        (body(b"hits 1\n", content_type="application/openmetrics-text; version=1.0.0"), "cut short"),
     ],
 )
 def test_a_bad_scrape_gives_nothing_but_up_0(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, answer: Answer, what: str
 ) -> None:
     monkeypatch.setattr(scrape, "BODY_BYTES_MAX", 64)
+    monkeypatch.setattr(scrape, "SAMPLES_MAX", 5)
+    monkeypatch.setattr(scrape, "LINE_BYTES_MAX", 40)
     url, answers = endpoint
     answers.append(answer)
     source = ScrapeSource(Target("web", url), 5.0)
-    found = told(source.measure(1_000))
+    found = own(source.measure(1_000))
     assert set(found) == {"up", "scrape_duration_seconds", "scrape_samples_scraped"}
     assert (found["up"], found["scrape_samples_scraped"]) == (0.0, 0.0)
     assert source.failure is not None
     assert what in source.failure
     answers[0] = body(b"")
-    assert told(source.measure(2_000))["up"] == 1.0
+    assert own(source.measure(2_000))["up"] == 1.0
     assert source.failure is None
 
 
@@ -110,14 +116,36 @@ def test_an_endpoint_that_never_ends_costs_one_timeout(endpoint: Endpoint, drips
 
     answers.append(answer)
     source = ScrapeSource(Target("web", url), 0.2)
-    found = told(source.measure(1_000))
+    found = own(source.measure(1_000))
     released.set()
     assert found["up"] == 0.0
     assert 0.2 <= found["scrape_duration_seconds"] < 2.0
 
 
+def test_a_page_whose_parsing_takes_too_long_costs_one_timeout(endpoint: Endpoint) -> None:
+    url, answers = endpoint
+    # 60 KB of commas in labels take the library 60 ms a line.
+    answers.append(body(b"".join(b'a{x="%d"%s} 1\n' % (n, b", " * 30_000) for n in range(100))))
+    source = ScrapeSource(Target("web", url), 0.3)
+    found = own(source.measure(1_000))
+    assert found["up"] == 0.0
+    assert 0.3 <= found["scrape_duration_seconds"] < 2.0
+    assert "not whole in 0.3 s" in (source.failure or "")
+
+
+def test_openmetrics_is_read_as_such(endpoint: Endpoint) -> None:
+    url, answers = endpoint
+    answers.append(body(b'a_total 3 1.5 # {t="x"} 1\n# EOF\n', content_type="application/openmetrics-text"))
+    [sample, *_] = ScrapeSource(Target("web", url), 5.0).measure(1_000)
+    assert (metric_name(sample.canonical), sample.ts_ms, sample.value) == (b"a_total", 1500, 3.0)
+
+
+def test_a_round_that_is_missed_is_up_0() -> None:
+    assert own(ScrapeSource(Target("web", "http://h/"), 5.0).missed(7)) == {"up": 0.0}
+
+
 def test_nobody_listening_is_up_0() -> None:
-    assert told(ScrapeSource(Target("web", "http://127.0.0.1:1/metrics"), 1.0).measure(0))["up"] == 0.0
+    assert own(ScrapeSource(Target("web", "http://127.0.0.1:1/metrics"), 1.0).measure(0))["up"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -142,3 +170,10 @@ def test_the_instance_is_host_and_port_without_credentials() -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"not .JOB=.URL"):
         parse_target(text)
+
+
+@pytest.mark.parametrize("text", ["http://user:secret@h/metrics", "j=https://secret@h:1"])
+def test_a_password_in_a_url_is_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="holds a user or password") as caught:
+        parse_target(text)
+    assert "secret" not in caught.value.message

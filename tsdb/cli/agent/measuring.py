@@ -1,0 +1,104 @@
+"""Measuring: the sources of an agent, each on a thread of its own, so that a slow or hanging one delays no other.
+
+The threads are daemons: a source that never returns cannot keep the process from ending.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from tsdb.cli.agent.sample import Measured, Source
+
+CLOSE_WAIT_S = 0.2  # For idle threads to end; those of hanging sources are left behind.
+
+
+class Measuring:
+    """Sources at work. Used by one thread, as a context manager."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        # Guards the fields of the workers; a leaf.
+        self._changed = threading.Condition()
+        self._workers = [_Worker(source, self._changed) for source in sources]
+
+    def ask(self, now_ms: int) -> list[Measured]:
+        """Begin a round. Returns what the sources that are still at an earlier round miss of this one."""
+        with self._changed:
+            busy = [worker for worker in self._workers if worker.asked_ms is not None]
+            for worker in self._workers:
+                if worker.asked_ms is None:
+                    worker.asked_ms = now_ms
+            self._changed.notify_all()
+        return [sample for worker in busy for sample in worker.source.missed(now_ms)]
+
+    @property
+    def busy(self) -> bool:
+        """Whether a source is still at work."""
+        with self._changed:
+            return any(worker.asked_ms is not None for worker in self._workers)
+
+    def take(self, timeout_s: float) -> list[Measured]:
+        """Wait until every source is done, timeout_s at most; what was measured since the last call.
+
+        Raises what broke a source.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: all(worker.asked_ms is None for worker in self._workers), timeout_s)
+            taken: list[Measured] = []
+            for worker in self._workers:
+                if worker.failure is not None:
+                    raise worker.failure
+                taken += worker.found
+                worker.found = []
+        return taken
+
+    def __enter__(self) -> Self:
+        for worker in self._workers:
+            worker.thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            for worker in self._workers:
+                worker.closing = True
+            self._changed.notify_all()
+        give_up_at = time.monotonic() + CLOSE_WAIT_S
+        for worker in self._workers:
+            worker.thread.join(max(0.0, give_up_at - time.monotonic()))
+
+
+class _Worker:
+    """One source and its thread. asked_ms: the round that the source is at; None while it is idle."""
+
+    def __init__(self, source: Source, changed: threading.Condition) -> None:
+        self.source = source
+        self.asked_ms: int | None = None
+        self.found: list[Measured] = []
+        self.failure: BaseException | None = None
+        self.closing = False
+        self._changed = changed
+        self.thread = threading.Thread(target=self._run, name="agent-source", daemon=True)
+
+    def _run(self) -> None:
+        while (now_ms := self._next()) is not None:
+            found: list[Measured] = []
+            failure: BaseException | None = None
+            try:
+                found = self.source.measure(now_ms)
+            except BaseException as error:
+                failure = error
+            with self._changed:
+                self.found += found
+                self.failure = failure
+                self.asked_ms = None
+                self._changed.notify_all()
+
+    def _next(self) -> int | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self.closing or self.asked_ms is not None)
+            return None if self.closing else self.asked_ms
