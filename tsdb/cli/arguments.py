@@ -43,6 +43,12 @@ def duration(text: str) -> Milliseconds:
     return Milliseconds(ms)
 
 
+def duration_text(ms: int) -> str:
+    """A duration as `duration` reads it: in the largest unit that says it whole."""
+    unit = next(unit for unit in ("d", "h", "m", "s", "ms") if ms % _UNITS_MS[unit] == 0)
+    return f"{ms // _UNITS_MS[unit]}{unit}"
+
+
 def instant(text: str) -> Milliseconds:
     """Milliseconds since the epoch, a date and time as ISO 8601 (UTC where it names no zone), or now, today (its start,
     UTC), now-90m, today-2d."""

@@ -90,6 +90,13 @@ class RoleProcess:
             return Readiness(self._waiting_for)
         return Readiness(self._opened.trouble(), self._opened.partitions())
 
+    def grpc_port(self) -> int | None:
+        """The port that gRPC is bound to; None while nothing is opened, and for a role without."""
+        from tsdb.ops.grpc_server import GrpcServer  # Imported here: a client command must not pay for servers.
+
+        components = self._opened.components if self._opened else ()
+        return next((component.port for component in components if isinstance(component, GrpcServer)), None)
+
     def liveness(self) -> Liveness:
         """Alive while it moves; waiting for the log is nothing to restart for."""
         stalled = self._opened.stalled() if self._opened else ""

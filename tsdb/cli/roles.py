@@ -38,10 +38,11 @@ _ROLES: tuple[tuple[str, type[CommonSettings], str], ...] = (
 log = get_logger(__name__)
 
 
-def run_role(settings: CommonSettings, open_role: Callable[[], Opened]) -> int:
+def run_role(name: str, settings: CommonSettings, open_role: Callable[[], Opened]) -> int:
     """Run a role until a signal or a failure; returns the exit code."""
     # Imported here: a client command must not pay for servers.
     from tsdb.cli.assemble import server_tls, server_tokens
+    from tsdb.cli.ready_line import ReadyWatch, ready_line
     from tsdb.ops.http import serve_ops
 
     configure_logging(json=settings.log_format == "json", level=settings.log_level)
@@ -57,7 +58,11 @@ def run_role(settings: CommonSettings, open_role: Callable[[], Opened]) -> int:
         tls=server_tls(settings),
         tokens=server_tokens(settings),
     )
-    return run_until_signal([ops, process], settings.drain_s)
+
+    def say_ready() -> None:
+        ready_line(name, settings, process.grpc_port(), ops.port).emit(json=settings.log_format == "json")
+
+    return run_until_signal([ops, process, ReadyWatch(process.readiness, say_ready)], settings.drain_s)
 
 
 def register(app: typer.Typer) -> None:
@@ -68,7 +73,7 @@ def register(app: typer.Typer) -> None:
 
 def _runner(name: str) -> Callable[..., None]:
     def run(settings: CommonSettings) -> None:
-        raise typer.Exit(run_role(settings, partial(_opener(name), settings)))
+        raise typer.Exit(run_role(name, settings, partial(_opener(name), settings)))
 
     return run
 

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from tsdb.cli.arguments import Milliseconds, TableOrJson, duration
+from tsdb.cli.arguments import Milliseconds, TableOrJson, duration, duration_text
 from tsdb.cli.groups import Commands
 from tsdb.cli.output import note, print_json, print_table
 from tsdb.cli.setting_options import with_settings
 from tsdb.config import CommonSettings
 from tsdb.log.interface import METRICS
-from tsdb.log.topics import REPLICATION, Difference, check_topics, create_topics, topic_specs
+from tsdb.log.topics import REPLICATION, Difference, TopicSpec, check_topics, create_topics, topic_specs
 from tsdb.model.errors import ConfigMismatch
 
 # Of all settings, those that say where the log is and what its users must agree on.
@@ -20,6 +20,7 @@ SETTINGS = (
     *("config", "log", "log_prefix", "time_set", "placement_labels"),
     *(name for name in CommonSettings.model_fields if name.startswith("kafka_")),
 )
+KAFKA = "kafka://"  # An embedded log has no brokers, and no replicas.
 COLUMNS = ("topic", "setting", "got", "want")
 
 Replication = Annotated[int, typer.Option("--replication", min=1, help="Replicas of each topic.")]
@@ -47,7 +48,10 @@ def create(
     retention: Retention = "5d",  # type: ignore[assignment]  # parsed as if typed
     output: TableOrJson = "table",
 ) -> None:
-    """Make the topics that are missing and write `meta`; what is there but differs is an error."""
+    """Make the topics that are missing and write `meta`; what is there but differs is an error.
+
+    Says each topic with its settings, and what to start next; JSON has made, topics and partitions.
+    """
     # Imported here: it loads what only a running role otherwise needs.
     from tsdb.cli.assemble import log_settings, meta_settings
     from tsdb.log.meta import ensure_meta
@@ -55,8 +59,9 @@ def create(
 
     access = log_settings(settings)
     specs = topic_specs(partitions, replication=replication, retention_ms=retention.ms)
-    if replication < REPLICATION:
-        note(f"warning: {replication} replica(s) of each topic: a lost broker may lose data")
+    brokers = settings.log.startswith(KAFKA)
+    if brokers and replication < REPLICATION:
+        note(f"warning: {replication} of each topic's replicas: a lost broker may lose data; {REPLICATION} is safe")
     with open_topics(settings.log, prefix=settings.log_prefix, settings=access) as admin:
         made = create_topics(admin, specs)
     with open_log(settings.log, prefix=settings.log_prefix, settings=access) as log:
@@ -64,8 +69,23 @@ def create(
     if output == "json":
         print_json({"made": made, "topics": [spec.name for spec in specs], "partitions": partitions})
         return
-    rows = ((spec.name, spec.partitions, "made" if spec.name in made else "was there") for spec in specs)
-    print_table(("topic", "partitions", "state"), rows, right=("partitions",))
+    for spec in specs:
+        print(described(spec, made=spec.name in made, brokers=brokers))
+    print(f"shared by all roles: time set {settings.time_set}, placement labels {', '.join(settings.placement_labels)}")
+    where = f"--log {settings.log}" + (f" --log-prefix {settings.log_prefix}" if settings.log_prefix else "")
+    print(f"next: tsdb gateway {where} takes writes; tsdb store {where} answers reads")
+
+
+def described(spec: TopicSpec, *, made: bool, brokers: bool) -> str:
+    """A topic in words; replicas only where there are brokers to hold them."""
+    parts = [f"{spec.partitions} partition{'s' * (spec.partitions != 1)}"]
+    if brokers:
+        parts.append(f"{spec.replication} replica{'s' * (spec.replication != 1)} each")
+    if "compact" in spec.exact["cleanup.policy"]:
+        parts.append("the newest record of each key kept")
+    if "retention.ms" in spec.least:
+        parts.append(f"records kept for {duration_text(spec.least['retention.ms'])}")
+    return f"{'made' if made else 'found'} topic {spec.name}: {', '.join(parts)}"
 
 
 @topics.command("check")

@@ -1,0 +1,116 @@
+"""The line with which a role says that it is ready: where to write, where to read, and what to type next."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tsdb.config import CommonSettings, effective
+from tsdb.config.types import HostPort
+from tsdb.ops.health import Readiness
+from tsdb.ops.logs import get_logger
+
+POLL_S = 0.1
+
+WRITERS = frozenset({"gateway", "standalone"})
+READERS = frozenset({"store", "querier", "standalone"})
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyLine:
+    """What the line says. write, read: HOST:PORT of gRPC, "" for a role without. next: commands to type."""
+
+    role: str
+    write: str
+    read: str
+    http: str
+    next: tuple[str, ...]
+
+    def text(self) -> str:
+        """For a person."""
+        places = {"write to": self.write, "read from": self.read, "probes and metrics at": self.http}
+        where = ", ".join(f"{verb} {place}" for verb, place in places.items() if place)
+        return f"ready: {self.role}; {where}; next: {'; '.join(self.next)}"
+
+    def emit(self, *, json: bool) -> None:
+        """Once on stderr: as it is, or as an event where logs are JSON."""
+        if json:
+            log.info("ready", role=self.role, write=self.write, read=self.read, http=self.http, next=self.next)
+        else:
+            print(self.text(), file=sys.stderr, flush=True)
+
+
+def ready_line(role: str, settings: CommonSettings, grpc_port: int | None, http_port: int) -> ReadyLine:
+    """The line of a role. grpc_port: None for a role without a gRPC server."""
+    grpc = "" if grpc_port is None else _reachable(settings.grpc_listen, grpc_port)
+    http = ("https://" if settings.tls_cert_file else "http://") + _reachable(settings.http_listen, http_port)
+    write, read = grpc if role in WRITERS else "", grpc if role in READERS else ""
+    return ReadyLine(role, write, read, http, tuple(_next(role, settings, grpc)))
+
+
+class ReadyWatch:
+    """A component that calls `on_ready` once, when the process is ready for the first time."""
+
+    def __init__(self, readiness: Callable[[], Readiness], on_ready: Callable[[], None]) -> None:
+        self._readiness = readiness
+        self._on_ready = on_ready
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ready-line", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closing.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """After close."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def abort(self) -> None:
+        """Nothing is held."""
+
+    def _run(self) -> None:
+        while not self._readiness().ready:
+            if self._closing.wait(POLL_S):
+                return
+        self._on_ready()
+
+
+def _reachable(listen: HostPort, port: int) -> str:
+    """An address to call from this machine: that of all interfaces is none."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen.host, listen.host)
+    return f"[{host}]:{port}" if ":" in host.strip("[]") and not host.startswith("[") else f"{host}:{port}"
+
+
+def _next(role: str, settings: CommonSettings, grpc: str) -> list[str]:
+    call = f"--address {grpc}{_credentials(settings)}"
+    commands = []
+    if role in WRITERS:
+        commands.append(f"""echo 'up{{job="demo"}} 1' | tsdb write - --format prom {call}""")
+    if role in READERS:
+        commands += [f"tsdb query up {call}", f"tsdb status {call}"]
+    if role == "chunker":
+        commands.append(f"tsdb chunks status {_log(settings)}")
+    if role == "loader":
+        commands.append(f"tsdb history check {_log(settings)} --history {effective(settings)['history']}")
+    return commands
+
+
+def _credentials(settings: CommonSettings) -> str:
+    tls = " --tls-ca CA.pem" if settings.tls_cert_file else ""
+    certificate = " --tls-cert CERT.pem --tls-key KEY.pem" if settings.tls_client_ca_file else ""
+    return tls + certificate + (" --token-file FILE" if settings.token or settings.token_file else "")
+
+
+def _log(settings: CommonSettings) -> str:
+    prefix = f" --log-prefix {settings.log_prefix}" if settings.log_prefix else ""
+    return f"--log {effective(settings)['log']}{prefix}"
