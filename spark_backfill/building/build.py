@@ -10,9 +10,12 @@ from spark_backfill.building.reading import read_into
 from tsdb.chunks.late_scan import LateScan
 from tsdb.chunks.rebuild import WindowRebuild
 from tsdb.chunks.records import ChunkRecord
+from tsdb.chunks.resume import is_whole
 from tsdb.log.interface import METRICS, Log
+from tsdb.log.records import first_records
 from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, Unavailable
+from tsdb.model.time_set import TimeSet
 
 
 def build(item: Item, log: Log, options: BuildOptions, clock: Clock) -> Iterator[ChunkRecord]:
@@ -55,23 +58,24 @@ def _base(partition: int, start_ms: int, log: Log, options: BuildOptions, clock:
         raise Unavailable(
             f"partition {partition}: the window of {start_ms} ms is not closed by the log", reason="window_open"
         )
-    first = _whole_from(log, partition, start_ms - times.ahead_ms, start_ms)
+    first = _whole_from(log, partition, start_ms, times)
     made = WindowRebuild(partition, start_ms, times=times, slices=options.slices, part_bytes_max=options.part_bytes_max)
     for _ in read_into(made, log, partition, first, decision, times, clock, options.patience_s):
         pass
     yield from made.records(decision)
 
 
-def _whole_from(log: Log, partition: int, since_ms: int, start_ms: int) -> int:
-    """First record that a window needs. A lookup that finds the first retained record cannot tell whether one before it
-    was trimmed."""
+def _whole_from(log: Log, partition: int, start_ms: int, times: TimeSet) -> int:
+    """First record that a window needs. Raises LostOffsets (chunk_gap) for a window that is not whole."""
+    since_ms = start_ms - times.ahead_ms
     first = log.offsets_for_times(METRICS, {partition: since_ms})[partition]
     assert first is not None, "there is one at D"
     low = log.watermarks(METRICS, [partition])[partition].low
-    if low and first <= low:
+    retained = first_records(log, METRICS, {partition: low} if low else {}).get(partition)
+    if not is_whole(start_ms, low, retained.broker_ms if retained else None, times):
         raise LostOffsets(
-            f"partition {partition}: the window of {start_ms} ms needs records from {since_ms} ms on; the log begins at"
-            f" offset {low}",
+            f"partition {partition}: the window of {start_ms} ms needs records from {since_ms - times.ahead_ms} ms on;"
+            f" the log begins at offset {low}",
             reason="chunk_gap",
             partition=partition,
             low=low,

@@ -41,14 +41,19 @@ def required_ms(progress: Progress, times: TimeSet) -> int:
     return max(progress.emitted_through_ms, progress.whole_from_ms) - times.ahead_ms
 
 
+def is_whole(start_ms: int, low: int, first_broker_ms: int | None, times: TimeSet) -> bool:
+    """Whether the log has every record that can hold a sample of the window that starts at start_ms, or of a later one.
+
+    A sample at t that counts has broker time >= t - ahead, and broker times step back by no more than ahead. Times
+    tell, and offsets do not: a low watermark may lie in a gap, and then nothing says what was there.
+    """
+    return low == 0 or (first_broker_ms is not None and first_broker_ms + 2 * times.ahead_ms <= start_ms)
+
+
 def first_progress(
     low: int, first_broker_ms: int, partition: int, times: TimeSet
 ) -> tuple[Progress, HoleRecord | None]:
-    """Progress before anything was emitted, and the hole of a trimmed log. first_broker_ms: of the first record.
-
-    A sample at t that counts has broker time >= t - ahead, and broker times step back by no more than ahead: windows
-    from first_broker_ms + 2 ahead on are whole.
-    """
+    """Progress before anything was emitted, and the hole of a trimmed log. first_broker_ms: of the first record."""
     emitted_through_ms = floor_to(first_broker_ms - times.grace_ms, times.window_ms)
     if low == 0:
         return Progress(low, emitted_through_ms), None
@@ -64,7 +69,7 @@ def seek_offset(progress: Progress, facts: LogFacts) -> int:
 
 def check_gap(progress: Progress, facts: LogFacts, partition: int, times: TimeSet) -> None:
     """Raises LostOffsets (chunk_gap), naming the lost interval, when the log was trimmed past what must be read."""
-    if not _has_gap(progress, facts):
+    if not _has_gap(progress, facts, times):
         return
     assert facts.low, "a log that was never trimmed has everything"
     lost = gap_hole(progress, facts, partition, times)
@@ -103,13 +108,9 @@ def progress_after_gap(progress: Progress, facts: LogFacts, times: TimeSet) -> P
     )
 
 
-def _has_gap(progress: Progress, facts: LogFacts) -> bool:
-    if progress.position < facts.low:
-        return True
-    # A lookup that finds the first retained record cannot tell whether one before it was trimmed.
-    if facts.low and facts.first_broker_ms is None:
-        return progress.position >= facts.high
-    return facts.low > 0 and facts.required_offset is not None and facts.required_offset <= facts.low
+def _has_gap(progress: Progress, facts: LogFacts, times: TimeSet) -> bool:
+    next_start_ms = max(progress.emitted_through_ms, progress.whole_from_ms)
+    return progress.position < facts.low or not is_whole(next_start_ms, facts.low, facts.first_broker_ms, times)
 
 
 def _whole_from_ms(facts: LogFacts, progress: Progress, times: TimeSet) -> int:

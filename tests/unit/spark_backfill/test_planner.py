@@ -24,7 +24,11 @@ from support.recorded_log import BASE_MS, RecordedLog
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.resume import first_progress
 from tsdb.codec.chunk_key import ChunkKey, WindowKey, decode_key
+from tsdb.codec.log_record import encode_tick
 from tsdb.log.interface import METRICS, Log
+from tsdb.log.settings import LogSettings
+from tsdb.log.sqlite.faults import FaultPlan
+from tsdb.log.sqlite.log import SqliteLog
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import InvalidRequest, LostOffsets, WrongTopic
@@ -162,3 +166,26 @@ def test_a_rebuild_of_what_was_trimmed_is_refused_and_says_from_when_on_it_can_b
             )
         with pytest.raises(LostOffsets, match="offset 0 is not in the log"):
             list(build(LateItem(1, 0, 50), log, build_options(log, Places()), SystemClock()))
+
+
+def test_a_window_is_not_built_of_a_log_that_was_trimmed_into_a_gap_of_offsets(tmp_path: Path) -> None:
+    start_ms = BASE_MS - BASE_MS % DEMO.window_ms
+    item = BaseItem(0, start_ms, start_ms + DEMO.window_ms)
+    with LogFactory(f"sqlite:///{tmp_path / 'gaps.db'}", "") as logs:
+        admin = logs.create(1, timestamp_type=CREATE_TIME)
+        # Each record lies behind a gap; only those from the second on are of the window.
+        log = SqliteLog(tmp_path / "gaps.db", "", LogSettings(), still(BASE_MS), FaultPlan(gap_share=1.0, gap_max=3))
+        with log:
+            offsets = [
+                log.append_sync(METRICS, 0, encode_tick(), timestamp_ms=start_ms + at).offset
+                for at in (-DEMO.ahead_ms, 0, DEMO.window_ms + DEMO.grace_ms)
+            ]
+            assert offsets[1] > offsets[0] + 1
+            options = build_options(log, Places())
+            assert len(list(build(item, log, options, SystemClock()))) == 1, "whole: an empty window has its marker"
+            admin.trim(METRICS, {0: offsets[0] + 1})
+            low = log.watermarks(METRICS, [0])[0].low
+            assert low == offsets[0] + 1 < offsets[1], "the low watermark lies in the gap"
+            with pytest.raises(LostOffsets, match=f"the log begins at offset {low}") as refused:
+                list(build(item, log, options, SystemClock()))
+            assert refused.value.reason == "chunk_gap"

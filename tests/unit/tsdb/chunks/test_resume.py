@@ -56,6 +56,8 @@ def test_it_reads_from_the_sooner_of_position_and_first_record_that_may_matter()
         LogFacts(30, 99, 3_900, 40),  # The lookup found a record past the first.
         LogFacts(50, 99, 3_900, 51),
         LogFacts(50, 99, 3_900, None),
+        LogFacts(12, 99, 3_970, 13),  # The low watermark lies in a gap; 3,970 + 2 x 15 is where the window starts.
+        LogFacts(13, 99, 3_970, 13),
     ],
 )
 def test_a_log_that_has_what_is_needed_is_no_gap(facts: LogFacts) -> None:
@@ -67,6 +69,9 @@ def test_a_log_that_has_what_is_needed_is_no_gap(facts: LogFacts) -> None:
     [
         (LogFacts(51, 99, 3_900, 60), 4_000 - 100_000, 4_000),  # The position is gone: late samples of any age.
         (LogFacts(40, 99, 3_990, 40), 4_000, 4_400),  # Whether a record before the first mattered, nobody knows.
+        (LogFacts(12, 99, 3_990, 13), 4_000, 4_400),  # The same where the low watermark lies in a gap of offsets.
+        (LogFacts(40, 99, 3_980, 44), 4_000, 4_400),  # Broker times step back: a lost one may be ahead of the first.
+        (LogFacts(40, 99, 3_980, None), 4_000, 4_400),
         (LogFacts(99, 99, None, None), 4_000 - 100_000, 4_400),  # Everything is gone.
         (LogFacts(50, 50, None, None), 4_000, 4_400),
     ],

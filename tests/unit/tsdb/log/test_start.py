@@ -35,6 +35,11 @@ C = H + AHEAD
             Start(StartCase.TRIMMED_SHORTER, 10, H + 5_000 + 2 * AHEAD, False, H),
         ),
         (
+            "trimmed into a gap of offsets: complete from its first record on, as any trimmed log",
+            LogEnds(50, NOW, 13, 12, H + 5_000),
+            Start(StartCase.HIT, 13, H + 5_000 + 2 * AHEAD, False, H),
+        ),
+        (
             "trimmed between lookup and low watermark",
             LogEnds(50, NOW, 20, 30, H + 5_000),
             Start(StartCase.TRIMMED_SHORTER, 30, H + 5_000 + 2 * AHEAD, False, H),
