@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 from google.protobuf.message import Message
 
 PIPED_WIDTH = 240  # A table that is not for a terminal is not squeezed into one.
+COLUMN_GAP = 1  # Between two columns of a table.
+_HARD_BLANK = "\x00"
 
 
 def note(text: str) -> None:
@@ -38,21 +41,50 @@ def json_value(value: float) -> float | str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
-    """A table on stdout; the columns named in `right` are aligned to the right."""
+    """A table on stdout; the columns named in `right` are aligned to the right.
+
+    On a terminal too narrow for its cells a row becomes a heading, its first cell, and `column: cell` below it.
+    """
     # Imported here: JSON, and the processes that only share this command, do without.
     from rich.console import Console
-    from rich.table import Table
 
-    numbers = set(right)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row))
+    cells = [[_cell(value) for value in row] for row in rows]
     console = Console(markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = PIPED_WIDTH
-    console.print(table)
+    elif _width(columns, cells) > console.width:
+        sys.stdout.write("".join(_stacked(columns, row, console.width) for row in cells))
+        return
+    console.print(_table(columns, cells, set(right)))
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: set[str]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(len, column)) + COLUMN_GAP for column in zip(columns, *rows, strict=True)) - COLUMN_GAP
+
+
+def _stacked(columns: Sequence[str], row: Sequence[str], width: int) -> str:
+    heading = f"{columns[0]} {row[0]}" if row[0].replace(",", "").isdigit() else row[0]
+    parts = [f"{name}: {cell or '-'}" for name, cell in zip(columns[1:], row[1:], strict=True)]
+    # Names and cells may hold blanks; a part is broken only where it is longer than a line.
+    joined = textwrap.fill(
+        "  ".join(part.replace(" ", _HARD_BLANK) for part in parts),
+        width,
+        initial_indent="  ",
+        subsequent_indent="  ",
+        break_on_hyphens=False,
+    )
+    return f"{heading}\n{joined.replace(_HARD_BLANK, ' ')}\n" if parts else f"{heading}\n"
 
 
 def time_text(ms: int | None) -> str:

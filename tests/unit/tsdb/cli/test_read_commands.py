@@ -76,6 +76,30 @@ def test_status_is_a_line_a_partition(shell: Shell, server: FakeServer) -> None:
     )
 
 
+@pytest.fixture
+def narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"COLUMNS": "60", "FORCE_COLOR": "1", "TERM": "dumb"}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("narrow_terminal")
+def test_a_narrow_terminal_shows_every_cell_whole(shell: Shell, server: FakeServer) -> None:
+    server.state.ready, server.state.reason, server.state.samples = False, "lagging", 1_000_000
+    text = shell.ok("status", "--address", server.address).text
+    lines = text.splitlines()
+    assert lines[0] == "partition 0"
+    assert max(map(len, lines)) <= 60
+    for part in ("ready: no", "reason: lagging", "lag records: 0", "covers from: 1970-01-01T00:00:01.000Z"):
+        assert any(part in line for line in lines), part
+    assert "1,000,000" in text
+
+
+@pytest.mark.usefixtures("narrow_terminal")
+def test_a_table_that_fits_a_narrow_terminal_stays_a_table(shell: Shell, server: FakeServer) -> None:
+    shown = shell.ok("labels", "job", "--address", server.address).text
+    assert [line.strip() for line in shown.splitlines()][1:] == ["a", "b"]
+
+
 @pytest.fixture(params=[(503, {"ready": False, "reason": "draining"}), (200, {"ready": True, "reason": ""})])
 def probe(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, object]]]:
     code, body = request.param
