@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import grpc
 
@@ -12,6 +14,7 @@ from stack.kafka import KafkaCluster
 from support.deployments import Deployment
 from support.logs import wait_until
 from support.probes import OneTry, healthy, partitions_ready, serving, write_once
+from support.processes import Role
 from support.writers import Writers
 from tsdb.client import Unavailable
 
@@ -23,6 +26,7 @@ RECOVERED_WITHIN_S = 60.0
 PRODUCE_TIMEOUT_S = 6.0
 SOONER_S = 4.0  # A sender's own deadline.
 GATEWAY_FLAGS = ("--produce-timeout-s", str(PRODUCE_TIMEOUT_S))
+LIBRARY_THREADS_S_MAX = 5.0  # Started a second by the Kafka library of one process while no broker answers.
 ANSWER_S = 1.0  # A refusal may come so much later than asked: the machine is busy.
 
 
@@ -82,12 +86,36 @@ def _while_away(deployment: Deployment, writers: Writers, gone_at: float, least_
     assert shown_s < STALL_SHOWN_WITHIN_S
     wait_until(lambda: not serving(deployment.store), STALL_SHOWN_WITHIN_S)
     assert not any(partitions_ready(deployment.store).values())
+    _check_calm(deployment.gateway, deployment.store)
     while time.monotonic() - gone_at < least_s:
         assert _alive(deployment)
         threading.Event().wait(0.5)
     assert writers.oks == oks, "an OK while no broker could have acknowledged it"
     assert writers.errors
     return shown_s
+
+
+def _check_calm(*roles: Role, for_s: float = 2.0) -> None:
+    """While no broker answers, clients wait: they do not start one thread after another."""
+    first = {role: _library_threads(role) for role in roles}
+    seen = {role: set(threads) for role, threads in first.items()}
+    end_at = time.monotonic() + for_s
+    while time.monotonic() < end_at:
+        for role in roles:
+            seen[role] |= _library_threads(role)
+    for role in roles:
+        started = len(seen[role] - first[role])
+        assert started <= LIBRARY_THREADS_S_MAX * for_s, f"{role.arguments[0]} started {started} threads in {for_s} s"
+
+
+def _library_threads(role: Role) -> set[str]:
+    """Ids of the Kafka library's threads; it names them."""
+    found = set()
+    for task in Path(f"/proc/{role.process.pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # One that has just ended.
+            if (task / "comm").read_text().startswith("rdk:"):
+                found.add(task.name)
+    return found
 
 
 def _alive(deployment: Deployment) -> bool:
