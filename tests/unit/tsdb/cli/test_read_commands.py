@@ -78,7 +78,7 @@ def test_status_is_a_line_a_partition(shell: Shell, server: FakeServer) -> None:
 
 @pytest.fixture
 def narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"COLUMNS": "60", "FORCE_COLOR": "1", "TERM": "dumb"}.items():
+    for name, value in {"COLUMNS": "60", "FORCE_COLOR": "1", "TERM": "xterm"}.items():
         monkeypatch.setenv(name, value)
 
 
