@@ -18,7 +18,7 @@ Act = Callable[[grpc.ServicerContext], None]
 
 
 class _Reader(reader_pb2_grpc.ReaderServicer):
-    """The methods that no test calls."""
+    """The methods that no test calls, and one that needs no slot."""
 
     def Select(self, request: Any, context: Any) -> Iterator[reader_pb2.SelectResponse]:
         raise NotImplementedError
@@ -33,15 +33,18 @@ class _Reader(reader_pb2_grpc.ReaderServicer):
         raise NotImplementedError
 
     def Coverage(self, request: Any, context: Any) -> reader_pb2.CoverageResponse:
-        raise NotImplementedError
+        return reader_pb2.CoverageResponse()
 
 
 class Scripted(ingest_pb2_grpc.IngestServicer, _Reader):
-    """`act` runs at each call; a Watch then streams empty answers until `watch_on` says no."""
+    """`act` runs at each call; a Watch then streams answers of so many bytes until `watch_on` says no."""
 
-    def __init__(self, act: Act = lambda context: None, watch_on: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, act: Act = lambda context: None, watch_on: Callable[[], bool] = lambda: False, watch_bytes: int = 0
+    ) -> None:
         self.act = act
         self.watch_on = watch_on
+        self.watch_bytes = watch_bytes
 
     def Write(self, request: ingest_pb2.WriteRequest, context: Any) -> ingest_pb2.WriteResponse:
         self.act(context)
@@ -50,7 +53,7 @@ class Scripted(ingest_pb2_grpc.IngestServicer, _Reader):
     def Watch(self, request: reader_pb2.WatchRequest, context: Any) -> Iterator[reader_pb2.WatchResponse]:
         self.act(context)
         while True:
-            yield reader_pb2.WatchResponse()
+            yield reader_pb2.WatchResponse(values=bytes(self.watch_bytes))
             if not self.watch_on():
                 return
 
@@ -68,7 +71,7 @@ def scripted_server(
     """A started server on a free loopback port."""
     services = [
         GrpcService("tsdb.v1.Ingest", servicer, ingest_pb2_grpc.add_IngestServicer_to_server),
-        GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server),
+        GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=("Coverage",)),
     ]
     with build_server(
         services,

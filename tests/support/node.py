@@ -27,7 +27,7 @@ from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import PRODUCTION, TimeSet, slice_lengths
 from tsdb.ops.grpc_errors import from_rpc_error
 from tsdb.ops.grpc_health import Health
-from tsdb.ops.grpc_server import GrpcServer, GrpcService, build_server
+from tsdb.ops.grpc_server import GrpcLimits, GrpcServer, GrpcService, build_server
 from tsdb.ops.lifecycle import Deadline
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import PartitionStatus
@@ -104,6 +104,7 @@ class Node:
         partitions: Sequence[int] | None = None,
         clock: Clock | None = None,
         port: int = 0,
+        grpc_limits: GrpcLimits | None = None,
     ) -> None:
         self._log = log
         chosen = range(log.partitions(METRICS)) if partitions is None else partitions
@@ -113,7 +114,11 @@ class Node:
         )
         add = reader_pb2_grpc.add_ReaderServicer_to_server
         self._server: GrpcServer = build_server(
-            [GrpcService("tsdb.v1.Reader", service, add)], host="127.0.0.1", port=port, health=Health()
+            [GrpcService("tsdb.v1.Reader", service, add, always=("Coverage",))],
+            host="127.0.0.1",
+            port=port,
+            health=Health(),
+            limits=grpc_limits,
         )
         self.port = self._server.port
         self.address = f"127.0.0.1:{self._server.port}"

@@ -72,8 +72,13 @@ class ServedHeads:
     ) -> None:
         self.clock = ManualClock(1 << 40)
         self.partitions = {number: self._partition(number, head, topic_id) for number, head in heads.items()}
-        self.service = ReaderService(topic_id, self.partitions, AppliedSignal(self.clock), limits or SelectLimits())
+        self.applied = AppliedSignal(self.clock)
+        self.service = ReaderService(topic_id, self.partitions, self.applied, limits or SelectLimits())
         self.store = LocalStore(self.service, self.clock)
+
+    def end(self) -> None:
+        """As a store that ends: reads that wait are refused."""
+        self.applied.close()
 
     def catch_up(self) -> None:
         """After records were applied: the log ends there."""

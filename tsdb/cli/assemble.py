@@ -183,7 +183,7 @@ def reader_of(store: Store, fields: SelectFields) -> ReaderService:
 
 def _reader_service(store: Store, fields: SelectFields) -> GrpcService:
     servicer = reader_of(store, fields)
-    return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server)
+    return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=("Coverage",))
 
 
 def grpc_server(
@@ -192,6 +192,8 @@ def grpc_server(
     """A role's gRPC server, bound and not yet started. request_bytes_max: of the role's largest request."""
     limits = GrpcLimits(
         running_max=settings.grpc_running_max,
+        waiting_max=settings.grpc_waiting_max,
+        send_timeout_s=settings.send_timeout_s,
         receive_bytes_max=max(MESSAGE_SLACK_BYTES, request_bytes_max + MESSAGE_SLACK_BYTES),
     )
     listen = settings.grpc_listen

@@ -92,7 +92,7 @@ def querier_service(sources: Sources, fields: SelectFields) -> GrpcService:
     """The Reader service over these sources."""
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
     servicer = QuerierService(sources, limits)
-    return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server)
+    return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=("Coverage",))
 
 
 def store_addresses(fields: QuerierFields) -> list[StoreAddress]:

@@ -43,6 +43,16 @@ class ServiceSettings(BaseSettings):
     grpc_running_max: int = Field(
         64, ge=1, le=10_000, description="gRPC calls at once, streams included; each has a thread. More are refused."
     )
+    grpc_waiting_max: int = Field(
+        128,
+        ge=2,
+        le=10_000,
+        description="gRPC calls that wait for a record, for memory or for their reader, beyond grpc_running_max; each "
+        "has a thread. One connection may hold half. More are refused.",
+    )
+    send_timeout_s: float = Field(
+        30.0, gt=0, le=3600, description="Seconds after which an answer that its reader does not read is cut."
+    )
     tls_cert_file: Path | None = Field(
         None, description="PEM certificate of our servers; with tls_key_file it switches TLS on."
     )

@@ -1,12 +1,12 @@
 """What surrounds each gRPC call on a server: a bound on how many run, errors made into statuses, counts and times.
 
 A call beyond the bound is refused at once instead of waiting in a queue that nobody sees. A request that is not a
-message of its type is the caller's error, as is every other bad input. Health checks pass by all of this.
+message of its type is the caller's error, as is every other bad input. Health checks pass by all of this, and calls
+that a service wants answered always need no slot.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 from google.protobuf.message import DecodeError
 
-from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError
+from tsdb.model.errors import InvalidRequest, TsdbError
 from tsdb.ops.grpc_errors import abort, code_of
+from tsdb.ops.grpc_senders import Sender, Senders
+from tsdb.ops.grpc_slots import CallSlots, Slot
 from tsdb.ops.logs import get_logger
-from tsdb.ops.metrics import counter, gauge, histogram
+from tsdb.ops.metrics import counter, histogram
 
 log = get_logger(__name__)
 
@@ -27,9 +29,7 @@ _errors = counter(
     "tsdb_grpc_errors_total", "gRPC calls ended by an error of ours, by its reason.", ("method", "reason")
 )
 _seconds = histogram("tsdb_grpc_duration_seconds", "From a call's start to its last byte handed to gRPC.", "method")
-_running = gauge("tsdb_grpc_running_requests", "gRPC calls running now, streams included.")
 
-RETRY_AFTER_S = 0.1  # a unary call takes milliseconds: room appears soon
 HEALTH_PREFIX = "/grpc.health.v1.Health/"
 
 # The stubs type both by request and response, of which an interceptor sees all; the classes themselves know no types.
@@ -43,13 +43,15 @@ Continuation = Callable[[grpc.HandlerCallDetails], "Handler | None"]
 
 
 class Calls(Interceptor):
-    """The outermost interceptor. `methods`: full names ("/package.Service/Method") of all that the server serves."""
+    """The outermost interceptor. `methods`: full names ("/package.Service/Method") of all that the server serves.
 
-    def __init__(self, methods: list[str], *, running_max: int) -> None:
-        self._running_max = running_max
-        # Guards _count; a leaf.
-        self._lock = threading.Lock()
-        self._count = 0
+    always: those of them that need no slot.
+    """
+
+    def __init__(self, methods: list[str], slots: CallSlots, senders: Senders, *, always: frozenset[str]) -> None:
+        self._slots = slots
+        self._senders = senders
+        self._always = always
         self._handlers: dict[str, tuple[Handler, Handler]] = {}  # By method: what it was made of, and itself.
         for method in methods:
             _requests.labels(method, grpc.StatusCode.OK.name)
@@ -81,8 +83,8 @@ class Calls(Interceptor):
                 return behavior(_well_formed(request), context)
 
         def stream(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            with self._call(method, context):
-                yield from behavior(_well_formed(request), context)
+            with self._call(method, context) as slot:
+                yield from self._sent(behavior(_well_formed(request), context), Sender(method, slot, context))
 
         codecs: dict[str, Any] = {"response_serializer": _bytes_or(handler.response_serializer)}
         if handler.request_streaming:
@@ -94,13 +96,24 @@ class Calls(Interceptor):
         surrounded: Handler = make(stream if handler.response_streaming else answer, **codecs)
         return surrounded
 
+    def _sent(self, messages: Iterator[Any], sender: Sender) -> Iterator[Any]:
+        """The messages of a stream, each with the time since when its reader is waited for."""
+        self._senders.add(sender)
+        try:
+            for message in messages:
+                sender.since = time.monotonic()
+                yield message
+                sender.since = None
+        finally:
+            self._senders.remove(sender)
+
     @contextmanager
-    def _call(self, method: str, context: grpc.ServicerContext) -> Iterator[None]:
+    def _call(self, method: str, context: grpc.ServicerContext) -> Iterator[Slot]:
         started = time.perf_counter()
         code = grpc.StatusCode.OK
         try:
-            with self._room():
-                yield
+            with self._slot(method, context) as slot:
+                yield slot
         except TsdbError as error:
             code = code_of(error)
             _errors.labels(method, error.reason).inc()
@@ -124,24 +137,8 @@ class Calls(Interceptor):
             _requests.labels(method, code.name).inc()
             _seconds.labels(method).observe(time.perf_counter() - started)
 
-    @contextmanager
-    def _room(self) -> Iterator[None]:
-        with self._lock:
-            if self._count >= self._running_max:
-                raise Overloaded(
-                    f"{self._count} calls are running; limit is {self._running_max}",
-                    reason="concurrent_requests",
-                    retry_after_s=RETRY_AFTER_S,
-                    limit=self._running_max,
-                )
-            self._count += 1
-        _running.inc()
-        try:
-            yield
-        finally:
-            _running.dec()
-            with self._lock:
-                self._count -= 1
+    def _slot(self, method: str, context: grpc.ServicerContext) -> Slot:
+        return self._slots.pass_by() if method in self._always else self._slots.enter(context.peer())
 
 
 class _Malformed:

@@ -18,12 +18,14 @@ from tsdb.ops.grpc_auth import TokenCheck
 from tsdb.ops.grpc_calls import Calls
 from tsdb.ops.grpc_health import SERVICE as HEALTH_SERVICE
 from tsdb.ops.grpc_health import Health
+from tsdb.ops.grpc_senders import Senders
+from tsdb.ops.grpc_slots import CallSlots
 from tsdb.ops.logs import get_logger
 from tsdb.ops.tls import ServerTls
 
 log = get_logger(__name__)
 
-SPARE_THREADS = 4  # answer refusals while all others are busy
+SPARE_THREADS = 8  # answer refusals, and calls that need no slot, while all others are busy
 BACKLOG = 256  # calls beyond the bound that may wait for a spare thread; gRPC itself refuses more
 GRACE_S = 3600.0  # how long gRPC waits for running calls; the caller's deadline ends it sooner, by abort()
 
@@ -33,22 +35,30 @@ class GrpcService:
     """One service of a server: its full name, the object that serves it, the generated function that registers it.
 
     `GrpcService("tsdb.v1.Ingest", servicer, ingest_pb2_grpc.add_IngestServicer_to_server)`
+
+    always: methods that take no slot and are never refused, because operators and routing depend on them.
     """
 
     name: str
     servicer: Any
     add: Callable[[Any, grpc.Server], object]
+    always: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class GrpcLimits:
     """running_max: calls at once, streams included; more are refused with Overloaded (concurrent_requests).
 
+    waiting_max: calls that wait, beyond those that run (tsdb.ops.grpc_slots). send_timeout_s: a stream whose reader
+    does not read for so long is ended.
+
     receive_bytes_max, send_bytes_max: one message; gRPC refuses larger ones before we see them, so keep the first
     above the role's own limit, whose refusal says more.
     """
 
     running_max: int = 64
+    waiting_max: int = 128
+    send_timeout_s: float = 30.0
     receive_bytes_max: int = 64 << 20
     send_bytes_max: int = 64 << 20
 
@@ -56,17 +66,21 @@ class GrpcLimits:
 class GrpcServer:
     """A started server listens on `port`. A context manager: leaving it closes and joins, aborting after `drain_s`."""
 
-    def __init__(self, server: grpc.Server, threads: ThreadPoolExecutor, health: Health, host: str, port: int) -> None:
+    def __init__(
+        self, server: grpc.Server, threads: ThreadPoolExecutor, senders: Senders, health: Health, host: str, port: int
+    ) -> None:
         self.host = host
         self.port = port
         self._server = server
         self._threads = threads
+        self._senders = senders
         self._health = health
         self._stopped: Event | None = None
 
     def start(self) -> None:
         """Begins to serve. Health stays as the role set it."""
         self._server.start()
+        self._senders.start()
         log.info("grpc server listens", host=self.host, port=self.port)
 
     def close(self) -> None:
@@ -88,7 +102,12 @@ class GrpcServer:
         self._server.stop(None).wait(5.0)
         self._release()
 
+    def failure(self) -> BaseException | None:
+        """What ended the look at the streams; None while it goes on."""
+        return self._senders.failure()
+
     def _release(self) -> None:
+        self._senders.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._health.close()
 
@@ -121,23 +140,27 @@ def build_server(
     names = [service.name for service in services]
     if reflect:
         names.append(reflection.SERVICE_NAME)
-    threads = ThreadPoolExecutor(limits.running_max + SPARE_THREADS, thread_name_prefix="grpc")
+    calls_max = limits.running_max + limits.waiting_max
+    threads = ThreadPoolExecutor(calls_max + SPARE_THREADS, thread_name_prefix="grpc")
+    slots = CallSlots(limits.running_max, limits.waiting_max)
+    senders = Senders(slots, limits.send_timeout_s)
+    always = frozenset(f"/{service.name}/{method}" for service in services for method in service.always)
     # The first interceptor is the outermost: it also counts what the token check refuses.
-    interceptors: list[Any] = [Calls(_methods(names), running_max=limits.running_max)]
+    interceptors: list[Any] = [Calls(_methods(names), slots, senders, always=always)]
     if tokens:
         interceptors.append(TokenCheck(tokens))
     server = grpc.server(
         threads,
         interceptors=interceptors,
         options=_options(limits),
-        maximum_concurrent_rpcs=limits.running_max + BACKLOG,
+        maximum_concurrent_rpcs=calls_max + BACKLOG,
     )
     for service in services:
         service.add(service.servicer, server)
     health.add_to(server)
     if reflect:
         reflection.enable_server_reflection([*names, HEALTH_SERVICE], server)
-    return GrpcServer(server, threads, health, host, _bind(server, host, port, tls))
+    return GrpcServer(server, threads, senders, health, host, _bind(server, host, port, tls))
 
 
 def _options(limits: GrpcLimits) -> list[tuple[str, int]]:

@@ -10,7 +10,7 @@ from tsdb.query.fan_out import Opened, open_all
 from tsdb.query.past_index import Choice
 from tsdb.query.past_series import past_series
 from tsdb.query.routing import NO_START_MS, Routing, Share
-from tsdb.query.sources import Sources, request_for
+from tsdb.query.sources import Sources, request_for, stores_answering
 from tsdb.query.stores import Caller
 from tsdb.store.request import LabelsQuery
 from tsdb.v1 import common_pb2, reader_pb2
@@ -31,10 +31,11 @@ class LabelsRead:
         self, request: reader_pb2.LabelNamesRequest, partitions: Sequence[int]
     ) -> tuple[reader_pb2.SelectHeader, set[str]]:
         """Raises as Select."""
-        opened = self._open(
-            partitions,
-            lambda share: [share.store.label_names(_whole(request_for(request, share), share), self._caller)],
-        )
+        with stores_answering(request):
+            opened = self._open(
+                partitions,
+                lambda share: [share.store.label_names(_whole(request_for(request, share), share), self._caller)],
+            )
         found = {name for one in opened for name in one.first[0].names}
         found.update(name for canonical in self._past_labels(opened) for name, _ in parse_labels(canonical))
         return _header(opened), found
@@ -43,10 +44,11 @@ class LabelsRead:
         self, request: reader_pb2.LabelValuesRequest, partitions: Sequence[int]
     ) -> tuple[reader_pb2.SelectHeader, set[str]]:
         """Raises as Select."""
-        opened = self._open(
-            partitions,
-            lambda share: [share.store.label_values(_whole(request_for(request, share), share), self._caller)],
-        )
+        with stores_answering(request):
+            opened = self._open(
+                partitions,
+                lambda share: [share.store.label_values(_whole(request_for(request, share), share), self._caller)],
+            )
         found = {value for one in opened for value in one.first[0].values}
         for canonical in self._past_labels(opened):
             found.update(value for name, value in parse_labels(canonical) if name == request.name and value)

@@ -15,7 +15,7 @@ from tsdb.query.joined import JoinedRead
 from tsdb.query.partition_join import answered_total
 from tsdb.query.pieces import Piece, Totals, merged, packed, pieces
 from tsdb.query.routing import Routing, Share
-from tsdb.query.sources import Sources, request_for
+from tsdb.query.sources import Sources, request_for, stores_answering
 from tsdb.query.step_split import StepSplit
 from tsdb.query.stores import Caller
 from tsdb.store.limits import SelectLimits
@@ -52,7 +52,8 @@ class Select:
         # A partial answer is what memory holds: the caller has a history of its own.
         history = self._sources.past is not None and not query.partial
         routing = Routing(self._sources.stores, self._sources.topic_id, query.start_ms, history=history)
-        opened = open_all(routing, partitions, self._start(routing), self._handled)
+        with stores_answering(self._request):
+            opened = open_all(routing, partitions, self._start(routing), self._handled)
         self._accepted.check(state for one in opened for first in one.first for state in first.header.partitions)
         alone = [one for one in opened if one.share.alone]
         answered_total.labels("memory").inc(sum(len(one.share.partitions) for one in alone))

@@ -17,7 +17,7 @@ from tsdb.query.fan_out import Opened, open_all
 from tsdb.query.past_index import NO_SERIES, Choice, PastSeries
 from tsdb.query.past_series import past_series
 from tsdb.query.routing import NO_START_MS, Routing, Share
-from tsdb.query.sources import Sources, request_for
+from tsdb.query.sources import Sources, request_for, stores_answering
 from tsdb.query.stores import Caller
 from tsdb.store.frames import series_block
 from tsdb.store.limits import SelectLimits
@@ -99,7 +99,8 @@ class SeriesRead:
         history = sources.past is not None and query.start_given
         start_ms = query.start_ms if query.start_given else NO_START_MS
         routing = Routing(sources.stores, sources.topic_id, start_ms, history=history)
-        opened = open_all(routing, partitions, self._start, self._accepted.handled)
+        with stores_answering(self._request):
+            opened = open_all(routing, partitions, self._start, self._accepted.handled)
         self._accepted.check(state for one in opened for state in one.first[0].header.partitions)
         if len(opened) == 1 and opened[0].share.alone:
             yield from opened[0].messages()

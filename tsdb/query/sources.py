@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tsdb.ops.grpc_slots import waiting
 from tsdb.query.downsampled import Resolutions
 from tsdb.query.history_reads import HistoryReads
 from tsdb.query.past_index import PastIndex
@@ -53,6 +55,11 @@ def request_for(request: Request, share: Share) -> Request:
     del part.options.after[:]
     part.options.after.extend(kept)
     return part
+
+
+def stores_answering(request: Request) -> AbstractContextManager[None]:
+    """The block in which the first messages of stores are waited for: they may have to wait for records themselves."""
+    return waiting() if request.options.after else nullcontext()
 
 
 def _tokens_of(tokens: Iterable[common_pb2.Token], partitions: Iterable[int]) -> list[common_pb2.Token]:

@@ -46,6 +46,10 @@ class AppliedSignal:
             if self._generation == seen:
                 self._changed.wait(timeout_s)
 
+    def has(self, partitions: Mapping[int, Partition], tokens: Mapping[int, int]) -> bool:
+        """Whether each partition has applied the record at its offset."""
+        return all(_is_applied(partitions[partition], offset) for partition, offset in tokens.items())
+
     def wait_for(self, partitions: Mapping[int, Partition], tokens: Mapping[int, int], timeout_s: float) -> None:
         """Wait until each partition has applied the record at its offset.
 

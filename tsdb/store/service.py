@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 import grpc
 
 from tsdb.model.errors import InvalidRequest, Overloaded
+from tsdb.ops.grpc_slots import waiting
 from tsdb.ops.metrics import counter, histogram
 from tsdb.store import select, series
 from tsdb.store.applied import AppliedSignal
@@ -120,8 +121,9 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         """The partitions to answer from, once they have applied what `after` names."""
         numbers = partitions_of(options.partitions, self._partitions)
         tokens = tokens_of(options.after, self._topic_id, self._partitions)
-        if tokens:
-            self._applied.wait_for(self._partitions, tokens, _wait_s(context))
+        if tokens and not self._applied.has(self._partitions, tokens):
+            with waiting():
+                self._applied.wait_for(self._partitions, tokens, _wait_s(context))
         return [self._partitions[number] for number in numbers]
 
     def _fresh_partitions(

@@ -1,0 +1,207 @@
+"""Call slots: which calls of a gRPC server run, which wait, and what share of both one connection may hold.
+
+A call that waits for a record, for memory or for its reader needs no core. It gives its slot of a running call back and
+takes one of a waiting call, so that calls that wait never keep others from running. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tsdb.model.errors import Overloaded
+from tsdb.ops.metrics import counter, gauge
+
+RETRY_AFTER_S = 0.1  # A call takes milliseconds: room appears soon.
+WAITING_RETRY_AFTER_S = 1.0
+RETURN_WITHIN_S = 5.0  # Of a call that has waited and now wants to run.
+RECENT_S = 10.0  # A connection that called so lately keeps its half of the slots free.
+PEERS_MAX = 4096
+
+_running = gauge("tsdb_grpc_running_requests", "gRPC calls running now, streams included.")
+_waiting = gauge("tsdb_grpc_waiting_requests", "gRPC calls that wait for a record, for memory or for their reader.")
+refused_total = counter(
+    "tsdb_grpc_slots_refused_total",
+    "gRPC calls refused for want of a slot, by which limit.",
+    label="reason",
+    values=("concurrent_requests", "connection_requests", "waiting_requests"),
+)
+
+_of_thread = threading.local()
+
+
+class CallSlots:
+    """running_max: calls that run at once. waiting_max: calls that wait at once, beyond those.
+
+    One connection holds at most half of the waiting slots, and half of the running ones when another connection called
+    within RECENT_S.
+    """
+
+    def __init__(self, running_max: int, waiting_max: int, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.running_max = running_max
+        self.waiting_max = waiting_max
+        self.waiting_share = max(1, waiting_max // 2)
+        self._running_share = max(1, running_max // 2)
+        self._monotonic = monotonic
+        self._changed = threading.Condition()  # Guards all below; a leaf.
+        self._running: Tally[str] = Tally()  # By connection; none of 0.
+        self._waiting: Tally[str] = Tally()
+        self._running_count = self._waiting_count = 0
+        self._called_at: dict[str, float] = {}
+
+    def enter(self, peer: str) -> Slot:
+        """A slot of a running call. Raises Overloaded (concurrent_requests, connection_requests)."""
+        with self._changed:
+            now = self._monotonic()
+            self._called_at[peer] = now
+            if len(self._called_at) > PEERS_MAX:
+                self._forget_locked(now)
+            if self._running_count >= self.running_max:
+                raise self._all_run()
+            if self._running[peer] >= self._running_share and self._others_locked(peer, now):
+                raise self._refused(
+                    "connection_requests",
+                    f"{self._running[peer]} calls of this connection are running; limit is {self._running_share}, half"
+                    f" of grpc_running_max, while other connections call: try again soon",
+                    self._running_share,
+                    RETRY_AFTER_S,
+                )
+            self._run_locked(peer, 1)
+        return Slot(self, peer)
+
+    def pass_by(self) -> Slot:
+        """For a call that needs no slot: it has one that counts nowhere."""
+        slot = Slot(self, "")
+        slot.waits = slot.left = True
+        return slot
+
+    def step_aside(self, slot: Slot) -> None:
+        """The running call waits from now on. Raises Overloaded (waiting_requests)."""
+        with self._changed:
+            if not self._step_aside_locked(slot):
+                held, limit = self._waiting[slot.peer], self.waiting_share
+                whose = "of this connection " if held >= limit else ""
+                if held < limit:
+                    held, limit = self._waiting_count, self.waiting_max
+                raise self._refused(
+                    "waiting_requests",
+                    f"{held} calls {whose}wait; limit is {limit} (grpc_waiting_max is {self.waiting_max}): try again"
+                    " later, or another replica",
+                    limit,
+                    WAITING_RETRY_AFTER_S,
+                )
+
+    def try_aside(self, slot: Slot) -> bool:
+        """As `step_aside`; False where that refuses."""
+        with self._changed:
+            return self._step_aside_locked(slot)
+
+    def share_is_full(self, peer: str) -> bool:
+        """Whether a connection holds all the waiting slots that it may."""
+        with self._changed:
+            return self._waiting[peer] >= self.waiting_share
+
+    def step_back(self, slot: Slot) -> None:
+        """The waiting call runs again. Raises Overloaded (concurrent_requests) when no slot became free in time."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._running_count < self.running_max, RETURN_WITHIN_S):
+                raise self._all_run()
+            self._wait_locked(slot.peer, -1)
+            self._run_locked(slot.peer, 1)
+            slot.waits = False
+
+    def leave(self, slot: Slot) -> None:
+        """The call has ended."""
+        with self._changed:
+            if slot.left:
+                return
+            slot.left = True
+            if slot.waits:
+                self._wait_locked(slot.peer, -1)
+            else:
+                self._run_locked(slot.peer, -1)
+
+    def _step_aside_locked(self, slot: Slot) -> bool:
+        if slot.waits or slot.left:
+            return True
+        if self._waiting_count >= self.waiting_max or self._waiting[slot.peer] >= self.waiting_share:
+            return False
+        self._run_locked(slot.peer, -1)
+        self._wait_locked(slot.peer, 1)
+        slot.waits = True
+        return True
+
+    def _run_locked(self, peer: str, by: int) -> None:
+        self._running_count += by
+        _moved(self._running, peer, by)
+        _running.inc(by)
+        if by < 0:
+            self._changed.notify()
+
+    def _wait_locked(self, peer: str, by: int) -> None:
+        self._waiting_count += by
+        _moved(self._waiting, peer, by)
+        _waiting.inc(by)
+
+    def _others_locked(self, peer: str, now: float) -> bool:
+        return any(other != peer and now - at < RECENT_S for other, at in self._called_at.items())
+
+    def _forget_locked(self, now: float) -> None:
+        recent = {peer: at for peer, at in self._called_at.items() if now - at < RECENT_S}
+        self._called_at = recent if len(recent) <= PEERS_MAX else {}
+
+    def _all_run(self) -> Overloaded:
+        return self._refused(
+            "concurrent_requests",
+            f"{self._running_count} calls are running; limit is {self.running_max} (grpc_running_max): try again soon",
+            self.running_max,
+            RETRY_AFTER_S,
+        )
+
+    def _refused(self, reason: str, text: str, limit: int, retry_after_s: float) -> Overloaded:
+        refused_total.labels(reason).inc()
+        return Overloaded(text, reason=reason, retry_after_s=retry_after_s, limit=limit)
+
+
+class Slot:
+    """The slot of one call. A context manager for the thread of the call."""
+
+    __slots__ = ("left", "peer", "slots", "waits")
+
+    def __init__(self, slots: CallSlots, peer: str) -> None:
+        self.slots = slots
+        self.peer = peer
+        self.waits = False
+        self.left = False
+
+    def __enter__(self) -> Slot:
+        _of_thread.slot = self
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _of_thread.slot = None
+        self.slots.leave(self)
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """The call of this thread waits in the block and then runs again; nothing happens on a thread without a call.
+
+    Raises Overloaded: waiting_requests before the block, concurrent_requests after it.
+    """
+    slot: Slot | None = getattr(_of_thread, "slot", None)
+    if slot is None or slot.waits:
+        yield
+        return
+    slot.slots.step_aside(slot)
+    yield  # A call that ends with an error gives back the slot that it has.
+    slot.slots.step_back(slot)
+
+
+def _moved(tally: Tally[str], peer: str, by: int) -> None:
+    tally[peer] += by
+    if not tally[peer]:
+        del tally[peer]
