@@ -52,7 +52,7 @@ def rows_of(table: pa.Table) -> list[Row]:
 def write(spark: SparkSession, ground: ImportGround, table: pa.Table, job_id: str = "frame") -> None:
     register(spark)
     frame = spark.createDataFrame(table).repartition(8)
-    options = {**ground.places.options(), "job_id": job_id, "wait_s": str(WITHIN_S)}
+    options = {**ground.places.options(), "job_id": job_id, "wait_s": str(int(WITHIN_S))}
     frame.write.format("tsdb").options(**options).mode("append").save()
 
 
