@@ -12,6 +12,7 @@ from typing import NoReturn
 import typer
 
 from tsdb.model.errors import TsdbError
+from tsdb.model.secrets import masked
 
 # Servers name the fields of a request; here the same things are options.
 _OPTIONS = {"allow_holes": "--allow-holes", "allow_stale": "--allow-stale", "record_offset": "record offset"}
@@ -42,5 +43,5 @@ def misuse_text(error: typer.TyperException) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks."""
-    return " ".join(text.split())
+    """The text without line breaks and without secrets."""
+    return masked(" ".join(text.split()))

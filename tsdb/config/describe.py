@@ -11,8 +11,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from tsdb.config.common import CommonSettings
-
-MASK = "***"
+from tsdb.model.secrets import MASK
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,11 @@ class HistoryFields(BaseModel):
     cassandra_username: str = Field("", description="Cassandra user; empty: no authentication.")
     cassandra_password: SecretStr | None = Field(None, description="Cassandra password; only with a user.")
     cassandra_password_file: Path | None = Field(None, description="File that holds the Cassandra password.")
-    cassandra_ssl_ca_file: Path | None = Field(
-        None, description="PEM CA of the nodes; it switches TLS on. Names in their certificates are not checked."
+    cassandra_ssl_ca_file: Path | None = Field(None, description="PEM CA of the nodes; it switches TLS on.")
+    cassandra_ssl_check_names: bool = Field(
+        True,
+        description="Whether a node's certificate must name the address that it is reached at (an IP SAN where the "
+        "cluster names nodes by IP); without it any certificate of the CA passes for any node.",
     )
     cassandra_ssl_certificate_file: Path | None = Field(None, description="PEM client certificate shown to the nodes.")
     cassandra_ssl_key_file: Path | None = Field(None, description="PEM key of cassandra_ssl_certificate_file.")
@@ -65,6 +68,7 @@ class HistoryFields(BaseModel):
                 password=self.cassandra_password.get_secret_value() if self.cassandra_password else "",
                 password_file=str(self.cassandra_password_file or ""),
                 ssl_ca_location=str(self.cassandra_ssl_ca_file or ""),
+                ssl_check_names=self.cassandra_ssl_check_names,
                 ssl_certificate_location=str(self.cassandra_ssl_certificate_file or ""),
                 ssl_key_location=str(self.cassandra_ssl_key_file or ""),
             ),

@@ -15,6 +15,7 @@ from tsdb.config.describe import is_secret
 from tsdb.config.roles import known_keys
 from tsdb.config.sources import ENV_PREFIX, environment, read_file
 from tsdb.model.errors import InvalidRequest
+from tsdb.model.secrets import masked
 
 Settings = TypeVar("Settings", bound=CommonSettings)
 
@@ -86,5 +87,5 @@ def _line(role: type[CommonSettings], detail: Any) -> str:
     key = str(detail["loc"][0])
     if detail["type"] == "missing":
         return f"{key} is required: give --{key.replace('_', '-')} or {ENV_PREFIX}{key.upper()}"
-    got = "" if is_secret(role, key) else f" = {str(detail['input'])[:GOT_MAX]!r}"
+    got = "" if is_secret(role, key) else f" = {masked(str(detail['input']))[:GOT_MAX]!r}"
     return f"{key}{got}: {message[:1].lower()}{message[1:]}"

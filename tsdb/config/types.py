@@ -8,6 +8,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator
 
+from tsdb.model.secrets import url_names_a_user
+
 PORT_MAX = 65_535
 PARTITIONS_MAX = 100_000
 
@@ -53,6 +55,7 @@ def _address(text: str) -> str:
 
 
 def _log_url(text: str) -> str:
+    _refuse_user(text, "kafka_sasl_username and TSDB_KAFKA_SASL_PASSWORD or kafka_sasl_password_file")
     brokers = text.removeprefix("kafka://")
     if brokers != text:
         for broker in brokers.split(","):
@@ -63,9 +66,15 @@ def _log_url(text: str) -> str:
 
 
 def _history_url(text: str) -> str:
+    _refuse_user(text, "cassandra_username and TSDB_CASSANDRA_PASSWORD or cassandra_password_file")
     if text and not re.fullmatch(r"(sqlite|parquet):///.+|cassandra://[^/\s]+/\w+", text):
         raise ValueError(f"{text!r} is none of cassandra://HOST[,HOST]/KEYSPACE, sqlite:///PATH and parquet:///FOLDER")
     return text
+
+
+def _refuse_user(url: str, instead: str) -> None:
+    if url_names_a_user(url):
+        raise ValueError(f"a user or password in a URL shows in process lists and logs; use {instead}")
 
 
 def _addresses(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tsdb.model.errors import ConfigMismatch
+from tsdb.model.secrets import masked, url_names_a_user
 
 CASSANDRA = "cassandra://"
 CASSANDRA_PORT = 9042
@@ -25,6 +26,8 @@ class Hosts:
     @classmethod
     def parse(cls, url: str) -> Hosts:
         """From `cassandra://host[:port][,host[:port]]/keyspace`. Raises ConfigMismatch (history_url)."""
+        if url_names_a_user(url):
+            raise bad_url(url, "it names a user; credentials belong into the settings")
         hosts, _, keyspace = url.removeprefix(CASSANDRA).rstrip("/").partition("/")
         if not _KEYSPACE.fullmatch(keyspace):
             raise bad_url(url, f"{keyspace!r} is no keyspace (a-z, 0-9 and _, at most 48, a letter first)")
@@ -44,6 +47,6 @@ class Hosts:
 def bad_url(url: str, why: str) -> ConfigMismatch:
     """What is wrong with a URL of a history."""
     return ConfigMismatch(
-        f"history URL {url!r}: {why}; want cassandra://host[:port][,host]/keyspace or sqlite:///path",
+        f"history URL {masked(url)!r}: {why}; want cassandra://host[:port][,host]/keyspace or sqlite:///path",
         reason="history_url",
     )

@@ -16,6 +16,7 @@ class CassandraAccess:
     """How to get into a cluster. Empty strings leave the driver's defaults. Secrets are in no repr.
 
     local_dc: data centre whose replicas answer; empty: that of the first node reached.
+    ssl_check_names: a node's certificate must name the address that it is reached at.
     password_file is read at each connect, so that a mounted secret can be rotated; it wins over password.
     """
 
@@ -24,6 +25,7 @@ class CassandraAccess:
     password: str = field(default="", repr=False)
     password_file: str = ""
     ssl_ca_location: str = ""
+    ssl_check_names: bool = True
     ssl_certificate_location: str = ""
     ssl_key_location: str = ""
 

@@ -13,6 +13,7 @@ from tsdb.log.sqlite.log import SqliteLog
 from tsdb.log.topics import TopicAdmin
 from tsdb.model.clock import Clock, SystemClock
 from tsdb.model.errors import ConfigMismatch
+from tsdb.model.secrets import masked, url_names_a_user
 
 KAFKA = "kafka://"
 SQLITE = "sqlite:///"
@@ -37,6 +38,8 @@ def open_topics(
 
 
 def _bootstrap(url: str) -> str:
+    if url_names_a_user(url):
+        raise _bad(url, "it names a user; credentials belong into the settings")
     brokers = url.removeprefix(KAFKA).rstrip("/").split(",")
     for broker in brokers:
         host, _, port = broker.rpartition(":")
@@ -57,5 +60,5 @@ def _path(url: str) -> Path:
 
 def _bad(url: str, why: str) -> ConfigMismatch:
     return ConfigMismatch(
-        f"log URL {url!r}: {why}; want kafka://host:port[,host:port] or sqlite:///path", reason="log_url"
+        f"log URL {masked(url)!r}: {why}; want kafka://host:port[,host:port] or sqlite:///path", reason="log_url"
     )

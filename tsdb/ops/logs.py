@@ -16,15 +16,14 @@ import structlog
 from pydantic import SecretBytes, SecretStr
 from structlog.typing import Processor
 
-MASK = "***"
+from tsdb.model.secrets import MASK, masked
+
 LEVELS = ("debug", "info", "warning", "error")
 
 # Libraries that log, with tracebacks, what they also raise and we then tell in our own words.
 _SILENT = ("cassandra",)
 
 _SECRET_KEY = re.compile(r"(^|_)(token|password|passwd|secret|authorization|api_key)$", re.IGNORECASE)
-_BEARER = re.compile(r"(?i)\b(bearer)\s+\S+")
-_URL_PASSWORD = re.compile(r"(://[^\s:/@]*):[^\s/@]+@")
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
@@ -63,7 +62,7 @@ def _masked(value: Any) -> Any:
     if isinstance(value, SecretStr | SecretBytes):
         return MASK
     if isinstance(value, str):
-        return _URL_PASSWORD.sub(rf"\1:{MASK}@", _BEARER.sub(rf"\1 {MASK}", value))
+        return masked(value)
     if isinstance(value, dict):
         return mask_secrets(None, "", dict(value))
     if isinstance(value, list | tuple):

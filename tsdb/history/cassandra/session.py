@@ -147,8 +147,7 @@ def _tls(settings: HistorySettings) -> ssl.SSLContext | None:
         return None
     try:
         context = ssl.create_default_context(cafile=access.ssl_ca_location)
-        # Nodes are found by their addresses, which certificates of a cluster seldom name; the CA vouches for them.
-        context.check_hostname = False
+        context.check_hostname = access.ssl_check_names
         if access.ssl_certificate_location:
             context.load_cert_chain(access.ssl_certificate_location, access.ssl_key_location or None)
     except (OSError, ssl.SSLError) as error:

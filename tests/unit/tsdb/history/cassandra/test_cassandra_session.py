@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import ssl
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,8 @@ import pytest
 from cassandra import ConsistencyLevel
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster
 
+from support.certificates import Authority
+from tsdb.config.history import HistoryFields
 from tsdb.history.cassandra.session import READ_PROFILE, LazySession, open_cluster
 from tsdb.history.hosts import Hosts
 from tsdb.history.settings import CassandraAccess, HistorySettings
@@ -69,3 +73,57 @@ def test_while_nothing_answers_each_call_is_told_at_once_and_with_a_hint() -> No
     with pytest.raises(Unavailable) as closed:
         session.get()
     assert closed.value.reason == "store_closed"
+
+
+class TlsNode:
+    """Answers one TLS handshake with a certificate for `named`, and nothing after it."""
+
+    def __init__(self, authority: Authority, named: str) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(*authority.issue("node", named))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(10.0)
+        self.port: int = self._listener.getsockname()[1]
+        self.handshake = ""
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        plain, _ = self._listener.accept()
+        with plain:
+            try:
+                with self._context.wrap_socket(plain, server_side=True) as tls:
+                    tls.recv(1)
+                    self.handshake = "done"
+            except OSError as error:
+                self.handshake = str(error)
+
+    def joined(self) -> str:
+        """How the handshake ended: `done`, or what the other side said."""
+        self._thread.join(20.0)
+        self._listener.close()
+        return self.handshake
+
+
+@pytest.mark.parametrize(
+    ("named", "check_names", "done"),
+    [("127.0.0.1", True, True), ("cassandra.example", True, False), ("cassandra.example", False, True)],
+    ids=["its address", "another name", "another name, unchecked"],
+)
+def test_a_node_must_show_a_certificate_for_its_address(
+    tmp_path: Path, named: str, check_names: bool, done: bool
+) -> None:
+    authority = Authority.in_folder(tmp_path)
+    node = TlsNode(authority, named)
+    access = CassandraAccess(ssl_ca_location=str(authority.ca_file), ssl_check_names=check_names)
+    session = LazySession(Hosts(("127.0.0.1",), node.port, "k"), HistorySettings(access=access))
+    with pytest.raises(Unavailable) as away:
+        session.get()
+    session.close()
+    assert (node.joined() == "done") == done, node.handshake
+    assert done or "doesn't match" in away.value.message or "not valid for" in away.value.message, away.value.message
+
+
+def test_names_are_checked_unless_the_setting_says_otherwise() -> None:
+    assert CassandraAccess().ssl_check_names
+    assert HistoryFields().history_settings().access.ssl_check_names

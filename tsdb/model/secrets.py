@@ -1,0 +1,22 @@
+"""Secrets in text: what must never be shown, and URLs that must not carry one."""
+
+from __future__ import annotations
+
+import re
+
+MASK = "***"
+
+_BEARER = re.compile(r"(?i)\b(bearer)\s+\S+")
+# Up to the last @ of the word: a password may hold any of : / @. A file's URL has no authority and may hold an @.
+_URL_PASSWORD = re.compile(r"(://(?!/)[^\s:/@]*):\S*@")
+_URL_USER = re.compile(r"://(?!/)\S*@")
+
+
+def masked(text: str) -> str:
+    """The text with bearer tokens and the passwords of URLs replaced."""
+    return _URL_PASSWORD.sub(rf"\1:{MASK}@", _BEARER.sub(rf"\1 {MASK}", text))
+
+
+def url_names_a_user(url: str) -> bool:
+    """Whether a URL has a user, and so perhaps a password, before its host: `kafka://user:password@host:9092`."""
+    return _URL_USER.search(url) is not None
