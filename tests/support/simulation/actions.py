@@ -1,0 +1,241 @@
+"""Actions: what a step of a schedule does to the world. Each draws its decisions from the random source of its step."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from support.simulation.jobs import fold_on, import_on, rebuild
+from support.simulation.reads import read, read_stores
+from support.simulation.times import DAY_MS, TIMES
+from support.simulation.trims import compact, trim
+from support.simulation.world import CHUNKERS, LOADERS, SOURCES, World
+from tsdb.log.interface import METRICS
+from tsdb.model.errors import Unavailable
+from tsdb.ops.lifecycle import Deadline
+
+STALE_NAN = np.array([0x7FF0000000000002], np.int64).view(np.float64)[0]
+ADVANCES_MS = (20, 100, 300, 600, 1_000, 2_500, 6_000, 10_000, TIMES.window_ms)
+STORES_MAX, ZOMBIES_MAX = 3, 2
+WRITE_S = 5.0
+
+Action = Callable[[World, random.Random], None]
+
+
+def write(world: World, rng: random.Random) -> None:
+    """A request of one to four series with one to three samples each: live, ahead, out of order, late, very late."""
+    if rng.random() < world.profile.new_series and world.met < SOURCES:
+        world.met += 1
+    numbers = rng.sample(range(world.met), rng.randint(1, 4))
+    if rng.random() < 0.3:
+        numbers[0] = world.met - 1
+    counts = [rng.randint(1, 3) for _ in numbers]
+    now_ms = world.clock.now_ms()
+    ts_ms = [now_ms - _behind_ms(rng) for _ in range(sum(counts))]
+    values = [_value(world, rng) for _ in ts_ms]
+    try:
+        world.gateway.write(
+            [world.sources[number].canonical for number in numbers],
+            np.array(counts, np.uint32),
+            np.array(ts_ms, np.int64),
+            np.array(values, np.float64),
+            False,
+            Deadline.after(WRITE_S),
+        )
+        world.counts["accepted"] += 1
+    except Unavailable:
+        world.counts["write refused"] += 1
+
+
+def _behind_ms(rng: random.Random) -> int:
+    window = TIMES.window_ms
+    return rng.choice(
+        [
+            rng.randint(-TIMES.gateway_ahead_ms, 0),
+            rng.randint(0, 300),
+            rng.randint(0, 3_000),
+            rng.randint(0, window),
+            rng.randint(window, 4 * window),
+            rng.randint(window, 4 * window) // 500 * 500,
+            DAY_MS + TIMES.least_hold_ms + rng.randint(-window, 2 * window),
+        ]
+    )
+
+
+def _value(world: World, rng: random.Random) -> float:
+    world.values += 1
+    return rng.choice([float("nan"), float(STALE_NAN), -0.0]) if rng.random() < 0.05 else float(world.values)
+
+
+def advance(world: World, rng: random.Random) -> None:
+    """Time passes. What was given up in the log lands before: no broker keeps it longer than a request may take."""
+    world.log.land()
+    world.clock.advance(rng.choice(ADVANCES_MS))
+
+
+def land(world: World, rng: random.Random) -> None:
+    """Late appends land, answers held back are given."""
+    world.log.land()
+    world.log.answer()
+
+
+def gateway_restart(world: World, rng: random.Random) -> None:
+    """It was killed."""
+    world.start_gateway()
+
+
+def querier_restart(world: World, rng: random.Random) -> None:
+    """It was killed."""
+    world.start_querier()
+
+
+def store_step(world: World, rng: random.Random) -> None:
+    """A store applies some records, often all there are."""
+    if world.stores:
+        rng.choice(world.stores).step(rng.choice([1, 2, 5, 5_000, 5_000]))
+
+
+def store_maintain(world: World, rng: random.Random) -> None:
+    """A store seals, folds, merges, drops."""
+    if world.stores:
+        rng.choice(world.stores).maintain()
+
+
+def store_start(world: World, rng: random.Random) -> None:
+    """A store of some depth; at times one whose memory begins right behind what is loaded."""
+    if len(world.stores) >= STORES_MAX:
+        return
+    hold_ms = rng.randint(TIMES.least_hold_ms, 2 * TIMES.least_hold_ms)
+    if rng.random() < world.profile.edge_starts:
+        hold_ms = _edge_hold_ms(world, rng) or hold_ms
+    world.start_store(hold_ms)
+
+
+def _edge_hold_ms(world: World, rng: random.Random) -> int | None:
+    partition = rng.randrange(world.partitions)
+    loaded = world.history.loaded_rows.get((world.log.topic_id(METRICS), partition))
+    records = world.log.records(METRICS, partition)
+    if loaded is None or not records:
+        return None
+    beyond = [record for record in records if record.offset >= loaded.position][:6]
+    if not beyond:
+        return None
+    return max(min(world.clock.now_ms(), records[-1].broker_ms) - rng.choice(beyond).broker_ms, 1)
+
+
+def store_kill(world: World, rng: random.Random) -> None:
+    """kill -9."""
+    if len(world.stores) > 1:
+        world.kill_store(rng.randrange(len(world.stores)))
+
+
+def chunker_step(world: World, rng: random.Random) -> None:
+    """A few rounds of the chunker that owns the partitions."""
+    if not world.chunkers:
+        world.start_chunker()
+    for _ in range(rng.randint(1, 6)):
+        world.chunkers[-1].step()
+        if rng.random() < 0.3:
+            world.log.answer()
+    if rng.random() < 0.2:
+        world.chunkers[-1].maintain()
+    world.check_going()
+
+
+def chunker_replace(world: World, rng: random.Random) -> None:
+    """Another chunker takes over; the one before does not know it yet."""
+    if world.chunkers:
+        world.chunkers[-1].group.unaware = rng.choice([0, 1, 5, 20])
+    world.start_chunker()
+    for gone in world.chunkers[: -1 - ZOMBIES_MAX]:
+        gone.close()
+    del world.chunkers[: -1 - ZOMBIES_MAX]
+
+
+def chunker_kill(world: World, rng: random.Random) -> None:
+    """kill -9 in the middle of whatever it does."""
+    if world.chunkers:
+        world.chunkers.pop().close()
+
+
+def zombie_step(world: World, rng: random.Random) -> None:
+    """A chunker or loader that was replaced goes on."""
+    zombies: list[Callable[[], None]] = []
+    owner, old = world.groups[CHUNKERS].owner, world.groups[LOADERS].owner
+    for chunker in world.chunkers:
+        if chunker.group is not owner:
+            zombies += [chunker.step, chunker.work]
+    zombies += [loader.step for loader in world.loaders if loader.group is not old]
+    if zombies:
+        again = rng.choice(zombies)
+        for _ in range(rng.randint(1, 4)):
+            again()
+
+
+def loader_step(world: World, rng: random.Random) -> None:
+    """A few steps of the loader that owns the partitions; history answers some of what it was given."""
+    if not world.loaders:
+        world.start_loader(rng.randrange(1 << 30))
+    for _ in range(rng.randint(1, 6)):
+        world.loaders[-1].step()
+        world.history.answer(rng.choice([0, 1, 4, 50]))
+        if rng.random() < 0.3:
+            world.clock.advance(rng.choice([10, 250]))
+
+
+def loader_replace(world: World, rng: random.Random) -> None:
+    """As chunker_replace."""
+    if world.loaders:
+        world.loaders[-1].group.unaware = rng.choice([0, 1, 5, 20])
+    world.start_loader(rng.randrange(1 << 30))
+    for gone in world.loaders[: -1 - ZOMBIES_MAX]:
+        gone.kill()
+    del world.loaders[: -1 - ZOMBIES_MAX]
+
+
+def loader_kill(world: World, rng: random.Random) -> None:
+    """kill -9; statements on their way take effect or not."""
+    if world.loaders:
+        world.loaders.pop().kill()
+
+
+def empty_history(world: World, rng: random.Random) -> None:
+    """Somebody drops the history while no loader runs; the next one starts from zero."""
+    for loader in world.loaders:
+        loader.kill()
+    world.loaders.clear()
+    world.history.empty()
+    world.counts["history emptied"] += 1
+
+
+ACTIONS: Mapping[str, Action] = {
+    action.__name__.removesuffix("_on"): action
+    for action in (
+        write,
+        advance,
+        land,
+        gateway_restart,
+        querier_restart,
+        store_step,
+        store_maintain,
+        store_start,
+        store_kill,
+        chunker_step,
+        chunker_replace,
+        chunker_kill,
+        zombie_step,
+        loader_step,
+        loader_replace,
+        loader_kill,
+        empty_history,
+        trim,
+        compact,
+        rebuild,
+        import_on,
+        fold_on,
+        read,
+        read_stores,
+    )
+}

@@ -1,0 +1,153 @@
+"""Driver: makes schedules out of seeds, runs them, drains what they leave, and shrinks one that fails."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from support.simulation.actions import ACTIONS
+from support.simulation.jobs import end_imports
+from support.simulation.log import LogFaults
+from support.simulation.oracle import Violation
+from support.simulation.profile import ALL, Profile
+from support.simulation.reads import SELECTORS, check_read
+from support.simulation.times import DAY_MS, TIMES
+from support.simulation.world import World
+from tsdb.client import SelectQuery
+from tsdb.model.errors import TsdbError
+
+EVERYTHING = '{job="sim"}'
+ROUNDS_MAX = 600
+LOOK_EVERY = 15
+
+
+@dataclass(frozen=True)
+class Step:
+    """One action, and the seed of all that it decides."""
+
+    action: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.action}:{self.seed}"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A schedule that breaks a promise. str() is what reproduces it."""
+
+    seed: int
+    profile: str
+    steps: tuple[Step, ...]
+    error: str
+
+    def __str__(self) -> str:
+        steps = " ".join(map(str, self.steps))
+        return f"seed {self.seed}, profile {self.profile}, {len(self.steps)} steps: {steps}\n{self.error}"
+
+
+def schedule(seed: int, profile: Profile = ALL) -> tuple[Step, ...]:
+    """The steps that a seed stands for."""
+    rng = random.Random(seed)
+    names, weights = list(profile.weights), list(profile.weights.values())
+    return tuple(Step(name, rng.randrange(1 << 30)) for name in rng.choices(names, weights, k=profile.steps))
+
+
+def run(seed: int, profile: Profile = ALL, steps: Sequence[Step] | None = None) -> Counter[str]:
+    """One schedule and its drain. Raises Violation, or whatever a component raised that it must not."""
+    with _quiet():
+        return _run(seed, profile, schedule(seed, profile) if steps is None else steps)
+
+
+def _run(seed: int, profile: Profile, steps: Sequence[Step]) -> Counter[str]:
+    world = World(seed, profile)
+    world.moves = [ACTIONS[name] for name in profile.moves]
+    try:
+        for step in steps:
+            world.seed(step.seed)
+            try:
+                ACTIONS[step.action](world, random.Random(step.seed))
+            except TsdbError as error:
+                raise Violation(f"{step}: {type(error).__name__}, {error.reason}: {error.message}") from error
+        drain(world)
+    finally:
+        world.close()
+    return world.counts
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No logs: every fault that is injected would be a line."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def drain(world: World) -> None:
+    """Faults end and all components go on: then everything is answered. Raises Violation."""
+    world.log.faults = LogFaults()
+    world.history.failing, world.history.series_share = 0.0, 1.0
+    world.calm_groups()
+    world.log.land()
+    world.keep_owners()
+    world.start_store(TIMES.least_hold_ms)
+    refused = "never asked"
+    for number in range(1, ROUNDS_MAX):
+        world.round()
+        if number % LOOK_EVERY == 0:
+            refused = _refused(world)
+            if not refused and not world.jobs.imports:
+                return
+            end_imports(world)
+    raise Violation(f"a drained system refuses: {refused}; {world.where()}")
+
+
+def _refused(world: World) -> str:
+    now_ms = world.clock.now_ms()
+    for start_ms in (now_ms - 4 * DAY_MS, now_ms - 3 * TIMES.window_ms):
+        query = SelectQuery(EVERYTHING, start_ms, now_ms + TIMES.window_ms)
+        for service in world.queriers():
+            refused = check_read(world, service, query, SELECTORS[EVERYTHING])
+            if refused:
+                return refused
+    return ""
+
+
+def failure_of(
+    seed: int, profile: Profile = ALL, steps: Sequence[Step] | None = None, *, counts: Counter[str] | None = None
+) -> Failure | None:
+    """What a schedule breaks, if anything. counts: what happened in it is added there."""
+    chosen = tuple(schedule(seed, profile) if steps is None else steps)
+    try:
+        happened = run(seed, profile, chosen)
+    except Exception as error:  # Whatever a component raises is a finding.
+        return Failure(seed, profile.name, chosen, f"{type(error).__name__}: {error}")
+    if counts is not None:
+        counts.update(happened)
+    return None
+
+
+def shrunk(failure: Failure, profile: Profile, *, tries: int = 300) -> Failure:
+    """The same failure with fewer steps: stretches are left out, ever shorter ones, while it still fails."""
+    best, size = failure, max(len(failure.steps) // 2, 1)
+    while tries > 0:
+        at = 0
+        while at < len(best.steps) and tries > 0:
+            tries -= 1
+            fewer = best.steps[:at] + best.steps[at + size :]
+            found = failure_of(best.seed, profile, fewer)
+            if found is not None:
+                best = found
+            else:
+                at += size
+        if size == 1:
+            break
+        size = max(size // 2, 1)
+    return best

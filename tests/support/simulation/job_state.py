@@ -1,0 +1,38 @@
+"""Batch jobs under way in a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from spark_backfill.merge_late.plan import WindowPlan
+from spark_backfill.writing.import_run import ImportRun
+from spark_backfill.writing.loader_wait import Ends
+from support.simulation.oracle import Entry
+
+DELETE_AFTER_MS = 5_000  # Longer than any read of a simulation takes.
+
+
+@dataclass
+class ImportJob:
+    """run: its ticks; ends: what the loader has to pass; entries: what readers see once it has."""
+
+    run: ImportRun
+    ends: Ends
+    entries: list[Entry]
+
+
+@dataclass
+class FoldJob:
+    """plans: as its run made them; ends: what the loader has to pass before they are looked at again."""
+
+    plans: list[WindowPlan]
+    ends: Ends
+
+
+@dataclass
+class Jobs:
+    """Those under way."""
+
+    imports: list[ImportJob] = field(default_factory=list)
+    fold: FoldJob | None = None
+    delete_after_ms: int = DELETE_AFTER_MS

@@ -1,0 +1,189 @@
+"""Batch jobs of a simulation: imports and folds by the functions that Spark's tasks run, a phase at a time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import groupby
+from typing import cast
+
+import numpy as np
+
+from spark_backfill.merge_late.plan import Rule, WindowPlan, plan_window
+from spark_backfill.merge_late.read_backs import Fold, ReadBacks, broker_now_ms
+from spark_backfill.merge_late.work import delete_rows, fold_windows, look_again
+from spark_backfill.places import Places
+from spark_backfill.writing.chunk_writer import ChunkWriter
+from spark_backfill.writing.fragments import SortedRows
+from spark_backfill.writing.import_run import begin_run
+from spark_backfill.writing.loader_wait import Ends, _behind
+from support.simulation.history import SimulatedHistory
+from support.simulation.job_state import FoldJob, ImportJob
+from support.simulation.log import LogFaults, SimulatedLog
+from support.simulation.oracle import Entry, Source
+from support.simulation.times import TIMES
+from support.simulation.world import World
+from tsdb.codec.log_record import encode_tick
+from tsdb.codec.series_record import encode_announcement
+from tsdb.history.interface import ChunkStore, WindowRange
+from tsdb.log.interface import CHUNKS, METRICS, SERIES
+from tsdb.model.window import floor_to, index_epoch
+
+FRAGMENTS_MAX = 2
+EVER = WindowRange(-(1 << 60), 1 << 60)
+
+
+class SimulatedPlaces:
+    """spark_backfill.places.Places over the world's log and history."""
+
+    def __init__(self, log: SimulatedLog, history: SimulatedHistory) -> None:
+        self._log = log
+        self._history = history
+
+    def open_log(self) -> SimulatedLog:
+        return self._log
+
+    def open_history(self) -> SimulatedHistory:
+        return self._history
+
+
+def places_of(world: World) -> Places:
+    """Typed as what they stand for."""
+    return cast(Places, SimulatedPlaces(world.log, world.history))
+
+
+@contextmanager
+def calm(world: World) -> Iterator[None]:
+    """A job's tasks try again for as long as it takes: without faults they need no time."""
+    faults, world.log.faults = world.log.faults, LogFaults(back_ms=world.log.faults.back_ms)
+    moves, world.history.before_read = world.history.before_read, lambda kind: None
+    try:
+        yield
+    finally:
+        world.log.faults, world.history.before_read = faults, moves
+
+
+def rebuild(world: World, rng: random.Random) -> None:
+    """A rebuild writes some chunks and markers again: the same keys, the same bytes."""
+    partition = rng.randrange(world.partitions)
+    written = sorted(world.written[partition].items())
+    with calm(world):
+        for key, value in rng.sample(written, min(len(written), rng.randint(1, 6))):
+            world.log.append_sync(CHUNKS, partition, value, key=key)
+
+
+def import_on(world: World, rng: random.Random) -> None:
+    """Begin an import, or end one whose records the loader has passed."""
+    with calm(world):
+        world.load(rng.choice([0, 10]))
+        if not end_imports(world) and len(world.jobs.imports) < 2:
+            world.jobs.imports.append(_begin_import(world, rng))
+
+
+def end_imports(world: World) -> int:
+    """Those whose records the loader has passed end: all that they wrote must be found. Returns how many."""
+    ended = [job for job in world.jobs.imports if not _behind(world.log, job.ends)]
+    for job in ended:
+        world.jobs.imports.remove(job)
+        for entry in job.entries:
+            entry.sure = True
+        world.counts["imported"] += 1
+        world.import_ended()
+    return len(ended)
+
+
+def _begin_import(world: World, rng: random.Random) -> ImportJob:
+    run = begin_run(world.log, f"job-{rng.randrange(1 << 40)}", range(world.partitions), "all", world.clock)
+    end_ms = run.end_ms(TIMES)
+    samples: dict[tuple[int, int], float] = {}
+    for number in rng.sample(range(len(world.sources)), rng.randint(1, 3)):
+        for _ in range(rng.randint(1, 5)):
+            world.values += 1
+            samples[number, end_ms - 1 - rng.choice([0, 1, 499, rng.randint(0, 60_000)])] = float(world.values)
+    entries = []
+    for (number, ts_ms), value in samples.items():
+        source = world.sources[number]
+        entry = Entry(run.orders[source.partition], int(np.float64(value).view(np.int64)), sure=False)
+        world.oracle.add(source.partition, source.series_id, ts_ms, entry)
+        entries.append(entry)
+        _announce(world, source, ts_ms)
+    ChunkWriter(places_of(world), run.orders, TIMES.window_ms, world.part_bytes_max).write(_rows(world, samples))
+    return ImportJob(run, Ends.of(world.log, range(world.partitions)), entries)
+
+
+def _announce(world: World, source: Source, ts_ms: int) -> None:
+    epoch = index_epoch(source.series_id, ts_ms)
+    key, value = encode_announcement(source.series_id, epoch, source.pack_id, source.canonical)
+    world.log.append_sync(SERIES, source.partition, value, key=key)
+
+
+def _rows(world: World, samples: dict[tuple[int, int], float]) -> list[SortedRows]:
+    def rank(place: tuple[int, int]) -> tuple[int, int, int, int, int]:
+        source = world.sources[place[0]]
+        return source.partition, source.pack_id, floor_to(place[1], TIMES.window_ms), source.series_id, place[1]
+
+    places = sorted(samples, key=rank)
+    ranks = list(zip(*map(rank, places), strict=True))
+    return [
+        SortedRows(
+            np.array(ranks[0], np.int32),
+            np.array(ranks[1], np.uint64),
+            np.array(ranks[2], np.int64),
+            np.zeros(len(places), np.int32),
+            np.array(ranks[3], np.uint64),
+            np.array(ranks[4], np.int64),
+            np.array([samples[place] for place in places], np.float64),
+        )
+    ]
+
+
+def fold_on(world: World, rng: random.Random) -> None:
+    """Run merge-late as far as the loader lets it: first until folds are written, then until they were read back."""
+    with calm(world):
+        world.load(rng.choice([0, 10]))
+        if world.jobs.fold is None:
+            if not _behind(world.log, Ends.of(world.log, range(world.partitions))):
+                world.jobs.fold = _fold(world)
+        elif not _behind(world.log, world.jobs.fold.ends):
+            again = list(look_again(places_of(world), _rule(world, frozenset()), world.jobs.fold.plans))
+            ReadBacks.read(world.log).note(world.log, _seen(again))
+            world.jobs.fold = None
+            world.counts["folded"] += 1
+
+
+def _fold(world: World) -> FoldJob:
+    log, places = world.log, places_of(world)
+    now_ms = broker_now_ms(log)
+    notes = ReadBacks.read(log)
+    rule = _rule(world, notes.before(now_ms - world.jobs.delete_after_ms))
+    plans = list(_plans(world, rule))
+    notes.note(log, _seen(plans))
+    world.counts["rows deleted"] += sum(done.deleted for done in delete_rows(places, plans))
+    folding = [plan for plan in plans if plan.fold]
+    orders = {
+        partition: log.append_sync(METRICS, partition, encode_tick()).offset
+        for partition in sorted({plan.partition for plan in folding})
+    }
+    world.counts["windows folded"] += sum(done.folded for done in fold_windows(places, rule, orders, folding))
+    return FoldJob([plan for plan in plans if not plan.idle], Ends.of(log, range(world.partitions)))
+
+
+def _rule(world: World, deletable: frozenset[Fold]) -> Rule:
+    old_ms = world.clock.now_ms() - 10 * TIMES.window_ms
+    rule = Rule(EVER, TIMES.window_ms, world.part_bytes_max, FRAGMENTS_MAX, old_ms)
+    return replace(rule, deletable=deletable, part_bytes_max=8 * world.part_bytes_max)
+
+
+def _plans(world: World, rule: Rule) -> Iterator[WindowPlan]:
+    history = cast(ChunkStore, world.history)
+    partition_of = {source.pack_id: source.partition for source in world.sources}
+    for pack_id, partition in sorted(partition_of.items()):
+        listed = history.windows(pack_id, EVER)
+        for _, rows in groupby(listed, key=lambda row: row[0].window_start_ms):
+            yield plan_window(history, rule, partition, [key for key, _ in rows])
+
+
+def _seen(plans: list[WindowPlan]) -> set[Fold]:
+    return {(plan.partition, order) for plan in plans for order in plan.seen}

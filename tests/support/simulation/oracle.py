@@ -1,0 +1,164 @@
+"""What every read must answer: by (series, timestamp) all samples that count, each with its order, the highest of which
+wins. Filled with records as they land in the log, and with what imports write.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from tsdb.codec.chunk import decode_chunk
+from tsdb.codec.log_record import decode_records
+from tsdb.log.interface import LogRecord
+from tsdb.model.labels import canonical_labels, series_id
+from tsdb.model.partitioner import partition_of
+from tsdb.model.placement import PlacementRule
+from tsdb.model.time_set import TimeSet
+
+METRICS_PER_SOURCE = 2
+
+Orders = dict[tuple[int, int], tuple[int, int]]
+"""By (series id, ts_ms): (order, bits of the value)."""
+
+
+class Violation(AssertionError):
+    """A promise that the product broke."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A numbered series, and where it lives."""
+
+    canonical: bytes
+    series_id: int
+    pack_id: int
+    partition: int
+
+
+def source_of(number: int, partitions: int) -> Source:
+    """Series 2n and 2n + 1 are two metrics of one source, so of two packs in one partition."""
+    instance = number // METRICS_PER_SOURCE
+    canonical = canonical_labels(
+        {"__name__": f"m{number % METRICS_PER_SOURCE}", "job": "sim", "instance": str(instance)}
+    )
+    placed = PlacementRule().place(canonical)
+    return Source(canonical, series_id(canonical), placed.pack_id, partition_of(placed.placement, partitions))
+
+
+@dataclass
+class Entry:
+    """One sample. sure: readers must show it, unless another outranks it; an import's is not sure before its end."""
+
+    order: int
+    bits: int
+    sure: bool = True
+
+
+class Oracle:
+    """`entries`: by partition, series id and time, ascending by order."""
+
+    def __init__(self, sources: Sequence[Source], times: TimeSet) -> None:
+        self.sources = {source.series_id: source for source in sources}
+        self._times = times
+        self.entries: defaultdict[int, defaultdict[int, defaultdict[int, list[Entry]]]] = defaultdict(
+            lambda: defaultdict(lambda: defaultdict(list))
+        )
+
+    def add_record(self, partition: int, record: LogRecord) -> None:
+        """A record of the log landed. What is too far ahead of it does not count."""
+        value = record.value or b""
+        decoded = decode_records(value, np.array([0, len(value)], np.int64))
+        samples = zip(
+            decoded.series_id.tolist(), decoded.ts_ms.tolist(), decoded.value.view(np.int64).tolist(), strict=True
+        )
+        for series, ts_ms, bits in samples:
+            if ts_ms <= record.broker_ms + self._times.ahead_ms:
+                self.add(partition, series, ts_ms, Entry(record.offset, bits))
+
+    def add(self, partition: int, series: int, ts_ms: int, entry: Entry) -> None:
+        """One sample; of one record and time the last stands."""
+        entries = self.entries[partition][series][ts_ms]
+        entries[:] = [one for one in entries if one.order != entry.order]
+        entries.append(entry)
+        entries.sort(key=lambda one: one.order)
+
+    def below(self, partition: int, position: int, end_ms: int) -> Iterator[tuple[int, int, Entry]]:
+        """(series id, ts_ms, the winner below an offset) before a time."""
+        for series, by_time in self.entries[partition].items():
+            for ts_ms, entries in by_time.items():
+                if ts_ms < end_ms:
+                    found = [one for one in entries if one.order < position and one.sure]
+                    if found:
+                        yield series, ts_ms, found[-1]
+
+    def allowed(
+        self, partition: int, series: int, ts_ms: int, applied_offset: int, *, newer: bool
+    ) -> tuple[set[int], bool]:
+        """(bits that may be shown, whether nothing may be). newer: beyond applied_offset too, out of history."""
+        entries = self.entries[partition][series].get(ts_ms, [])
+        must = [one for one in entries if one.sure and one.order <= applied_offset]
+        floor = must[-1].order if must else -1
+        found = {must[-1].bits} if must else set()
+        for one in entries:
+            if one.order > floor and (newer or one.order <= applied_offset):
+                found.add(one.bits)
+        return found, not must
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What one partition of an answer stated."""
+
+    applied_offset: int
+    coverage_start_ms: int
+    alone: bool
+
+
+def check_samples(
+    oracle: Oracle,
+    partition: int,
+    range_ms: tuple[int, int],
+    got: dict[int, dict[int, int]],
+    stated: Answered,
+    wanted: Callable[[Source], bool],
+) -> bool:
+    """Raises Violation unless `got` (bits by series id and time) is the oracle's answer; whether there was only one."""
+    start_ms, end_ms = range_ms
+    only = True
+    for series, source in oracle.sources.items():
+        if source.partition != partition or not wanted(source):
+            continue
+        mine = got.get(series, {})
+        for ts_ms in sorted(oracle.entries[partition][series].keys() | mine.keys()):
+            if not start_ms <= ts_ms < end_ms:
+                continue
+            newer = ts_ms < stated.coverage_start_ms and not stated.alone
+            bits, absent = oracle.allowed(partition, series, ts_ms, stated.applied_offset, newer=newer)
+            shown = mine.get(ts_ms)
+            only = only and len(bits) + absent <= 1
+            if (shown is None and not absent) or (shown is not None and shown not in bits):
+                raise Violation(
+                    f"partition {partition}, {source.canonical!r} at {ts_ms}: shown {_value(shown)}, allowed"
+                    f" {[_value(one) for one in bits]}{' or nothing' if absent else ''}; {stated}; entries"
+                    f" {oracle.entries[partition][series].get(ts_ms)}"
+                )
+    return only
+
+
+@lru_cache(4096)
+def samples_of_chunk(value: bytes) -> Orders:
+    """All samples of one encoded chunk part."""
+    fragment = decode_chunk(value)
+    series = np.repeat(fragment.series_id, np.diff(fragment.sample_start)).tolist()
+    rows = zip(
+        series, fragment.ts_ms.tolist(), fragment.order.tolist(), fragment.value.view(np.int64).tolist(), strict=True
+    )
+    return {(one, ts_ms): (order, bits) for one, ts_ms, order, bits in rows}
+
+
+def _value(bits: int | None) -> float | None:
+    return None if bits is None else float(np.array([bits], np.int64).view(np.float64)[0])

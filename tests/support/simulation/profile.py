@@ -1,0 +1,68 @@
+"""Profiles: how often each action comes in a schedule, and how likely faults are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from support.simulation.log import LogFaults
+
+FAULTS = LogFaults(lost_ack=0.04, refused=0.04, late=0.02, held=0.3, gap=0.1, back_ms=600)
+
+WEIGHTS: Mapping[str, int] = {
+    "write": 100,
+    "advance": 72,
+    "land": 6,
+    "gateway_restart": 3,
+    "store_step": 56,
+    "store_maintain": 28,
+    "store_start": 10,
+    "store_kill": 5,
+    "chunker_step": 64,
+    "chunker_replace": 4,
+    "chunker_kill": 3,
+    "zombie_step": 12,
+    "loader_step": 64,
+    "loader_replace": 4,
+    "loader_kill": 3,
+    "querier_restart": 2,
+    "trim": 5,
+    "compact": 8,
+    "empty_history": 1,
+    "rebuild": 4,
+    "import": 6,
+    "fold": 10,
+    "read": 36,
+    "read_stores": 8,
+}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """weights: of actions; steps: of a schedule. new_series: share of writes that bring a series nobody knows.
+
+    series_share: as SimulatedHistory has it. failing: of statements and commits. busy: how likely a component moves in
+    the middle of a read. edge_starts: share of stores that start right behind what is loaded. lossy: trims may take
+    what nobody has read. moves: actions that may come in the middle of a read.
+    """
+
+    name: str = "all"
+    steps: int = 130
+    weights: Mapping[str, int] = field(default_factory=lambda: dict(WEIGHTS))
+    faults: LogFaults = FAULTS
+    new_series: float = 0.1
+    series_share: float = 0.5
+    failing: float = 0.05
+    busy: float = 0.25
+    edge_starts: float = 0.5
+    lossy: bool = False
+    moves: tuple[str, ...] = ("store_step", "store_maintain", "chunker_step", "loader_step", "loader_step")
+    partitions: tuple[int, ...] = (1, 1, 2)
+    series: int = 8
+
+    def more(self, name: str, **weights: int) -> Profile:
+        """The same with other weights for some actions."""
+        return replace(self, name=name, weights={**self.weights, **weights})
+
+
+ALL = Profile()

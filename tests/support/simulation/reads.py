@@ -1,0 +1,200 @@
+"""Reads of a simulation, each compared with the oracle; components move in the middle of them."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from support.head_twin import STEP_RULES
+from support.queriers import querier_over, select
+from support.simulation.oracle import Answered, Source, Violation, check_samples
+from support.simulation.stores import KnownStores, SimulatedStore, WatchedStore
+from support.simulation.times import DAY_MS, TIMES
+from support.simulation.world import World
+from tsdb.client import SelectQuery, SelectResult
+from tsdb.client.select import AGGREGATIONS
+from tsdb.log.interface import METRICS
+from tsdb.model.errors import CorruptData, HoleInRange, TsdbError
+from tsdb.model.window import floor_to
+from tsdb.query.service import QuerierService
+from tsdb.v1 import common_pb2
+
+SELECTORS: dict[str, Callable[[Source], bool]] = {
+    '{job="sim"}': lambda source: True,
+    "m0": lambda source: b"m0" in source.canonical,
+    'm1{instance="0"}': lambda source: b"m1" in source.canonical and b"instance\xff0\xff" in source.canonical,
+}
+EVER_MS = 1 << 40
+
+
+def read(world: World, rng: random.Random) -> None:
+    """One read through the querier."""
+    start_ms, end_ms = _range(world, rng)
+    selector = rng.choice(list(SELECTORS))
+    query = SelectQuery(selector, start_ms, end_ms)
+    kind = rng.choice(["raw", "raw", "columns", "steps", "last"])
+    if kind == "columns":
+        query = replace(query, encoding="columns")
+    elif kind == "last":
+        query = replace(query, last_n=rng.randint(1, 3))
+    elif kind == "steps" and end_ms - start_ms < DAY_MS:
+        query = replace(query, step_ms=rng.choice([130, 1_000, 7_000]), aggregation=rng.choice(AGGREGATIONS))
+    for store in world.stores:
+        store.poll()
+    with world.moving(rng):
+        check_read(world, world.querier, query, SELECTORS[selector])
+
+
+def read_stores(world: World, rng: random.Random) -> None:
+    """The same of two stores, without history; where both have applied as much, their bytes are equal."""
+    start_ms, end_ms = _range(world, rng)
+    query = SelectQuery('{job="sim"}', start_ms, end_ms)
+    answers: dict[tuple[tuple[int, int], ...], bytes] = {}
+    for store in world.stores:
+        store.poll()
+        service = store_querier(world, store)
+        check_read(world, service, query, SELECTORS['{job="sim"}'])
+        try:
+            result = select(service, query)
+        except TsdbError:
+            continue
+        columns = (result.series_ids, result.starts, result.ts_ms, result.values)
+        payload = b"".join(column.tobytes() for column in columns)
+        before = answers.setdefault(tuple(store.next_offsets.items()), payload)
+        if before != payload:
+            raise Violation(f"two stores at {store.next_offsets} answer [{start_ms}, {end_ms}) with other bytes")
+
+
+def store_querier(world: World, store: SimulatedStore) -> QuerierService:
+    """A querier that has this store alone and no history."""
+    stores = KnownStores()
+    stores.watched.append(WatchedStore(store, lambda kind: None))
+    topic_id = world.log.topic_id(METRICS)
+    return querier_over(stores, None, window_ms=TIMES.window_ms, partitions=world.partitions, topic_id=topic_id)
+
+
+def _range(world: World, rng: random.Random) -> tuple[int, int]:
+    """From and to near places where something changes."""
+    now_ms = world.clock.now_ms()
+    edges = [now_ms - rng.randint(0, 8 * TIMES.window_ms), now_ms + TIMES.window_ms]
+    for store in world.stores:
+        for partition in store.store.partitions.values():
+            edges.append(partition.head.state().coverage_start_ms)
+    for loaded in world.history.loaded_rows.values():
+        edges.append(loaded.emitted_through_ms)
+    edges += [floor_to(now_ms, TIMES.window_ms) - k * TIMES.window_ms for k in range(5)]
+    edges.append(now_ms - DAY_MS - TIMES.least_hold_ms - rng.randint(0, 3 * TIMES.window_ms))
+    start_ms = rng.choice([0, *edges]) + rng.choice([-1, 0, 1, 200])
+    end_ms = rng.choice([EVER_MS * 2, *edges]) + rng.choice([-1, 0, 1, 200])
+    # Steps and epochs of a range without end are too many.
+    start_ms, end_ms = max(start_ms, now_ms - 4 * DAY_MS), min(end_ms, now_ms + TIMES.window_ms)
+    return (start_ms, end_ms) if start_ms < end_ms else (end_ms, start_ms + 1)
+
+
+def check_read(world: World, service: QuerierService, query: SelectQuery, wanted: Callable[[Source], bool]) -> str:
+    """Raises Violation unless the answer is the oracle's or a refusal; the reason of a refusal, or empty."""
+    try:
+        result = select(service, query)
+    except TsdbError as error:
+        world.counts[f"refused: {error.reason}"] += 1
+        if isinstance(error, CorruptData) or (isinstance(error, HoleInRange) and not world.profile.lossy):
+            raise Violation(f"nothing is corrupt or lost, but {query} gets {error.reason}: {error.message}") from error
+        return error.reason
+    world.counts["answered"] += 1
+    world.counts["with history"] += any(not _alone(state, query) for state in result.partitions)
+    plain = not query.step_ms and not query.last_n
+    if plain:
+        check_result(world, query, result, wanted)
+    else:
+        _check_reduced(world, query, result, wanted)
+    return ""
+
+
+def check_result(world: World, query: SelectQuery, result: SelectResult, wanted: Callable[[Source], bool]) -> bool:
+    """Raises Violation unless samples are the oracle's; whether there was only one answer."""
+    got = _by_partition(world, result)
+    only = True
+    if {state.partition for state in result.partitions} != set(range(world.partitions)):
+        raise Violation(f"{query} is answered for partitions {[state.partition for state in result.partitions]}")
+    for state in result.partitions:
+        applied = state.applied_offset if state.HasField("applied_offset") else -1
+        stated = Answered(applied, state.coverage_start_ms, _alone(state, query))
+        mine = got[state.partition]
+        only &= check_samples(world.oracle, state.partition, (query.start_ms, query.end_ms), mine, stated, wanted)
+    return only
+
+
+def _alone(state: common_pb2.PartitionState, query: SelectQuery) -> bool:
+    return state.from_start or state.coverage_start_ms <= query.start_ms
+
+
+def _by_partition(world: World, result: SelectResult) -> dict[int, dict[int, dict[int, int]]]:
+    got: dict[int, dict[int, dict[int, int]]] = defaultdict(dict)
+    for series in result.series:
+        source = world.oracle.sources.get(series.series_id)
+        if source is None or source.canonical != series.canonical:
+            raise Violation(f"series {series.series_id} {series.canonical!r} is answered, which nobody wrote")
+        if not (np.diff(series.ts_ms) > 0).all():
+            raise Violation(f"times of series {series.series_id} do not ascend")
+        bits = series.values.view(np.int64).tolist()
+        got[source.partition][series.series_id] = dict(zip(series.ts_ms.tolist(), bits, strict=True))
+    return got
+
+
+def _check_reduced(world: World, query: SelectQuery, result: SelectResult, wanted: Callable[[Source], bool]) -> None:
+    """Steps and newest samples, where the oracle has only one answer."""
+    for state in result.partitions:
+        applied = state.applied_offset if state.HasField("applied_offset") else -1
+        want = _samples(world, state.partition, query, applied, wanted, newer=not _alone(state, query))
+        if want is None:
+            continue
+        reduced = {number: _reduced(query, by_time) for number, by_time in want.items() if by_time}
+        got = {
+            series.series_id: (series.ts_ms.tolist(), series.values)
+            for series in result.series
+            if world.oracle.sources[series.series_id].partition == state.partition
+        }
+        if got.keys() != reduced.keys():
+            raise Violation(f"{query} of partition {state.partition} has series {set(got)}, not {set(reduced)}")
+        for number, (times, values) in reduced.items():
+            if got[number][0] != times or not np.array_equal(got[number][1], np.array(values), equal_nan=True):
+                raise Violation(f"{query}, series {number}: {got[number]}, not {(times, values)}")
+
+
+def _samples(
+    world: World,
+    partition: int,
+    query: SelectQuery,
+    applied_offset: int,
+    wanted: Callable[[Source], bool],
+    *,
+    newer: bool,
+) -> dict[int, dict[int, float]] | None:
+    found: dict[int, dict[int, float]] = {}
+    for number, source in world.oracle.sources.items():
+        if source.partition != partition or not wanted(source):
+            continue
+        mine = found[number] = {}
+        for ts_ms in sorted(world.oracle.entries[partition][number]):
+            if query.start_ms <= ts_ms < query.end_ms:
+                bits, absent = world.oracle.allowed(partition, number, ts_ms, applied_offset, newer=newer)
+                if len(bits) + absent > 1:
+                    return None
+                if bits:
+                    mine[ts_ms] = float(np.array([bits.pop()], np.int64).view(np.float64)[0])
+    return found
+
+
+def _reduced(query: SelectQuery, by_time: dict[int, float]) -> tuple[list[int], list[float]]:
+    if query.last_n:
+        rows = list(by_time.items())[-query.last_n :]
+        return [ts for ts, _ in rows], [value for _, value in rows]
+    steps: dict[int, list[float]] = {}
+    for ts_ms, value in by_time.items():
+        steps.setdefault(query.start_ms + (ts_ms - query.start_ms) // query.step_ms * query.step_ms, []).append(value)
+    rule = STEP_RULES[1 + AGGREGATIONS.index(query.aggregation or "")]
+    return list(steps), [rule(values) for values in steps.values()]

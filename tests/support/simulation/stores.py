@@ -1,0 +1,122 @@
+"""Stores of a simulation: real starts, replays, heads and Reader services, stepped by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from support.simulation.log import SimulatedLog
+from support.simulation.times import SLICES, TIMES
+from tsdb.head.head import Head
+from tsdb.head.limits import HeadLimits
+from tsdb.model.clock import ManualClock
+from tsdb.query.local_store import LocalStore
+from tsdb.query.stores import Caller, StoreReader
+from tsdb.replay.replay import Replay
+from tsdb.store.limits import SelectLimits
+from tsdb.store.service import ReaderService
+from tsdb.store.store import Store, StoreOptions
+from tsdb.v1 import common_pb2, reader_pb2
+
+NEVER_S = 1e9  # A lag that no reader minds: each answer says how far it is.
+
+
+class SimulatedStore:
+    """One store process, from its start to its kill."""
+
+    def __init__(self, name: str, log: SimulatedLog, clock: ManualClock, hold_ms: int) -> None:
+        limits = HeadLimits(fold_entries_min=1)
+        options = StoreOptions(TIMES, SLICES, hold_ms, limits, 1, NEVER_S, NEVER_S)
+        self.name = name
+        self.hold_ms = hold_ms
+        self.store = Store(log, range(log.partitions("metrics")), options, clock)
+        self._replay: Replay[Head] = self.store._replay(self.store.partitions)
+        service = ReaderService(self.store.topic_id, self.store.partitions, self.store.applied, SelectLimits())
+        self.local = LocalStore(service, clock)
+        self.poll()
+
+    def step(self, records_max: int) -> None:
+        """Fetch and apply up to so many records of each partition."""
+        step = self._replay.step(0.0, records_max=records_max)
+        waiting = self._replay.waiting
+        for partition in self.store.partitions.values():
+            partition.observe_waiting(waiting.reason if waiting else "")
+        if step.records:
+            self.store.applied.notify()
+        self.poll()
+
+    def poll(self) -> None:
+        """Ask the log where it ends."""
+        self.store._poller.poll()
+
+    def maintain(self) -> None:
+        """Seal, fold, merge, drop."""
+        for partition in self.store.partitions.values():
+            partition.head.maintain()
+
+    @property
+    def next_offsets(self) -> dict[int, int]:
+        """Where the replay of each partition stands."""
+        return {number: partition.progress.next_offset for number, partition in self.store.partitions.items()}
+
+    @property
+    def stopped(self) -> str:
+        """Why a partition will not go on, or empty."""
+        return "; ".join(one.progress.stopped_message for one in self.store.partitions.values() if one.progress.stopped)
+
+    def close(self) -> None:
+        """The process is gone."""
+        self._replay.close()
+
+
+class WatchedStore:
+    """StoreReader of a simulated store. before_read: called where a store's answer may come later than the question."""
+
+    def __init__(self, simulated: SimulatedStore, before_read: Callable[[str], None]) -> None:
+        self._local: StoreReader = simulated.local
+        self._name = simulated.name
+        self._before_read = before_read
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def states(self) -> Mapping[int, common_pb2.PartitionState]:
+        return self._local.states()
+
+    def refresh(self, timeout_s: float) -> None:
+        self._local.refresh(timeout_s)
+
+    def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
+        self._before_read("select")
+        yield from self._local.select(request, caller)
+
+    def series(self, request: reader_pb2.SeriesRequest, caller: Caller) -> Iterator[reader_pb2.SeriesResponse]:
+        self._before_read("select_series")
+        return self._local.series(request, caller)
+
+    def label_names(
+        self, request: reader_pb2.LabelNamesRequest, caller: Caller
+    ) -> Iterator[reader_pb2.LabelNamesResponse]:
+        return self._local.label_names(request, caller)
+
+    def label_values(
+        self, request: reader_pb2.LabelValuesRequest, caller: Caller
+    ) -> Iterator[reader_pb2.LabelValuesResponse]:
+        return self._local.label_values(request, caller)
+
+    def watch(self, request: reader_pb2.WatchRequest, caller: Caller) -> Iterator[reader_pb2.WatchResponse]:
+        return self._local.watch(request, caller)
+
+
+class KnownStores:
+    """tsdb.query.stores.Stores: those that live, in whatever order the driver keeps them."""
+
+    def __init__(self) -> None:
+        self.watched: list[WatchedStore] = []
+
+    def all(self) -> list[WatchedStore]:
+        return self.watched
+
+    def refresh(self, timeout_s: float) -> None:
+        for store in self.watched:
+            store.refresh(timeout_s)

@@ -1,0 +1,292 @@
+"""World: every component of one system over one log and one history, the oracle that knows all of it, and the checks
+that hold at every moment.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import cast
+
+import numpy as np
+
+from ingest.limits import IngestLimits
+from ingest.pipeline import Pipeline
+from support.queriers import querier_over
+from support.simulation.groups import Member, SimulatedGroup
+from support.simulation.history import SimulatedHistory
+from support.simulation.job_state import Jobs
+from support.simulation.log import SimulatedLog
+from support.simulation.members import SimulatedChunker, SimulatedLoader
+from support.simulation.oracle import Oracle, Violation, samples_of_chunk, source_of
+from support.simulation.profile import Profile
+from support.simulation.stores import KnownStores, SimulatedStore, WatchedStore
+from support.simulation.times import BEGIN_MS, TIMES
+from tsdb.codec.chunk import PART_BYTES_MIN
+from tsdb.codec.chunk_key import ChunkKey, decode_key
+from tsdb.history.interface import ChunkStore, Loaded
+from tsdb.log.interface import CHUNKS, METRICS, LogRecord, Position, TopicPartition
+from tsdb.model.clock import ManualClock
+from tsdb.model.placement import PlacementRule
+from tsdb.model.window import floor_to, index_epoch
+from tsdb.query.service import QuerierService
+
+CHUNKERS, LOADERS = "chunks", "loader"
+SOURCES = 24  # Numbered series, of which a schedule meets the first ones first.
+
+
+class World:
+    """`stores`, `chunkers`, `loaders`: processes that live, the zombies among them first. counts: what happened."""
+
+    def __init__(self, seed: int, profile: Profile) -> None:
+        rng = random.Random(f"world {seed}")
+        self.profile = profile
+        self.partitions = rng.choice(profile.partitions)
+        self.clock = ManualClock(BEGIN_MS + rng.randrange(2 * TIMES.window_ms))
+        self.groups: dict[str, SimulatedGroup] = {}
+        self.log = SimulatedLog(self.partitions, self.clock, TIMES.ahead_ms, self._member)
+        self.log.faults = profile.faults
+        self.log.on_stored.append(self._stored)
+        self.history = SimulatedHistory()
+        self.history.failing, self.history.series_share = profile.failing, profile.series_share
+        self.history.on_loaded = self.check_loaded
+        self.sources = [source_of(number, self.partitions) for number in range(SOURCES)]
+        self.oracle = Oracle(self.sources, TIMES)
+        self.met = profile.series
+        self.known_stores = KnownStores()
+        self.stores: list[SimulatedStore] = []
+        self.chunkers: list[SimulatedChunker] = []
+        self.loaders: list[SimulatedLoader] = []
+        self.counts: Counter[str] = Counter()
+        self.values = 0
+        self.names = 0
+        self.records_max = rng.choice([1, 3, 10, 5_000])
+        self.part_bytes_max = PART_BYTES_MIN
+        self.written: defaultdict[int, dict[bytes, bytes]] = defaultdict(dict)
+        self._best: defaultdict[int, dict[tuple[int, int], int]] = defaultdict(dict)
+        self.moves: list[Callable[[World, random.Random], None]] = []
+        self.jobs = Jobs()
+        self._thread = threading.get_ident()
+        self.start_gateway()
+        self.start_querier()
+        self.start_store(2 * TIMES.least_hold_ms)
+        self.start_chunker()
+        self.start_loader(seed)
+
+    # Processes.
+
+    def start_gateway(self) -> None:
+        """A gateway that knows nothing."""
+        limits = IngestLimits(series_cache_max=1_000)
+        self.gateway = Pipeline(self.log, PlacementRule(), self.partitions, TIMES, limits, self.clock)
+
+    def start_querier(self) -> None:
+        """A querier that knows nothing."""
+        self.querier = self._querier_over(self.known_stores)
+
+    def _querier_over(self, stores: KnownStores) -> QuerierService:
+        return querier_over(
+            stores,
+            cast(ChunkStore, self.history),
+            window_ms=TIMES.window_ms,
+            partitions=self.partitions,
+            topic_id=self.log.topic_id(METRICS),
+        )
+
+    def start_store(self, hold_ms: int) -> None:
+        """One more store."""
+        self.names += 1
+        store = SimulatedStore(f"store-{self.names}", self.log, self.clock, hold_ms)
+        self.stores.append(store)
+        self.known_stores.watched.append(WatchedStore(store, self.history_read))
+
+    def kill_store(self, index: int) -> None:
+        """It is gone."""
+        self.stores.pop(index).close()
+        self.known_stores.watched.pop(index)
+
+    def start_chunker(self) -> None:
+        """It takes the partitions of the one before, if any, which goes on as a zombie."""
+        self.chunkers.append(SimulatedChunker(self.log, self.clock, self.records_max, self.part_bytes_max))
+
+    def start_loader(self, seed: int) -> None:
+        """As start_chunker."""
+        self.loaders.append(SimulatedLoader(self.log, self.history, self.clock, seed))
+
+    def history_read(self, kind: str) -> None:
+        """Somebody reads: what may move meanwhile does."""
+        self.history.before_read(kind)
+
+    @contextmanager
+    def moving(self, rng: random.Random) -> Iterator[None]:
+        """While it lasts components move in the middle of reads."""
+        under_way = False
+
+        def move(kind: str) -> None:
+            nonlocal under_way
+            # What a querier asks on threads of its own it waits for: two would move at once.
+            if under_way or threading.get_ident() != self._thread or rng.random() >= self.profile.busy:
+                return
+            under_way = True
+            try:
+                for _ in range(rng.randint(1, 4)):
+                    rng.choice(self.moves)(self, rng)
+            finally:
+                under_way = False
+
+        self.history.before_read = move
+        try:
+            yield
+        finally:
+            self.history.before_read = lambda kind: None
+
+    # What the driver does.
+
+    def seed(self, seed: int) -> None:
+        """Faults of the next step come from this."""
+        self.log.random, self.history.random = random.Random(f"log {seed}"), random.Random(f"history {seed}")
+        for group in self.groups.values():
+            group.random = random.Random(f"{group.group_id} {seed}")
+
+    def check_going(self) -> None:
+        """Raises Violation when a component has stopped although nothing is lost."""
+        if self.profile.lossy:
+            return
+        stopped = [store.stopped for store in self.stores] + [chunker.stopped for chunker in self.chunkers]
+        if any(stopped):
+            raise Violation(f"stopped: {stopped}")
+
+    def calm_groups(self) -> None:
+        """Commits are answered."""
+        for group in self.groups.values():
+            group.refused = group.lost_ack = 0.0
+
+    def keep_owners(self) -> None:
+        """Zombies end; every kind of component lives."""
+        for chunker in self.chunkers[:-1]:
+            chunker.close()
+        for loader in self.loaders[:-1]:
+            loader.kill()
+        del self.chunkers[:-1], self.loaders[:-1]
+        if not self.chunkers:
+            self.start_chunker()
+        if not self.loaders:
+            self.start_loader(0)
+
+    def round(self) -> None:
+        """Everything goes on a little."""
+        for _ in range(4):
+            self.chunkers[-1].step()
+            self.log.answer()
+            self.loaders[-1].step()
+            self.history.answer(100)
+        for store in self.stores:
+            store.step(5_000)
+            store.maintain()
+        self.check_going()
+        self.clock.advance(300)
+
+    def load(self, steps: int) -> None:
+        """The loader goes on, while a job waits for it."""
+        for _ in range(steps if self.loaders else 0):
+            self.loaders[-1].step()
+            self.history.answer(20)
+            self.clock.advance(50)
+
+    def queriers(self) -> Iterator[QuerierService]:
+        """The querier that has been there, and one for each store that is deep enough to meet history."""
+        yield self.querier
+        for store, watched in zip(self.stores, self.known_stores.watched, strict=True):
+            if store.hold_ms >= TIMES.least_hold_ms:
+                alone = KnownStores()
+                alone.watched.append(watched)
+                yield self._querier_over(alone)
+
+    def where(self) -> str:
+        """How far everything is."""
+        committed = {place: at.next_offset for group in self.groups.values() for place, at in group.committed.items()}
+        highs = {place: stretch.high for place, stretch in self.log.stretches.items() if stretch.high}
+        return f"ends {highs}, committed {committed}, loaded {self.history.loaded_rows}, waiting {self.history.waiting}"
+
+    def import_ended(self) -> None:
+        """A querier keeps its index of the past over an import."""
+        self.start_querier()
+
+    def close(self) -> None:
+        """Release what processes hold."""
+        for store in self.stores:
+            store.close()
+        for chunker in self.chunkers:
+            chunker.close()
+
+    def _member(self, group_id: str) -> Member:
+        if group_id not in self.groups:
+            self.groups[group_id] = SimulatedGroup(group_id, self.log, self.clock, self.check_commit)
+            self.groups[group_id].refused = self.groups[group_id].lost_ack = self.profile.failing
+        return Member(self.groups[group_id])
+
+    # What holds at every moment.
+
+    def _stored(self, topic: str, partition: int, record: LogRecord) -> None:
+        if topic == METRICS:
+            self.oracle.add_record(partition, record)
+        elif topic == CHUNKS and record.value is not None and record.key is not None:
+            key = decode_key(record.key)
+            if isinstance(key, ChunkKey):
+                self._chunk_stored(partition, record.key, record.value)
+
+    def _chunk_stored(self, partition: int, key: bytes, value: bytes) -> None:
+        before = self.written[partition].setdefault(key, value)
+        if before != value:
+            raise Violation(f"{decode_key(key)} of partition {partition} was written again with other bytes")
+        best = self._best[partition]
+        for place, (order, _) in samples_of_chunk(value).items():
+            best[place] = max(order, best.get(place, -1))
+
+    def check_commit(self, group_id: str, positions: Mapping[TopicPartition, Position]) -> None:
+        """A chunker commits only what is in `chunks`."""
+        if group_id != CHUNKERS:
+            return
+        for (_, partition), position in positions.items():
+            emitted_ms = int(position.metadata.split(" ")[2])
+            for series, ts_ms, entry in self.oracle.below(partition, position.next_offset, emitted_ms):
+                if self._best[partition].get((series, ts_ms), -1) < entry.order:
+                    raise Violation(
+                        f"commit of partition {partition} at {position} passes series {series} at {ts_ms}, {entry}"
+                    )
+
+    def check_loaded(self, loaded: Loaded) -> None:
+        """What `loaded` says is in history, and every series of it."""
+        held: dict[tuple[int, int], int] = {}
+        for series, ts_ms, entry in self.oracle.below(loaded.partition, loaded.position, loaded.emitted_through_ms):
+            source = self.oracle.sources[series]
+            if not held:
+                held = self._held(loaded.partition)
+            if held.get((series, ts_ms), -1) < entry.order:
+                raise Violation(f"{loaded}, but history lacks series {series} at {ts_ms}, {entry}")
+            epoch = index_epoch(series, ts_ms)
+            name = b"m0" if b"m0" in source.canonical else b"m1"
+            if series not in self.history.announced.get((epoch, name), {}):
+                raise Violation(f"{loaded}, but history does not know series {series} in epoch {epoch}")
+
+    def _held(self, partition: int) -> dict[tuple[int, int], int]:
+        best: dict[tuple[int, int], int] = {(0, 0): -1}
+        packs = {source.pack_id for source in self.sources if source.partition == partition}
+        for pack_id in packs:
+            for value in self.history.rows.get(pack_id, {}).values():
+                for place, (order, _) in samples_of_chunk(value).items():
+                    best[place] = max(order, best.get(place, -1))
+        return best
+
+
+def windows_between(start_ms: int, end_ms: int) -> range:
+    """Starts of the windows that touch [start_ms, end_ms)."""
+    return range(floor_to(start_ms, TIMES.window_ms), end_ms, TIMES.window_ms)
+
+
+def bits_of(values: np.ndarray) -> list[int]:
+    """float64 as the integers that their bits are."""
+    return cast("list[int]", values.view(np.int64).tolist())
