@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ingest.gateway import Gateway
 from ingest.limits import IngestLimits
@@ -25,6 +26,7 @@ from tsdb.model.labels import LabelLimits
 from tsdb.model.meta import MetaSettings
 from tsdb.model.placement import PlacementRule
 from tsdb.ops.auth import Tokens
+from tsdb.ops.descriptors import grpc_connections
 from tsdb.ops.grpc_health import Health, partition_service
 from tsdb.ops.grpc_server import GrpcLimits, GrpcServer, GrpcService, build_server
 from tsdb.ops.health import PartitionHealth
@@ -35,7 +37,11 @@ from tsdb.store.service import ReaderService
 from tsdb.store.store import Store, StoreOptions
 from tsdb.v1 import ingest_pb2_grpc, reader_pb2_grpc
 
-MESSAGE_SLACK_BYTES = 4 << 20  # Above our own limit, so that our refusal is the one a caller sees.
+READ_BYTES_MAX = 4 << 20  # The largest read names 200,000 series by their ids.
+READS_BYTES_MAX = 64 << 20
+MESSAGE_SLACK_BYTES = 1 << 20  # Above our own limit, so that our refusal is the one a caller sees.
+FIELDS_SLACK = 64
+REQUESTS_IN_HAND_MIN = 8  # Of the largest size, whatever the limits say.
 
 
 class LogComponent:
@@ -66,7 +72,7 @@ def open_gateway(settings: GatewaySettings) -> Opened:
     gateway = make_gateway(settings, settings, log)
     health = Health()
     health.set("", serving=True)
-    server = grpc_server(settings, [ingest_service(gateway)], health, request_bytes_max=settings.request_bytes_max)
+    server = grpc_server(settings, [ingest_service(gateway)], health, writes=settings)
     return Opened([LogComponent(log), gateway, server], dict, lambda: "")
 
 
@@ -187,15 +193,26 @@ def _reader_service(store: Store, fields: SelectFields) -> GrpcService:
 
 
 def grpc_server(
-    settings: CommonSettings, services: Sequence[GrpcService], health: Health, *, request_bytes_max: int = 0
+    settings: CommonSettings, services: Sequence[GrpcService], health: Health, *, writes: GatewayFields | None = None
 ) -> GrpcServer:
-    """A role's gRPC server, bound and not yet started. request_bytes_max: of the role's largest request."""
+    """A role's gRPC server, bound and not yet started. writes: the limits of a role that takes them."""
     limits = GrpcLimits(
         running_max=settings.grpc_running_max,
         waiting_max=settings.grpc_waiting_max,
         send_timeout_s=settings.send_timeout_s,
-        receive_bytes_max=max(MESSAGE_SLACK_BYTES, request_bytes_max + MESSAGE_SLACK_BYTES),
+        receive_bytes_max=READ_BYTES_MAX,
+        requests_bytes_max=READS_BYTES_MAX,
+        connections_max=grpc_connections(settings.grpc_connections_max),
+        idle_s=settings.grpc_idle_timeout_s,
     )
+    if writes is not None:
+        largest = max(READ_BYTES_MAX, writes.request_bytes_max + MESSAGE_SLACK_BYTES)
+        limits = replace(
+            limits,
+            receive_bytes_max=largest,
+            requests_bytes_max=max(writes.inflight_bytes_max, REQUESTS_IN_HAND_MIN * largest),
+            fields_max=writes.request_series_max + FIELDS_SLACK,
+        )
     listen = settings.grpc_listen
     return build_server(
         services,

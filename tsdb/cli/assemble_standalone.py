@@ -58,7 +58,7 @@ def open_standalone(settings: StandaloneSettings) -> Opened:
     read_past = past_of(history, settings, log)
     sources = Sources(local, store.topic_id, tuple(store.partitions), read_past)
     services = [ingest_service(gateway), querier_service(sources, settings)]
-    server = grpc_server(settings, services, health, request_bytes_max=settings.request_bytes_max)
+    server = grpc_server(settings, services, health, writes=settings)
     reporter = StatusReporter(store, health_setter(health), SystemClock())
     past: list[Component] = []
     stalls = [store.stalled]

@@ -21,6 +21,7 @@ from tsdb.config import (
     StoreSettings,
     effective,
 )
+from tsdb.ops.descriptors import raise_limit
 from tsdb.ops.lifecycle import run_until_signal
 from tsdb.ops.logs import configure_logging, get_logger
 
@@ -47,6 +48,7 @@ def run_role(name: str, settings: CommonSettings, open_role: Callable[[], Opened
 
     configure_logging(json=settings.log_format == "json", level=settings.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    raise_limit()
     log.info("starting", settings=effective(settings))
     process = RoleProcess(open_role)
     listen = settings.http_listen

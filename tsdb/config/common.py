@@ -53,6 +53,15 @@ class ServiceSettings(BaseSettings):
     send_timeout_s: float = Field(
         30.0, gt=0, le=3600, description="Seconds after which an answer that its reader does not read is cut."
     )
+    grpc_connections_max: int = Field(
+        4096,
+        ge=1,
+        le=100_000,
+        description="gRPC connections at once, and at most half of the process's file descriptors; more are closed.",
+    )
+    grpc_idle_timeout_s: float = Field(
+        300.0, ge=1, le=86_400, description="A gRPC connection without a call is closed after so many seconds."
+    )
     tls_cert_file: Path | None = Field(
         None, description="PEM certificate of our servers; with tls_key_file it switches TLS on."
     )

@@ -1,8 +1,9 @@
-"""What surrounds each gRPC call on a server: a bound on how many run, errors made into statuses, counts and times.
+"""What surrounds each gRPC call on a server: its request, a slot to run in, errors made into statuses, counts, times.
 
-A call beyond the bound is refused at once instead of waiting in a queue that nobody sees. A request that is not a
-message of its type is the caller's error, as is every other bad input. Health checks pass by all of this, and calls
-that a service wants answered always need no slot.
+The order is the same for each method: the token (an inner interceptor), a receipt, the size, the message, a slot. A
+call beyond the bound is refused at once instead of waiting in a queue that nobody sees. A request that is not a message
+of its type is the caller's error, as is every other bad input. Health checks pass by all of this
+(tsdb.ops.grpc_health), and calls that a service wants answered always need no slot.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf import descriptor_pool
 
-from tsdb.model.errors import InvalidRequest, TsdbError
+from tsdb.model.errors import TsdbError
 from tsdb.ops.grpc_errors import abort, code_of
+from tsdb.ops.grpc_messages import MessageReader
+from tsdb.ops.grpc_receive import Receipts
 from tsdb.ops.grpc_senders import Sender, Senders
 from tsdb.ops.grpc_slots import CallSlots, Slot
 from tsdb.ops.logs import get_logger
@@ -30,6 +34,7 @@ _errors = counter(
 )
 _seconds = histogram("tsdb_grpc_duration_seconds", "From a call's start to its last byte handed to gRPC.", "method")
 
+STREAMED_BYTES_MAX = 4096  # Of a request of reflection, whose answer repeats it; nothing else streams requests.
 HEALTH_PREFIX = "/grpc.health.v1.Health/"
 
 # The stubs type both by request and response, of which an interceptor sees all; the classes themselves know no types.
@@ -48,7 +53,18 @@ class Calls(Interceptor):
     always: those of them that need no slot.
     """
 
-    def __init__(self, methods: list[str], slots: CallSlots, senders: Senders, *, always: frozenset[str]) -> None:
+    def __init__(
+        self,
+        methods: list[str],
+        receipts: Receipts,
+        reader: Callable[..., MessageReader],
+        slots: CallSlots,
+        senders: Senders,
+        *,
+        always: frozenset[str],
+    ) -> None:
+        self._receipts = receipts
+        self._reader = reader
         self._slots = slots
         self._senders = senders
         self._always = always
@@ -78,23 +94,58 @@ class Calls(Interceptor):
         behavior = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
         assert behavior is not None
 
-        def answer(request: Any, context: grpc.ServicerContext) -> Any:
-            with self._call(method, context):
-                return behavior(_well_formed(request), context)
+        if handler.request_deserializer is None:  # A refusal: it reads nothing.
+            return _handler(partial(self._refuse, method, behavior), streams=True)
+        input_type = descriptor_pool.Default().FindMethodByName(method[1:].replace("/", ".")).input_type
+        small = {"bytes_max": STREAMED_BYTES_MAX} if handler.request_streaming else {}
+        reader = self._reader(input_type, handler.request_deserializer, **small)
 
-        def stream(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            with self._call(method, context) as slot:
-                yield from self._sent(behavior(_well_formed(request), context), Sender(method, slot, context))
+        def answer(messages: Iterator[bytes], context: grpc.ServicerContext) -> Any:
+            with (
+                self._call(method, context),
+                self._request(reader, messages, context) as request,
+                self._slot(method, context),
+            ):
+                return behavior(request, context)
 
-        codecs: dict[str, Any] = {"response_serializer": _bytes_or(handler.response_serializer)}
+        def stream(messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Any]:
+            with (
+                self._call(method, context),
+                self._request(reader, messages, context) as request,
+                self._slot(method, context) as slot,
+            ):
+                yield from self._sent(behavior(request, context), Sender(method, slot, context))
+
+        def converse(messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Any]:
+            with self._call(method, context), self._slot(method, context) as slot:
+                requests = self._requests(reader, messages, context)
+                yield from self._sent(behavior(requests, context), Sender(method, slot, context))
+
+        serialize = _bytes_or(handler.response_serializer)
         if handler.request_streaming:
-            codecs["request_deserializer"] = handler.request_deserializer
-            make: Any = grpc.stream_stream_rpc_method_handler if handler.response_streaming else _stream_unary
-        else:
-            codecs["request_deserializer"] = _lenient(handler.request_deserializer)
-            make = grpc.unary_stream_rpc_method_handler if handler.response_streaming else _unary_unary
-        surrounded: Handler = make(stream if handler.response_streaming else answer, **codecs)
-        return surrounded
+            return _handler(converse, serialize, streams=True)
+        streams = handler.response_streaming
+        return _handler(stream if streams else answer, serialize, streams=streams)
+
+    def _refuse(self, method: str, behavior: Any, messages: Iterator[bytes], context: grpc.ServicerContext) -> Any:
+        with self._call(method, context):
+            yield from behavior(messages, context)
+
+    @contextmanager
+    def _request(
+        self, reader: MessageReader, messages: Iterator[bytes], context: grpc.ServicerContext
+    ) -> Iterator[Any]:
+        """The one request of a call, its bytes reserved until the call ends."""
+        with self._receipts.receive_one(reader, messages, context) as request:
+            yield request.message()
+
+    def _requests(
+        self, reader: MessageReader, messages: Iterator[bytes], context: grpc.ServicerContext
+    ) -> Iterator[Any]:
+        """The requests of a call that streams them, one in hand at a time."""
+        while (request := self._receipts.receive(reader, messages, context)) is not None:
+            with request:
+                yield request.message()
 
     def _sent(self, messages: Iterator[Any], sender: Sender) -> Iterator[Any]:
         """The messages of a stream, each with the time since when its reader is waited for."""
@@ -108,12 +159,11 @@ class Calls(Interceptor):
             self._senders.remove(sender)
 
     @contextmanager
-    def _call(self, method: str, context: grpc.ServicerContext) -> Iterator[Slot]:
+    def _call(self, method: str, context: grpc.ServicerContext) -> Iterator[None]:
         started = time.perf_counter()
         code = grpc.StatusCode.OK
         try:
-            with self._slot(method, context) as slot:
-                yield slot
+            yield
         except TsdbError as error:
             code = code_of(error)
             _errors.labels(method, error.reason).inc()
@@ -141,26 +191,13 @@ class Calls(Interceptor):
         return self._slots.pass_by() if method in self._always else self._slots.enter(context.peer())
 
 
-class _Malformed:
-    """Stands for a request that could not be parsed, until the call is far enough along to be refused."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-
-_stream_unary = grpc.stream_unary_rpc_method_handler
-_unary_unary = grpc.unary_unary_rpc_method_handler
-
-
-def _lenient(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
-    # Left to gRPC, a parse error would be INTERNAL and log a stack for each bad request.
-    def parse_or_keep(data: bytes) -> Any:
-        try:
-            return parse(data) if parse else data
-        except DecodeError as error:
-            return _Malformed(str(error))
-
-    return parse_or_keep
+def _handler(
+    behavior: Callable[..., Any], serialize: Callable[[Any], bytes] | None = None, *, streams: bool
+) -> Handler:
+    """The handler of a method, whatever its kind: as one that streams requests it decides itself when to read one."""
+    make: Any = grpc.stream_stream_rpc_method_handler if streams else grpc.stream_unary_rpc_method_handler
+    handler: Handler = make(behavior, response_serializer=serialize)
+    return handler
 
 
 def _bytes_or(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
@@ -169,9 +206,3 @@ def _bytes_or(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes
         return message if isinstance(message, bytes) or serialize is None else serialize(message)
 
     return serialized
-
-
-def _well_formed(request: Any) -> Any:
-    if isinstance(request, _Malformed):
-        raise InvalidRequest(f"the request is not a valid message: {request.text}", reason="malformed_request")
-    return request

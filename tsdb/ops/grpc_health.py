@@ -1,14 +1,26 @@
-"""grpc.health.v1: the whole server under "", each partition under "partition-N"."""
+"""grpc.health.v1: the whole server under "", each partition under "partition-N".
+
+Health checks need no token and have threads and receipts of their own: nothing that other calls do holds them up.
+"""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2
+
+from tsdb.model.errors import TsdbError
+from tsdb.ops.grpc_errors import abort
+from tsdb.ops.grpc_messages import MessageReader
+from tsdb.ops.grpc_receive import Receipts
+from tsdb.ops.grpc_threads import CallThreads
+from tsdb.ops.request_bytes import RequestBytes
 
 SERVICE = health.SERVICE_NAME
+THREADS = 4  # A check takes microseconds once its request is there.
+REQUEST_BYTES_MAX = 1024  # A name of a service.
 _STATUS = health_pb2.HealthCheckResponse
 
 
@@ -21,11 +33,16 @@ class Health:
     """What health checks answer. Not serving until told otherwise. Thread-safe."""
 
     def __init__(self) -> None:
-        # Own threads: when calls occupy all others, a health check still answers.
-        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="grpc-health")
-        self._servicer: Any = health.HealthServicer(
-            experimental_non_blocking=True, experimental_thread_pool=self._threads
+        self._threads = CallThreads(THREADS, "grpc-health")
+        self.receipts = Receipts(THREADS, self._threads)
+        self._reader = MessageReader(
+            health_pb2.HealthCheckRequest.DESCRIPTOR,
+            health_pb2.HealthCheckRequest.FromString,
+            RequestBytes(REQUEST_BYTES_MAX << 10),
+            bytes_max=REQUEST_BYTES_MAX,
+            fields_max=REQUEST_BYTES_MAX,
         )
+        self._servicer: Any = health.HealthServicer(experimental_non_blocking=True)
         self.set("", serving=False)
 
     def set(self, service: str, serving: bool) -> None:
@@ -37,14 +54,30 @@ class Health:
         self._servicer.enter_graceful_shutdown()
 
     def add_to(self, server: grpc.Server) -> None:
-        check = self._servicer.Check
-
-        def check_on_own_thread(request: Any, context: grpc.ServicerContext) -> Any:
-            return check(request, context)
-
-        check_on_own_thread.experimental_thread_pool = self._threads  # type: ignore[attr-defined]  # read by grpc
-        self._servicer.Check = check_on_own_thread
-        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
+        handlers = {
+            "Check": grpc.stream_unary_rpc_method_handler(
+                self._on_own_threads(self._servicer.Check),
+                response_serializer=health_pb2.HealthCheckResponse.SerializeToString,
+            ),
+            "Watch": grpc.stream_stream_rpc_method_handler(
+                self._on_own_threads(self._servicer.Watch, experimental_non_blocking=True),
+                response_serializer=health_pb2.HealthCheckResponse.SerializeToString,
+            ),
+        }
+        register: Any = server.add_registered_method_handlers  # type: ignore[attr-defined]  # the stubs do not know it
+        register(SERVICE, handlers)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False)
+
+    def _on_own_threads(self, behavior: Callable[..., Any], **attributes: bool) -> Callable[..., Any]:
+        def answer(messages: Iterator[bytes], context: grpc.ServicerContext, *send: Any) -> Any:
+            try:
+                with self.receipts.receive_one(self._reader, messages, context) as request:
+                    message = request.message()
+            except TsdbError as error:
+                abort(context, error)
+            return behavior(message, context, *send)
+
+        answer.__dict__.update(attributes, experimental_thread_pool=self._threads)  # Read by gRPC.
+        return answer

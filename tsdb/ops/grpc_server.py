@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -18,15 +18,23 @@ from tsdb.ops.grpc_auth import TokenCheck
 from tsdb.ops.grpc_calls import Calls
 from tsdb.ops.grpc_health import SERVICE as HEALTH_SERVICE
 from tsdb.ops.grpc_health import Health
+from tsdb.ops.grpc_messages import MessageReader
+from tsdb.ops.grpc_receive import Receipts
 from tsdb.ops.grpc_senders import Senders
 from tsdb.ops.grpc_slots import CallSlots
+from tsdb.ops.grpc_threads import CallThreads
 from tsdb.ops.logs import get_logger
+from tsdb.ops.periodic import Periodic
+from tsdb.ops.request_bytes import RequestBytes
 from tsdb.ops.tls import ServerTls
 
 log = get_logger(__name__)
 
 SPARE_THREADS = 8  # answer refusals, and calls that need no slot, while all others are busy
 BACKLOG = 256  # calls beyond the bound that may wait for a spare thread; gRPC itself refuses more
+NO_COMPRESSION, GZIP_COMPRESSION = 1, 4  # Bits of gRPC's algorithms.
+STREAMS_MAX = 256  # Calls of one connection at once; a client keeps more waiting on its side.
+RELIEF_EVERY_S = 0.1  # How often calls are looked at that do not send their request.
 GRACE_S = 3600.0  # how long gRPC waits for running calls; the caller's deadline ends it sooner, by abort()
 
 
@@ -54,20 +62,41 @@ class GrpcLimits:
 
     receive_bytes_max, send_bytes_max: one message; gRPC refuses larger ones before we see them, so keep the first
     above the role's own limit, whose refusal says more.
+    fields_max: top-level fields of one request.
+    requests_bytes_max: all requests that are being received, and again all that are in hand, as they are in memory.
+    connections_max: more are closed at once. idle_s: a connection without a call is closed after so long.
+    handshake_s: a new connection has to have greeted by then.
     """
 
     running_max: int = 64
     waiting_max: int = 128
     send_timeout_s: float = 30.0
-    receive_bytes_max: int = 64 << 20
+    receive_bytes_max: int = 4 << 20
     send_bytes_max: int = 64 << 20
+    fields_max: int = 100_000
+    requests_bytes_max: int = 64 << 20
+    connections_max: int = 4096
+    idle_s: float = 300.0
+    handshake_s: float = 10.0
+
+    @property
+    def receipts_max(self) -> int:
+        """Requests received at once."""
+        return max(1, min(self.running_max, self.requests_bytes_max // self.receive_bytes_max))
 
 
 class GrpcServer:
     """A started server listens on `port`. A context manager: leaving it closes and joins, aborting after `drain_s`."""
 
     def __init__(
-        self, server: grpc.Server, threads: ThreadPoolExecutor, senders: Senders, health: Health, host: str, port: int
+        self,
+        server: grpc.Server,
+        threads: CallThreads,
+        receipts: Receipts,
+        senders: Senders,
+        health: Health,
+        host: str,
+        port: int,
     ) -> None:
         self.host = host
         self.port = port
@@ -77,10 +106,17 @@ class GrpcServer:
         self._health = health
         self._stopped: Event | None = None
 
+        def relieve() -> None:
+            receipts.relieve()
+            health.receipts.relieve()
+
+        self._relief = Periodic("grpc-relief", RELIEF_EVERY_S, relieve)
+
     def start(self) -> None:
         """Begins to serve. Health stays as the role set it."""
         self._server.start()
         self._senders.start()
+        self._relief.start()
         log.info("grpc server listens", host=self.host, port=self.port)
 
     def close(self) -> None:
@@ -103,11 +139,13 @@ class GrpcServer:
         self._release()
 
     def failure(self) -> BaseException | None:
-        """What ended the look at the streams; None while it goes on."""
-        return self._senders.failure()
+        """What ended the look at slow senders and readers; None while it goes on."""
+        return self._senders.failure() or self._relief.failure()
 
     def _release(self) -> None:
         self._senders.close()
+        self._relief.close()
+        self._relief.join(RELIEF_EVERY_S + 1.0)
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._health.close()
 
@@ -141,12 +179,15 @@ def build_server(
     if reflect:
         names.append(reflection.SERVICE_NAME)
     calls_max = limits.running_max + limits.waiting_max
-    threads = ThreadPoolExecutor(calls_max + SPARE_THREADS, thread_name_prefix="grpc")
+    threads = CallThreads(calls_max + SPARE_THREADS, "grpc")
+    receipts = Receipts(limits.receipts_max, threads)
+    held = RequestBytes(limits.requests_bytes_max)
+    reader = partial(MessageReader, held=held, bytes_max=limits.receive_bytes_max, fields_max=limits.fields_max)
     slots = CallSlots(limits.running_max, limits.waiting_max)
     senders = Senders(slots, limits.send_timeout_s)
     always = frozenset(f"/{service.name}/{method}" for service in services for method in service.always)
     # The first interceptor is the outermost: it also counts what the token check refuses.
-    interceptors: list[Any] = [Calls(_methods(names), slots, senders, always=always)]
+    interceptors: list[Any] = [Calls(_methods(names), receipts, reader, slots, senders, always=always)]
     if tokens:
         interceptors.append(TokenCheck(tokens))
     server = grpc.server(
@@ -160,13 +201,22 @@ def build_server(
     health.add_to(server)
     if reflect:
         reflection.enable_server_reflection([*names, HEALTH_SERVICE], server)
-    return GrpcServer(server, threads, senders, health, host, _bind(server, host, port, tls))
+    return GrpcServer(server, threads, receipts, senders, health, host, _bind(server, host, port, tls))
 
 
 def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", limits.receive_bytes_max),
         ("grpc.max_send_message_length", limits.send_bytes_max),
+        # Expanded here, where the size is known before: tsdb.ops.grpc_messages.
+        ("grpc.per_message_decompression", 0),
+        ("grpc.compression_enabled_algorithms_bitset", NO_COMPRESSION | GZIP_COMPRESSION),
+        # What a stream may send before its message is asked for; by itself this would grow to megabytes a stream.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.max_concurrent_streams", STREAMS_MAX),
+        ("grpc.max_allowed_incoming_connections", limits.connections_max),
+        ("grpc.max_connection_idle_ms", round(limits.idle_s * 1000)),
+        ("grpc.server_handshake_timeout_ms", round(limits.handshake_s * 1000)),
         # With port reuse a second process would quietly take half of the calls.
         ("grpc.so_reuseport", 0),
         # A peer that vanished is noticed, and idle clients may ask as often as every 5 s whether we live.

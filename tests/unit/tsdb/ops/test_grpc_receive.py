@@ -1,0 +1,191 @@
+"""A call that does not send its request, or sends what is none, harms no other and leaves no traceback."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import grpc
+import pytest
+
+from support.counters import sample
+from support.grpc_echo import Scripted, call_raw, plain_channel, scripted_server, write
+from support.logs import wait_until
+from tsdb.model.errors import InvalidRequest, TsdbError
+from tsdb.ops.auth import Tokens
+from tsdb.ops.grpc_errors import from_rpc_error
+from tsdb.ops.grpc_receive import Receipts
+from tsdb.ops.grpc_server import GrpcLimits, GrpcServer
+from tsdb.ops.grpc_threads import CallThreads
+
+WRITE = "/tsdb.v1.Ingest/Write"
+CHECK = "/grpc.health.v1.Health/Check"
+REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+BAD = b"\x0a\xff"  # A field that says it is longer than the message.
+MIB = 1 << 20
+
+
+def refusal(channel: grpc.Channel, method: str, data: bytes) -> TsdbError:
+    with pytest.raises(grpc.RpcError) as caught:
+        call_raw(channel, method, data)
+    return from_rpc_error(caught.value)
+
+
+@contextmanager
+def silent_calls(server: GrpcServer, method: str, count: int) -> Iterator[None]:
+    """So many calls that never send their request, on a connection of their own."""
+    done = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        done.wait(60)
+        yield from ()
+
+    with ExitStack() as stack:
+        channel = stack.enter_context(plain_channel(server))
+        stack.callback(done.set)
+        calls = [channel.stream_unary(method, bytes, bytes).future(nothing()) for _ in range(count)]
+        for call in calls:
+            stack.callback(call.cancel)
+        yield
+
+
+@pytest.mark.parametrize("method", [WRITE, CHECK, REFLECT])
+def test_a_malformed_request_is_a_status_and_no_traceback(method: str, caplog: pytest.LogCaptureFixture) -> None:
+    with scripted_server(Scripted()) as server, plain_channel(server) as channel:
+        error = refusal(channel, method, BAD)
+        assert (type(error), error.reason) == (InvalidRequest, "malformed_request")
+        assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("method", [WRITE, CHECK, REFLECT])
+def test_a_call_without_a_request_is_refused(method: str, caplog: pytest.LogCaptureFixture) -> None:
+    with scripted_server(Scripted()) as server, plain_channel(server) as channel:
+        call = channel.stream_unary(method, bytes, bytes)
+        if method == REFLECT:  # It may ask nothing.
+            assert list(channel.stream_stream(method, bytes, bytes)(iter(()), timeout=10)) == []
+            return
+        with pytest.raises(grpc.RpcError) as caught:
+            call(iter(()), timeout=10)
+        assert from_rpc_error(caught.value).reason == "no_message"
+        assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("method", [CHECK, REFLECT])
+def test_a_large_request_to_a_small_method_is_refused(method: str) -> None:
+    with scripted_server(Scripted()) as server, plain_channel(server) as channel:
+        data = b"\x0a" + b"\x80\x80\x40" + bytes(MIB)
+        assert isinstance(refusal(channel, method, data), TsdbError)
+        assert write(channel).samples == 1
+
+
+def test_a_compressed_request_is_taken() -> None:
+    with scripted_server(Scripted()) as server:
+        address = f"127.0.0.1:{server.port}"
+        with grpc.insecure_channel(address, compression=grpc.Compression.Gzip) as channel:
+            assert write(channel, samples=10_000).samples == 10_000
+
+
+def test_a_compressed_request_that_would_expand_past_the_limit_is_refused_by_its_size() -> None:
+    with scripted_server(Scripted()) as server, plain_channel(server) as channel:
+        error = refusal(channel, WRITE, gzip.compress(bytes(64 * MIB)))
+        assert (type(error), error.reason) == (InvalidRequest, "message_too_large")
+        assert error.metadata["got"] == str(64 * MIB)
+
+
+def test_calls_that_send_nothing_do_not_lock_out_others() -> None:
+    limits = GrpcLimits(running_max=2, waiting_max=2)
+    before = sample("tsdb_grpc_evicted_calls_total", reason="threads")
+    with scripted_server(Scripted(), limits=limits) as server, silent_calls(server, WRITE, 40):
+        wait_until(lambda: sample("tsdb_grpc_receiving_requests") >= 2, 10.0)
+        with plain_channel(server) as channel:
+            assert write(channel).samples == 1
+    assert sample("tsdb_grpc_evicted_calls_total", reason="threads") > before
+
+
+def test_health_checks_that_send_nothing_do_not_lock_out_others() -> None:
+    with scripted_server(Scripted()) as server, silent_calls(server, CHECK, 20), plain_channel(server) as channel:
+        wait_until(lambda: sample("tsdb_grpc_receiving_requests") >= 2, 10.0)
+        assert call_raw(channel, CHECK, b"")
+
+
+def test_calls_that_send_slowly_do_not_keep_the_slots() -> None:
+    limits = GrpcLimits(receive_bytes_max=4 * MIB, requests_bytes_max=16 * MIB)  # Four slots.
+    before = sample("tsdb_grpc_evicted_calls_total", reason="slots")
+    with scripted_server(Scripted(), limits=limits) as server, silent_calls(server, WRITE, 30):
+        wait_until(lambda: sample("tsdb_grpc_receiving_requests") >= 5, 10.0)
+        with plain_channel(server) as channel:
+            assert write(channel).samples == 1
+    assert sample("tsdb_grpc_evicted_calls_total", reason="slots") > before
+
+
+def test_a_stranger_is_refused_before_the_request_has_come() -> None:
+    with scripted_server(Scripted(), tokens=Tokens(text="good")) as server, plain_channel(server) as channel:
+        done = threading.Event()
+
+        def nothing() -> Iterator[bytes]:
+            done.wait(30)
+            yield from ()
+
+        try:
+            with pytest.raises(grpc.RpcError) as caught:
+                channel.stream_unary(WRITE, bytes, bytes)(nothing(), timeout=10)
+        finally:
+            done.set()
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_connection_too_many_is_closed_and_an_idle_one_makes_room() -> None:
+    limits = GrpcLimits(connections_max=1, idle_s=1.0)
+    with scripted_server(Scripted(), limits=limits) as server:
+        local = [("grpc.use_local_subchannel_pool", 1)]
+        with (
+            grpc.insecure_channel(f"127.0.0.1:{server.port}", local) as first,
+            grpc.insecure_channel(f"127.0.0.1:{server.port}", local) as second,
+        ):
+            assert write(first).samples == 1
+            with pytest.raises(grpc.RpcError) as caught:
+                write(second)
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            wait_until(lambda: _writes(second), 20.0)
+
+
+def _writes(channel: grpc.Channel) -> bool:
+    try:
+        return write(channel).samples == 1
+    except grpc.RpcError:
+        return False
+
+
+class _Context:
+    """A call that only notes that it was cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+    def time_remaining(self) -> float | None:
+        return None
+
+
+def test_a_call_past_the_timeout_is_cancelled_without_pressure() -> None:
+    threads, context = CallThreads(4, "test"), _Context()
+    receipts = Receipts(4, threads, timeout_s=0.05)
+
+    def messages() -> Iterator[bytes]:
+        assert context.cancelled.wait(10)
+        yield from ()
+
+    receiving = threading.Thread(target=receipts.receive, args=(None, messages(), context))
+    receiving.start()
+    give_up_at = time.monotonic() + 10
+    while not context.cancelled.wait(0.01):
+        assert time.monotonic() < give_up_at
+        receipts.relieve()
+    receiving.join(10)
+    assert not receiving.is_alive()
+    threads.shutdown()

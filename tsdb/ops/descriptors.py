@@ -1,0 +1,26 @@
+"""File descriptors of the process: the limit raised as far as it goes, and shares of it for connections.
+
+What is left of them is for the log, history and everything else that a process opens.
+"""
+
+from __future__ import annotations
+
+import resource
+
+GRPC_SHARE = 2
+
+
+def raise_limit() -> None:
+    """Ask for as many as the process may have: the soft limit is often 1,024, for programs that use select()."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def grpc_connections(connections_max: int) -> int:
+    """At most half of the descriptors."""
+    return _share(connections_max, GRPC_SHARE)
+
+
+def _share(connections_max: int, share: int) -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return connections_max if soft == resource.RLIM_INFINITY else max(1, min(connections_max, soft // share))

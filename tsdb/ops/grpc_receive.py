@@ -1,0 +1,144 @@
+"""Receipts: the requests that a gRPC server is receiving now, bounded in number, time and threads.
+
+gRPC reads a message when it is asked for, so a call asks only once it has a slot. Under pressure the call that has been
+receiving longest is cancelled: one that sends slowly, or nothing, never locks out others. The newest call that waits is
+served first, since the callers of older ones are likelier to have given up. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc
+
+from tsdb.model.errors import InvalidRequest, Overloaded
+from tsdb.ops.grpc_messages import MessageReader, Request
+from tsdb.ops.grpc_threads import CallThreads
+from tsdb.ops.metrics import counter, gauge
+
+TIMEOUT_S = 10.0  # 16 MiB at 13 Mbit/s; a sender that needs longer should send smaller requests.
+PATIENCE_S = 0.3  # Under pressure. A message that has arrived with its headers is received within milliseconds.
+WAIT_S = 5.0  # For a slot. Each slot is free after PATIENCE_S at the latest, so this long a queue is an overload.
+RETRY_AFTER_S = 0.5
+
+_evicted = counter(
+    "tsdb_grpc_evicted_calls_total",
+    "Calls cancelled before their request had arrived: slow, or the oldest when others waited for a slot or a thread.",
+    "reason",
+    ("timeout", "slots", "threads"),
+)
+_receiving = gauge("tsdb_grpc_receiving_requests", "gRPC calls whose request has not arrived yet.")
+
+
+class _Receipt:
+    """One call between its start and the arrival of its request."""
+
+    def __init__(self, context: grpc.ServicerContext) -> None:
+        self.context = context
+        self.since = time.monotonic()
+        self.granted = threading.Event()
+        self.evicted = False
+
+    def evict(self, reason: str) -> None:
+        """Cancel the call. One that waits for a slot finds itself cancelled when it asks for its request."""
+        if not self.evicted:
+            self.evicted = True
+            _evicted.labels(reason).inc()
+            self.context.cancel()  # type: ignore[no-untyped-call]  # the stubs leave it bare
+            self.granted.set()
+
+
+class Receipts:
+    """`slots`: requests received at once. `relieve` is to be called every few hundred milliseconds."""
+
+    def __init__(self, slots: int, threads: CallThreads, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._free = slots
+        self._slots = slots
+        self._threads = threads
+        self._timeout_s = timeout_s
+        # Guards all below and _free; a leaf.
+        self._lock = threading.Lock()
+        self._holding: dict[_Receipt, None] = {}  # Oldest first.
+        self._waiting: list[_Receipt] = []  # Newest last.
+
+    def receive(
+        self, reader: MessageReader, messages: Iterator[bytes], context: grpc.ServicerContext
+    ) -> Request | None:
+        """The call's next request, with room for what it becomes; None when its caller sends no more.
+
+        Raises Overloaded (receiving, request_bytes), InvalidRequest, grpc.RpcError when the call was cancelled.
+        """
+        with self._slot(context):
+            data = next(messages, None)
+            return None if data is None else reader.take(data)
+
+    def receive_one(self, reader: MessageReader, messages: Iterator[bytes], context: grpc.ServicerContext) -> Request:
+        """As `receive` for a call that has one request. Raises InvalidRequest (no_message) too."""
+        request = self.receive(reader, messages, context)
+        if request is None:
+            raise InvalidRequest("the call needs one request message; none came", reason="no_message")
+        return request
+
+    def relieve(self) -> None:
+        """Cancel calls that take too long: at once when past the timeout, the oldest when others wait."""
+        now = time.monotonic()
+        with self._lock:
+            holding, waiting = list(self._holding), list(self._waiting)
+        overdue = [receipt for receipt in holding if now - receipt.since > self._timeout_s]
+        slow = [receipt for receipt in holding if receipt not in overdue and now - receipt.since > PATIENCE_S]
+        for_slots = slow[: len(waiting)]
+        blocked = slow[len(for_slots) :] + [receipt for receipt in waiting if now - receipt.since > PATIENCE_S]
+        for_threads = blocked[: self._threads.queued]
+        for reason, receipts in (("timeout", overdue), ("slots", for_slots), ("threads", for_threads)):
+            for receipt in receipts:
+                receipt.evict(reason)
+
+    @contextmanager
+    def _slot(self, context: grpc.ServicerContext) -> Iterator[None]:
+        receipt = self._enter(context)
+        try:
+            if not receipt.granted.is_set():
+                self._wait(receipt)
+            yield
+        finally:
+            self._leave(receipt)
+
+    def _enter(self, context: grpc.ServicerContext) -> _Receipt:
+        receipt = _Receipt(context)
+        with self._lock:
+            if self._free:
+                self._grant_locked(receipt)
+            else:
+                self._waiting.append(receipt)
+        _receiving.inc()
+        return receipt
+
+    def _wait(self, receipt: _Receipt) -> None:
+        remaining_s = receipt.context.time_remaining()
+        if not receipt.granted.wait(WAIT_S if remaining_s is None else min(WAIT_S, max(0.0, remaining_s))):
+            raise Overloaded(
+                f"{self._slots} requests are being received and more wait; limit is {self._slots}",
+                reason="receiving",
+                retry_after_s=RETRY_AFTER_S,
+                limit=self._slots,
+            )
+
+    def _leave(self, receipt: _Receipt) -> None:
+        _receiving.dec()
+        with self._lock:
+            if receipt in self._holding:
+                del self._holding[receipt]
+                self._free += 1
+            else:
+                self._waiting.remove(receipt)
+            while self._free and self._waiting:
+                self._grant_locked(self._waiting.pop())
+
+    def _grant_locked(self, receipt: _Receipt) -> None:
+        self._free -= 1
+        receipt.since = time.monotonic()
+        self._holding[receipt] = None
+        receipt.granted.set()

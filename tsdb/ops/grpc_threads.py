@@ -1,0 +1,40 @@
+"""CallThreads: the threads of a gRPC server, which know how many calls wait for one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class CallThreads(ThreadPoolExecutor):
+    """A pool of `count` threads, named `name`-0 and so on."""
+
+    def __init__(self, count: int, name: str) -> None:
+        super().__init__(count, thread_name_prefix=name)
+        self._size = count
+        # Guards _unfinished; a leaf.
+        self._lock = threading.Lock()
+        self._unfinished = 0
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        """As any pool's."""
+        with self._lock:
+            self._unfinished += 1
+        future = super().submit(fn, *args, **kwargs)
+        future.add_done_callback(self._finished)
+        return future
+
+    @property
+    def queued(self) -> int:
+        """Calls that no thread has begun."""
+        with self._lock:
+            return max(0, self._unfinished - self._size)
+
+    def _finished(self, _future: Future[_T]) -> None:
+        with self._lock:
+            self._unfinished -= 1

@@ -1,0 +1,55 @@
+"""RequestBytes: what all requests in hand may take together, on one server. Thread-safe."""
+
+from __future__ import annotations
+
+import threading
+
+from tsdb.model.errors import InvalidRequest, Overloaded
+from tsdb.ops.metrics import counter, gauge
+
+RETRY_AFTER_S = 0.25
+SMALL_SHARE = 64  # A request of at most a 64th of the limit is small,
+RESERVED_SHARE = 4  # and a fourth of the limit is for small ones alone: a few large ones never lock them out.
+
+_bytes = gauge("tsdb_request_bytes", "Bytes reserved for requests that were received and are not answered yet.")
+_refused = counter("tsdb_request_bytes_refused_total", "Requests refused because others held the bytes.")
+
+
+class RequestBytes:
+    """At most `bytes_max` at once."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        # Guards _taken; a leaf.
+        self._lock = threading.Lock()
+        self._taken = 0
+
+    def take(self, size: int) -> None:
+        """Raises Overloaded (request_bytes); InvalidRequest (message_too_large) for more than there ever is."""
+        small = size <= self._bytes_max // SMALL_SHARE
+        limit = self._bytes_max if small else self._bytes_max - self._bytes_max // RESERVED_SHARE
+        if size > limit:
+            raise InvalidRequest(
+                f"the request would take {size} bytes of memory; limit is {limit}: split it",
+                reason="message_too_large",
+                got=size,
+                limit=limit,
+            )
+        with self._lock:
+            if self._taken + size > limit:
+                _refused.inc()
+                raise Overloaded(
+                    f"requests in hand take {self._taken} bytes and this one would take {size}; limit is {limit}",
+                    reason="request_bytes",
+                    retry_after_s=RETRY_AFTER_S,
+                    got=self._taken + size,
+                    limit=limit,
+                )
+            self._taken += size
+        _bytes.inc(size)
+
+    def give_back(self, size: int) -> None:
+        """End so much of what was taken."""
+        with self._lock:
+            self._taken -= size
+        _bytes.dec(size)
