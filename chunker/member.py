@@ -161,7 +161,10 @@ class Member:
         try:
             events = self._group.poll(timeout_s, max_records=self._records_max)
         except LostOffsets as error:
-            self.partitions[int(error.metadata["partition"])].source.fail(error)
+            # Given up within this poll, maybe.
+            lost = self.partitions.get(int(error.metadata["partition"]))
+            if lost is not None:
+                lost.source.fail(error)
             return
         except Unavailable as error:
             log.warning("group not to be had", reason=error.reason, error=error.message)

@@ -21,7 +21,7 @@ from tsdb.chunks.records import ChunkRecord, hole_record
 from tsdb.chunks.stage import ChunkStage
 from tsdb.codec.chunk import PART_BYTES_MAX
 from tsdb.codec.chunk_key import ProgressKey, encode_key
-from tsdb.codec.chunk_marker import ProgressMarker, encode_progress_marker
+from tsdb.codec.chunk_marker import encode_progress_marker
 from tsdb.head.limits import HeadLimits
 from tsdb.log.interface import METRICS, SERIES, Group, Log, Position
 from tsdb.model.clock import Clock
@@ -252,7 +252,7 @@ class ChunkPartition:
     def _advance(self, progress: Progress) -> Iterator[Doing]:
         """Progress marker, then commit: all that it speaks of is acknowledged."""
         series_end = yield from self._series_end()
-        marker = ProgressMarker(self._topic_id, progress.position, progress.emitted_through_ms, series_end)
+        marker = progress.marker(self._topic_id, series_end)
         record = ChunkRecord(encode_key(ProgressKey()), encode_progress_marker(marker))
         yield from self._acknowledged([record])
         while not self._commit(progress):

@@ -15,7 +15,7 @@ from tsdb.chunks.progress import Progress, encode_metadata
 from tsdb.chunks.records import hole_record
 from tsdb.chunks.resume import check_gap, first_progress, gap_hole, progress_after_gap
 from tsdb.codec.chunk_key import ProgressKey, encode_key
-from tsdb.codec.chunk_marker import HoleRecord, ProgressMarker, encode_progress_marker
+from tsdb.codec.chunk_marker import HoleRecord, encode_progress_marker
 from tsdb.log.interface import CHUNKS, METRICS, SERIES, Group, Log, Position, TopicPartition
 from tsdb.model.clock import Clock
 from tsdb.model.errors import CorruptData, LostOffsets, TsdbError, Unavailable, UnknownVersion, WrongTopic
@@ -74,7 +74,7 @@ def _repair(log: Log, group: Group, trouble: Trouble, times: TimeSet, clock: Clo
         log.append_sync(CHUNKS, partition, record.value, key=record.key)
     topic_id = log.topic_id(METRICS)
     series_end = log.watermarks(SERIES, [partition])[partition].high
-    marker = ProgressMarker(topic_id, progress.position, progress.emitted_through_ms, series_end)
+    marker = progress.marker(topic_id, series_end)
     log.append_sync(CHUNKS, partition, encode_progress_marker(marker), key=encode_key(ProgressKey()))
     group.commit({(METRICS, partition): Position(progress.position, encode_metadata(progress, topic_id))})
     return progress

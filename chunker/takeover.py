@@ -54,8 +54,11 @@ def log_facts(log: Log, partition: int, progress: Progress, times: TimeSet) -> L
     return LogFacts(marks.low, marks.high, first.broker_ms if first else None, required)
 
 
-def last_marker(log: Log, partition: int, topic_id: str) -> ProgressMarker | None:
-    """The newest progress marker of this log in a partition of `chunks`: a pass over the whole partition."""
+def highest_marker(log: Log, partition: int, topic_id: str) -> ProgressMarker | None:
+    """The progress marker of this log with the highest position in a partition of `chunks`: a pass over all of it.
+
+    Not the newest: a chunk stage that was given up may have written a lower one after its successor.
+    """
     found: ProgressMarker | None = None
     key = encode_key(ProgressKey())
     for batch in read_batches(log, CHUNKS, partition):
@@ -63,16 +66,21 @@ def last_marker(log: Log, partition: int, topic_id: str) -> ProgressMarker | Non
             record = batch.record(index)
             if record.key == key and record.value is not None:
                 marker = decode_progress_marker(record.value)
-                found = marker if marker.topic_id == topic_id else found
+                if marker.topic_id == topic_id and (found is None or _reach(marker) >= _reach(found)):
+                    found = marker
     return found
 
 
+def _reach(marker: ProgressMarker) -> tuple[int, int]:
+    return marker.position, marker.emitted_through_ms
+
+
 def known_progress(log: Log, partition: int, commit: Position | None) -> tuple[str, Progress | None]:
-    """(case, progress) by the commit, else by the last progress marker, else there is none. Raises as decode_commit."""
+    """(case, progress) by the commit, else by the highest progress marker, else none. Raises as decode_commit."""
     topic_id = log.topic_id(METRICS)
     if commit is not None:
         return "commit", decode_commit(commit.next_offset, commit.metadata, topic_id)
-    marker = last_marker(log, partition, topic_id)
+    marker = highest_marker(log, partition, topic_id)
     return ("first", None) if marker is None else ("marker", progress_of(marker))
 
 

@@ -11,7 +11,7 @@ from spark_backfill.pipeline.fence import Fence
 from spark_backfill.pipeline.offsets import is_done
 from tsdb.chunks.progress import Progress, encode_metadata
 from tsdb.codec.chunk_key import ProgressKey, encode_key
-from tsdb.codec.chunk_marker import ProgressMarker, encode_progress_marker
+from tsdb.codec.chunk_marker import encode_progress_marker
 from tsdb.log.interface import CHUNKS, METRICS, SERIES, Log, Position
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
@@ -65,8 +65,7 @@ class Settling:
                 failed.append(answer)
 
         for number, progress in new.items():
-            marker = ProgressMarker(self._topic_id, progress.position, progress.emitted_through_ms, ends[number].high)
-            value = encode_progress_marker(marker)
+            value = encode_progress_marker(progress.marker(self._topic_id, ends[number].high))
             self._log.append(CHUNKS, number, value, key=encode_key(ProgressKey()), on_done=on_done)
         self._log.flush(30.0)
         if failed:

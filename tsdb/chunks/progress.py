@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tsdb.codec.chunk_marker import ALWAYS_WHOLE_MS, ProgressMarker
 from tsdb.codec.crc32c import crc32c
 from tsdb.model.errors import CorruptData, UnknownVersion, WrongTopic
 
 VERSION = 1
-ALWAYS_WHOLE_MS = -(1 << 60)  # whole_from of a log that was never trimmed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,10 @@ class Progress:
     position: int
     emitted_through_ms: int
     whole_from_ms: int = ALWAYS_WHOLE_MS
+
+    def marker(self, topic_id: str, series_end_offset: int) -> ProgressMarker:
+        """The same for readers of `chunks`. series_end_offset: of `series`, after what is emitted was read."""
+        return ProgressMarker(topic_id, self.position, self.emitted_through_ms, series_end_offset, self.whole_from_ms)
 
 
 def encode_metadata(progress: Progress, topic_id: str) -> str:

@@ -33,7 +33,7 @@ class LogFacts:
 
 def progress_of(marker: ProgressMarker) -> Progress:
     """What a progress marker says, for a group that lost its commit."""
-    return Progress(marker.position, marker.emitted_through_ms)
+    return Progress(marker.position, marker.emitted_through_ms, marker.whole_from_ms)
 
 
 def required_ms(progress: Progress, times: TimeSet) -> int:

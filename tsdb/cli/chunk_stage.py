@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence, Set
 from chunker.chunker import GROUP_ID
 from chunker.repair import Trouble, look, repair
 from chunker.takeover import known_progress
-from tsdb.chunks.progress import ALWAYS_WHOLE_MS, Progress
+from tsdb.chunks.progress import Progress
+from tsdb.codec.chunk_marker import ALWAYS_WHOLE_MS
 from tsdb.log.interface import METRICS, Log, Position
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import TsdbError, Unavailable

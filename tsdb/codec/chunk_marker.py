@@ -13,11 +13,14 @@ from tsdb.codec.crc32c import crc32c
 from tsdb.model.errors import CorruptData, UnknownVersion
 
 VERSION = 1
+WHOLE_FROM_VERSION = 2  # Of a progress marker with whole_from; one without is written as version 1.
+ALWAYS_WHOLE_MS = -(1 << 60)  # whole_from of a log that was never trimmed.
 TEXT_BYTES_MAX = 255
 
 _CRC = struct.Struct("<I")
 _WINDOW = struct.Struct("<BqIIQ")
 _PROGRESS = struct.Struct("<Bqqq")
+_PROGRESS_WHOLE_FROM = struct.Struct("<Bqqqq")
 _HOLE = struct.Struct("<BIQqqq")
 
 
@@ -34,12 +37,14 @@ class WindowMarker:
 @dataclass(frozen=True, slots=True)
 class ProgressMarker:
     """How far the chunk stage of a partition is: late samples below `position` of the topic `topic_id` and windows that
-    end at or before emitted_through_ms are emitted; `series` up to series_end_offset was read for them."""
+    end at or before emitted_through_ms are emitted; `series` up to series_end_offset was read for them. Windows that
+    start before whole_from_ms are passed over: the log did not have all of them."""
 
     topic_id: str
     position: int
     emitted_through_ms: int
     series_end_offset: int
+    whole_from_ms: int = ALWAYS_WHOLE_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +72,21 @@ def decode_window_marker(value: bytes) -> WindowMarker:
 
 def encode_progress_marker(marker: ProgressMarker) -> bytes:
     """Value of the record at ProgressKey."""
-    fields = _PROGRESS.pack(VERSION, marker.position, marker.emitted_through_ms, marker.series_end_offset)
-    return _sealed(fields + _text("topic id", marker.topic_id))
+    fields = (marker.position, marker.emitted_through_ms, marker.series_end_offset)
+    if marker.whole_from_ms == ALWAYS_WHOLE_MS:
+        packed = _PROGRESS.pack(VERSION, *fields)
+    else:
+        packed = _PROGRESS_WHOLE_FROM.pack(WHOLE_FROM_VERSION, *fields, marker.whole_from_ms)
+    return _sealed(packed + _text("topic id", marker.topic_id))
 
 
 def decode_progress_marker(value: bytes) -> ProgressMarker:
     """The marker in exactly these bytes."""
-    body = _opened("progress marker", value, _PROGRESS.size, TEXT_BYTES_MAX)
-    _, position, emitted_through_ms, series_end_offset = _PROGRESS.unpack_from(body)
-    return ProgressMarker(
-        _decoded_text("progress marker", body[_PROGRESS.size :]), position, emitted_through_ms, series_end_offset
-    )
+    layout = _PROGRESS_WHOLE_FROM if value[:1] == bytes([WHOLE_FROM_VERSION]) else _PROGRESS
+    body = _opened("progress marker", value, layout.size, TEXT_BYTES_MAX, WHOLE_FROM_VERSION)
+    _, position, emitted_through_ms, series_end_offset, *whole_from_ms = layout.unpack_from(body)
+    topic_id = _decoded_text("progress marker", body[layout.size :])
+    return ProgressMarker(topic_id, position, emitted_through_ms, series_end_offset, *whole_from_ms)
 
 
 def encode_hole(hole: HoleRecord) -> bytes:
@@ -97,13 +106,13 @@ def _sealed(body: bytes) -> bytes:
     return body + _CRC.pack(crc32c(body))
 
 
-def _opened(what: str, value: bytes, fixed: int, text_max: int) -> bytes:
+def _opened(what: str, value: bytes, fixed: int, text_max: int, version_max: int = VERSION) -> bytes:
     """The bytes before the checksum, once it and the version are right."""
     body = value[: -_CRC.size]
     if len(value) <= _CRC.size or _CRC.pack(crc32c(body)) != value[-_CRC.size :]:
         raise CorruptData(f"{what} of {len(value)} bytes has a wrong checksum", reason="chunk_marker")
-    if body[0] != VERSION:
-        raise UnknownVersion(f"{what} is of version {body[0]}; this process knows {VERSION}")
+    if not VERSION <= body[0] <= version_max:
+        raise UnknownVersion(f"{what} is of version {body[0]}; this process knows {version_max}")
     if not fixed <= len(body) <= fixed + text_max:
         raise CorruptData(
             f"{what} has {len(body)} bytes before its checksum; want {fixed} to {fixed + text_max}",

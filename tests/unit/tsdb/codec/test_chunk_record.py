@@ -25,6 +25,7 @@ from tsdb.codec.chunk_marker import (
 from tsdb.model.errors import CorruptData, UnknownVersion
 
 STORED: dict[str, Any] = json.loads((GOLDEN / "v1/chunk_record/records.json").read_text())
+STORED["values"] |= json.loads((GOLDEN / "v2/chunk_record/progress.json").read_text())["values"]
 KEYS: dict[str, RecordKey] = {
     "base": ChunkKey(2**64 - 1, 1_700_000_000_000 // 14_400_000 * 14_400_000, Kind.BASE, 123_456, 0),
     "late": ChunkKey(1, -14_400_000, Kind.LATE, 0, 2**32 - 1),
@@ -38,6 +39,11 @@ MARKERS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[[bytes], Any]]] =
     "window": (WindowMarker(123_456, 5, 6, 2**40), encode_window_marker, decode_window_marker),
     "progress": (
         ProgressMarker("tøpic", 2**40, 1_699_992_000_000, 77),
+        encode_progress_marker,
+        decode_progress_marker,
+    ),
+    "progress with whole_from": (
+        ProgressMarker("tøpic", 2**40, 1_699_992_000_000, 77, 1_700_006_400_000),
         encode_progress_marker,
         decode_progress_marker,
     ),
@@ -83,12 +89,12 @@ def test_broken_markers_are_corrupt_and_newer_ones_named(name: str) -> None:
         for data in (bytes(broken), value[:at]):
             with pytest.raises(CorruptData):
                 decode(data)
-    body = b"\x02" + value[1:-4]
+    body = b"\x03" + value[1:-4]
     with pytest.raises(UnknownVersion):
         decode(body + crc32c(body).to_bytes(4, "little"))
 
 
-@pytest.mark.parametrize("name", ["progress", "hole"])
+@pytest.mark.parametrize("name", ["progress", "progress with whole_from", "hole"])
 def test_text_that_is_none_or_too_long_is_corrupt(name: str) -> None:
     _, _, decode = MARKERS[name]
     value = bytes.fromhex(STORED["values"][name])

@@ -1,0 +1,66 @@
+"""The thread of a chunker: what the group says of a partition that it has just given up changes nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from typing import Any, cast
+
+from chunker.member import Member
+from chunker.partition import ChunkPartition, Doing
+from support.logs import WITHIN_S
+from tsdb.log.interface import METRICS, Group, GroupListener
+from tsdb.model.clock import SystemClock
+from tsdb.model.errors import LostOffsets
+
+
+class LosingGroup:
+    """Gives partition 0, takes it back in the first poll, and says in that same poll that its offsets are lost."""
+
+    def __init__(self) -> None:
+        self.polled_again = threading.Event()
+        self._polls = 0
+
+    def join(
+        self, topics: Collection[str], listener: GroupListener, followers: Mapping[str, str] | None = None
+    ) -> None:
+        self._listener = listener
+        listener.on_assigned({(METRICS, 0): None})
+
+    def poll(self, timeout_s: float, **_: Any) -> list[Any]:
+        self._polls += 1
+        if self._polls == 1:
+            self._listener.on_revoked([(METRICS, 0)])
+            raise LostOffsets("trimmed", reason="below_low_watermark", partition=0)
+        self.polled_again.set()
+        return []
+
+    def leave(self) -> None:
+        """Nothing to give back."""
+
+
+class IdlePartition:
+    """Has nothing to do."""
+
+    stage = None
+
+    def step(self) -> Doing:
+        return Doing.IDLE
+
+    def give_up(self) -> None:
+        """Nothing is under way."""
+
+    def drain(self) -> bool:
+        return True
+
+
+def test_lost_offsets_of_a_partition_given_up_in_the_same_poll_are_passed_over() -> None:
+    group = LosingGroup()
+    made = cast(ChunkPartition, IdlePartition())
+    member = Member(cast(Group, group), lambda _: made, threading.Event(), SystemClock(), lambda: None, 100)
+    member.start()
+    polled = group.polled_again.wait(5.0)
+    member.close()
+    assert member.join(WITHIN_S)
+    assert member.failure() is None
+    assert polled

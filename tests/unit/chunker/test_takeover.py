@@ -1,0 +1,62 @@
+"""Take-over without a commit: progress markers say where the chunk stage was, and what the log did not have whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chunker.takeover import highest_marker, take_over
+from support.logs import LogFactory
+from tsdb.chunks.progress import Progress
+from tsdb.codec.chunk_key import ProgressKey, encode_key
+from tsdb.codec.chunk_marker import encode_progress_marker
+from tsdb.codec.log_record import encode_tick
+from tsdb.log.interface import CHUNKS, METRICS, Log
+from tsdb.log.topics import CREATE_TIME
+from tsdb.model.clock import ManualClock
+from tsdb.model.time_set import DEMO
+
+BASE_MS = 1_700_000_010_000  # The start of a window.
+MINUTES = 100
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[LogFactory]:
+    with LogFactory(f"sqlite:///{tmp_path / 'log.db'}", "") as factory:
+        factory.create(1, timestamp_type=CREATE_TIME)
+        yield factory
+
+
+@pytest.fixture
+def log(logs: LogFactory) -> Log:
+    made = logs.open()
+    for minute in range(MINUTES):
+        made.append_sync(METRICS, 0, encode_tick(), timestamp_ms=BASE_MS + minute * DEMO.late_minute_ms)
+    return made
+
+
+def write(log: Log, progress: Progress, topic_id: str = "") -> None:
+    value = encode_progress_marker(progress.marker(topic_id or log.topic_id(METRICS), 0))
+    log.append_sync(CHUNKS, 0, value, key=encode_key(ProgressKey()))
+
+
+def test_of_several_markers_of_this_log_the_highest_position_stands(log: Log) -> None:
+    for position, emitted_through_ms in ((10, 0), (30, 1_000), (30, 2_000), (20, 3_000)):
+        write(log, Progress(position, emitted_through_ms))
+    write(log, Progress(90, 0), "another log")
+    marker = highest_marker(log, 0, log.topic_id(METRICS))
+    assert marker is not None
+    assert (marker.position, marker.emitted_through_ms) == (30, 2_000)
+
+
+def test_without_its_commit_a_stage_still_passes_over_what_the_log_never_had_whole(logs: LogFactory, log: Log) -> None:
+    logs.topics().trim(METRICS, {0: 7})
+    clock = ManualClock(BASE_MS + MINUTES * DEMO.late_minute_ms)
+    first = take_over(log, 0, None, DEMO, clock)
+    assert first.case == "first"
+    assert first.progress.whole_from_ms > first.progress.emitted_through_ms
+    write(log, first.progress)
+    again = take_over(log, 0, None, DEMO, clock)
+    assert (again.case, again.progress) == ("marker", first.progress)
