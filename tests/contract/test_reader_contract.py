@@ -173,7 +173,7 @@ def test_labels_are_left_out_on_request(served: Served) -> None:
 def test_steps_aggregate_what_lies_in_them(served: Served, aggregation: str) -> None:
     start_ms, end_ms = served.now_ms - 100 * MINUTE_MS - 333, served.now_ms
     step_ms = 7 * MINUTE_MS + 11
-    result = served.node.client.select(EVERYTHING, start_ms, end_ms, step_ms=step_ms, aggregation=aggregation)
+    result = served.node.client.select(EVERYTHING, start_ms, end_ms, step_ms=step_ms, agg=aggregation)
     code = 1 + AGGREGATIONS.index(aggregation)
     with np.errstate(all="ignore"):
         want = {n: served.twin(n).steps([n], start_ms, end_ms, step_ms, code)[n] for n in NUMBERS}

@@ -156,7 +156,7 @@ def check(case: Case, start_ms: int, end_ms: int, step_ms: int, aggregation: int
     assert newest is not None
     assert bits(answered(newest)) == bits({n: dict(list(found.items())[-last_n:]) for n, found in want.items()})
     if end_ms - start_ms < 100_000 * step_ms:
-        steps = case.ask(start_ms, end_ms, step_ms=step_ms, aggregation=AGGREGATIONS[aggregation - 1])
+        steps = case.ask(start_ms, end_ms, step_ms=step_ms, agg=AGGREGATIONS[aggregation - 1])
         assert steps is not None
         with np.errstate(all="ignore"):
             want_steps = case.twin.steps(SERIES, start_ms, end_ms, step_ms, aggregation)

@@ -119,7 +119,7 @@ class Reads:
             selector, rows = f'{{__name__="{name.decode()}"}}', self._rows_of[name]
         plain = SelectQuery(selector, start_ms, end_ms, options=ReadOptions(after=self.after))
         query = dataclasses.replace(plain, **self._form(start_ms, end_ms))
-        how = f"{query.aggregation} by {query.step_ms} ms, last {query.last_n}, as {query.encoding}"
+        how = f"{query.agg} by {query.step_ms} ms, last {query.last_n}, as {query.encoding}"
         where = f"{stage}: {selector} in [{start_ms}, {end_ms}), {how}"
         answer = self._ask(query, stage, where)
         if answer is not None:
@@ -132,7 +132,7 @@ class Reads:
         chance = self._rng.random()
         if chance < 0.1:
             step_ms = 1 + self._rng.randrange(max(1, (end_ms - start_ms) // 3))
-            return {"step_ms": step_ms, "aggregation": self._rng.choice(["last", "count"])}
+            return {"step_ms": step_ms, "agg": self._rng.choice(["last", "count"])}
         if chance < 0.2:
             return {"last_n": self._rng.randrange(1, 9)}
         return {"encoding": self._rng.choice(["raw", "columns"])}
@@ -189,7 +189,7 @@ def _reduced(columns: Columns, query: SelectQuery) -> Columns:
     step = (ts_ms - query.start_ms) // query.step_ms
     last = np.flatnonzero(np.append(step[1:] != step[:-1], True))
     counts = np.diff(last, prepend=-1).astype(np.float64).view(np.int64)
-    return query.start_ms + step[last] * query.step_ms, bits[last] if query.aggregation == "last" else counts
+    return query.start_ms + step[last] * query.step_ms, bits[last] if query.agg == "last" else counts
 
 
 def _assert_equal(got: SelectResult, want: dict[bytes, Columns], where: str) -> None:

@@ -66,7 +66,7 @@ def query(
             span.start_ms,
             span.end_ms,
             step_ms=step.ms if step else 0,
-            aggregation=agg,
+            agg=agg,
             last_n=last_n,
             downsampled=downsampled,
             encoding=encoding,

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Sequence
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import grpc
 import grpc.aio
 
 from tsdb.client import read, write
+from tsdb.client.arguments import arguments_of
 from tsdb.client.batch import RequestLimits, WriteBatch
 from tsdb.client.call import STREAMING, Call, Method, stub_methods
 from tsdb.client.channel import ClientTls, call_metadata, open_aio_channel
-from tsdb.client.failures import Peer, call_error
+from tsdb.client.failures import Peer, call_error, client_closed
 from tsdb.client.options import Selector
 from tsdb.client.read import GroupKeywords, LabelKeywords, SeriesGroup, SeriesInfo, SeriesKeywords, ValueKeywords
 from tsdb.client.result import SelectResult
@@ -30,11 +31,42 @@ from tsdb.v1 import common_pb2, reader_pb2
 Answer = TypeVar("Answer")
 
 
-async def connect_async(
+def connect_async(
     address: str, *, tls: ClientTls | None = None, token: str | None = None, timeout_s: float = TIMEOUT_S
-) -> AsyncClient:
-    """As `connect`, on the running loop."""
-    return AsyncClient(open_aio_channel(address, tls), Peer(address, tls is not None), token=token, timeout_s=timeout_s)
+) -> Connecting:
+    """As `connect`, on the running loop: `async with connect_async(...) as client`, or `await connect_async(...)`."""
+    return Connecting(address, tls, token, timeout_s)
+
+
+class Connecting:
+    """A client that is still to be opened: awaited, or entered as an asynchronous context manager, which closes it."""
+
+    def __init__(self, address: str, tls: ClientTls | None, token: str | None, timeout_s: float) -> None:
+        self._address = address
+        self._tls = tls
+        self._token = token
+        self._timeout_s = timeout_s
+        self._client: AsyncClient | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncClient]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncClient:
+        self._client = await self._open()
+        return self._client
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    async def _open(self) -> AsyncClient:
+        # The channel belongs to the loop that runs when it is made.
+        with arguments_of("connect_async"):
+            channel = open_aio_channel(self._address, self._tls)
+            peer = Peer(self._address, self._tls is not None)
+            return AsyncClient(channel, peer, token=self._token, timeout_s=self._timeout_s)
 
 
 class AsyncClient:
@@ -134,7 +166,7 @@ class AsyncClient:
         attempts = Attempts(reconnect_s)
         while True:
             left_s = None if end_at is None else max(end_at - time.monotonic(), 0.001)
-            stream = self._methods[Method.WATCH](state.request(), timeout=left_s, metadata=self._metadata)
+            stream = self._invoke(Method.WATCH, state.request(), left_s)
             try:
                 async for message in stream:
                     attempts.progressed()
@@ -169,6 +201,12 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
+    def _invoke(self, method: Method, request: Any, timeout_s: float | None) -> Any:
+        try:
+            return self._methods[method](request, timeout=timeout_s, metadata=self._metadata)
+        except grpc.aio.UsageError as error:  # What gRPC has for a channel that was closed.
+            raise client_closed() from error
+
     def _attempts(self, timeout_s: float | None) -> Attempts:
         return Attempts(self._timeout_s if timeout_s is None else timeout_s)
 
@@ -187,7 +225,7 @@ class AsyncClient:
 
     async def _once(self, call: Call[Answer], timeout_s: float) -> Answer:
         reader = call.reader()
-        answer = self._methods[call.method](call.request, timeout=timeout_s, metadata=self._metadata)
+        answer = self._invoke(call.method, call.request, timeout_s)
         if call.method not in STREAMING:
             reader.add(await answer)
             return reader.finish()

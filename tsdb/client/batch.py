@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tsdb.client.arguments import arguments_of
 from tsdb.client.wire import F64, I64, U32
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
 from tsdb.v1 import ingest_pb2
 
 SAMPLE_BYTES = 16
+COUNT_MAX = np.iinfo(np.uint32).max
 SERIES_BYTES = 8  # Beside its labels: a count, and the length prefix of the labels.
 
 
@@ -64,6 +67,7 @@ class WriteBatch:
         """Samples of all entries."""
         return self._samples
 
+    @arguments_of("samples")
     def add(self, labels: Mapping[str, str] | bytes, ts_ms: ArrayLike, values: ArrayLike) -> None:
         """One series: labels by name with `__name__`, or canonical; a time and a value, or arrays of equal length.
 
@@ -73,13 +77,13 @@ class WriteBatch:
         times = _times(ts_ms)
         self.add_columns([canonical], [len(times)], times, values)
 
+    @arguments_of("samples")
     def add_columns(self, labels: Sequence[bytes], counts: ArrayLike, ts_ms: ArrayLike, values: ArrayLike) -> None:
         """Many series: canonical labels, samples of each, then the samples series after series. Raises InvalidRequest.
 
         The arrays are kept, not copied, where their types fit: leave them unchanged until the batch is written.
         """
-        lengths = np.atleast_1d(np.asarray(counts)).astype(U32)
-        times, floats = _times(ts_ms), np.atleast_1d(np.asarray(values, F64))
+        lengths, times, floats = _counts(counts), _times(ts_ms), _values(values)
         total = int(lengths.sum(dtype=np.int64))
         if len(lengths) != len(labels) or not total == len(times) == len(floats):
             raise InvalidRequest(
@@ -143,6 +147,25 @@ def _last(first: int, costs: NDArray[np.int64], ends: NDArray[np.int64], limits:
     by_bytes = int(np.searchsorted(costs, spent + limits.bytes_max, side="right"))
     by_samples = int(np.searchsorted(ends, sent + limits.samples_max, side="right"))
     return max(first + 1, min(by_bytes, by_samples, first + limits.series_max))
+
+
+def _counts(counts: ArrayLike) -> NDArray[np.uint32]:
+    lengths = np.atleast_1d(np.asarray(counts))
+    if lengths.size and (lengths.dtype.kind not in "iu" or int(lengths.min()) < 0 or int(lengths.max()) > COUNT_MAX):
+        raise InvalidRequest(f"counts must be integers of 0 to {COUNT_MAX}", reason="batch_malformed")
+    return lengths.astype(U32)
+
+
+def _values(values: ArrayLike) -> NDArray[np.float64]:
+    """As float64. None would become NaN, and a truth value a number, without a word: both are refused."""
+    given = np.atleast_1d(np.asarray(values))
+    # Beside numbers in a list numpy makes a truth value one of them.
+    listed: Sequence[Any] = values if isinstance(values, list | tuple) else ()
+    if given.size and (given.dtype.kind not in "fiu" or bool in set(map(type, listed))):
+        seen = listed or given.ravel().tolist()
+        odd = next((value for value in seen if type(value) not in (int, float)), seen[0])
+        raise InvalidRequest(f"values must be numbers; got {odd!r} ({type(odd).__name__})", reason="bad_value")
+    return given.astype(F64, copy=False)
 
 
 def _times(ts_ms: ArrayLike) -> NDArray[np.int64]:

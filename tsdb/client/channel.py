@@ -39,9 +39,9 @@ class ClientTls:
     for servers that ask for one. Checked on construction: raises InvalidRequest (tls) for files that do not work.
     """
 
-    ca_file: Path | None = None
-    cert_file: Path | None = None
-    key_file: Path | None = None
+    ca_file: Path | str | None = None
+    cert_file: Path | str | None = None
+    key_file: Path | str | None = None
 
     def __post_init__(self) -> None:
         if (self.cert_file is None) != (self.key_file is None):
@@ -98,8 +98,8 @@ def open_aio_channel(address: str, tls: ClientTls | None) -> grpc.aio.Channel:
     return grpc.aio.secure_channel(check_address(address), tls.credentials(), CHANNEL_OPTIONS)
 
 
-def _read(path: Path | None) -> bytes | None:
-    return None if path is None else path.read_bytes()
+def _read(path: Path | str | None) -> bytes | None:
+    return None if path is None else Path(path).read_bytes()
 
 
 def _no_password() -> str:

@@ -60,6 +60,11 @@ class Peer:
     tls: bool
 
 
+def client_closed() -> Unavailable:
+    """The error of a call on a client that was closed before."""
+    return Unavailable("the client is closed: connect again", reason="client_closed")
+
+
 def call_error(error: grpc.RpcError, peer: Peer, method: Method) -> TsdbError:
     """The error of a call. To be raised by the caller, from `error`."""
     found = from_rpc_error(error)

@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.client.arguments import arguments_of
 from tsdb.client.call import Call, Method, Single
 from tsdb.client.options import ReadOptions, Selector, wire_matchers, wire_options
 from tsdb.client.wire import I64, U64, block_labels, malformed, unpack
@@ -75,6 +76,7 @@ class SeriesGroup:
     series: int
 
 
+@arguments_of("series")
 def series(
     selector: Selector | None,
     *,
@@ -89,6 +91,7 @@ def series(
     return Call(Method.SERIES, request, _SeriesAnswer)
 
 
+@arguments_of("series_groups")
 def series_groups(
     selector: Selector | None,
     group_by: Sequence[str],
@@ -105,6 +108,7 @@ def series_groups(
     return Call(Method.SERIES, request, _GroupsAnswer)
 
 
+@arguments_of("label_names")
 def label_names(
     selector: Selector | None,
     *,
@@ -119,6 +123,7 @@ def label_names(
     return Call(Method.LABEL_NAMES, request, lambda: Single(lambda answer: list(answer.names)))
 
 
+@arguments_of("label_values")
 def label_values(
     name: str,
     selector: Selector | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from tsdb.v1 import common_pb2
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+
+SAMPLE_COLUMNS = ("ts_ms", "value")  # Of a data frame, beside its labels.
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,27 @@ class SelectResult:
         return pyarrow.table({"labels": labels, "ts_ms": self.ts_ms, "value": self.values})
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The same rows as a data frame; labels are a categorical. Needs the extra `pandas`."""
-        frame: pandas.DataFrame = self.to_arrow().to_pandas()
-        return frame
+        """A data frame with a row a sample: a column for each label, then ts_ms int64 and value float64, bits kept.
+
+        Label columns are categoricals, by name, null where a series has no such label. A label called ts_ms or value
+        has the column label_ts_ms or label_value. Raises InvalidRequest (pandas_missing) without the extra `pandas`.
+        """
+        try:
+            import pandas
+        except ModuleNotFoundError as error:
+            raise InvalidRequest(
+                "pandas is not installed: `pip install 'kafka-tsdb[pandas]'`", reason="pandas_missing"
+            ) from error
+
+        self._need_labels()
+        labels = [dict(parse_labels(canonical)) for canonical in self.canonical]
+        counts = np.diff(self.starts)
+        columns: dict[str, Any] = {}
+        for name in sorted({name for one in labels for name in one}):
+            values = pandas.Categorical([one.get(name) for one in labels])
+            column = f"label_{name}" if name in SAMPLE_COLUMNS else name
+            columns[column] = pandas.Categorical.from_codes(np.repeat(values.codes, counts), dtype=values.dtype)
+        return pandas.DataFrame(columns | {"ts_ms": self.ts_ms, "value": self.values})
 
     def _need_labels(self) -> None:
         if any(not canonical for canonical in self.canonical):

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable
 
+from tsdb.client.arguments import arguments_of
 from tsdb.model.errors import InvalidRequest, LostOffsets, Overloaded, TsdbError, Unavailable
 
 FIRST_DELAY_S = 0.05
@@ -20,7 +21,7 @@ SPREAD = 0.25  # Up to this share is added to a wait.
 # Unavailable for reasons of this call's own: its time is over, or somebody gave it up. A server whose own bound was
 # sooner gives the same reason with a hint: that passes.
 # Nor does a connection come about later where one side speaks TLS, or HTTP/1, and the other does not.
-_FINAL_REASONS = frozenset({"deadline", "cancelled", "tls", "wrong_port"})
+_FINAL_REASONS = frozenset({"deadline", "cancelled", "client_closed", "tls", "wrong_port"})
 # Overload that passes by itself although no hint came with it: gRPC refused the call before our code saw it.
 _PASSING_REASONS = frozenset({"server_overloaded", "concurrent_requests"})
 
@@ -47,7 +48,9 @@ class Attempts:
         monotonic: Callable[[], float] = time.monotonic,
         spread: Callable[[], float] = random.random,
     ) -> None:
-        if not 0 < timeout_s < float("inf"):
+        with arguments_of("timeout"):
+            bounded = 0 < timeout_s < float("inf")
+        if not bounded:
             raise InvalidRequest(f"timeout of {timeout_s} s; it must be finite and above 0", reason="bad_timeout")
         self._monotonic = monotonic
         self._spread = spread

@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.client.arguments import arguments_of
 from tsdb.client.call import Call, Method
 from tsdb.client.options import ReadOptions, Selector, wire_matchers, wire_options
 from tsdb.client.result import SelectResult
@@ -29,7 +30,7 @@ class SelectKeywords(TypedDict, total=False):
 
     series_ids: Sequence[int] | NDArray[np.uint64] | None
     step_ms: int
-    aggregation: str | None
+    agg: str | None
     last_n: int
     encoding: str
     labels: bool
@@ -44,7 +45,7 @@ class SelectKeywords(TypedDict, total=False):
 class SelectQuery:
     """What to select: give either `selector` (text or matchers) or `series_ids`.
 
-    Range [start_ms, end_ms), ms since epoch UTC. step_ms with aggregation (one of AGGREGATIONS): one sample a step
+    Range [start_ms, end_ms), ms since epoch UTC. step_ms with agg (one of AGGREGATIONS): one sample a step
     [start_ms + k * step_ms, + step_ms), stamped with its start. last_n: only the newest n samples of each series.
     encoding: "raw", or "columns", which is several times smaller on the wire and decoded here by compiled kernels.
     labels=False leaves labels out. partial: for queriers, also what is held below coverage, with orders. downsampled:
@@ -56,7 +57,7 @@ class SelectQuery:
     end_ms: int
     series_ids: Sequence[int] | NDArray[np.uint64] | None = None
     step_ms: int = 0
-    aggregation: str | None = None
+    agg: str | None = None
     last_n: int = 0
     encoding: str = "raw"
     labels: bool = True
@@ -66,6 +67,7 @@ class SelectQuery:
     samples_max: int = 0
     options: ReadOptions | None = None
 
+    @arguments_of("select")
     def call(self) -> Call[SelectResult]:
         """As a call. Raises InvalidRequest for what cannot be put on the wire; the server judges the rest."""
         if (self.selector is None) == (self.series_ids is None):
@@ -76,7 +78,7 @@ class SelectQuery:
             start_ms=self.start_ms,
             end_ms=self.end_ms,
             step_ms=self.step_ms,
-            aggregation=_aggregation(self.aggregation),
+            aggregation=_aggregation(self.agg),
             last_n=self.last_n,
             encoding=_encoding(self.encoding),
             options=wire_options(self.options),
@@ -93,7 +95,7 @@ def _aggregation(name: str | None) -> reader_pb2.Aggregation.ValueType:
     if name is None:
         return reader_pb2.NONE
     if name not in AGGREGATIONS:
-        raise InvalidRequest(f"aggregation {name!r} is unknown; known: {', '.join(AGGREGATIONS)}", reason="bad_step")
+        raise InvalidRequest(f"agg {name!r} is unknown; known: {', '.join(AGGREGATIONS)}", reason="bad_step")
     return reader_pb2.Aggregation.Value(name.upper())
 
 

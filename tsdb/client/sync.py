@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import grpc
 
 from tsdb.client import read, write
+from tsdb.client.arguments import arguments_of
 from tsdb.client.batch import RequestLimits, WriteBatch
 from tsdb.client.call import STREAMING, Call, Method, stub_methods
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
-from tsdb.client.failures import Peer, call_error
+from tsdb.client.failures import Peer, call_error, client_closed
 from tsdb.client.options import Selector
 from tsdb.client.read import GroupKeywords, LabelKeywords, SeriesGroup, SeriesInfo, SeriesKeywords, ValueKeywords
 from tsdb.client.result import SelectResult
@@ -37,7 +38,8 @@ def connect(
 
     token: bearer token sent with every call. timeout_s: bound of each call, retries included. Raises InvalidRequest.
     """
-    return Client(open_channel(address, tls), Peer(address, tls is not None), token=token, timeout_s=timeout_s)
+    with arguments_of("connect"):
+        return Client(open_channel(address, tls), Peer(address, tls is not None), token=token, timeout_s=timeout_s)
 
 
 class Client:
@@ -151,7 +153,7 @@ class Client:
     def _watch(self, state: WatchState, end_at: float | None, attempts: Attempts) -> Iterator[WatchBatch]:
         while True:
             left_s = None if end_at is None else max(end_at - time.monotonic(), 0.001)
-            stream = self._methods[Method.WATCH](state.request(), timeout=left_s, metadata=self._metadata)
+            stream = self._invoke(Method.WATCH, state.request(), left_s)
             try:
                 for message in stream:
                     attempts.progressed()
@@ -202,6 +204,12 @@ class Client:
                 raise error
             self._wait(delay_s)
 
+    def _invoke(self, method: Method, request: Any, timeout_s: float | None) -> Any:
+        try:
+            return self._methods[method](request, timeout=timeout_s, metadata=self._metadata)
+        except ValueError as error:  # What gRPC has for a channel that was closed.
+            raise client_closed() from error
+
     def _wait(self, seconds: float) -> None:
         # gRPC may look at its sockets only while somebody waits for events (tsdb.ops.grpc_environment): an attempt to
         # connect that nobody looks after fails 20 s later.
@@ -213,7 +221,7 @@ class Client:
 
     def _once(self, call: Call[Answer], timeout_s: float) -> Answer:
         reader = call.reader()
-        answer = self._methods[call.method](call.request, timeout=timeout_s, metadata=self._metadata)
+        answer = self._invoke(call.method, call.request, timeout_s)
         if call.method not in STREAMING:
             reader.add(answer)
             return reader.finish()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.client.arguments import arguments_of
 from tsdb.client.options import Selector, wire_matchers
 from tsdb.client.wire import F64, I64, U64, block_labels, malformed, unpack
 from tsdb.model.errors import WrongTopic
@@ -44,9 +45,10 @@ class WatchState:
     def __init__(
         self, selector: Selector, partitions: Sequence[int] = (), resume: Iterable[common_pb2.Token] = ()
     ) -> None:
-        self._matchers = wire_matchers(selector)
-        self._partitions = list(partitions)
-        self._seen = {token.partition: (token.topic_id, token.record_offset) for token in resume}
+        with arguments_of("watch"):
+            self._matchers = wire_matchers(selector)
+            self._partitions = [int(partition) for partition in partitions]
+            self._seen = {token.partition: (token.topic_id, token.record_offset) for token in resume}
         self._labels: dict[int, bytes] = {}
 
     def begin(self, coverage: Iterable[common_pb2.PartitionState]) -> None:

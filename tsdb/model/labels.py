@@ -31,7 +31,13 @@ class LabelLimits:
 
 def canonical_labels(labels: Mapping[str, str] | Iterable[tuple[str, str]]) -> bytes:
     """Join labels, sorted by name; no limits are checked. Raises InvalidRequest (labels_malformed) if not UTF-8."""
-    pairs = labels.items() if isinstance(labels, Mapping) else labels
+    pairs = list(labels.items() if isinstance(labels, Mapping) else labels)
+    for name, value in pairs:
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise InvalidRequest(
+                f"label {name!r} has the value {value!r} ({type(value).__name__}); names and values are text",
+                reason="labels_malformed",
+            )
     try:
         encoded = sorted((name.encode(), value.encode()) for name, value in pairs)
     except UnicodeEncodeError as error:

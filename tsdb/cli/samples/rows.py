@@ -88,10 +88,36 @@ class LabelTable:
         return np.array([self.code(canonical) for canonical in labels], np.int32)
 
 
+def parse_json(text: str) -> Any:
+    """JSON by the letter: a key given twice and bare NaN or Infinity, which Python takes, are refused by name.
+
+    Raises ValueError.
+    """
+    try:
+        return _DECODER.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} is given twice")
+    return found
+
+
+def _constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON: put it in quotes")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+
+
 def labels_of_json(text: str, place: str) -> bytes:
     """Canonical labels of JSON text such as {"__name__":"up"}. Raises InvalidRequest naming the place."""
     try:
-        return labels_of_object(json.loads(text), place)
+        return labels_of_object(parse_json(text), place)
     except ValueError as error:
         raise InvalidRequest(f"{place}: labels are not JSON: {error}; got {shown(text)}", reason="bad_input") from None
 

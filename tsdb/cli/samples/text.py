@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
+import math
 from array import array
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
@@ -13,11 +13,13 @@ import numpy as np
 from tsdb.cli.samples.dialect import END, TAIL_BYTES, Dialect, dialect_of_tail
 from tsdb.cli.samples.exposition import LINE_BYTES_MAX as EXPOSED_BYTES_MAX
 from tsdb.cli.samples.exposition import ExpositionParser
-from tsdb.cli.samples.rows import LabelTable, SampleRows, labels_of_object, shown
+from tsdb.cli.samples.rows import LabelTable, SampleRows, labels_of_object, parse_json, shown
 from tsdb.model.errors import InvalidRequest
 
 BATCH_ROWS = 1_000_000  # Rows of one batch are sent by time; 20 bytes each.
 LINE_BYTES_MAX = 1 << 20  # Of JSON lines.
+
+ROW_KEYS = ("labels", "ts_ms", "value")
 
 _SPECIAL = {"NaN": float("nan"), "+Inf": float("inf"), "Inf": float("inf"), "-Inf": float("-inf")}
 _INT64_MAX = np.iinfo(np.int64).max
@@ -138,12 +140,17 @@ def _text(line: bytes, place: str, bytes_max: int) -> str:
 
 def _json_row(line: str, place: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except ValueError as error:
         raise InvalidRequest(f"{place}: not JSON: {error}", reason="bad_input") from None
-    missing = [key for key in ("labels", "ts_ms", "value") if not isinstance(row, dict) or key not in row]
+    missing = [key for key in ROW_KEYS if not isinstance(row, dict) or key not in row]
     if missing:
         raise InvalidRequest(f"{place}: no {', '.join(missing)}; got {shown(line.strip())}", reason="bad_input")
+    unknown = [key for key in row if key not in ROW_KEYS]
+    if unknown:
+        raise InvalidRequest(
+            f"{place}: {shown(', '.join(unknown))} is not known; want {', '.join(ROW_KEYS)}", reason="bad_input"
+        )
     checked: dict[str, Any] = row
     return checked
 
@@ -169,6 +176,9 @@ def _value(value: Any, place: str) -> float:
             f'{place}: value must be a number, "NaN", "+Inf" or "-Inf"; got {value!r}', reason="bad_input"
         )
     try:
-        return float(value)
+        number = float(value)
     except OverflowError:
-        raise InvalidRequest(f"{place}: value {shown(str(value))} is beyond float64", reason="bad_input") from None
+        number = math.inf
+    if math.isinf(number):  # A number such as 1e400: the infinities are written as text.
+        raise InvalidRequest(f'{place}: value is beyond float64; infinity is written "+Inf"', reason="bad_input")
+    return number

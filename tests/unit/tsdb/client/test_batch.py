@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -108,3 +110,37 @@ def test_counts_that_disagree_are_refused() -> None:
 def test_limits_of_nothing_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="above 0"):
         RequestLimits(samples_max=0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "ts_ms", "values", "what"),
+    [
+        ({"__name__": "a"}, 1, None, "None"),
+        ({"__name__": "a"}, [1, 2], [1.0, None], "None"),
+        ({"__name__": "a"}, 1, True, "True"),
+        ({"__name__": "a"}, [1, 2], [1.0, True], "True"),
+        ({"__name__": "a"}, 1, "1.5", "'1.5'"),
+        ({"__name__": "a"}, 1, 1j, "1j"),
+        ({"__name__": "a"}, None, 1.0, "times"),
+        ({"__name__": "a"}, True, 1.0, "times"),
+        ({"__name__": "a"}, 1.5, 1.0, "times"),
+        ({"__name__": "a"}, 1 << 70, 1.0, "times"),
+        ({"__name__": "a", "b": None}, 1, 1.0, "label 'b' has the value None"),
+        ({"__name__": "a", "b": 5}, 1, 1.0, "label 'b' has the value 5"),
+        ({"__name__": "a", 5: "b"}, 1, 1.0, "label 5 has"),
+        ({"__name__": "a", "b": "\ud800"}, 1, 1.0, "UTF-8"),
+        (None, 1, 1.0, "samples"),
+        ("a", 1, 1.0, "samples"),
+    ],
+)
+def test_what_is_no_sample_is_an_error_that_names_it(labels: Any, ts_ms: Any, values: Any, what: str) -> None:
+    batch = WriteBatch()
+    with pytest.raises(InvalidRequest, match=what):
+        batch.add(labels, ts_ms, values)
+    assert (batch.series, batch.samples) == (0, 0)
+
+
+@pytest.mark.parametrize("counts", [[-1], [1.5], [1 << 40], ["x"], [None]])
+def test_counts_that_count_nothing_are_refused(counts: Any) -> None:
+    with pytest.raises(InvalidRequest, match="counts must be integers"):
+        WriteBatch().add_columns([b"__name__\xffa"], counts, [1], [1.0])

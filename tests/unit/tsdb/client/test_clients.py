@@ -45,7 +45,7 @@ def blocking(server: FakeServer, call: Run, **settings: Any) -> Any:
 
 def awaited(server: FakeServer, call: Run, **settings: Any) -> Any:
     async def main() -> Any:
-        async with await connect_async(server.address, **settings) as client:
+        async with connect_async(server.address, **settings) as client:
             answer: Awaitable[Any] = call(client)
             return await answer
 
@@ -126,6 +126,64 @@ def test_a_hint_beyond_the_timeout_ends_the_call_at_once(run: Run, server: FakeS
     with pytest.raises(Unavailable, match="replaying"):
         run(lambda client: client.coverage())
     assert len(server.requests) == 1
+
+
+def test_an_asynchronous_client_can_be_awaited_too(server: FakeServer) -> None:
+    async def main() -> int:
+        client = await connect_async(server.address)
+        try:
+            return len(await client.coverage())
+        finally:
+            await client.close()
+
+    assert asyncio.run(main()) == 1
+
+
+def test_a_call_of_a_closed_client_is_an_error_of_ours(server: FakeServer) -> None:
+    client = connect(server.address)
+    client.close()
+    with pytest.raises(Unavailable, match="connect again") as closed:
+        client.coverage()
+    assert closed.value.reason == "client_closed"
+    with pytest.raises(Unavailable, match="connect again"):
+        list(client.watch("up"))
+
+    async def main() -> None:
+        other = await connect_async(server.address)
+        await other.close()
+        with pytest.raises(Unavailable, match="connect again"):
+            await other.coverage()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (lambda client: client.select("up", 1.5, 2), "select"),
+        (lambda client: client.select("up", 1 << 70, 2), "select"),
+        (lambda client: client.select("up", "now", 2), "select"),
+        (lambda client: client.select("up", 1, 2, last_n=-1), "select"),
+        (lambda client: client.select(7, 1, 2), "select"),
+        (lambda client: client.select(None, 1, 2, series_ids=["x"]), "select"),
+        (lambda client: client.select("up", 1, 2, options=7), "select"),
+        (lambda client: client.select("up", 1, 2, timeout_s="soon"), "timeout"),
+        (lambda client: client.series("up", start_ms="x"), "series"),
+        (lambda client: client.series_groups("up", [1]), "series_groups"),
+        (lambda client: client.label_names("up", end_ms=0.5), "label_names"),
+        (lambda client: client.label_values(None, None, values_max="x"), "label_values"),
+    ],
+)
+def test_arguments_that_cannot_travel_are_an_error_of_ours(run: Run, call: Any, what: str) -> None:
+    with pytest.raises(InvalidRequest, match=what) as refused:
+        run(call)
+    assert refused.value.reason == "bad_argument"
+
+
+@pytest.mark.parametrize("address", [None, 7, "", "host", "host:0", "host:port", "http://host:1", "a b:1"])
+def test_what_is_no_address_is_an_error_of_ours(address: Any) -> None:
+    with pytest.raises(InvalidRequest):
+        connect(address)
 
 
 def test_nobody_listening_is_unavailable_after_the_timeout(run: Run, server: FakeServer) -> None:

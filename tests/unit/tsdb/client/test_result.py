@@ -52,9 +52,20 @@ def test_arrow_has_a_row_a_sample_with_the_same_bits() -> None:
 
 def test_pandas_has_the_same_rows() -> None:
     frame = result().to_pandas()
-    assert list(frame.columns) == ["labels", "ts_ms", "value"]
+    assert list(frame.columns) == ["__name__", "job", "ts_ms", "value"]
+    assert frame["__name__"].tolist() == ["up", "up", "down"]
+    assert frame.groupby("job", observed=True)["ts_ms"].max().to_dict() == {"b": 20, "é": 10}
     assert (frame["value"].to_numpy().view(np.uint64) == BITS).all()
     assert frame["ts_ms"].tolist() == [10, 20, 10]
+
+
+def test_labels_are_columns_also_where_a_series_lacks_them_or_names_collide() -> None:
+    odd = canonical_labels({"__name__": "odd", "value": "v", "ts_ms": "t"})
+    frame = result((UP, odd)).to_pandas()
+    assert list(frame.columns) == ["__name__", "job", "label_ts_ms", "label_value", "ts_ms", "value"]
+    assert frame["job"].isna().tolist() == [False, False, True]
+    assert frame["label_value"].dropna().tolist() == ["v"]
+    assert str(frame["job"].dtype) == "category"
 
 
 def test_an_empty_result_is_an_empty_table() -> None:
@@ -62,6 +73,7 @@ def test_an_empty_result_is_an_empty_table() -> None:
         np.empty(0, np.uint64), (), np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0), None, ()
     )
     assert empty.to_arrow().num_rows == 0
+    assert empty.to_pandas().empty
     assert empty.to_arrow().schema == result().to_arrow().schema
 
 

@@ -48,7 +48,7 @@ def answer(*frames: Frame) -> SelectAnswer:
 def test_a_request_says_what_was_asked() -> None:
     token = common_pb2.Token(topic_id="t", partition=1, record_offset=7)
     options = ReadOptions(after=[token], allow_holes=True, max_lag_ms=0, partitions=[1])
-    call = SelectQuery('up{job=~"a.*"}', 10, 20, step_ms=5, aggregation="sum", labels=False, options=options).call()
+    call = SelectQuery('up{job=~"a.*"}', 10, 20, step_ms=5, agg="sum", labels=False, options=options).call()
     request = call.request
     assert isinstance(request, reader_pb2.SelectRequest)
     assert [(m.type, m.name, m.value) for m in request.matchers] == [(0, "__name__", "up"), (2, "job", "a.*")]
@@ -69,7 +69,7 @@ def test_series_ids_travel_instead_of_matchers() -> None:
     [
         (None, {}, "either a selector or series_ids"),
         ("up", {"series_ids": [1]}, "either a selector or series_ids"),
-        ("up", {"aggregation": "median", "step_ms": 5}, "'median' is unknown"),
+        ("up", {"agg": "median", "step_ms": 5}, "'median' is unknown"),
         ("up", {"encoding": "json"}, "'json' is unknown"),
         ("up{", {}, "a label name"),
     ],

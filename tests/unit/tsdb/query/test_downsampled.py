@@ -87,7 +87,7 @@ def seam() -> DownsampledSeam:
 
 def query(step_ms: int, aggregation: str = "sum", *, start_ms: int = START_MS, downsampled: bool = True) -> SelectQuery:
     selector = '{job="test"}'
-    return SelectQuery(selector, start_ms, END_MS, step_ms=step_ms, aggregation=aggregation, downsampled=downsampled)
+    return SelectQuery(selector, start_ms, END_MS, step_ms=step_ms, agg=aggregation, downsampled=downsampled)
 
 
 def answered(result: SelectResult) -> dict[int, dict[int, float]]:

@@ -96,7 +96,7 @@ def test_whole_steps_above_coverage_are_asked_of_the_store_as_steps(seam: Seam) 
 
     store.select = noting  # type: ignore[method-assign]  # notes what a store is asked
     step_ms = 130
-    query = SelectQuery(SELECTOR, START_MS, END_MS, step_ms=step_ms, aggregation="sum")
+    query = SelectQuery(SELECTOR, START_MS, END_MS, step_ms=step_ms, agg="sum")
     got = answered(select(seam.service, query))
     assert bits(got) == bits(seam.twin.steps(NUMBERS, START_MS, END_MS, step_ms, 5))
     first = START_MS + -(-(seam.coverage_ms - START_MS) // step_ms) * step_ms

@@ -1,11 +1,16 @@
-"""Rows keep their order, join over one list of labels, and group by series."""
+"""Rows keep their order, join over one list of labels, and group by series; lines that are none are refused."""
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
+import pytest
 
 from tsdb.cli.samples.rows import SampleRows, join_rows
+from tsdb.cli.samples.text import read_jsonl
 from tsdb.client import RequestLimits
+from tsdb.model.errors import InvalidRequest
 
 A, B, C = b"__name__\xffa", b"__name__\xffb", b"__name__\xffc"
 
@@ -35,3 +40,31 @@ def test_a_batch_groups_by_series_in_the_order_of_rows() -> None:
     assert list(part.request.labels) == [A, C]
     assert np.frombuffer(part.request.ts_ms, "<i8").tolist() == [2, 4, 1, 3]
     assert np.frombuffer(part.request.values, "<f8").tolist() == [1, 3, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ('{"labels": {"__name__": "a"}, "ts_ms": 1, "value": null}', "value must be a number"),
+        ('{"labels": {"__name__": "a"}, "ts_ms": 1, "value": true}', "value must be a number"),
+        ('{"labels": {"__name__": "a"}, "ts_ms": 1, "value": "1"}', "value must be a number"),
+        ('{"labels": {"__name__": "a"}, "ts_ms": 1, "value": 1e400}', "beyond float64"),
+        ('{"labels": {"__name__": "a"}, "ts_ms": 1, "value": -1e400}', "beyond float64"),
+        ('{"labels": {"__name__": "a"}, "ts_ms": 1, "value": NaN}', "NaN is no JSON: put it in quotes"),
+        ('{"labels": {"__name__": "a"}, "ts_ms": 1, "value": Infinity}', "Infinity is no JSON"),
+        ('{"labels": {"__name__": "a"}, "ts_ms": null, "value": 1}', "ts_ms must be an integer"),
+        ('{"labels": {"__name__": "a"}, "ts_ms": true, "value": 1}', "ts_ms must be an integer"),
+        ('{"labels": {"__name__": "a"}, "ts_ms": 1.5, "value": 1}', "ts_ms must be an integer"),
+        ('{"labels": {"__name__": "a", "x": null}, "ts_ms": 1, "value": 1}', "an object of strings"),
+        ('{"labels": {"__name__": "a", "x": "1", "x": "2"}, "ts_ms": 1, "value": 1}', "'x' is given twice"),
+        ('{"labels": {"__name__": "a"}, "ts_ms": 1, "ts_ms": 2, "value": 1}', "'ts_ms' is given twice"),
+        ('{"labels": {"__name__": "a"}, "ts_ms": 1, "value": 1, "unit": "s"}', "'unit' is not known"),
+        ('{"labels": {"__name__": "a"}, "ts_ms": 1}', "no value"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_json_line_that_is_not_by_the_letter_is_refused_by_name(line: str, what: str) -> None:
+    with pytest.raises(InvalidRequest, match=what) as refused:
+        list(read_jsonl(io.BytesIO(line.encode()), "some.jsonl"))
+    assert "some.jsonl, line 1" in refused.value.message
+    assert "\n" not in refused.value.message

@@ -1,0 +1,17 @@
+"""Arguments that cannot be put on the wire are the caller's error, as everything else that is wrong with a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tsdb.model.errors import InvalidRequest
+
+
+@contextmanager
+def arguments_of(what: str) -> Iterator[None]:
+    """Raises InvalidRequest (bad_argument) for values of a wrong type or size. Also a decorator of what takes them."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise InvalidRequest(f"{what}: {error}", reason="bad_argument") from error
