@@ -16,7 +16,7 @@ from tsdb.model.selector import parse_selector
 _UNITS_MS = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _RELATIVE = re.compile(r"(now|today)(?:-(.+))?")
 # Functions, ranges, operators and modifiers of PromQL, outside of matchers.
-_BEYOND_SELECTOR = re.compile(r"[()\[\]+*/%^<>-]|\s(and|or|unless|by|without|on|ignoring|offset)\s")
+_BEYOND_SELECTOR = re.compile(r"[()\[\]+*/%^<>@-]|\s(and|or|unless|by|without|on|ignoring|offset)\s")
 _IN_BRACES = re.compile(r"\{(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`|[^}\"'`])*\}")
 _NO_PROMQL = (
     "{text} is more than a selector, and functions and operators of PromQL are not understood here yet: give a"

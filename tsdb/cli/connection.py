@@ -16,19 +16,28 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from tsdb.cli.arguments import Milliseconds, duration
+from tsdb.cli.arguments import Milliseconds, duration, duration_text
 from tsdb.client import Client, ClientTls, InvalidRequest, connect
 from tsdb.client.channel import check_address
 
 READ_TIMEOUT = "10s"  # Short: a person waits for it.
 WRITE_TIMEOUT = "60s"  # Outlasts a broker's fail-over.
+TIMEOUT_MAX_MS = 30 * 24 * 3_600_000  # gRPC's deadlines are of bounded size.
 
 
-def _address(text: str) -> str:
+def address(text: str) -> str:
+    """HOST:PORT, checked and given back."""
     try:
         return check_address(text)
     except InvalidRequest as error:
         raise typer.BadParameter(error.message) from None
+
+
+def _timeout(text: str) -> Milliseconds:
+    found = duration(text)
+    if found.ms > TIMEOUT_MAX_MS:
+        raise typer.BadParameter(f"{text!r} is above {duration_text(TIMEOUT_MAX_MS)}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +46,7 @@ class Connection:
 
     address: Annotated[
         str,
-        typer.Option("--address", parser=_address, metavar="HOST:PORT", envvar="TSDB_ADDRESS", help="Server to call."),
+        typer.Option("--address", parser=address, metavar="HOST:PORT", envvar="TSDB_ADDRESS", help="Server to call."),
     ]
     tls: Annotated[bool, typer.Option("--tls", help="Use TLS with the system's authorities.")] = False
     tls_ca: Annotated[
@@ -59,7 +68,7 @@ class Connection:
     ] = None
     timeout: Annotated[
         Milliseconds,
-        typer.Option("--timeout", parser=duration, metavar="DURATION", help="Longest wait, with retries."),
+        typer.Option("--timeout", parser=_timeout, metavar="DURATION", help="Longest wait, with retries."),
     ] = field(default=Milliseconds(10_000))
 
     def open(self) -> Client:
@@ -72,11 +81,19 @@ class Connection:
         return ClientTls(self.tls_ca, self.tls_cert, self.tls_key)
 
     def _token(self) -> str | None:
-        text = self.token_file.read_text() if self.token_file else os.environ.get("TSDB_TOKEN", "")
+        text = _token_text(self.token_file) if self.token_file else os.environ.get("TSDB_TOKEN", "")
         # A server's list of valid tokens may be given too: the first of them, comments left out, is ours to show.
         lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
         tokens = " ".join(lines).replace(",", " ").split()
         return tokens[0] if tokens else None
+
+
+def _token_text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise InvalidRequest(f"token file {path} cannot be read: {why}", reason="token_file") from None
 
 
 def connected(timeout: str = READ_TIMEOUT) -> Callable[[Callable[..., None]], Callable[..., None]]:

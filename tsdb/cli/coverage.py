@@ -6,14 +6,14 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from http.client import HTTPException
 from typing import Annotated, Any
 
 import typer
 
 from tsdb.cli.arguments import TableOrJson
-from tsdb.cli.connection import Connection, connected
+from tsdb.cli.connection import Connection, address, connected
 from tsdb.cli.output import message_dict, note, print_json, print_table, time_text
-from tsdb.client.channel import check_address
 from tsdb.model.errors import Unavailable
 from tsdb.v1 import common_pb2, reader_pb2
 
@@ -54,7 +54,10 @@ def coverage(connection: Connection, output: TableOrJson = "table") -> None:
 def status(
     connection: Connection,
     http: Annotated[
-        str | None, typer.Option("--http", metavar="HOST:PORT", help="Also ask the process's probes at this address.")
+        str | None,
+        typer.Option(
+            "--http", parser=address, metavar="HOST:PORT", help="Also ask the process's probes at this address."
+        ),
     ] = None,
     output: TableOrJson = "table",
 ) -> None:
@@ -64,7 +67,7 @@ def status(
     """
     with connection.open() as client:
         states, history = client.coverage(), client.history()
-    process = None if http is None else _probe(check_address(http))
+    process = None if http is None else _probe(http)
     if output == "json":
         answer: dict[str, Any] = {"partitions": [message_dict(state) for state in states]}
         if history:
@@ -144,8 +147,14 @@ def _probe(address: str) -> dict[str, Any]:
     except urllib.error.HTTPError as error:
         with error:
             body = error.read(HTTP_BYTES_MAX)
+    except HTTPException:
+        raise Unavailable(
+            f"{address} does not speak HTTP: give the server's --http address, not its --grpc address",
+            reason="wrong_port",
+        ) from None
     except OSError as error:
-        raise Unavailable(f"http://{address}/-/ready does not answer: {error}", reason="unreachable") from None
+        why = getattr(error, "reason", error)
+        raise Unavailable(f"http://{address}/-/ready does not answer: {why}", reason="unreachable") from None
     try:
         found = json.loads(body)
         return {"ready": bool(found["ready"]), "reason": str(found.get("reason", ""))}

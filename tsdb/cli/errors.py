@@ -37,7 +37,8 @@ def misuse_text(error: typer.TyperException) -> str:
     message, ctx = error.format_message(), getattr(error, "ctx", None)
     if ctx is not None and message == ctx.get_help():
         return message
-    text = one_line(message).replace(": Value error, ", ": ").removeprefix("Invalid value: ").rstrip(".")
+    text = one_line(message).replace(": Value error, ", ": ").replace(": Input should be ", ": it must be ")
+    text = text.removeprefix("Invalid value: ").rstrip(".")
     hint = f" (see: {ctx.command_path} --help)" if ctx is not None else ""
     return f"error: {text[:1].lower()}{text[1:]}{hint}"
 

@@ -17,6 +17,7 @@ from tsdb.cli.errors import error_text, fail, misuse_text
 from tsdb.model.errors import TsdbError
 
 NARROW = 70  # Columns. Below this, names of options stand above their explanation rather than beside it.
+INDENT = 2  # Of a help page's lists.
 NAME_COLUMNS = 30
 NAME_COLUMNS_NARROW = 14
 
@@ -84,7 +85,13 @@ def write_parameters(command: Any, ctx: Any, formatter: Any) -> None:
     for title, rows in records.items():
         if rows:
             with formatter.section(title):
-                formatter.write_dl(rows, col_max=name_columns(formatter))
+                fitting = [(fitted(name, formatter.width - INDENT), text) for name, text in rows]
+                formatter.write_dl(fitting, col_max=name_columns(formatter))
+
+
+def fitted(name: str, width: int) -> str:
+    """The name of a switch, on two lines where one is too short for both of its forms."""
+    return name if len(name) <= width else name.replace(" / ", " /\n" + " " * INDENT)
 
 
 def name_columns(formatter: Any) -> int:

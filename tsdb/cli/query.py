@@ -15,6 +15,7 @@ from tsdb.client import ReadOptions
 
 Aggregation = Literal["last", "avg", "min", "max", "sum", "count"]
 TABLE_ROWS = 100
+LAST_N_MAX = (1 << 32) - 1  # Of the request's field.
 
 
 @connected()
@@ -32,7 +33,7 @@ def query(
     ] = None,
     agg: Annotated[Aggregation | None, typer.Option("--agg", help="How the samples of a step become one.")] = None,
     last_n: Annotated[
-        int, typer.Option("--last-n", min=0, help="Only the newest N samples of each series; 0: all.")
+        int, typer.Option("--last-n", min=0, max=LAST_N_MAX, help="Only the newest N samples of each series; 0: all.")
     ] = 0,
     downsampled: Annotated[
         bool,
@@ -93,5 +94,7 @@ def _check_form(step: Milliseconds | None, agg: str | None, last_n: int, encodin
 def _check_target(output: ResultFormat, out: Path | None) -> None:
     if output == "table" and out is not None:
         raise typer.BadParameter("--out goes with json, csv or parquet")
+    if out is not None and (out.is_dir() or not out.parent.is_dir()):
+        raise typer.BadParameter(f"--out {out} {'is a folder' if out.is_dir() else 'is in a folder that is not there'}")
     if output == "parquet" and out is None and sys.stdout.isatty():
         raise typer.BadParameter("Parquet is not for a terminal: give --out FILE")

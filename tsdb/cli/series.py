@@ -30,6 +30,8 @@ def series(
 ) -> None:
     """Series that match, with the sample times held of them; with a range, only those that have a sample in it."""
     span = time_range(start, end, last)
+    if group_by is not None and not all(group_by.split(",")):
+        raise typer.BadParameter(f"--group-by {group_by!r} has an empty label name")
     options = ReadOptions(allow_stale=allow_stale)
     with connection.open() as client:
         if group_by is not None:

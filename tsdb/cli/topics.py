@@ -20,6 +20,7 @@ SETTINGS = (
     *("config", "log", "log_prefix", "time_set", "placement_labels"),
     *(name for name in CommonSettings.model_fields if name.startswith("kafka_")),
 )
+PARTITIONS_MAX = 10_000  # More is a mistake: each costs every store and chunker memory.
 KAFKA = "kafka://"  # An embedded log has no brokers, and no replicas.
 COLUMNS = ("topic", "setting", "got", "want")
 
@@ -42,7 +43,10 @@ topics = Commands("The topics of a log.")
 def create(
     settings: CommonSettings,
     partitions: Annotated[
-        int, typer.Option("--partitions", min=1, help="Partitions of the log; they cannot be changed later.")
+        int,
+        typer.Option(
+            "--partitions", min=1, max=PARTITIONS_MAX, help="Partitions of the log; they cannot be changed later."
+        ),
     ],
     replication: Replication = REPLICATION,
     retention: Retention = "5d",  # type: ignore[assignment]  # parsed as if typed

@@ -43,18 +43,27 @@ def load(role: type[Settings], flags: Mapping[str, Any] | None = None) -> Settin
         f"variable {ENV_PREFIX}{{upper}}",
     )
     file = given.get("config") or variables.get("config")
-    if file:
-        _check_file(role, Path(file))
+    in_file = _checked_file(role, Path(file)) if file else {}
+    # A message names where a value stands, unless it was typed.
+    places = dict.fromkeys(in_file, f" in {file}") | {key: f" from {ENV_PREFIX}{key.upper()}" for key in variables}
+    places |= dict.fromkeys(given, "")
     try:
         return role(**given)
     except ValidationError as error:
-        raise InvalidRequest(_text(role, error), reason="bad_setting") from None
+        lines = (_line(role, detail, places) for detail in error.errors(include_url=False))
+        raise InvalidRequest("; ".join(lines), reason="bad_setting") from None
 
 
-def _check_file(role: type[CommonSettings], path: Path) -> None:
+def _checked_file(role: type[CommonSettings], path: Path) -> dict[str, Any]:
     values = read_file(path)
     _refuse_secrets(role, values, "secret_in_file", f"{path}: settings get shown and committed")
     _refuse_unknown(values, known_keys() - {"config"}, f"key {{key}} in {path}")
+    for key, value in values.items():
+        field = role.model_fields.get(key)
+        if isinstance(value, bool) and field is not None and field.annotation is not bool:
+            # Python takes true for 1.
+            raise InvalidRequest(f"{key} = {str(value).lower()} in {path}: it is no switch", reason="bad_setting")
+    return values
 
 
 def _refuse_secrets(role: type[CommonSettings], keys: Iterable[str], reason: str, place: str) -> None:
@@ -76,11 +85,7 @@ def _refuse_unknown(keys: Iterable[str], known: frozenset[str], form: str) -> No
             raise InvalidRequest(f"{name} is not a setting{hint}", reason="unknown_setting", key=key)
 
 
-def _text(role: type[CommonSettings], error: ValidationError) -> str:
-    return "; ".join(_line(role, detail) for detail in error.errors(include_url=False))
-
-
-def _line(role: type[CommonSettings], detail: Any) -> str:
+def _line(role: type[CommonSettings], detail: Any, places: Mapping[str, str]) -> str:
     message = str(detail["msg"]).removeprefix("Value error, ")
     if not detail["loc"]:
         return message

@@ -186,4 +186,6 @@ def _check_steps(request: reader_pb2.SelectRequest) -> None:
         raise InvalidRequest("last_n and partial go without step_ms", reason="bad_step")
     steps = -(-(request.end_ms - request.start_ms) // request.step_ms)
     if steps > STEPS_MAX:
-        raise InvalidRequest(f"range has {steps} steps; limit is {STEPS_MAX}", reason="bad_step")
+        raise InvalidRequest(
+            f"range has {steps} steps; limit is {STEPS_MAX}: ask for longer steps or a shorter range", reason="bad_step"
+        )

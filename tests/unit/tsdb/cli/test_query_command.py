@@ -200,7 +200,7 @@ def test_a_failed_query_leaves_no_file(shell: Shell, server: FakeServer, tmp_pat
     server.fail = [HoleInRange("a hole")]
     out = ("--output", "csv", "--out", tmp_path / "x.csv")
     assert shell.run("query", "up", "--address", server.address, *RANGE, *out).code == 1
-    assert shell.run("query", "up", "--address", server.address, *RANGE, "--output", "csv", "-o", tmp_path).code == 1
+    assert shell.run("query", "up", "--address", server.address, *RANGE, "--output", "csv", "-o", tmp_path).code == 2
     assert list(tmp_path.iterdir()) == []
 
 
