@@ -145,7 +145,7 @@ class ChunkPartition:
             self._begin()
         assert self.replay is not None, "begun"
         self.replay.step(0.0, records_max=self._shared.options.records_max)
-        self.waiting = self.replay.waiting.reason if self.replay.waiting else ""
+        self.waiting = waiting.reason if (waiting := self.replay.waiting_for(self.partition)) else ""
         progress = self.replay.progress[self.partition]
         if progress.stopped:
             self._stop(progress.stopped, progress.stopped_message)

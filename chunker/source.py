@@ -55,5 +55,11 @@ class PartitionSource:
         self._dropped_from = self._lost = self.end_offset = None
         self._group.seek(topic, partition, next_offset)
 
+    def rest(self, topic: str, partition: int) -> None:
+        """As LogReader.rest."""
+        self._waiting.clear()
+        self._dropped_from = None
+        self._group.rest(topic, partition)
+
     def close(self) -> None:
         """The group is its member's to leave."""

@@ -17,7 +17,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, TsdbError, Unavailable, UnknownVersion
 from tsdb.model.time_set import TimeSet
 from tsdb.replay.replay import PartitionProgress, Renewed, Replay, Target
-from tsdb.replay.series_feed import SeriesFeed
+from tsdb.replay.series_feed import Room, SeriesFeed
 
 ALL_EPOCHS_MS = -(1 << 60)  # What was announced is what records refer to, however old.
 POLL_S = 0.5
@@ -68,7 +68,7 @@ def read_into(
             if progress.next_offset > at:
                 moved_at, at = clock.monotonic(), progress.next_offset
             elif clock.monotonic() - moved_at > patience_s:
-                raise _silent(partition, at, end_offset, patience_s, replay.waiting)
+                raise _silent(partition, at, end_offset, patience_s, replay.waiting_for(partition))
     finally:
         replay.close()
 
@@ -79,6 +79,10 @@ class _Until:
     def __init__(self, target: Target, end_offset: int) -> None:
         self._target = target
         self._end_offset = end_offset
+
+    @property
+    def memory(self) -> Room:
+        return self._target.memory
 
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
         self._target.register(records, values, broker_ms)

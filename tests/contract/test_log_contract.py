@@ -140,6 +140,21 @@ def test_a_reader_starts_anywhere_and_seeks_both_ways(log: Log) -> None:
         assert [event for event in read_to_end(reader) if isinstance(event, RecordBatch)] == []
 
 
+def test_a_partition_that_rests_is_not_read_until_it_is_sought_and_the_others_go_on(log: Log) -> None:
+    for partition in range(2):
+        append_all(log, METRICS, partition, [b"%d" % i for i in range(3)])
+    with log.reader({(METRICS, 0): 0, (METRICS, 1): 0}) as reader:
+        reader.rest(METRICS, 0)
+        events: list[Event] = []
+        poll_until(reader, lambda events: len(records_of(events)) >= 3, into=events)
+        assert {event.partition for event in [*events, *reader.poll(0.2)]} == {1}
+        reader.seek(METRICS, 0, 1)
+        append_all(log, METRICS, 1, [b"3"])
+        poll_until(reader, lambda events: len(records_of(events)) >= 6, into=events)
+    assert [record.value for record in records_of(events, partition=0)] == [b"1", b"2"]
+    assert [record.value for record in records_of(events, partition=1)] == [b"0", b"1", b"2", b"3"]
+
+
 def test_a_reader_of_many_partitions_keeps_each_in_order(log: Log) -> None:
     for partition in (0, 1):
         append_all(log, METRICS, partition, [b"m%d-%d" % (partition, i) for i in range(50)])

@@ -91,16 +91,16 @@ class ReplayReader:
     def __init__(self, log: ReplayLog, places: dict[TopicPartition, int]) -> None:
         self._log = log
         self._places = places
+        self._topic = next(iter(places))[0]
         self._told: dict[TopicPartition, int] = {}
         self.closed = False
 
     def poll(self, timeout_s: float, *, max_records: int = 5_000, max_bytes: int = 0) -> list[Event]:
         self._log.polls += 1
-        topic = next(iter(self._places))[0]
-        errors = self._log.poll_errors[topic]
+        errors = self._log.poll_errors[self._topic]
         if errors:
             raise errors.pop(0)
-        events = [] if topic in self._log.hidden else self._events(max_records)
+        events = [] if self._topic in self._log.hidden else self._events(max_records)
         if not events:
             self._log.clock.sleep(timeout_s)
         return events
@@ -108,6 +108,9 @@ class ReplayReader:
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         self._places[topic, partition] = next_offset
         self._told.pop((topic, partition), None)
+
+    def rest(self, topic: str, partition: int) -> None:
+        self._places.pop((topic, partition), None)
 
     def close(self) -> None:
         self.closed = True

@@ -24,6 +24,7 @@ from tsdb.codec.chunk import PART_BYTES_MAX
 from tsdb.codec.log_record import DecodedRecords
 from tsdb.codec.series_record import DecodedAnnouncements
 from tsdb.head.head import Applied
+from tsdb.head.memory import HeadMemory
 from tsdb.head.rows import NO_REF
 from tsdb.model.time_set import SliceLengths, TimeSet
 
@@ -66,6 +67,11 @@ class LateScan:
         self._late = LateMinutes(first_offset, times.late_minute_ms, NEVER_MS)
         self._holes: list[ChunkRecord] = []
         self._head = stretch_head(partition, 0, slices, times)  # For its index: no sample goes into it.
+
+    @property
+    def memory(self) -> HeadMemory:
+        """Of its head."""
+        return self._head.memory
 
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
         """As Head.register."""

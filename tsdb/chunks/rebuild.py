@@ -18,6 +18,7 @@ from tsdb.codec.chunk import PART_BYTES_MAX
 from tsdb.codec.log_record import DecodedRecords
 from tsdb.codec.series_record import DecodedAnnouncements
 from tsdb.head.head import Applied
+from tsdb.head.memory import HeadMemory
 from tsdb.model.time_set import SliceLengths, TimeSet
 
 
@@ -37,6 +38,11 @@ class WindowRebuild:
         self._times = times
         self._part_bytes_max = part_bytes_max
         self._head = stretch_head(partition, start_ms, slices, times)
+
+    @property
+    def memory(self) -> HeadMemory:
+        """Of its head."""
+        return self._head.memory
 
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
         """As Head.register."""

@@ -29,6 +29,7 @@ from tsdb.codec.log_record import DecodedRecords
 from tsdb.codec.series_record import DecodedAnnouncements
 from tsdb.head.head import Applied, Head, Maintained
 from tsdb.head.limits import HeadLimits
+from tsdb.head.memory import HeadMemory
 from tsdb.head.rows import NO_REF
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.time_set import SliceLengths, TimeSet
@@ -104,6 +105,11 @@ class ChunkStage:
         self._holes: list[ChunkRecord] = []
 
     # Records.
+
+    @property
+    def memory(self) -> HeadMemory:
+        """Of its head."""
+        return self.head.memory
 
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
         """As Head.register."""

@@ -162,6 +162,7 @@ def make_store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store
         workers=fields.worker_count(),
         lag_enter_s=fields.lag_enter_s,
         lag_leave_s=fields.lag_leave_s,
+        placement_labels=settings.placement_labels,
     )
     return Store(log, partitions, options, SystemClock())
 

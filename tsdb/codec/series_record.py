@@ -57,6 +57,17 @@ class DecodedAnnouncements:
     label_start: NDArray[np.int64]
     label_end: NDArray[np.int64]
 
+    def part(self, first: int, end: int) -> DecodedAnnouncements:
+        """Those from first up to end; arrays are shared."""
+        return DecodedAnnouncements(
+            self.status[first:end],
+            self.series_id[first:end],
+            self.epoch[first:end],
+            self.pack_id[first:end],
+            self.label_start[first:end],
+            self.label_end[first:end],
+        )
+
 
 def encode_announcement(series_id: int, epoch: int, pack_id: int, canonical: bytes) -> tuple[bytes, bytes]:
     """Key and value. Raises InvalidRequest (epoch_out_of_range) for an epoch beyond 32 bits: 176 million years."""

@@ -43,10 +43,18 @@ class StoreFields(SelectFields):
         description="Milliseconds of a merged slice, a multiple of slice_small_ms; 0: the time set's.",
     )
     memory_soft_bytes: int = Field(
-        6 * _GIB, ge=1 << 20, le=1 << 50, description="Bytes of all heads above which slices are dropped early."
+        6 * _GIB,
+        ge=1 << 20,
+        le=1 << 50,
+        description="Bytes of all heads, labels and caches too, above which "
+        "slices are dropped early; each partition has an equal share.",
     )
     memory_hard_bytes: int = Field(
-        8 * _GIB, ge=1 << 20, le=1 << 50, description="Bytes of all heads above which nothing is applied: not ready."
+        8 * _GIB,
+        ge=1 << 20,
+        le=1 << 50,
+        description="Bytes of all heads, labels and caches too. A "
+        "partition above its equal share applies nothing more and is not ready, alone; labels may take half of the share.",
     )
     lag_enter_s: float = Field(5.0, gt=0, le=3600, description="A partition becomes ready below this lag in seconds.")
     lag_leave_s: float = Field(

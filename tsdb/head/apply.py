@@ -24,10 +24,11 @@ from tsdb.head.contents import Contents
 from tsdb.head.holes import corrupt_holes, unknown_holes
 from tsdb.head.index import SeriesIndex
 from tsdb.head.maintain import Maintenance
+from tsdb.head.memory import HeadMemory
 from tsdb.head.pack_cache import PackCache
 from tsdb.head.rows import NO_REF
 from tsdb.head.state import Applied, Hole, Maintained
-from tsdb.model.errors import Overloaded, UnknownVersion
+from tsdb.model.errors import UnknownVersion
 from tsdb.model.time_set import TimeSet
 
 DAY_MS = 24 * 3600 * 1000
@@ -39,26 +40,25 @@ class Apply:
     """The write path of one head."""
 
     def __init__(
-        self, contents: Contents, index: SeriesIndex, maintenance: Maintenance, time_set: TimeSet, partition: int
+        self,
+        contents: Contents,
+        index: SeriesIndex,
+        packs: PackCache,
+        memory: HeadMemory,
+        maintenance: Maintenance,
+        time_set: TimeSet,
+        partition: int,
     ) -> None:
         self._contents = contents
         self._index = index
         self._maintenance = maintenance
         self._time_set = time_set
         self._partition = partition
-        self._packs = PackCache(contents.limits.pack_cache_refs_max)
+        self._packs = packs
+        self._memory = memory
         self._open_max = time_set.ahead_ms // contents.slices.small_ms + 4 + OPEN_SPARE
         self._unchecked = CHECK_SAMPLES  # Samples since memory was last found below its limit.
         self._resolved: tuple[DecodedRecords, NDArray[np.uint32]] | None = None
-
-    @property
-    def bytes(self) -> int:
-        """Memory of the pack cache."""
-        return self._packs.bytes
-
-    def forget_packs(self) -> None:
-        """Refs have got new meanings: learn the packs anew."""
-        self._packs.clear()
 
     def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
         """Distinct unknown series ids, ascending. The refs found are kept for the apply that follows."""
@@ -72,7 +72,8 @@ class Apply:
         """As Head.apply."""
         self._unchecked += len(records.series_id)
         if self._unchecked > CHECK_SAMPLES:
-            self._check_memory()
+            self._memory.check_samples()
+            self._unchecked = 0
         if not records.all_ok:
             self._check_versions(records, offsets)
         refs = self._refs_of(records)
@@ -93,18 +94,6 @@ class Apply:
             raise UnknownVersion(
                 f"record of an unknown version; partition {self._partition}, record_offset {offsets[unknown[0]]}"
             )
-
-    def _check_memory(self) -> None:
-        held, limit = self._contents.bytes + self._index.bytes(), self._contents.limits.memory_hard_bytes
-        if held > limit:
-            raise Overloaded(
-                f"partition {self._partition} holds {held} bytes; limit is {limit}:"
-                " nothing more is applied until slices were dropped",
-                reason="memory_hard",
-                limit=limit,
-                held=held,
-            )
-        self._unchecked = 0
 
     def _resolve(self, records: DecodedRecords) -> tuple[NDArray[np.uint32], int]:
         keys, refs = self._index.table.arrays

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tsdb.head.contents import Contents
 from tsdb.head.index import SeriesIndex
+from tsdb.head.memory import HeadMemory
 
 ANNOUNCED_WINDOWS = 2  # A gateway announces a series it writes within a window; two say that nobody does.
 ROUNDS_A_WINDOW = 8  # How often it is looked at: a pass over all series.
@@ -15,9 +16,17 @@ RELEASE_AFTER = 400  # Rounds of maintenance, over a minute: far longer than a r
 class Expiry:
     """Runs on the head's writer thread. `forgotten` is called when refs were let go: caches of refs are void."""
 
-    def __init__(self, contents: Contents, index: SeriesIndex, window_ms: int, forgotten: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        contents: Contents,
+        index: SeriesIndex,
+        memory: HeadMemory,
+        window_ms: int,
+        forgotten: Callable[[], None],
+    ) -> None:
         self._contents = contents
         self._index = index
+        self._memory = memory
         self._window_ms = window_ms
         self._forgotten = forgotten
         self._looked_at_ms: int | None = None
@@ -51,3 +60,6 @@ class Expiry:
         if self._release_in <= 0:
             self._release_in = None
             self._index.release_forgotten()
+            if self._memory.is_tight():
+                # Labels of released series are left behind only by a compaction.
+                self._index.compact()

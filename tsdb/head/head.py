@@ -19,6 +19,8 @@ from tsdb.head.gather_columns import gather_columns
 from tsdb.head.index import SeriesIndex
 from tsdb.head.limits import HeadLimits
 from tsdb.head.maintain import Maintenance
+from tsdb.head.memory import HeadMemory
+from tsdb.head.pack_cache import PackCache
 from tsdb.head.ring import RingBatch
 from tsdb.head.sealed_slice import rows_of
 from tsdb.head.seen import seen
@@ -57,14 +59,21 @@ class Head:
             since_offset=since_offset,
             from_start=from_start,
         )
-        self._maintenance = Maintenance(self._contents, self.index, hold_ms)
-        self._apply = Apply(self._contents, self.index, self._maintenance, time_set, partition)
-        self._expiry = Expiry(self._contents, self.index, time_set.window_ms, self._apply.forget_packs)
+        packs = PackCache(self._contents.limits.pack_cache_refs_max)
+        self.memory = HeadMemory(partition, self._contents, self.index, lambda: packs.bytes)
+        self._maintenance = Maintenance(self._contents, self.index, self.memory, hold_ms)
+        self._apply = Apply(self._contents, self.index, packs, self.memory, self._maintenance, time_set, partition)
+        # Refs of forgotten series get new meanings: the packs are learnt anew.
+        self._expiry = Expiry(self._contents, self.index, self.memory, time_set.window_ms, packs.clear)
 
     # The writer thread.
 
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
-        """Make announced series known. values: what the label positions of records refer to."""
+        """Make announced series known. values: what the label positions of records refer to.
+
+        Raises Overloaded (memory_hard) before anything is registered; maintain() may make room.
+        """
+        self.memory.check_labels()
         self.index.register(records, values, broker_ms)
 
     def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
@@ -199,7 +208,8 @@ class Head:
             return HeadSizes(
                 series=self.index.series,
                 samples=contents.samples,
-                bytes=contents.bytes + self.index.bytes() + self._apply.bytes,
+                bytes=self.memory.bytes,
+                index_bytes=self.index.bytes(),
                 late=contents.late.count,
                 slices=len(contents.sealed),
                 sealed_samples=contents.sealed_samples,

@@ -227,6 +227,14 @@ class SeriesIndex:
         """How many refs have each combination of values of these labels; "" for an absent label."""
         return self._labels.group_counts(names, refs)
 
+    def largest_groups(self, names: Sequence[str], limit: int) -> list[tuple[tuple[str, ...], int]]:
+        """(values of these labels, series that have them) of the `limit` largest groups of all series."""
+        return self._labels.largest_groups(names, self.all_refs(), limit)
+
+    def label_bytes(self) -> int:
+        """Bytes of the canonical labels of all series, were each kept whole."""
+        return int(self._labels.arena.labels.runs.label_bytes[self.all_refs()].sum(dtype=np.int64))
+
     def _pairs(self, matchers: Sequence[Matcher] | None) -> tuple[LabelIndex, NDArray[np.uint32]]:
         """(labels, the pairs in it that the selected series have)."""
         if not matchers:

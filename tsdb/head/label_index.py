@@ -33,7 +33,7 @@ class LabelIndex:
     @property
     def nbytes(self) -> int:
         """Memory, bitmaps estimated."""
-        return self.arena.nbytes + self._postings.nbytes
+        return self.arena.nbytes + self._postings.nbytes + self._search.nbytes
 
     def add(self, refs: NDArray[np.uint32]) -> None:
         """Refs whose labels are in the arena now can be found by them."""
@@ -96,6 +96,15 @@ class LabelIndex:
         for number, count in enumerate(counts.tolist()):
             tally[tuple(column[number] for column in texts)] += count
         return tally
+
+    def largest_groups(
+        self, names: Sequence[str], refs: NDArray[np.uint32], limit: int
+    ) -> list[tuple[tuple[str, ...], int]]:
+        """Of group_counts the `limit` largest, the largest first; texts are made for these alone."""
+        groups, counts = _distinct(self.arena.pairs_by_name(refs, [_bytes(name) for name in names]))
+        largest = np.argsort(-counts, kind="stable")[:limit]
+        texts = [self._texts_of(column) for column in groups[:, largest]]
+        return list(zip(zip(*texts, strict=True), counts[largest].tolist(), strict=True))
 
     def _texts_of(self, pairs: NDArray[np.uint32]) -> list[str]:
         known = pairs != NO_PAIR

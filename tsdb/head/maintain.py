@@ -15,6 +15,7 @@ from tsdb.head.apply_kernels import CLOCK_OPEN_FROM
 from tsdb.head.contents import NEVER_MS, Contents
 from tsdb.head.index import SeriesIndex
 from tsdb.head.late_list import grouped
+from tsdb.head.memory import HeadMemory
 from tsdb.head.rebuild import fold_late, late_remains, merge_slices, seal_open
 from tsdb.head.rows import OPEN_END, OPEN_NEWEST_OFFSET
 from tsdb.head.sealed_slice import SealedSlice
@@ -31,9 +32,10 @@ COMPACT_PART = 4  # The late list is rebuilt when this part of it may leave.
 class Maintenance:
     """Keeps the contents of one head in order. `index` gives the layout."""
 
-    def __init__(self, contents: Contents, index: SeriesIndex, hold_ms: int) -> None:
+    def __init__(self, contents: Contents, index: SeriesIndex, memory: HeadMemory, hold_ms: int) -> None:
         self._contents = contents
         self._index = index
+        self._memory = memory
         self._hold_ms = hold_ms
         self._late_seen = 0
         self._fold_watermark_ms = NEVER_MS
@@ -52,7 +54,7 @@ class Maintenance:
     def seal_due(self, done: Maintained) -> None:
         """Seal what takes no more samples; above the soft memory limit also what lies in the past."""
         contents = self._contents
-        if contents.bytes > contents.limits.memory_soft_bytes and contents.watermark_ms is not None:
+        if contents.watermark_ms is not None and self._memory.over_soft > 0:
             with contents.lock:
                 past_ms = floor_to(contents.watermark_ms, contents.slices.small_ms)
                 contents.clock[CLOCK_OPEN_FROM] = max(contents.open_from_ms, past_ms)
@@ -215,7 +217,7 @@ class Maintenance:
         watermark = contents.watermark_ms
         if watermark is None:
             return
-        over = contents.bytes - contents.limits.memory_soft_bytes
+        over = self._memory.over_soft
         gone: list[SealedSlice] = []
         for slice_ in contents.sealed:
             if slice_.newest_broker_ms >= watermark - self._hold_ms and over <= 0:

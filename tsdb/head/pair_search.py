@@ -18,6 +18,7 @@ from tsdb.head.label_arena import LabelArena
 from tsdb.head.matching import Condition, Key
 
 REMEMBERED_MAX = 256
+PAIRS_MAX = 1 << 21  # 8 MiB of all conditions; the ones asked least lately go first.
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,12 @@ class PairSearch:
         self._arena = arena
         self._lock = lock
         self._remembered: OrderedDict[Key, _Found] = OrderedDict()
+        self._pairs = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of what is remembered."""
+        return 4 * self._pairs
 
     def prepare(self, condition: Condition) -> None:
         """Look for the condition's pairs among those known now."""
@@ -74,7 +81,9 @@ class PairSearch:
         return likely if condition.wanted else np.setdiff1d(pairs, likely, assume_unique=True)
 
     def _remember_locked(self, condition: Condition, found: _Found) -> None:
+        before = self._remembered.pop(condition.key, _NOTHING)
         self._remembered[condition.key] = found
-        self._remembered.move_to_end(condition.key)
-        if len(self._remembered) > REMEMBERED_MAX:
-            self._remembered.popitem(last=False)
+        self._pairs += len(found.pairs) - len(before.pairs)
+        while len(self._remembered) > REMEMBERED_MAX or self._pairs > PAIRS_MAX:
+            _, oldest = self._remembered.popitem(last=False)
+            self._pairs -= len(oldest.pairs)

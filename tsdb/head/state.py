@@ -57,12 +57,14 @@ class HeadSizes:
     """How much a head holds. Summed when asked, which an answer to a read does not pay for.
 
     samples: held in all, replaced ones not taken out before their slice is sealed. bytes: slices, late list, label
-    index, caches. late: samples in the late list. slices: held sealed; sealed_samples and sealed_bytes are theirs.
+    index, caches; index_bytes: of the label index. late: samples in the late list. slices: held sealed; sealed_samples
+    and sealed_bytes are theirs.
     """
 
     series: int
     samples: int
     bytes: int
+    index_bytes: int
     late: int
     slices: int
     sealed_samples: int

@@ -141,6 +141,9 @@ class LogReader(Protocol):
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         """Go on reading at next_offset; what was fetched before is dropped."""
 
+    def rest(self, topic: str, partition: int) -> None:
+        """Read no more of a partition until `seek`. What was fetched is dropped."""
+
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """High watermarks as last seen with a fetch; a partition not fetched from yet is missing. No I/O."""
 

@@ -2,8 +2,8 @@
 
 Guarantees: records are applied in offset order, each once; a record with an unknown series becomes visible only after
 `series` was read to a high watermark taken after the record was fetched; a record of unknown version or a broker clock
-gone ahead stops its partition, a topic made anew stops all; lost offsets make a fresh head, never a skip. A log that
-does not answer is waited for.
+gone ahead stops its partition, a topic made anew stops all; lost offsets make a fresh head, never a skip. A partition
+without room in memory waits alone. A log that does not answer is waited for by all.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from tsdb.ops.metrics import counter
 from tsdb.replay.series_feed import Registry, SeriesFeed
 
 CLOCK_AHEAD_MAX_MS = 5 * 60 * 1000  # A record further ahead of our clock means that a broker's clock is wrong.
+ROOM_AGAIN_S = 0.25  # How often a partition without room looks again: as often as heads are maintained.
+WARN_EVERY_S = 60.0
 SERIES_WAIT_S = 1.0  # Bounds a step; what is not read by then is tried again with the next one.
 
 log = get_logger(__name__)
@@ -58,6 +60,9 @@ class Source(Protocol):
 
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         """As LogReader.seek."""
+
+    def rest(self, topic: str, partition: int) -> None:
+        """As LogReader.rest."""
 
     def close(self) -> None:
         """Release; idempotent."""
@@ -109,8 +114,7 @@ class Replay(Generic[AnyTarget]):
     """Applies the records of some partitions of the log to their heads.
 
     `heads` and `progress`: one per partition, where `source` begins at progress.next_offset. `renew(partition)` makes
-    the fresh start after lost offsets. One thread calls everything; any may look at `progress`. `waiting`: why nothing
-    can be applied for now; None when it can.
+    the fresh start after lost offsets. One thread calls everything; any may look at `progress`.
     """
 
     def __init__(
@@ -131,14 +135,17 @@ class Replay(Generic[AnyTarget]):
         self._source = source
         self._pending: deque[Event] = deque()
         self._lost: dict[int, LostOffsets] = {}
+        self._without_room: dict[int, _WithoutRoom] = {}
+        self._warned_at: dict[int, float] = {}
         self._series_read = False
-        self.waiting: TsdbError | None = Unavailable("series topic not read yet", reason="series_behind")
+        self._waiting: TsdbError | None = Unavailable("series topic not read yet", reason="series_behind")
 
     def step(self, timeout_s: float, *, records_max: int) -> Step:
         """Fetch once and apply what came. Waits up to timeout_s for the first record.
 
-        A batch that cannot be applied now (memory at its hard limit, `series` not readable) stays pending, and nothing
-        is fetched until it went through.
+        A batch that cannot be applied because `series` is not readable stays pending, and nothing is fetched until it
+        went through. One that finds no room in memory is dropped, and read again once there is room: the other
+        partitions go on.
         """
         done = Step()
         if all(progress.stopped for progress in self.progress.values()):
@@ -146,13 +153,18 @@ class Replay(Generic[AnyTarget]):
             return done
         try:
             self._advance(timeout_s, records_max, done)
-            self.waiting = None
-        except (Overloaded, Unavailable) as error:
+            self._waiting = None
+        except Unavailable as error:
             self._wait(error, timeout_s)
         except WrongTopic as error:
             for partition in self.progress:
                 self._stop(partition, error)
         return done
+
+    def waiting_for(self, partition: int) -> TsdbError | None:
+        """Why nothing of a partition can be applied for now; None when it can."""
+        held = self._without_room.get(partition)
+        return self._waiting or (held.error if held else None)
 
     def close(self) -> None:
         """Release source and series."""
@@ -163,8 +175,8 @@ class Replay(Generic[AnyTarget]):
         if self._series_read:
             self._series.poll()
         else:
-            self._series.catch_up(list(self.progress), self._clock, timeout_s)
-            self._series_read = True
+            self._read_series(timeout_s)
+        self._offer_room()
         for partition in list(self._lost):
             self._start_again(partition)
         if not self._pending:
@@ -173,11 +185,45 @@ class Replay(Generic[AnyTarget]):
             self._apply(self._pending[0], done)
             self._pending.popleft()
 
+    def _read_series(self, timeout_s: float) -> None:
+        try:
+            self._series.catch_up(list(self.progress), self._clock, timeout_s)
+        except Overloaded as error:
+            # The records of known series can be applied: what is dropped and ends on the way makes room.
+            log.warning("not all series fit in memory", error=error.message)
+        self._series_read = True
+
     def _wait(self, error: TsdbError, timeout_s: float) -> None:
-        if self.waiting is None or self.waiting.reason != error.reason:
+        if self._waiting is None or self._waiting.reason != error.reason:
             log.warning("replay waits", reason=error.reason, error=error.message)
-        self.waiting = error
+        self._waiting = error
         self._clock.sleep(timeout_s)
+
+    def _hold(self, partition: int, error: Overloaded) -> None:
+        """Read no more of a partition until it has room. What was fetched behind its first pending batch goes too: it
+        is read again, in order."""
+        now = self._clock.monotonic()
+        self._without_room[partition] = _WithoutRoom(error, now + ROOM_AGAIN_S)
+        self._source.rest(METRICS, partition)
+        first, *others = self._pending
+        self._pending = deque([first, *(event for event in others if event.partition != partition)])
+        if now - self._warned_at.get(partition, -WARN_EVERY_S) >= WARN_EVERY_S:
+            self._warned_at[partition] = now
+            log.warning("partition waits for memory", partition=partition, error=error.message)
+
+    def _offer_room(self) -> None:
+        """Go on with the partitions that have room again."""
+        now = self._clock.monotonic()
+        due = [partition for partition, held in self._without_room.items() if held.again_at <= now]
+        for partition in due:
+            try:
+                self._heads[partition].memory.check_samples()
+                self._series.check(partition)
+            except Overloaded as error:
+                self._without_room[partition] = _WithoutRoom(error, now + ROOM_AGAIN_S)
+            else:
+                del self._without_room[partition]
+                self._source.seek(METRICS, partition, self.progress[partition].next_offset)
 
     def _fetch(self, timeout_s: float, records_max: int) -> list[Event]:
         try:
@@ -195,6 +241,7 @@ class Replay(Generic[AnyTarget]):
         self._heads[partition] = fresh.head
         self.progress[partition] = fresh.progress
         self._series.restart(partition, fresh.head, fresh.series_start)
+        self._without_room.pop(partition, None)
         self._source.seek(METRICS, partition, fresh.progress.next_offset)
 
     def _stop(self, partition: int, error: TsdbError) -> None:
@@ -206,7 +253,7 @@ class Replay(Generic[AnyTarget]):
 
     def _apply(self, event: Event, done: Step) -> None:
         progress = self.progress[event.partition]
-        if progress.stopped:
+        if progress.stopped or event.partition in self._without_room:
             return
         if isinstance(event, EndOfLog):
             # Offsets at the end may be of no record; without this they would count as lag for ever.
@@ -214,7 +261,11 @@ class Replay(Generic[AnyTarget]):
             return
         batch, records, trouble = self._usable(event)
         if len(batch.offsets):
-            self._apply_usable(batch, records, progress, done)
+            try:
+                self._apply_usable(batch, records, progress, done)
+            except Overloaded as error:
+                self._hold(batch.partition, error)
+                return
         if trouble is not None:
             bad_records_total.labels(trouble.reason).inc()
             self._stop(batch.partition, trouble)
@@ -260,6 +311,14 @@ class Replay(Generic[AnyTarget]):
         progress.samples += applied.samples
         done.records += count
         done.samples += applied.samples
+
+
+@dataclass(frozen=True, slots=True)
+class _WithoutRoom:
+    """again_at: when to look again, monotonic seconds."""
+
+    error: Overloaded
+    again_at: float
 
 
 def _unknown_version(batch: RecordBatch, index: int) -> TsdbError:

@@ -1,11 +1,13 @@
 """Series feed: reads the `series` topic into label indexes, ahead of the samples that need it.
 
 One thread. Announcements are registered in batches; those of index epochs that ended before anything that can still be
-read are passed over.
+read are passed over. A partition whose labels are at their limit is held back alone: nothing of it is read until there
+is room, and what it knows it goes on knowing.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -16,13 +18,15 @@ from tsdb.codec.record_status import STATUS_CORRUPT, STATUS_OK
 from tsdb.codec.series_record import DecodedAnnouncements, decode_announcements
 from tsdb.log.interface import SERIES, Log, LogReader, RecordBatch
 from tsdb.model.clock import Clock
-from tsdb.model.errors import LostOffsets, Unavailable
+from tsdb.model.errors import LostOffsets, Overloaded, Unavailable
 from tsdb.model.resolution import RESOLUTION, is_derived
 from tsdb.model.window import EPOCH_MS
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
 POLL_RECORDS_MAX = 20_000
+POLL_BYTES_MAX = 8 << 20  # Of announcements not yet registered.
+PART_BYTES = 256 << 10  # Between two looks at the memory held: how far an index can get above its limit.
 CATCH_UP_POLL_S = 0.05
 _PASSED_OVER = STATUS_CORRUPT  # An index registers only what is ok.
 
@@ -42,12 +46,31 @@ series_rereads_total = counter(
     "Partitions of the series topic read again because the log lost offsets.",
 )
 
+held_back_total = counter(
+    "tsdb_replay_series_held_back_total",
+    "Times that the announcements of a partition were not taken because its labels are at their memory limit.",
+)
+
+
+class Room(Protocol):
+    """Limits of a head's memory; both raise Overloaded (memory_hard)."""
+
+    def check_samples(self) -> None:
+        """Whether more samples may be applied."""
+
+    def check_labels(self) -> None:
+        """Whether more series may be registered."""
+
 
 class Registry(Protocol):
     """What announcements are registered in."""
 
+    @property
+    def memory(self) -> Room:
+        """Whether there is room for more."""
+
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
-        """As Head.register."""
+        """As Head.register: Overloaded before anything is registered."""
 
 
 class SeriesFeed:
@@ -62,6 +85,7 @@ class SeriesFeed:
         self._heads: dict[int, Registry] = dict(heads)
         self._oldest_ms = oldest_ms
         self._next_offset = dict(starts)
+        self._held_back: dict[int, Overloaded] = {}
         self._reader: LogReader = log_.reader({(SERIES, partition): start for partition, start in starts.items()})
 
     def poll(self) -> None:
@@ -70,46 +94,82 @@ class SeriesFeed:
 
     def catch_up(self, partitions: list[int], clock: Clock, timeout_s: float) -> None:
         """Read these partitions up to a high watermark taken now. Raises Unavailable (series_behind) when that takes
-        longer."""
+        longer, and Overloaded (memory_hard) when all others are there and one is held back."""
         goals = {p: marks.high for p, marks in self._log.watermarks(SERIES, partitions).items()}
         give_up_at = clock.monotonic() + timeout_s
-        while any(self._next_offset[p] < goal for p, goal in goals.items()):
+        while behind := self._behind(goals):
+            if behind.keys() <= self._held_back.keys():
+                raise self._held_back[min(behind)]
             # Before the clock is asked: who gives no time at all still comes nearer with every call.
             self._read(CATCH_UP_POLL_S)
-            behind = {p: goal - self._next_offset[p] for p, goal in goals.items() if self._next_offset[p] < goal}
-            if behind and clock.monotonic() > give_up_at:
+            behind = self._behind(goals)
+            if behind.keys() - self._held_back.keys() and clock.monotonic() > give_up_at:
                 raise Unavailable(
                     f"series topic not read to its high watermark within {timeout_s:g} s; records missing {behind}",
                     reason="series_behind",
                 )
 
+    def check(self, partition: int) -> None:
+        """Raises Overloaded (memory_hard) while a partition is held back."""
+        self._offer()
+        if partition in self._held_back:
+            raise self._held_back[partition]
+
     def restart(self, partition: int, head: Registry, start: int) -> None:
         """Read a partition from `start`, into a new head."""
         self._heads[partition] = head
+        self._held_back.pop(partition, None)
         self._next_offset[partition] = start
         self._reader.seek(SERIES, partition, start)
 
     def forget(self, partition: int) -> None:
         """Pass a partition over from now on."""
         self._heads.pop(partition, None)
+        if self._held_back.pop(partition, None) is not None:
+            self._reader.seek(SERIES, partition, self._next_offset[partition])
 
     def close(self) -> None:
         """Release the reader."""
         self._reader.close()
 
+    def _behind(self, goals: Mapping[int, int]) -> dict[int, int]:
+        """Records missing, by partition."""
+        return {p: goal - self._next_offset[p] for p, goal in goals.items() if self._next_offset[p] < goal}
+
     def _read(self, timeout_s: float) -> None:
+        self._offer()
         try:
-            events = self._reader.poll(timeout_s, max_records=POLL_RECORDS_MAX)
+            events = self._reader.poll(timeout_s, max_records=POLL_RECORDS_MAX, max_bytes=POLL_BYTES_MAX)
         except LostOffsets as error:
             self._read_again(error)
             return
         for event in events:
+            if event.partition in self._held_back:
+                continue  # Read again once there is room.
             if isinstance(event, RecordBatch):
-                self._register(event)
-                self._next_offset[event.partition] = int(event.offsets[-1]) + 1
+                self._take(event)
             else:
                 # A compacted end: offsets below it may never come as records.
                 self._next_offset[event.partition] = max(self._next_offset[event.partition], event.next_offset)
+
+    def _take(self, batch: RecordBatch) -> None:
+        try:
+            self._register(batch)
+        except Overloaded as error:
+            self._held_back[batch.partition] = error
+            held_back_total.inc()
+            self._reader.rest(SERIES, batch.partition)
+
+    def _offer(self) -> None:
+        """Go on with the partitions that have room again."""
+        for partition in list(self._held_back):
+            try:
+                self._heads[partition].memory.check_labels()
+            except Overloaded as error:
+                self._held_back[partition] = error
+            else:
+                del self._held_back[partition]
+                self._reader.seek(SERIES, partition, self._next_offset[partition])
 
     def _read_again(self, error: LostOffsets) -> None:
         """From all there is: registering twice does no harm, and what was trimmed is older than any sample held."""
@@ -117,12 +177,15 @@ class SeriesFeed:
         series_rereads_total.inc()
         log.error("series topic lost offsets; reading it again", partition=partition, error=error.message)
         self._next_offset[partition] = low
+        self._held_back.pop(partition, None)
         self._reader.seek(SERIES, partition, low)
 
     def _register(self, batch: RecordBatch) -> None:
         head = self._heads.get(batch.partition)
         if head is None:
+            self._next_offset[batch.partition] = int(batch.offsets[-1]) + 1
             return
+        head.memory.check_labels()
         records = decode_announcements(batch.keys, batch.key_starts, batch.values, batch.value_starts)
         announcements_total.inc(len(batch.offsets))
         phase_ms = (records.series_id % np.uint64(EPOCH_MS)).astype(np.int64)
@@ -132,7 +195,9 @@ class SeriesFeed:
         announcements_ignored_total.labels("epoch_over").inc(int((good & over).sum()))
         records.status[over] = _PASSED_OVER
         self._pass_over_derived(records, batch.values)
-        head.register(records, batch.values, batch.broker_ms)
+        for first, end in _parts(batch.value_starts):
+            head.register(records.part(first, end), batch.values, batch.broker_ms[first:end])
+            self._next_offset[batch.partition] = int(batch.offsets[end - 1]) + 1
 
     def _pass_over_derived(self, records: DecodedAnnouncements, values: bytes) -> None:
         """Derived series have samples in history alone. One look at all of a batch tells that it has none."""
@@ -142,3 +207,10 @@ class SeriesFeed:
             if is_derived(values[records.label_start[at] : records.label_end[at]]):
                 records.status[at] = _PASSED_OVER
                 announcements_ignored_total.labels("derived").inc()
+
+
+def _parts(value_starts: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """(first, end) of runs of records of about PART_BYTES each."""
+    cuts = np.searchsorted(value_starts, np.arange(0, int(value_starts[-1]) + PART_BYTES, PART_BYTES))
+    edges = np.unique(np.append(np.minimum(cuts, len(value_starts) - 1), len(value_starts) - 1)).tolist()
+    return list(itertools.pairwise(edges))

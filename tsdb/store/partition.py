@@ -156,7 +156,7 @@ class Partition:
         self._lock = threading.Lock()  # Guards everything below; nothing else is locked under it.
         self._head = head
         self._progress = progress
-        self._waiting = ""
+        self._waiting = self._waiting_message = ""
         self._high_watermark: int | None = None
         self._high_watermark_at = 0.0
         # What was said last, for few reads find anything else: while the verdict lasts, and with which state.
@@ -181,9 +181,10 @@ class Partition:
             self._head, self._progress = head, progress
             self._lasting = None
 
-    def observe_waiting(self, reason: str) -> None:
+    def observe_waiting(self, reason: str, message: str = "") -> None:
         """Why the worker cannot apply for now; empty when it can."""
         with self._lock:
+            self._waiting_message = message
             if reason != self._waiting:
                 self._waiting = reason
                 self._lasting = None
@@ -241,7 +242,12 @@ class Partition:
             )
             verdict = self._readiness.judge(seen, now_ms=self._clock.now_ms(), monotonic=monotonic)
             judged = Judged(
-                self.partition, self.topic_id, seen.next_offset, seen.high_watermark, verdict, progress.stopped_message
+                self.partition,
+                self.topic_id,
+                seen.next_offset,
+                seen.high_watermark,
+                verdict,
+                progress.stopped_message or self._waiting_message,
             )
             self._lasting = judged if is_lasting(verdict) else None
         return head, judged

@@ -32,7 +32,10 @@ coverage_start = gauge(
 )
 series = gauge("tsdb_store_series", "Series in the label index.", label="partition")
 samples = gauge("tsdb_store_samples", "Samples held, late list included.", label="partition")
-memory = gauge("tsdb_store_head_bytes", "Memory of slices, late list and label index.", label="partition")
+memory = gauge("tsdb_store_head_bytes", "Memory of slices, late list, label index and caches.", label="partition")
+index_memory = gauge(
+    "tsdb_store_index_bytes", "Memory of the label index, part of tsdb_store_head_bytes.", label="partition"
+)
 late = gauge("tsdb_store_late_samples", "Samples in the late list.", label="partition")
 slices = gauge("tsdb_store_sealed_slices", "Sealed slices held.", label="partition")
 sealed_samples = gauge("tsdb_store_sealed_samples", "Samples in sealed slices.", label="partition")
@@ -129,6 +132,7 @@ def _set_gauges(status: PartitionStatus) -> None:
     series.labels(name).set(sizes.series)
     samples.labels(name).set(sizes.samples)
     memory.labels(name).set(sizes.bytes)
+    index_memory.labels(name).set(sizes.index_bytes)
     late.labels(name).set(sizes.late)
     slices.labels(name).set(sizes.slices)
     sealed_samples.labels(name).set(sizes.sealed_samples)

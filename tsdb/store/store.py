@@ -14,6 +14,7 @@ from tsdb.head.limits import HeadLimits
 from tsdb.log.interface import METRICS, SERIES, Log
 from tsdb.log.start import Start, find_start
 from tsdb.model.clock import Clock
+from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
 from tsdb.model.time_set import SliceLengths, TimeSet
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
@@ -42,7 +43,7 @@ class StoreOptions:
 
     hold_ms: how far back memory reaches, at least the time set's least hold. workers: threads, each with one consumer.
     lag_enter_s, lag_leave_s: ready below, no longer ready above. records_max: fetched at a time. linger_s: how long a
-    record may wait in the log for others.
+    record may wait in the log for others. placement_labels: what a source is named by where memory is full.
     """
 
     time_set: TimeSet
@@ -54,6 +55,7 @@ class StoreOptions:
     lag_leave_s: float
     records_max: int = RECORDS_MAX
     linger_s: float = LINGER_S
+    placement_labels: tuple[str, ...] = DEFAULT_PLACEMENT_LABELS
 
 
 class Store:
@@ -148,6 +150,7 @@ class Store:
             self._clock,
             self._options.records_max,
             self._give_back,
+            self._options.placement_labels,
         )
 
     def _replay(self, partitions: Mapping[int, Partition]) -> Replay[Head]:

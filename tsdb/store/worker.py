@@ -7,15 +7,17 @@ visible. A failure of ours ends the thread; the exception is kept and ends the p
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tsdb.head.head import Head
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
+from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
 from tsdb.ops.logs import get_logger
 from tsdb.replay.replay import Replay
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.interpreter import GiveBack, tune
+from tsdb.store.memory_reports import MemoryReports
 from tsdb.store.partition import Partition
 from tsdb.store.warm_up import warm_up
 
@@ -38,6 +40,7 @@ class Worker:
         clock: Clock,
         records_max: int,
         give_back: GiveBack,
+        placement_labels: Sequence[str] = DEFAULT_PLACEMENT_LABELS,
     ) -> None:
         self._partitions = partitions
         self._open_replay = open_replay
@@ -45,6 +48,7 @@ class Worker:
         self._clock = clock
         self._records_max = records_max
         self._give_back = give_back
+        self._memory_reports = MemoryReports(placement_labels, clock)
         self._closing = threading.Event()
         self._beat_at: float | None = None
         self._error: BaseException | None = None
@@ -110,7 +114,7 @@ class Worker:
         while not self._closing.is_set():
             self._beat_at = self._clock.monotonic()
             step = replay.step(POLL_S, records_max=self._records_max)
-            self._tell(replay.waiting.reason if replay.waiting else "")
+            self._tell_each(replay)
             if step.records:
                 self._applied.notify()
             if self._clock.monotonic() >= maintain_at:
@@ -118,6 +122,14 @@ class Worker:
                     partition.head.maintain()
                 self._give_back.offer()
                 maintain_at = self._clock.monotonic() + MAINTAIN_EVERY_S
+
+    def _tell_each(self, replay: Replay[Head]) -> None:
+        for number, partition in self._partitions.items():
+            waiting = replay.waiting_for(number)
+            if waiting is None:
+                partition.observe_waiting("")
+            else:
+                partition.observe_waiting(waiting.reason, self._memory_reports.message(partition.head, waiting))
 
     def _tell(self, waiting: str) -> None:
         for partition in self._partitions.values():

@@ -21,9 +21,13 @@ class Seeks:
 
     def __init__(self) -> None:
         self.seeks: list[tuple[str, int, int]] = []
+        self.rests: list[tuple[str, int]] = []
 
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         self.seeks.append((topic, partition, next_offset))
+
+    def rest(self, topic: str, partition: int) -> None:
+        self.rests.append((topic, partition))
 
 
 def batch(offset: int) -> RecordBatch:

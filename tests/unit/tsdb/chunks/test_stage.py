@@ -177,7 +177,8 @@ def test_asking_what_is_due_changes_nothing() -> None:
 
 
 def test_a_full_head_applies_nothing_and_goes_on_when_there_is_room() -> None:
-    bench = Bench(limits=HeadLimits(memory_hard_bytes=1))
+    bench = Bench()
+    object.__setattr__(bench.stage.head.contents.limits, "memory_hard_bytes", 1)
     with pytest.raises(Overloaded) as full:
         bench.apply(live(0, START_MS))
     assert full.value.reason == "memory_hard"

@@ -92,8 +92,10 @@ def test_a_batch_given_again_is_passed_over() -> None:
 
 
 def test_above_the_hard_limit_nothing_is_applied_and_the_error_names_it() -> None:
-    head = new_head(series=1, limits=HeadLimits(memory_hard_bytes=1))
-    with pytest.raises(Overloaded, match="limit is 1:") as caught:
+    limits = HeadLimits()
+    head = new_head(series=1, limits=limits)
+    object.__setattr__(limits, "memory_hard_bytes", 1)
+    with pytest.raises(Overloaded, match="share of memory_hard_bytes is 1:") as caught:
         apply(head, [Record(0, 1000, ((0, 1000, 1.0),))])
     assert caught.value.reason == "memory_hard"
     assert head.applied_offset is None

@@ -15,7 +15,7 @@ from tsdb.head.limits import HeadLimits
 from tsdb.log.interface import METRICS, SERIES
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import LostOffsets, TsdbError, Unavailable, WrongTopic
-from tsdb.model.labels import series_id
+from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.resolution import derived_labels
 from tsdb.model.window import EPOCH_MS
 from tsdb.replay.replay import CLOCK_AHEAD_MAX_MS, PartitionProgress, Renewed, Replay
@@ -61,16 +61,17 @@ class Bench:
         idle = 0
         for _ in range(steps_max):
             done = self.replay.step(POLL_S, records_max=records_max)
-            idle = 0 if done.records or self.replay.waiting else idle + 1
+            idle = 0 if done.records or self.waiting() else idle + 1
             if idle == 2:
                 return
-        raise AssertionError(f"not at rest; waiting: {self.replay.waiting}")
+        raise AssertionError(f"not at rest; waiting: {self.waiting()}")
 
     def step(self) -> None:
         self.replay.step(POLL_S, records_max=100)
 
-    def waiting(self) -> str:
-        return self.replay.waiting.reason if self.replay.waiting else ""
+    def waiting(self, partition: int = 0) -> str:
+        waiting = self.replay.waiting_for(partition)
+        return waiting.reason if waiting else ""
 
     def samples(self, *numbers: int, partition: int = 0) -> dict[int, dict[int, float]]:
         head = self.head(partition)
@@ -281,8 +282,9 @@ def test_a_topic_made_anew_stops_all_and_is_not_polled_in_a_hurry(topic: str) ->
 
 
 def test_memory_at_its_hard_limit_is_waited_for_and_nothing_is_lost_or_doubled() -> None:
-    limits = HeadLimits(memory_hard_bytes=0)
+    limits = HeadLimits()
     bench = Bench(limits=limits)
+    object.__setattr__(limits, "memory_hard_bytes", 0)
     bench.log.announce(0)
     for step in range(3):
         bench.log.put_samples((0, NOW_MS + step, float(step)))
@@ -353,3 +355,95 @@ def test_close_releases_both_readers() -> None:
     bench.replay.close()
     assert bench.replay._source.closed  # type: ignore[attr-defined]  # of ReplayReader
     assert bench.feed._reader.closed  # type: ignore[attr-defined]
+
+
+LONG = "x" * 2000
+
+
+def announce_long(bench: Bench, count: int, partition: int = 0, *, instance: str = "attack") -> None:
+    """Series with 2 KB of labels, none like another."""
+    for number in range(count):
+        labels = canonical_labels({"__name__": "long", "instance": instance, "n": f"{number}{LONG}"})
+        key, value = encode_announcement(series_id(labels), NOW_MS // EPOCH_MS, 7, labels)
+        bench.log.announce_bytes(key, value, partition)
+
+
+def test_labels_of_any_number_of_series_stay_within_half_of_the_hard_limit() -> None:
+    limit = 4 << 20
+    bench = Bench(limits=HeadLimits(memory_hard_bytes=limit))
+    announce_long(bench, 3_000)
+    for _ in range(20):
+        bench.replay.step(POLL_S, records_max=100)
+    held = bench.head().sizes().bytes
+    assert bench.head().index.series > 300
+    assert held < limit, f"{held} bytes of a limit of {limit}"
+
+
+def test_a_partition_whose_labels_do_not_fit_waits_alone_and_the_others_are_applied() -> None:
+    bench = Bench(partitions=2, limits=HeadLimits(memory_hard_bytes=4 << 20))
+    announce_long(bench, 3_000, partition=0)
+    bench.log.announce(0, partition=0)
+    bench.log.announce(1, partition=1)
+    bench.log.put_samples((0, NOW_MS, 1.0), partition=0)
+    bench.log.put_samples((1, NOW_MS, 2.0), partition=1)
+    for _ in range(30):
+        bench.step()
+    assert bench.waiting(0) == "memory_hard"
+    assert bench.waiting(1) == ""
+    assert bench.samples(1, partition=1) == {1: {NOW_MS: 2.0}}
+    assert bench.head(0).state().holes == (), "what waits for memory is no loss"
+    assert bench.progress(0).next_offset == 0
+
+
+def test_known_series_of_a_partition_without_room_for_labels_go_on() -> None:
+    bench = Bench(limits=HeadLimits(memory_hard_bytes=4 << 20))
+    bench.log.announce(0)
+    announce_long(bench, 3_000)
+    for step in range(3):
+        bench.log.put_samples((0, NOW_MS + step, float(step)))
+    for _ in range(30):
+        bench.step()
+    assert bench.waiting() == ""
+    assert bench.samples(0) == {0: {NOW_MS: 0.0, NOW_MS + 1: 1.0, NOW_MS + 2: 2.0}}
+
+
+def test_a_partition_that_waited_for_memory_goes_on_with_all_it_missed_when_there_is_room() -> None:
+    limits = HeadLimits(memory_hard_bytes=4 << 20)
+    bench = Bench(partitions=2, limits=limits)
+    announce_long(bench, 3_000)
+    bench.log.announce(0, partition=0)
+    bench.log.announce(1, partition=1)
+    for step in range(40):
+        bench.log.put_samples((0, NOW_MS - step, float(step)), partition=0)
+        bench.log.put_samples((1, NOW_MS - step, float(step)), partition=1)
+    for _ in range(30):
+        bench.replay.step(POLL_S, records_max=3)
+    assert bench.waiting(0) == "memory_hard"
+    object.__setattr__(limits, "memory_hard_bytes", 1 << 30)
+    bench.run(records_max=3, steps_max=200)
+    everything = {NOW_MS - step: float(step) for step in range(40)}
+    assert bench.samples(0, partition=0) == {0: everything}
+    assert bench.samples(1, partition=1) == {1: everything}
+    assert bench.head(0).index.series == 3_001
+    assert bench.head(0).state().holes == ()
+
+
+def test_a_full_partition_lets_the_others_apply_and_applies_in_order_later() -> None:
+    small, large = HeadLimits(memory_hard_bytes=1 << 30), HeadLimits()
+    bench = Bench(partitions=2, limits=large)
+    bench.heads[0] = bench.replay._heads[0] = bench.feed._heads[0] = new_head(limits=small)
+    for partition in range(2):
+        bench.log.announce(partition, partition=partition)
+    bench.run()
+    object.__setattr__(small, "memory_hard_bytes", 1)
+    for step in range(40):
+        for partition in range(2):
+            bench.log.put_samples((partition, NOW_MS - step, float(step)), partition=partition)
+    for _ in range(30):
+        bench.replay.step(POLL_S, records_max=7)
+    assert (bench.waiting(0), bench.waiting(1)) == ("memory_hard", "")
+    assert bench.progress(1).next_offset == 40
+    object.__setattr__(small, "memory_hard_bytes", 1 << 30)
+    bench.run(records_max=7)
+    assert bench.samples(0, partition=0) == {0: {NOW_MS - step: float(step) for step in range(40)}}
+    assert bench.progress(0).records == 40

@@ -27,7 +27,7 @@ STATE = HeadState(
     from_start=False,
     holes=(Hole(1500, 1600, "corrupt_record", 7, pack_id=2**64 - 1),),
 )
-SIZES = HeadSizes(series=4, samples=40, bytes=400, late=0, slices=0, sealed_samples=0, sealed_bytes=0)
+SIZES = HeadSizes(series=4, samples=40, bytes=400, index_bytes=100, late=0, slices=0, sealed_samples=0, sealed_bytes=0)
 READY = Verdict(True, "", 0, 0)
 
 

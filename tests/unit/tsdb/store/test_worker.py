@@ -6,16 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
-from support.heads import new_head
+import pytest
+
+from support.heads import new_head, register
 from support.logs import wait_until
 from tsdb.head.head import Head
 from tsdb.model.clock import SystemClock
-from tsdb.model.errors import Overloaded, Unavailable
+from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.replay.replay import PartitionProgress, Replay, Step
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.interpreter import GiveBack
 from tsdb.store.partition import Partition
 from tsdb.store.readiness import PartitionReadiness
+from tsdb.store.reporter import partition_health
 from tsdb.store.worker import Worker
 
 CLOCK = SystemClock()
@@ -26,9 +29,12 @@ class FakeReplay:
     """Steps that do nothing, or what the test says."""
 
     on_step: Callable[[], None] = lambda: None
-    waiting: Exception | None = None
+    waiting: TsdbError | None = None
     steps: int = 0
     closed: bool = False
+
+    def waiting_for(self, partition: int) -> TsdbError | None:
+        return self.waiting
 
     def step(self, timeout_s: float, *, records_max: int) -> Step:
         self.steps += 1
@@ -92,6 +98,21 @@ def test_what_a_replay_waits_for_is_the_reason_until_it_goes_on() -> None:
     wait_until(lambda: bench.reason() == "memory_hard", 200.0)
     bench.replay.waiting = None
     wait_until(lambda: bench.reason() == "")
+    bench.end()
+
+
+def test_a_partition_without_room_tells_what_fills_it_and_what_would_free_it() -> None:
+    bench = Bench(FakeReplay(waiting=Overloaded("partition 0 is full", reason="memory_hard")))
+    register(bench.partition.head, range(7))
+    bench.worker.start()
+    wait_until(lambda: bench.reason() == "memory_hard", 200.0)
+    health = partition_health(bench.partition.status())
+    message = str(health.details["message"])
+    for part in ("partition 0 is full", "7 series", "bytes of labels", "memory_hard_bytes", "source_series_max"):
+        assert part in message
+    _, judged = bench.partition.judge()
+    with pytest.raises(Unavailable, match="7 series"):
+        judged.check_fresh(None)
     bench.end()
 
 

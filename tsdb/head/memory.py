@@ -1,0 +1,66 @@
+"""Head memory: all that one head holds, against its limits. Summed from the sizes of arrays; nothing is walked.
+
+Labels and samples have marks of their own: labels may take half of the hard limit, so that series without number cannot
+take the place of the samples of all others. A mark is looked at before memory is taken, never after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tsdb.head.contents import Contents
+from tsdb.head.index import SeriesIndex
+from tsdb.model.errors import Overloaded
+
+LABELS_PART = 2
+
+
+class HeadMemory:
+    """`packs`: bytes of the pack cache. Used by the writer thread; `bytes` by any."""
+
+    def __init__(self, partition: int, contents: Contents, index: SeriesIndex, packs: Callable[[], int]) -> None:
+        self._partition = partition
+        self._contents = contents
+        self._index = index
+        self._packs = packs
+
+    @property
+    def bytes(self) -> int:
+        """Slices, late list, ring, label index with its caches, pack cache."""
+        return self._contents.bytes + self._index.bytes() + self._packs()
+
+    @property
+    def over_soft(self) -> int:
+        """Bytes above the soft limit; negative below."""
+        return self.bytes - self._contents.limits.memory_soft_bytes
+
+    def is_tight(self) -> bool:
+        """Above the soft limit, or at three quarters of what labels may take."""
+        labels_max = self._contents.limits.memory_hard_bytes // LABELS_PART
+        return self.over_soft > 0 or self._index.bytes() > labels_max // 4 * 3
+
+    def check_samples(self) -> None:
+        """Raises Overloaded (memory_hard) when no more samples may be taken."""
+        limit = self._contents.limits.memory_hard_bytes
+        if self.bytes > limit:
+            raise self._full(f"holds {self.bytes} bytes; its share of memory_hard_bytes is {limit}", limit, self.bytes)
+
+    def check_labels(self) -> None:
+        """Raises Overloaded (memory_hard) when no more series may be taken."""
+        self.check_samples()
+        held, limit = self._index.bytes(), self._contents.limits.memory_hard_bytes // LABELS_PART
+        if held > limit:
+            raise self._full(
+                f"holds {held} bytes of labels; its limit is {limit}, 1/{LABELS_PART} of its share of"
+                " memory_hard_bytes",
+                limit,
+                held,
+            )
+
+    def _full(self, what: str, limit: int, held: int) -> Overloaded:
+        return Overloaded(
+            f"partition {self._partition} {what}: nothing more is taken until slices are dropped or series end",
+            reason="memory_hard",
+            limit=limit,
+            held=held,
+        )
