@@ -54,7 +54,7 @@ class StoreFields(SelectFields):
         ge=1 << 20,
         le=1 << 50,
         description="Bytes of all heads, labels and caches too. A "
-        "partition above its equal share applies nothing more and is not ready, alone; labels may take half of the share.",
+        "partition above its equal share applies nothing more and is not ready, alone; labels may take half of it.",
     )
     lag_enter_s: float = Field(5.0, gt=0, le=3600, description="A partition becomes ready below this lag in seconds.")
     lag_leave_s: float = Field(
