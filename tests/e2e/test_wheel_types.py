@@ -1,4 +1,4 @@
-"""A program that uses an installed wheel is checked by mypy with our types: what is right passes, what is wrong shows."""
+"""A program that uses an installed wheel is checked with our types: what is right passes, what is wrong shows."""
 
 from __future__ import annotations
 

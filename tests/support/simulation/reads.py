@@ -42,7 +42,7 @@ def read(world: World, rng: random.Random) -> None:
     elif kind == "last":
         query = replace(query, last_n=rng.randint(1, 3))
     elif kind == "steps" and end_ms - start_ms < DAY_MS:
-        query = replace(query, step_ms=rng.choice([130, 1_000, 7_000]), aggregation=rng.choice(AGGREGATIONS))
+        query = replace(query, step_ms=rng.choice([130, 1_000, 7_000]), agg=rng.choice(AGGREGATIONS))
     for store in world.stores:
         store.poll()
     with world.moving(rng):
@@ -196,5 +196,5 @@ def _reduced(query: SelectQuery, by_time: dict[int, float]) -> tuple[list[int], 
     steps: dict[int, list[float]] = {}
     for ts_ms, value in by_time.items():
         steps.setdefault(query.start_ms + (ts_ms - query.start_ms) // query.step_ms * query.step_ms, []).append(value)
-    rule = STEP_RULES[1 + AGGREGATIONS.index(query.aggregation or "")]
+    rule = STEP_RULES[1 + AGGREGATIONS.index(query.agg or "")]
     return list(steps), [rule(values) for values in steps.values()]
