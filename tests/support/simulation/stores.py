@@ -37,8 +37,8 @@ class SimulatedStore:
     def step(self, records_max: int) -> None:
         """Fetch and apply up to so many records of each partition."""
         step = self._replay.step(0.0, records_max=records_max)
-        waiting = self._replay.waiting
-        for partition in self.store.partitions.values():
+        for number, partition in self.store.partitions.items():
+            waiting = self._replay.waiting_for(number)
             partition.observe_waiting(waiting.reason if waiting else "")
         if step.records:
             self.store.applied.notify()
