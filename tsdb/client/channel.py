@@ -46,8 +46,8 @@ class ClientTls:
     def __post_init__(self) -> None:
         if (self.cert_file is None) != (self.key_file is None):
             raise InvalidRequest("TLS: a client certificate and its key go together", reason="tls")
-        for path in filter(None, (self.ca_file, self.cert_file, self.key_file)):
-            if not Path(path).is_file():
+        for path in (self.ca_file, self.cert_file, self.key_file):
+            if path and not Path(path).is_file():
                 raise InvalidRequest(f"TLS file {path} is not there, or is no file", reason="tls")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
