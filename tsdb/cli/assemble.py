@@ -11,7 +11,9 @@ from ingest.series.limits import SeriesLimits
 from ingest.service import IngestService
 from tsdb.cli.role_process import Opened
 from tsdb.config import CommonSettings, GatewaySettings, StoreSettings
+from tsdb.config.chunker import ChunkerFields
 from tsdb.config.gateway import GatewayFields
+from tsdb.config.loader import LoaderFields
 from tsdb.config.select import SelectFields
 from tsdb.config.store import StoreFields
 from tsdb.head.limits import HeadLimits
@@ -117,9 +119,12 @@ def log_settings(settings: CommonSettings) -> LogSettings:
     )
     if isinstance(settings, GatewayFields):
         return LogSettings(
-            security=security, delivery_timeout_s=settings.produce_timeout_s, idempotence=settings.idempotence
+            security=security,
+            delivery_timeout_s=settings.produce_timeout_s,
+            idempotence=settings.idempotence,
+            embedded_claim=True,
         )
-    return LogSettings(security=security)
+    return LogSettings(security=security, embedded_claim=isinstance(settings, ChunkerFields | LoaderFields))
 
 
 def meta_settings(settings: CommonSettings, partitions: int) -> MetaSettings:

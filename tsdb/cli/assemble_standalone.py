@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from tsdb.cli.assemble import (
     LogComponent,
     connect,
@@ -17,6 +19,7 @@ from tsdb.cli.assemble import (
 from tsdb.cli.assemble_chunker import make_chunker
 from tsdb.cli.assemble_loader import make_loader
 from tsdb.cli.assemble_querier import HistoryComponent, past_of, querier_service
+from tsdb.cli.data_folder import DataFolder
 from tsdb.cli.history_access import connect_history, create_embedded_history
 from tsdb.cli.role_process import Opened
 from tsdb.config import StandaloneSettings
@@ -42,15 +45,20 @@ def open_standalone(settings: StandaloneSettings) -> Opened:
 
     Without a history there are no chunks either: reads are refused before what memory holds.
     """
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
-    if settings.log.startswith(SQLITE):
-        _create_embedded_log(settings)
-    log = connect(settings)
-    try:
-        history = _history(settings, log)
-    except BaseException:  # Tried again, from the log on.
-        log.close()
-        raise
+    with ExitStack() as undo:  # Of an opening that fails: it is tried again, or the process ends.
+        folder = DataFolder(settings.data_dir)
+        undo.callback(folder.abort)
+        if settings.log.startswith(SQLITE):
+            _create_embedded_log(settings)
+        log = connect(settings)
+        undo.callback(log.close)
+        opened = _open_roles(settings, folder, log)
+        undo.pop_all()
+    return opened
+
+
+def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> Opened:
+    history = _history(settings, log)
     gateway = make_gateway(settings, settings, log)
     store = make_store(settings, settings, log)
     health = Health()
@@ -68,7 +76,7 @@ def open_standalone(settings: StandaloneSettings) -> Opened:
         past = [HistoryComponent(history), loader, chunker]
         stalls += [chunker.stalled, loader.stalled]
     # Closed from the end: what is accepted last is still applied, cut into chunks and loaded as far as it goes.
-    components = [LogComponent(log), *past, gateway, store, reporter, server]
+    components: list[Component] = [folder, LogComponent(log), *past, gateway, store, reporter, server]
     return Opened(components, store_partitions(store), lambda: "; ".join(filter(None, (stall() for stall in stalls))))
 
 

@@ -10,12 +10,13 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.model.errors import Unavailable
 from tsdb.ops.health import Liveness, PartitionHealth, Readiness
 from tsdb.ops.lifecycle import Component, Deadline, Fallible
 from tsdb.ops.logs import get_logger
 
 RETRY_S = 1.0
+OURS = frozenset({"bind"})  # Reasons that are not the log's or the history's: waiting for them helps nobody.
 
 log = get_logger(__name__)
 
@@ -128,13 +129,10 @@ class RoleProcess:
             try:
                 return self._open_role()
             except Unavailable as error:
+                if error.reason in OURS:
+                    raise
                 if self._waiting_for != error.reason:
                     log.warning("log not to be had yet; trying again", reason=error.reason, error=error.message)
                 self._waiting_for = error.reason
                 self._closing.wait(RETRY_S)
         return None
-
-
-def exit_text(error: BaseException) -> str:
-    """One line for a person: what went wrong."""
-    return error.message if isinstance(error, TsdbError) else f"{type(error).__name__}: {error}"

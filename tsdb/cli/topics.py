@@ -129,6 +129,12 @@ def _differences(
         count = partitions or (state.partitions if state else 1)
         found = check_topics(admin, topic_specs(count, replication=replication, retention_ms=retention_ms))
     if any(item.setting == "topic" for item in found):
+        if state is None:
+            # An embedded log without its file is named; nothing is asked of a broker.
+            try:
+                open_log(settings.log, prefix=settings.log_prefix, settings=access).close()
+            except ConfigMismatch as error:
+                note(error.message)
         return found  # Without its topics a log cannot be opened to look at `meta`.
     with open_log(settings.log, prefix=settings.log_prefix, settings=access) as log:
         try:

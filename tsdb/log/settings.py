@@ -55,6 +55,8 @@ class LogSettings:
     embedded_maintain_s: how often retention and compaction of an embedded log run.
     embedded_guest: append to an embedded log beside the process that holds its writer lock, as batch jobs do, which are
         in no group; retention and compaction are left to that process.
+    embedded_claim: take the writer lock of an embedded log when it is opened, as roles that write do: a second one is
+        refused at its start and not at each write.
     """
 
     client_id: str = "tsdb"
@@ -69,6 +71,7 @@ class LogSettings:
     embedded_bytes_max: int | None = None
     embedded_maintain_s: float = 30.0
     embedded_guest: bool = False
+    embedded_claim: bool = False
 
     def __post_init__(self) -> None:
         for name in ("delivery_timeout_s", "request_timeout_s", "queue_bytes_max", "prefetch_bytes_max"):

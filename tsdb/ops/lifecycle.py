@@ -15,6 +15,7 @@ from functools import partial
 from types import FrameType
 from typing import Protocol, runtime_checkable
 
+from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
 
 log = get_logger(__name__)
@@ -88,7 +89,9 @@ def run_until_signal(
             on_started()
             failure = _wait(started, stop)
         if failure is not None:
-            log.error("stopping: a component failed", error=str(failure), exc_info=failure)
+            # An error of ours names thing, place and next step; only a traceback shows where a bug is.
+            known = isinstance(failure, TsdbError) and failure.reason != TsdbError.default_reason
+            log.error("stopping: a component failed", error=str(failure), exc_info=None if known else failure)
         drained = _end(started, Deadline.after(drain_s), stop)
     return EXIT_OK if failure is None and drained else EXIT_FAILED
 

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tsdb.history.shared_settings import HINT
-from tsdb.history.sqlite.database import TABLES, columns_of, connect, transaction
+from tsdb.history.sqlite.database import TABLES, columns_of, connect, create, transaction
 from tsdb.history.sqlite.errors import translate_sqlite_errors
-from tsdb.model.errors import InvalidRequest
+from tsdb.model.errors import ConfigMismatch, InvalidRequest
 
 
 class SqliteHistoryAdmin:
-    """HistoryAdmin of one file. Not thread-safe."""
+    """HistoryAdmin of one file, which the first `create` makes. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._connection = connect(path)
+        self._connection: sqlite3.Connection | None = None
 
     def create(self, shared: Mapping[str, str], *, replication: int | None = None, ttl_days: int | None = None) -> bool:
         """As HistoryAdmin; a file has no copies."""
         if ttl_days is not None:
             raise InvalidRequest(f"history in {self._path} keeps its rows: SQLite has no TTL", reason="no_ttl")
+        if self._connection is None:
+            self._connection = create(self._path)
         missing = [table for table in TABLES if not self._columns(table)]
         with transaction(self._connection, f"creating {self._path}"):
             for table in missing:
@@ -34,6 +37,10 @@ class SqliteHistoryAdmin:
 
     def differences(self) -> list[str]:
         """As HistoryAdmin."""
+        try:
+            self._connected()
+        except ConfigMismatch as error:
+            return [error.message]
         found: list[str] = []
         for table, definition in TABLES.items():
             have, want = self._columns(table), columns_of(definition)
@@ -51,15 +58,21 @@ class SqliteHistoryAdmin:
     def shared(self) -> dict[str, str]:
         """As HistoryAdmin."""
         with translate_sqlite_errors("reading shared settings"):
-            return dict(self._connection.execute("SELECT name, value FROM shared").fetchall())
+            return dict(self._connected().execute("SELECT name, value FROM shared").fetchall())
 
     def close(self) -> None:
         """As HistoryAdmin."""
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = connect(self._path)
+        return self._connection
 
     def _columns(self, table: str) -> dict[str, str]:
         with translate_sqlite_errors(f"looking at table {table}"):
-            rows = self._connection.execute(f"PRAGMA table_info({table})").fetchall()
+            rows = self._connected().execute(f"PRAGMA table_info({table})").fetchall()
         return {row[1]: row[2] for row in rows}
 
     def __enter__(self) -> Self:

@@ -7,8 +7,10 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from tsdb.history.sqlite.errors import translate_sqlite_errors
+from tsdb.model.errors import ConfigMismatch
 
 PAGE_BYTES = 16_384  # Chunks run from a hundred bytes to half a megabyte; small pages would chain the large ones.
 BUSY_TIMEOUT_S = 10.0
@@ -39,16 +41,45 @@ TABLES = {
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that any one thread at a time may use; transactions are begun by hand."""
+    """A connection to a history that is there, for any one thread at a time; transactions are begun by hand.
+
+    Never makes a file. Raises ConfigMismatch (store_not_created).
+    """
+    if not path.is_file():
+        raise _missing(path, "is not a file" if path.exists() else "does not exist")
     with translate_sqlite_errors(f"opening {path}"):
-        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-        connection.execute("PRAGMA journal_mode = WAL")
-        # `loaded` lets memory and log go: what it covers must survive the machine, not only the process.
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-        connection.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_BYTES}")
+        return _open(path, "rw")
+
+
+def create(path: Path) -> sqlite3.Connection:
+    """As connect; makes the folder and an empty file where they are missing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigMismatch(f"the history's folder cannot be made: {error}", reason="store_not_created") from None
+    if path.is_dir():
+        raise _missing(path, "is a folder")
+    with translate_sqlite_errors(f"making {path}"):
+        return _open(path, "rwc")
+
+
+def _open(path: Path, mode: str) -> sqlite3.Connection:
+    # One slash: after two SQLite takes the first part of the path for the name of a host.
+    url = f"file:/{quote(str(path.absolute()).lstrip('/'))}?mode={mode}"
+    connection = sqlite3.connect(url, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, uri=True)
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    # `loaded` lets memory and log go: what it covers must survive the machine, not only the process.
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_BYTES}")
     return connection
+
+
+def _missing(path: Path, why: str) -> ConfigMismatch:
+    return ConfigMismatch(
+        f"history {path} {why}: `tsdb history create` and `tsdb standalone` make one", reason="store_not_created"
+    )
 
 
 @contextmanager

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from tsdb.log.sqlite.errors import translate_sqlite_errors
+from tsdb.model.errors import ConfigMismatch
 
 OFFSET_BITS = 44
 OFFSET_MAX = (1 << OFFSET_BITS) - 1
@@ -79,19 +81,65 @@ class Lane:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that any one thread at a time may use; transactions are begun by hand."""
+    """A connection to a log that is there, for any one thread at a time; transactions are begun by hand.
+
+    Never makes a file: one that a mistyped path made would look like an empty log. Raises ConfigMismatch (log_missing).
+    """
+    if not path.is_file():
+        raise _missing(path, "is not a file" if path.exists() else "does not exist")
     with translate_sqlite_errors(f"opening {path}"):
-        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        connection.execute("PRAGMA journal_mode = WAL")
-        # An acknowledged record must survive the machine, not only the process.
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-        connection.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_BYTES}")
-        if connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'commits'").fetchone()[0] == 0:
+        connection = _open(path, "rw")
+        try:
+            if not _has_schema(connection):
+                raise _missing(path, "holds no log")
+            _set(connection)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def create(path: Path) -> sqlite3.Connection:
+    """As connect; makes the folder, the file and the schema where they are missing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigMismatch(f"the embedded log's folder cannot be made: {error}", reason="log_missing") from None
+    if path.is_dir():
+        raise _missing(path, "is a folder")
+    with translate_sqlite_errors(f"making {path}"):
+        connection = _open(path, "rwc")
+        _set(connection)
+        if not _has_schema(connection):
             connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
     return connection
+
+
+def _open(path: Path, mode: str) -> sqlite3.Connection:
+    # One slash: after two SQLite takes the first part of the path for the name of a host.
+    url = f"file:/{quote(str(path.absolute()).lstrip('/'))}?mode={mode}"
+    return sqlite3.connect(url, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, uri=True)
+
+
+def _set(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute("PRAGMA journal_mode = WAL")
+    # An acknowledged record must survive the machine, not only the process.
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_BYTES}")
+
+
+def _has_schema(connection: sqlite3.Connection) -> bool:
+    found: int = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'commits'").fetchone()[0]
+    return found > 0
+
+
+def _missing(path: Path, why: str) -> ConfigMismatch:
+    return ConfigMismatch(
+        f"embedded log {path} {why}: `tsdb topics create` and `tsdb standalone` make one", reason="log_missing"
+    )
 
 
 @contextmanager

@@ -33,7 +33,6 @@ class SqliteLog:
     def __init__(
         self, path: Path, prefix: str, settings: LogSettings, clock: Clock, faults: FaultPlan | None = None
     ) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._prefix = prefix
         self._settings = settings
@@ -41,6 +40,12 @@ class SqliteLog:
         self._arrivals = Arrivals()
         self._asking = SqliteAsking(path, prefix)
         self._writer = SqliteWriter(path, settings, clock, faults or FaultPlan(), self._arrivals)
+        if settings.embedded_claim:
+            try:
+                self._writer.claim()
+            except BaseException:
+                self._asking.close()
+                raise
         self._lock = threading.Lock()  # Guards the coordinators.
         self._coordinators: dict[str, Coordinator] = {}
 

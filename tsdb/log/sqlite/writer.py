@@ -54,6 +54,10 @@ class SqliteWriter:
         self._error: BaseException | None = None
         self._maintain_at = 0.0
 
+    def claim(self) -> None:
+        """Take the writer lock before the first write. Raises ConfigMismatch (log_in_use)."""
+        self._lock.claim()
+
     def append(self, append: Append) -> None:
         """Queue one record. Raises Overloaded (queue_full), Unavailable (log_closed, log_locked)."""
         with self._work:
@@ -100,6 +104,7 @@ class SqliteWriter:
             self._work.notify_all()
         if self._thread is not None:
             self._thread.join()
+        self._lock.release()
 
     def _start_locked(self) -> None:
         if self._error is not None:

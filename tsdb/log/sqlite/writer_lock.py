@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from pathlib import Path
 
-from tsdb.model.errors import Unavailable
+from tsdb.model.errors import ConfigMismatch, Unavailable
+from tsdb.ops.file_lock import FileLock
 
 
 class WriterLock:
-    """A lock file beside the database, taken at the first write and let go by `release` or the end of the process."""
+    """A lock file beside the database, taken at the start or the first write and let go by `release`."""
 
     def __init__(self, database: Path) -> None:
-        self._path = database.with_name(database.name + ".lock")
-        self._file: int | None = None
+        self._lock = FileLock(database.with_name(database.name + ".lock"))
 
     def take(self) -> None:
         """Idempotent. Raises Unavailable (log_locked) naming who holds it."""
-        if self._file is not None:
-            return
-        file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.read(file, 32).decode(errors="replace").strip() or "unknown"
-            os.close(file)
-            raise Unavailable(
-                f"another process writes to this log: {self._path} is held by process {holder}", reason="log_locked"
-            ) from None
-        os.ftruncate(file, 0)
-        os.write(file, f"{os.getpid()}\n".encode())
-        self._file = file
+        holder = self._lock.take()
+        if holder:
+            raise Unavailable(self._text(holder), reason="log_locked")
+
+    def claim(self) -> None:
+        """As `take`, for a process that cannot do without: raises ConfigMismatch (log_in_use)."""
+        holder = self._lock.take()
+        if holder:
+            raise ConfigMismatch(f"{self._text(holder)}; end it first, or give another --log", reason="log_in_use")
 
     def release(self) -> None:
         """Idempotent."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        self._lock.release()
+
+    def _text(self, holder: str) -> str:
+        return f"another process writes to this log: {self._lock.path} is held by process {holder}"

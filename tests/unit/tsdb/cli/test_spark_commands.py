@@ -49,10 +49,10 @@ def test_a_history_of_another_log_is_named(shell: Shell, places: tuple[str, ...]
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_log_without_topics_is_named(shell: Shell, job: str, tmp_path: Path) -> None:
+def test_a_log_that_is_not_there_is_named(shell: Shell, job: str, tmp_path: Path) -> None:
     done = shell.run("spark", job, *JOBS[job], "--log", f"sqlite:///{tmp_path}/empty.db")
     assert done.code == 1
-    assert "topic metrics does not exist" in done.err
+    assert "empty.db does not exist" in done.err
 
 
 @pytest.mark.parametrize("job", JOBS)

@@ -9,6 +9,7 @@ import pytest
 from tsdb.log.kafka import config
 from tsdb.log.open import open_log, open_topics
 from tsdb.log.settings import KafkaSecurity, LogSettings
+from tsdb.log.topics import create_topics, topic_specs
 from tsdb.model.errors import ConfigMismatch
 
 
@@ -22,9 +23,29 @@ def test_a_bad_url_is_refused_with_what_is_wanted(url: str) -> None:
         assert refused.value.reason == "log_url"
 
 
-def test_an_embedded_log_makes_its_folder(tmp_path: Path) -> None:
-    with open_log(f"sqlite:///{tmp_path}/a/b/log.db"):
-        assert (tmp_path / "a/b/log.db").exists()
+def test_making_topics_makes_the_folder_of_an_embedded_log(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/a/b/log.db"
+    with open_topics(url) as admin:
+        assert admin.describe("metrics") is None
+        assert not (tmp_path / "a").exists()
+        create_topics(admin, topic_specs(1, replication=1))
+        assert admin.describe("metrics") is not None
+    with open_log(url) as log:
+        assert log.partitions("metrics") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("absent.db", "does not exist"), ("folder", "is not a file"), ("empty.db", "holds no log")]
+)
+def test_an_embedded_log_that_is_not_there_is_named_and_not_made(tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty.db").write_bytes(b"")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ConfigMismatch, match=why) as refused:
+        open_log(f"sqlite:///{tmp_path}/{name}")
+    assert refused.value.reason == "log_missing"
+    assert str(tmp_path / name) in refused.value.message
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

@@ -51,16 +51,24 @@ def test_what_to_do_next_is_in_the_class(code: int, kind: type[TsdbError], reaso
 def test_a_history_that_was_not_made_says_so(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/history.db"
     with open_history_admin(url) as admin:
-        assert history_differences(admin, META) == [
-            f"table {table} is missing: run `tsdb history create`"
-            for table in ("shared", "chunks", "series", "metric_names", "loaded", "holes")
-        ]
+        [line] = history_differences(admin, META)
+        assert f"{tmp_path}/history.db does not exist: `tsdb history create`" in line
     with open_history(url) as store:
         with pytest.raises(ConfigMismatch, match="tsdb history create") as refused:
             store.loaded("topic")
         assert refused.value.reason == "store_not_created"
         with pytest.raises(ConfigMismatch, match="tsdb history create"):
             written(lambda done: store.write(row(1, 0).key, b"", done))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tables_that_are_missing_are_named(tmp_path: Path) -> None:
+    (tmp_path / "history.db").write_bytes(b"")
+    with open_history_admin(f"sqlite:///{tmp_path}/history.db") as admin:
+        assert history_differences(admin, META) == [
+            f"table {table} is missing: run `tsdb history create`"
+            for table in ("shared", "chunks", "series", "metric_names", "loaded", "holes")
+        ]
 
 
 def test_a_changed_table_is_named(url: str) -> None:
@@ -102,8 +110,8 @@ def test_a_folder_that_is_not_there_is_told_to_every_write(tmp_path: Path) -> No
         answers = Answers()
         store.write(row(1, 0).key, b"", answers)
         (error,) = answers.wait(1)
-        assert isinstance(error, Unavailable)
-        with pytest.raises(Unavailable):
+        assert isinstance(error, ConfigMismatch)
+        with pytest.raises(ConfigMismatch):
             store.write(row(1, 0).key, b"", answers)
 
 
