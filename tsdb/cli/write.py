@@ -59,7 +59,8 @@ def write(
     clock = SystemClock()
     with connection.open() as client, open_source(file) as source, progress_bar("sent", "samples") as (done, expect):
         upload = Upload(client, done)
-        batches = _seen(read_rows(source, str(file), chosen, now_ms=clock.now_ms(), remark=note), upload, expect)
+        found = read_rows(source, str(file), chosen, now_ms=clock.now_ms(), remark=note)
+        batches = _seen(found, str(file), upload, expect)
         try:
             if shift_to_now:
                 extra = _shifted(batches, upload, clock.now_ms())
@@ -68,14 +69,18 @@ def write(
             else:
                 extra = _as_they_are(batches, upload)
         except TsdbError:
-            note(f"sent before the error: {json_line(upload.tally.summary()).strip()}")
+            if upload.tally.requests:
+                note(f"sent before the error: {json_line(upload.tally.summary()).strip()}")
             raise
     _report(upload, extra, output)
 
 
-def _seen(batches: Iterator[SampleRows], upload: Upload, expect: object) -> Iterator[SampleRows]:
+def _seen(batches: Iterator[SampleRows], name: str, upload: Upload, expect: object) -> Iterator[SampleRows]:
     assert callable(expect)
+    samples = 0
     for rows in batches:
+        rows.refuse_other_units(name, samples)
+        samples += len(rows)
         upload.saw(rows)
         expect(len(rows))
         yield rows.by_time()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tsdb.cli.samples.rows import LabelTable, SampleRows, labels_of_json, shown
+from tsdb.cli.times import parse_time
 from tsdb.model.errors import InvalidRequest
 
 COLUMNS = ("labels", "ts_ms", "value")
@@ -52,17 +53,19 @@ def read_csv(source: BinaryIO, name: str) -> Iterator[SampleRows]:
     read = pacsv.ReadOptions(column_names=header, use_threads=False)
     convert = pacsv.ConvertOptions(
         include_columns=list(COLUMNS),
-        # Arrow takes no +Inf and reads NaN as a null, so values are parsed here.
-        column_types={"labels": pa.string(), "ts_ms": pa.int64(), "value": pa.string()},
+        # Arrow takes no +Inf and reads NaN as a null, and its errors name no row of the file: parsed here.
+        column_types=dict.fromkeys(COLUMNS, pa.string()),
         null_values=[],
         strings_can_be_null=False,
     )
+    first_row = 1
     for block in _blocks(source, name):
         try:
             table = pacsv.read_csv(pa.BufferReader(block), read, convert_options=convert)
         except pa.ArrowException as error:
             raise _bad(name, error) from None
-        yield _rows(table, name)
+        yield _rows(table, name, first_row)
+        first_row += len(table)
 
 
 def _header(source: BinaryIO, name: str) -> list[str]:
@@ -82,51 +85,86 @@ def _blocks(source: BinaryIO, name: str) -> Iterator[bytes]:
             yield block + rest
 
 
-def _rows(table: pa.Table, name: str) -> SampleRows:
+def _rows(table: pa.Table, name: str, first_row: int = 1) -> SampleRows:
+    """first_row: the number in the file of the table's first row."""
     for column in COLUMNS:
         if table[column].null_count:
-            raise InvalidRequest(f"{name}: column {column} has {table[column].null_count} nulls", reason="bad_input")
-    labels, codes = _labels(table["labels"], name)
-    return SampleRows(labels, codes, _times(table["ts_ms"], name), _values(table["value"], name))
+            row = first_row + table[column].is_null().to_pylist().index(True)
+            raise InvalidRequest(f"{name}, row {row}: no {column}", reason="bad_input")
+    labels, codes = _labels(table["labels"], name, first_row)
+    times, values = _times(table["ts_ms"], name, first_row), _values(table["value"], name, first_row)
+    return SampleRows(labels, codes, times, values)
 
 
-def _labels(column: pa.ChunkedArray, name: str) -> tuple[list[bytes], NDArray[np.int32]]:
+def _labels(column: pa.ChunkedArray, name: str, first_row: int) -> tuple[list[bytes], NDArray[np.int32]]:
     if pa.types.is_dictionary(column.type):
         column = column.unify_dictionaries()
     else:
-        column = _cast(column, pa.string(), "labels", name).dictionary_encode()
+        column = column.cast(pa.string()).dictionary_encode()
     chunks = column.chunks
     if not chunks:
         return [], np.empty(0, np.int32)
     texts = chunks[0].dictionary.cast(pa.string()).to_pylist()
     # Two texts may say the same labels, in another order or spacing.
     table = LabelTable()
-    codes = np.array([table.code(labels_of_json(text, name)) for text in texts], np.int32)
     indices = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in chunks])
+    codes = np.empty(len(texts), np.int32)
+    for number, text in enumerate(texts):
+        try:
+            codes[number] = table.code(labels_of_json(text, name))
+        except InvalidRequest:
+            row = first_row + int(np.argmax(indices == number))
+            labels_of_json(text, f"{name}, row {row}")  # The same error, with the row.
+            raise
     return table.labels, codes[indices]
 
 
-def _times(column: pa.ChunkedArray, name: str) -> NDArray[np.int64]:
-    if pa.types.is_floating(column.type):
-        raise InvalidRequest(f"{name}: ts_ms is {column.type}; want integers, ms since epoch UTC", reason="bad_input")
-    if pa.types.is_timestamp(column.type):
-        column = _cast(column, pa.timestamp("ms", column.type.tz), "ts_ms", name)
-    times: NDArray[np.int64] = _cast(column, pa.int64(), "ts_ms", name).to_numpy()
+def _times(column: pa.ChunkedArray, name: str, first_row: int) -> NDArray[np.int64]:
+    kind = column.type
+    if pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        raise InvalidRequest(f"{name}: ts_ms is {kind}; want integers, ms since epoch UTC", reason="bad_input")
+    if pa.types.is_timestamp(kind):
+        try:
+            column = column.cast(pa.timestamp("ms", kind.tz))
+        except pa.ArrowException as error:
+            raise _bad(f"{name}: column ts_ms", error) from None
+    try:
+        times: NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
+    except pa.ArrowException:
+        times = np.array(_parsed(column, parse_time, "ts_ms", name, first_row), np.int64)
     return times
 
 
-def _values(column: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
+def _values(column: pa.ChunkedArray, name: str, first_row: int) -> NDArray[np.float64]:
     if pa.types.is_string(column.type):
         column = pc.replace_substring_regex(column, pattern=r"^\+", replacement="")
-    values: NDArray[np.float64] = _cast(column, pa.float64(), "value", name).to_numpy()
+    try:
+        values: NDArray[np.float64] = column.cast(pa.float64()).to_numpy()
+    except pa.ArrowException:
+        values = np.array(_parsed(column, _float, "value", name, first_row))
     return values
 
 
-def _cast(column: pa.ChunkedArray, to: pa.DataType, what: str, name: str) -> pa.ChunkedArray:
-    try:
-        return column.cast(to)
-    except pa.ArrowException as error:
-        raise InvalidRequest(f"{name}: column {what}: {error}", reason="bad_input") from None
+def _float(text: str) -> float:
+    found: float = pa.scalar(text).cast(pa.float64()).as_py()
+    return found
+
+
+def _parsed(
+    column: pa.ChunkedArray, parse: Callable[[str], Any], what: str, name: str, first_row: int
+) -> list[int | float]:
+    """Texts that Arrow does not know, one by one. Raises InvalidRequest (bad_input) with the row."""
+    found = []
+    for row, text in enumerate(column.to_pylist(), start=first_row):
+        try:
+            found.append(parse(str(text)))
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{name}, row {row}: {what}: {error.message}", reason="bad_input") from None
+        except ValueError:
+            raise InvalidRequest(
+                f"{name}, row {row}: {what}: not a number: {shown(str(text))}", reason="bad_input"
+            ) from None
+    return found
 
 
 def _need_columns(names: list[str], name: str) -> None:

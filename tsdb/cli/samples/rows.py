@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.cli.times import parse_time
 from tsdb.client import WriteBatch
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
 
+SECONDS_FROM, SECONDS_TO = 10**9, 10**10  # 10 digits, as `parse_time` takes for seconds.
 SHOWN_CHARS_MAX = 200  # Of a bad input, in a message.
 
 
@@ -39,6 +41,21 @@ class SampleRows:
             return self
         order = np.argsort(self.ts_ms, kind="stable")
         return SampleRows(self.labels, self.codes[order], self.ts_ms[order], self.values[order])
+
+    def refuse_other_units(self, name: str, samples_before: int) -> None:
+        """Raises InvalidRequest (bad_time) for a time that is today's in seconds: as ms it is in early 1970.
+
+        samples_before: of the file, ahead of these.
+        """
+        early = (self.ts_ms >= SECONDS_FROM) & (self.ts_ms < SECONDS_TO)
+        if early.any():
+            at = int(np.argmax(early))
+            try:
+                parse_time(str(self.ts_ms[at]))
+            except InvalidRequest as error:
+                raise InvalidRequest(
+                    f"{name}, sample {samples_before + at + 1}: {error.message}", reason=error.reason
+                ) from None
 
     def at(self, ts_ms: NDArray[np.int64]) -> SampleRows:
         """The same samples at other times."""
@@ -128,7 +145,10 @@ def labels_of_object(labels: Any, place: str) -> bytes:
         raise InvalidRequest(
             f"{place}: labels must be an object of strings; got {shown(json.dumps(labels))}", reason="bad_input"
         )
-    return canonical_labels(labels)
+    try:
+        return canonical_labels(labels)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{place}: {error.message}", reason=error.reason) from None
 
 
 def shown(text: str) -> str:

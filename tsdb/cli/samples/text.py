@@ -14,6 +14,7 @@ from tsdb.cli.samples.dialect import END, TAIL_BYTES, Dialect, dialect_of_tail
 from tsdb.cli.samples.exposition import LINE_BYTES_MAX as EXPOSED_BYTES_MAX
 from tsdb.cli.samples.exposition import ExpositionParser
 from tsdb.cli.samples.rows import LabelTable, SampleRows, labels_of_object, parse_json, shown
+from tsdb.cli.times import parse_time
 from tsdb.model.errors import InvalidRequest
 
 BATCH_ROWS = 1_000_000  # Rows of one batch are sent by time; 20 bytes each.
@@ -163,6 +164,11 @@ def _key(labels: Any) -> tuple[tuple[str, str], ...]:
 
 
 def _ts_ms(value: Any, place: str) -> int:
+    if isinstance(value, str):
+        try:
+            return parse_time(value)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{place}: ts_ms: {error.message}", reason="bad_input") from None
     if type(value) is not int or not -_INT64_MAX - 1 <= value <= _INT64_MAX:
         raise InvalidRequest(f"{place}: ts_ms must be an integer of 64 bits; got {value!r}", reason="bad_input")
     return value

@@ -194,11 +194,36 @@ def test_an_error_says_what_was_sent_before_it(
     shell: Shell, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tsdb.cli.samples.upload.REQUEST_ROWS", 2)
+    monkeypatch.setattr("tsdb.cli.samples.text.BATCH_ROWS", 2)
+    path = make_file(tmp_path, "jsonl")
+    path.write_text(path.read_text() + "\n{")
+    done = shell.run("write", path, "--address", server.address)
+    assert (done.code, done.out) == (1, b"")
+    sent, error = done.err.splitlines()
+    assert sent.startswith('sent before the error: {"samples":4,')
+    assert error.startswith(f"error: {path}, line 10: not JSON")
+
+
+def test_an_error_before_anything_was_sent_is_one_line(shell: Shell, server: FakeServer, tmp_path: Path) -> None:
     server.fail = [InvalidRequest("no such thing", reason="labels_malformed")]
     done = shell.run("write", make_file(tmp_path, "parquet"), "--address", server.address)
-    assert (done.code, done.out) == (1, b"")
-    assert '"samples":0' in done.err
-    assert done.err.splitlines()[-1] == "error: no such thing (labels_malformed)"
+    assert (done.code, done.out, done.err) == (1, b"", "error: no such thing (labels_malformed)\n")
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_times_in_files_may_be_iso_8601(shell: Shell, server: FakeServer, tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"x.{form}"
+    times = ["2026-01-01T00:00:00Z", "2026-01-01T01:00:01+01:00", "1767225602000"]
+    if form == "csv":
+        rows = [f'"{{""__name__"":""a""}}",{ts},1.5' for ts in times]
+        path.write_text("\n".join(["labels,ts_ms,value", *rows]))
+    elif form == "jsonl":
+        path.write_text("\n".join(json.dumps({"labels": {"__name__": "a"}, "ts_ms": ts, "value": 1.5}) for ts in times))
+    else:
+        pq.write_table(pa.table({"labels": ['{"__name__":"a"}'] * 3, "ts_ms": times, "value": [1.5] * 3}), path)
+    shell.ok("write", path, "--address", server.address)
+    [samples] = server.samples.values()
+    assert [ts_ms for ts_ms, _ in samples] == [1767225600000, 1767225601000, 1767225602000]
 
 
 def test_an_outage_within_the_timeout_is_waited_for(shell: Shell, server: FakeServer, tmp_path: Path) -> None:
@@ -238,8 +263,8 @@ def test_a_misuse_is_exit_code_2(
         ("x.parquet", parquet(labels=["{}"], value=[1.0]), "no column ts_ms"),
         ("x.parquet", parquet(labels=[1], ts_ms=[1], value=[1.0]), "labels must be an object"),
         ("x.parquet", parquet(labels=[["{}"]], ts_ms=[1], value=[1.0]), "column labels"),
-        ("x.parquet", parquet(labels=["{}"], ts_ms=["soon"], value=[1.0]), "column ts_ms"),
-        ("x.parquet", parquet(labels=["{}"], ts_ms=[1], value=[[1.0]]), "column value"),
+        ("x.parquet", parquet(labels=["{}"], ts_ms=["soon"], value=[1.0]), "row 1: ts_ms: 'soon'"),
+        ("x.parquet", parquet(labels=["{}"], ts_ms=[1], value=[[1.0]]), "row 1: value: not a number"),
         ("x.parquet", b"", "x.parquet"),
         ("x.csv", b"", "no column labels"),
         ("x.csv", b"labels,value\n{},1\n", "no column ts_ms"),
