@@ -32,6 +32,9 @@ class Part:
             raise RuntimeError(f"{self._name} cannot close")
 
     def join(self, timeout_s: float) -> bool:
+        if self._fault == "stuck":
+            say(f"stuck {self._name}")
+            return self._never.wait()
         if self._fault == "hang":
             say(f"waiting {self._name}")
             return self._never.wait(timeout_s)
@@ -54,4 +57,6 @@ if __name__ == "__main__":
     fault, drain_s = sys.argv[1], float(sys.argv[2])
     middle = Breaking("middle") if fault == "break" else Part("middle", fault)
     parts = [Part("log"), middle, Part("server")]
+    if fault == "thread":  # As a pool's thread: the interpreter waits for it.
+        threading.Thread(target=threading.Event().wait, name="long-work").start()
     sys.exit(run_until_signal(parts, drain_s, on_started=lambda: say("started")))

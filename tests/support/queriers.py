@@ -21,6 +21,7 @@ from tsdb.replay.replay import PartitionProgress
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition
+from tsdb.store.read_call import ReadCalls
 from tsdb.store.readiness import PartitionReadiness
 from tsdb.store.service import ReaderService
 from tsdb.v1 import reader_pb2
@@ -42,6 +43,9 @@ class Context:
 
     def is_active(self) -> bool:
         return self.active
+
+    def peer(self) -> str:
+        return "test:1"
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         self.callbacks.append(callback)
@@ -68,12 +72,17 @@ class ServedHeads:
     """The Reader service of a store over these heads, caught up with a log that ends where they do."""
 
     def __init__(
-        self, heads: Mapping[int, Head], *, topic_id: str = TOPIC_ID, limits: SelectLimits | None = None
+        self,
+        heads: Mapping[int, Head],
+        *,
+        topic_id: str = TOPIC_ID,
+        limits: SelectLimits | None = None,
+        calls: ReadCalls | None = None,
     ) -> None:
         self.clock = ManualClock(1 << 40)
         self.partitions = {number: self._partition(number, head, topic_id) for number, head in heads.items()}
         self.applied = AppliedSignal(self.clock)
-        self.service = ReaderService(topic_id, self.partitions, self.applied, limits or SelectLimits())
+        self.service = ReaderService(topic_id, self.partitions, self.applied, limits or SelectLimits(), calls)
         self.store = LocalStore(self.service, self.clock)
 
     def end(self) -> None:
@@ -102,10 +111,11 @@ def querier_over(
     partitions: int = 1,
     topic_id: str = TOPIC_ID,
     limits: SelectLimits | None = None,
+    calls: ReadCalls | None = None,
 ) -> QuerierService:
     """A querier's Reader service."""
     past = None if history is None else Past(history, PastIndex(history), window_ms)
-    return QuerierService(Sources(stores, topic_id, range(partitions), past), limits or SelectLimits())
+    return QuerierService(Sources(stores, topic_id, range(partitions), past), limits or SelectLimits(), calls)
 
 
 def one_store(served: ServedHeads) -> OneStore:

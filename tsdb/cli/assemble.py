@@ -34,6 +34,7 @@ from tsdb.ops.grpc_server import GrpcLimits, GrpcServer, GrpcService, build_serv
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.tls import ServerTls
 from tsdb.store.limits import SelectLimits
+from tsdb.store.read_call import ReadCalls
 from tsdb.store.reporter import StatusReporter, partition_health
 from tsdb.store.service import ReaderService
 from tsdb.store.store import Store, StoreOptions
@@ -190,7 +191,7 @@ def ingest_service(gateway: Gateway) -> GrpcService:
 def reader_of(store: Store, fields: SelectFields) -> ReaderService:
     """The Reader service over a store's heads."""
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
-    return ReaderService(store.topic_id, store.partitions, store.applied, limits)
+    return ReaderService(store.topic_id, store.partitions, store.applied, limits, ReadCalls(fields.read_timeout_s))
 
 
 def _reader_service(store: Store, fields: SelectFields) -> GrpcService:

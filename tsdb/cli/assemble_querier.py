@@ -28,6 +28,7 @@ from tsdb.query.sources import Past, Sources
 from tsdb.query.store_pool import Open, StoreAddress, StorePool
 from tsdb.query.warm_up import warm_up
 from tsdb.store.limits import SelectLimits
+from tsdb.store.read_call import ReadCalls
 from tsdb.v1 import reader_pb2_grpc
 
 
@@ -91,7 +92,7 @@ def past_of(history: ChunkStore | None, settings: CommonSettings, log: Log) -> P
 def querier_service(sources: Sources, fields: SelectFields) -> GrpcService:
     """The Reader service over these sources."""
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
-    servicer = QuerierService(sources, limits)
+    servicer = QuerierService(sources, limits, ReadCalls(fields.read_timeout_s))
     return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=("Coverage",))
 
 

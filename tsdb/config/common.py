@@ -97,7 +97,8 @@ class ServiceSettings(BaseSettings):
         25.0,
         ge=0,
         le=3600,
-        description="Seconds to finish work after SIGTERM; below Kubernetes' 30 s, so that we end it ourselves.",
+        description="Seconds to end after SIGTERM, whatever runs; the last fifth (at most 2 s) is for dropping work. "
+        "Below Kubernetes' 30 s, so that we end it ourselves.",
     )
 
     @classmethod

@@ -18,6 +18,7 @@ from tsdb.codec.series_record import DecodedAnnouncements
 from tsdb.head.index_kernels import STATE_FREE, STATE_LIVE
 from tsdb.head.label_index import BATCH_SERIES, LabelIndex
 from tsdb.head.matching import conditions_of
+from tsdb.head.pair_search import CheckGoing, go_on
 from tsdb.head.registration import Registered, register
 from tsdb.head.rows import NO_REF
 from tsdb.head.select_cache import Matchers, SelectCache
@@ -181,10 +182,11 @@ class SeriesIndex:
             live = self._live_locked() if known is None else known
         return live if known is not None else self._answer((), generation, live)
 
-    def select(self, matchers: Sequence[Matcher]) -> NDArray[np.uint32]:
+    def select(self, matchers: Sequence[Matcher], check_going: CheckGoing = go_on) -> NDArray[np.uint32]:
         """Series that satisfy all matchers, by the rules of tsdb.head.matching; a shared array, not writeable.
 
-        Raises InvalidRequest: selector_too_broad, regex_too_large, regex_malformed, bad_matcher.
+        check_going: called between pieces of a long search. Raises what it raises, and InvalidRequest:
+        selector_too_broad, regex_too_large, regex_malformed, bad_matcher.
         """
         key = tuple(matchers)
         with self._lock:
@@ -194,25 +196,31 @@ class SeriesIndex:
         conditions = conditions_of(key)
         while True:
             labels = self._labels
-            labels.prepare(conditions)
+            prepared = labels.prepare(conditions, check_going)
             with self._lock:
                 if labels is not self._labels:  # Compacted meanwhile: ids of pairs are other ones.
                     continue
                 generation = self._generation
-                refs, steps = labels.combine_locked(conditions, self._live_locked())
+                refs, steps = labels.combine_locked(conditions, prepared, self._live_locked())
             return self._answer(key, generation, labels.narrow(refs, steps))
 
-    def label_names(self, matchers: Sequence[Matcher] | None = None) -> list[str]:
+    def label_names(self, matchers: Sequence[Matcher] | None = None, check_going: CheckGoing = go_on) -> list[str]:
         """Sorted names of the labels that the selected series have; of all without matchers. Raises as `select`."""
-        labels, pairs = self._pairs(matchers)
+        labels, pairs = self._pairs(matchers, check_going)
         return labels.names_of(pairs)
 
-    def label_values(self, name: str, matchers: Sequence[Matcher] | None = None, limit: int | None = None) -> list[str]:
+    def label_values(
+        self,
+        name: str,
+        matchers: Sequence[Matcher] | None = None,
+        limit: int | None = None,
+        check_going: CheckGoing = go_on,
+    ) -> list[str]:
         """Sorted values of a label that the selected series have; of all without matchers.
 
         Raises as `select`, and Overloaded (values_limit) when there are more than limit.
         """
-        labels, pairs = self._pairs(matchers)
+        labels, pairs = self._pairs(matchers, check_going)
         pairs = labels.pairs_of_name(name, pairs)
         if limit is not None and len(pairs) > limit:
             raise Overloaded(
@@ -235,12 +243,14 @@ class SeriesIndex:
         """Bytes of the canonical labels of all series, were each kept whole."""
         return int(self._labels.arena.labels.runs.label_bytes[self.all_refs()].sum(dtype=np.int64))
 
-    def _pairs(self, matchers: Sequence[Matcher] | None) -> tuple[LabelIndex, NDArray[np.uint32]]:
+    def _pairs(
+        self, matchers: Sequence[Matcher] | None, check_going: CheckGoing
+    ) -> tuple[LabelIndex, NDArray[np.uint32]]:
         """(labels, the pairs in it that the selected series have)."""
         if not matchers:
             with self._lock:
                 return self._labels, self._labels.pairs_in_use_locked()
-        refs = self.select(matchers)
+        refs = self.select(matchers, check_going)
         labels = self._labels
         return labels, labels.arena.pairs_in(refs)
 

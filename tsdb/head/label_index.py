@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tsdb.head.label_arena import NO_PAIR, LabelArena
 from tsdb.head.matching import Condition, Step, combine, narrow
-from tsdb.head.pair_search import PairSearch
+from tsdb.head.pair_search import CheckGoing, Found, PairSearch
 from tsdb.head.postings import Postings
 
 BATCH_SERIES = 4096  # Bounds how long a read waits for the lock.
@@ -52,16 +52,18 @@ class LabelIndex:
             fresh.add(refs[part][findable[part]])
         return fresh
 
-    def prepare(self, conditions: Sequence[Condition]) -> None:
-        """Do the long part of finding pairs without the lock."""
-        for condition in conditions:
-            self._search.prepare(condition)
+    def prepare(self, conditions: Sequence[Condition], check_going: CheckGoing) -> list[Found]:
+        """The long part of finding pairs, without the lock. check_going: called between pieces, and may raise."""
+        return [self._search.prepare(condition, check_going) for condition in conditions]
 
     def combine_locked(
-        self, conditions: Sequence[Condition], live: NDArray[np.uint32]
+        self, conditions: Sequence[Condition], prepared: Sequence[Found], live: NDArray[np.uint32]
     ) -> tuple[NDArray[np.uint32], list[Step]]:
-        """As tsdb.head.matching.combine."""
-        steps = [Step(self._search.find_locked(condition), condition.keep) for condition in conditions]
+        """As tsdb.head.matching.combine. prepared: of these conditions, lately."""
+        steps = [
+            Step(self._search.find_locked(condition, found), condition.keep)
+            for condition, found in zip(conditions, prepared, strict=True)
+        ]
         return combine(steps, self._postings, live)
 
     def narrow(self, refs: NDArray[np.uint32], steps: Sequence[Step]) -> NDArray[np.uint32]:

@@ -14,7 +14,7 @@ import re2
 from tsdb.model.errors import InvalidRequest
 
 PATTERN_BYTES_MAX = 4096
-PROGRAM_SIZE_MAX = 10_000  # RE2 instructions; 4096 bytes of plain text are about as many.
+PROGRAM_SIZE_MAX = 5_000  # RE2 instructions; 4096 bytes of plain text are about as many, repeats are more.
 MEMORY_BYTES_MAX = 2 << 20  # Of one compiled pattern, whose automaton is built as it is used; 128 are remembered.
 
 _META = set(r".^$*+?()[]{}|\\")

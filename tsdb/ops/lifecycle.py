@@ -1,10 +1,12 @@
 """The life of a process: start the components in order, wait for a signal or a failure, end in the reverse order.
 
 All parts of an ending share one deadline. The first SIGTERM or SIGINT drains; a second one, or the deadline, aborts.
+Work that outlives even that ends with the process: what was accepted is in the log.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -24,6 +26,9 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 POLL_S = 0.2  # how soon a failed component is noticed
 JOIN_SLICE_S = 0.2  # how soon a second signal ends a drain
+ABORT_SHARE = 0.2  # Of drain_s, kept for what comes after the drain: aborting, and the end of the interpreter.
+ABORT_S_MAX = 2.0
+LOG_S_MAX = 0.5  # A pipe that nobody reads must not keep the process.
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -79,8 +84,9 @@ def run_until_signal(
 ) -> int:
     """Runs `components`, started in order, until SIGTERM, SIGINT or a failure. Returns the exit code.
 
-    0: a signal came and all was drained within `drain_s`. 1: a component failed, at start or later, or the drain was
-    cut short. Call from the main thread: signal handlers live there.
+    0: a signal came and all was drained in time. 1: a component failed, at start or later, or the drain was cut short.
+    The last ABORT_SHARE of `drain_s` is for aborting; a process that still runs then is ended, with exit code 1, also
+    when this function has returned. Call from the main thread: signal handlers live there.
     """
     with _signals() as stop:
         started: list[Component] = []
@@ -92,8 +98,32 @@ def run_until_signal(
             # An error of ours names thing, place and next step; only a traceback shows where a bug is.
             known = isinstance(failure, TsdbError) and failure.reason != TsdbError.default_reason
             log.error("stopping: a component failed", error=str(failure), exc_info=None if known else failure)
-        drained = _end(started, Deadline.after(drain_s), stop)
+        abort_s = min(ABORT_S_MAX, drain_s * ABORT_SHARE)
+        _LastResort(max(drain_s, ABORT_S_MAX)).start()
+        drained = _end(started, Deadline.after(drain_s - abort_s), stop)
+        if not drained:
+            _LastResort(ABORT_S_MAX).start()
     return EXIT_OK if failure is None and drained else EXIT_FAILED
+
+
+class _LastResort(threading.Thread):
+    """Ends the process after some seconds, whatever still runs in it; a thread that ends with the process."""
+
+    def __init__(self, after_s: float) -> None:
+        super().__init__(name="last-resort", daemon=True)
+        self._after_s = after_s
+
+    def run(self) -> None:
+        time.sleep(self._after_s)
+        reporting = threading.Thread(target=self._report, daemon=True)
+        reporting.start()
+        reporting.join(LOG_S_MAX)
+        os._exit(EXIT_FAILED)
+
+    def _report(self) -> None:
+        others = (threading.current_thread(), threading.main_thread(), self)
+        names = sorted(thread.name for thread in threading.enumerate() if not thread.daemon and thread not in others)
+        log.error("process ended at once: work outlived the drain", threads=names[:20], waited_s=self._after_s)
 
 
 class _Stop:

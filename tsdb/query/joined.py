@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tsdb.model.errors import CorruptData, Unavailable
+from tsdb.model.errors import CorruptData
 from tsdb.ops.metrics import histogram
 from tsdb.query.completeness import check_complete, reaches, seam_ms
 from tsdb.query.fan_out import Opened
@@ -17,8 +17,8 @@ from tsdb.query.partition_join import Joined, PartitionJoin
 from tsdb.query.past_holes import PastHoles
 from tsdb.query.pieces import Piece, Totals, by_partition, pieces
 from tsdb.query.sources import Past
-from tsdb.query.stores import Caller
 from tsdb.store.frames import raw_frames, series_block
+from tsdb.store.read_call import ReadCall
 from tsdb.store.request import SelectQuery
 from tsdb.v1 import common_pb2, reader_pb2
 
@@ -31,7 +31,7 @@ joined_seconds = histogram("tsdb_query_joined_seconds", "Time to join one partit
 class JoinedRead:
     """The joined partitions of one Select. Not thread-safe: it has the caller's thread."""
 
-    def __init__(self, past: Past, query: SelectQuery, totals: Totals, caller: Caller, *, allow_holes: bool) -> None:
+    def __init__(self, past: Past, query: SelectQuery, totals: Totals, caller: ReadCall, *, allow_holes: bool) -> None:
         self._past = past
         self._query = query
         self._totals = totals
@@ -57,7 +57,9 @@ class JoinedRead:
         holes = PastHoles.read(self._past.store, self._query.start_ms, seams, allowed=self._allow_holes)
         for partition in seams:
             holes.check(partition)
-        join = PartitionJoin(self._past, self._query, loaded, seams, holes, self._totals.limits, self._check_going)
+        join = PartitionJoin(
+            self._past, self._query, loaded, seams, holes, self._totals.limits, self._caller.check_going
+        )
         parts = [self._pieces(one, states, join) for one in opened]
         if self._allow_holes:
             # The header lists every hole, those that only reading finds among them.
@@ -82,11 +84,6 @@ class JoinedRead:
         # An answer of COLUMNS has samples that are in none as overlay.
         for frame in raw_frames(partition, joined.raw, overlay=self._query.columns):
             yield Piece(partition, Response(raw=[reader_pb2.RawFrame.FromString(frame.joined())]))
-
-    def _check_going(self) -> None:
-        left_s = self._caller.time_remaining()
-        if not self._caller.is_active() or (left_s is not None and left_s <= 0):
-            raise Unavailable("the caller no longer waits for this answer", reason="deadline")
 
 
 def _states(opened: Opened[Response]) -> Iterator[common_pb2.PartitionState]:

@@ -11,7 +11,7 @@ from tsdb.query.past_index import Choice
 from tsdb.query.past_series import past_series
 from tsdb.query.routing import NO_START_MS, Routing, Share
 from tsdb.query.sources import Sources, request_for, stores_answering
-from tsdb.query.stores import Caller
+from tsdb.store.read_call import ReadCall
 from tsdb.store.request import LabelsQuery
 from tsdb.v1 import common_pb2, reader_pb2
 
@@ -21,7 +21,7 @@ Start = Callable[[Share], Sequence[Iterator[Any]]]
 class LabelsRead:
     """One LabelNames or LabelValues call. Not thread-safe: it has the caller's thread."""
 
-    def __init__(self, sources: Sources, query: LabelsQuery, caller: Caller, *, allow_holes: bool) -> None:
+    def __init__(self, sources: Sources, query: LabelsQuery, caller: ReadCall, *, allow_holes: bool) -> None:
         self._sources = sources
         self._query = query
         self._caller = caller
@@ -73,6 +73,7 @@ class LabelsRead:
             self._query.start_ms,
             self._query.end_ms,
             allow_holes=self._allow_holes,
+            check_going=self._caller.check_going,
         )
         for series in found.values():
             yield from series.labels

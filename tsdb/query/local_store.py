@@ -10,7 +10,8 @@ from typing import cast
 import grpc
 
 from tsdb.model.clock import Clock
-from tsdb.query.stores import Caller, StoreReader
+from tsdb.query.stores import StoreReader
+from tsdb.store.read_call import Caller
 from tsdb.store.service import ReaderService
 from tsdb.v1 import common_pb2, reader_pb2
 

@@ -103,7 +103,9 @@ class PartitionJoin:
     ) -> Iterator[Fragment]:
         choice, needs = Choice(part.matchers(self.query)), {state.partition: state.since_offset}
         start_ms = self.query.start_ms
-        found = self.past.index.find(choice, start_ms, part.end_ms, self.loaded, needs)[state.partition]
+        found = self.past.index.find(choice, start_ms, part.end_ms, self.loaded, needs, self.check_going)[
+            state.partition
+        ]
         if not found.pack_ids:
             return
         derived = DerivedSteps(part, self.query, found, sources.series_ids)
@@ -117,7 +119,10 @@ class PartitionJoin:
             return NO_SERIES
         choice = Choice(self.query.matchers, self.query.series_ids, _names(self.query, held))
         needs = {partition: state.since_offset}
-        return self.past.index.find(choice, self.query.start_ms, self.seams[partition], self.loaded, needs)[partition]
+        end_ms = self.seams[partition]
+        return self.past.index.find(choice, self.query.start_ms, end_ms, self.loaded, needs, self.check_going)[
+            partition
+        ]
 
     def _source(self, partition: int, held: Held, steps: Held) -> str:
         if partition not in self.seams:

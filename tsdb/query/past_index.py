@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.head.matching import Condition, conditions_of
+from tsdb.head.pair_search import CheckGoing, go_on
 from tsdb.history.interface import Loaded
 from tsdb.model.errors import Overloaded
 from tsdb.model.labels import METRIC_NAME
@@ -99,17 +100,26 @@ class PastIndex:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="past-index")
 
     def find(
-        self, choice: Choice, start_ms: int, end_ms: int, loaded: Mapping[int, Loaded], needs: Needs
+        self,
+        choice: Choice,
+        start_ms: int,
+        end_ms: int,
+        loaded: Mapping[int, Loaded],
+        needs: Needs,
+        check_going: CheckGoing = go_on,
     ) -> dict[int, PastSeries]:
         """By partition of `needs`: series chosen that were announced for a sample time in [start_ms, end_ms).
 
-        loaded: what history held before this call. Raises Overloaded (epochs_limit) and as the history does.
+        loaded: what history held before this call. check_going: called between pieces of work, and may raise. Raises
+        Overloaded (epochs_limit) and as the history does.
         """
         epochs, now = _epochs(start_ms, end_ms), Moment(loaded, self._generation())
         found: dict[int, list[_Found]] = {partition: [] for partition in needs}
         for epoch in epochs:
+            check_going()
             for part in self._parts_of(epoch, choice, now, needs):
-                refs = _chosen(part, choice)
+                check_going()
+                refs = _chosen(part, choice, check_going)
                 refs = refs[_touching(part.index.series_ids_of(refs), epoch, start_ms, end_ms)]
                 partitions = part.partition[refs]
                 for partition in needs:
@@ -165,12 +175,12 @@ def _touching(series_ids: NDArray[np.uint64], epoch: int, start_ms: int, end_ms:
     return touching
 
 
-def _chosen(part: Part, choice: Choice) -> NDArray[np.uint32]:
+def _chosen(part: Part, choice: Choice, check_going: CheckGoing) -> NDArray[np.uint32]:
     if choice.series_ids is not None:
         return part.index.refs_of(choice.series_ids)
     if choice.derived and not choice.matchers:
         return part.index.all_refs()
-    return part.index.select(choice.matchers if choice.derived else underived(choice.matchers))
+    return part.index.select(choice.matchers if choice.derived else underived(choice.matchers), check_going)
 
 
 def _holds(condition: Condition, name: bytes) -> bool:

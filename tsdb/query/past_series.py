@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tsdb.head.pair_search import CheckGoing
 from tsdb.query.accepted import check_memory_holes
 from tsdb.query.completeness import check_series_complete, reaches, seam_ms
 from tsdb.query.past_holes import PastHoles
@@ -20,8 +21,11 @@ def past_series(
     end_ms: int,
     *,
     allow_holes: bool,
+    check_going: CheckGoing,
 ) -> dict[int, PastSeries]:
     """Of each partition whose memory does not reach start_ms: its series in [start_ms, end_ms) before memory begins.
+
+    check_going: called between pieces of work, and may raise.
 
     Raises Unavailable (history_behind), HoleInRange, and as history does.
     """
@@ -40,4 +44,4 @@ def past_series(
         # A store asked without a range looks at no hole.
         check_memory_holes(past.store, wanted.values(), start_ms, end_ms)
     needs = {partition: state.since_offset for partition, state in wanted.items()}
-    return past.index.find(choice, start_ms, max(seams.values()), loaded, needs)
+    return past.index.find(choice, start_ms, max(seams.values()), loaded, needs, check_going)

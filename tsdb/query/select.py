@@ -17,8 +17,8 @@ from tsdb.query.pieces import Piece, Totals, merged, packed, pieces
 from tsdb.query.routing import Routing, Share
 from tsdb.query.sources import Sources, request_for, stores_answering
 from tsdb.query.step_split import StepSplit
-from tsdb.query.stores import Caller
 from tsdb.store.limits import SelectLimits
+from tsdb.store.read_call import ReadCall
 from tsdb.store.request import SelectQuery
 from tsdb.v1 import common_pb2, reader_pb2
 
@@ -34,7 +34,7 @@ class Select:
         request: reader_pb2.SelectRequest,
         query: SelectQuery,
         limits: SelectLimits,
-        caller: Caller,
+        caller: ReadCall,
     ) -> None:
         self._sources = sources
         self._request = _limited(request, limits)

@@ -18,9 +18,9 @@ from tsdb.query.past_index import NO_SERIES, Choice, PastSeries
 from tsdb.query.past_series import past_series
 from tsdb.query.routing import NO_START_MS, Routing, Share
 from tsdb.query.sources import Sources, request_for, stores_answering
-from tsdb.query.stores import Caller
 from tsdb.store.frames import series_block
 from tsdb.store.limits import SelectLimits
+from tsdb.store.read_call import ReadCall
 from tsdb.store.request import SeriesQuery
 from tsdb.v1 import common_pb2, reader_pb2
 
@@ -79,7 +79,7 @@ class SeriesRead:
         request: reader_pb2.SeriesRequest,
         query: SeriesQuery,
         limits: SelectLimits,
-        caller: Caller,
+        caller: ReadCall,
     ) -> None:
         self._sources = sources
         self._request = reader_pb2.SeriesRequest()
@@ -149,7 +149,15 @@ class SeriesRead:
         query = self._query
         allow_holes = self._request.options.allow_holes
         choice = Choice(query.matchers)
-        return past_series(self._sources.past, joined, choice, query.start_ms, query.end_ms, allow_holes=allow_holes)
+        return past_series(
+            self._sources.past,
+            joined,
+            choice,
+            query.start_ms,
+            query.end_ms,
+            allow_holes=allow_holes,
+            check_going=self._caller.check_going,
+        )
 
 
 def _groups(messages: Iterable[Response]) -> dict[tuple[str, ...], int]:

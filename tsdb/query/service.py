@@ -17,6 +17,7 @@ from tsdb.query.series import SeriesRead
 from tsdb.query.sources import Sources
 from tsdb.query.watch import Watch
 from tsdb.store.limits import SelectLimits
+from tsdb.store.read_call import ReadCalls
 from tsdb.store.request import labels_query, matchers_of, partitions_of, select_query, series_query, tokens_of
 from tsdb.store.service import LABEL_VALUES_MAX, WATCHES_MAX
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
@@ -27,9 +28,10 @@ watches_refused_total = counter("tsdb_query_watches_refused_total", "Watch strea
 class QuerierService(reader_pb2_grpc.ReaderServicer):
     """Answers from stores and history. Called from the server's threads."""
 
-    def __init__(self, sources: Sources, limits: SelectLimits) -> None:
+    def __init__(self, sources: Sources, limits: SelectLimits, calls: ReadCalls | None = None) -> None:
         self._sources = sources
         self._limits = limits
+        self._calls = calls or ReadCalls()
         self._watches = threading.BoundedSemaphore(WATCHES_MAX)
 
     def Select(
@@ -38,7 +40,8 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         query = select_query(request)
         partitions = self._partitions(request.options)
         limits = self._limits.lowered(request.series_max, request.samples_max, request.bytes_max)
-        yield from Select(self._sources, request, query, limits, context).responses(partitions)
+        with self._calls.of(context) as call:
+            yield from Select(self._sources, request, query, limits, call).responses(partitions)
 
     def Series(
         self, request: reader_pb2.SeriesRequest, context: grpc.ServicerContext
@@ -46,14 +49,17 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         query = series_query(request)
         partitions = self._partitions(request.options)
         limits = self._limits.lowered(request.series_max, 0, 0)
-        yield from SeriesRead(self._sources, request, query, limits, context).responses(partitions)
+        with self._calls.of(context) as call:
+            yield from SeriesRead(self._sources, request, query, limits, call).responses(partitions)
 
     def LabelNames(
         self, request: reader_pb2.LabelNamesRequest, context: grpc.ServicerContext
     ) -> reader_pb2.LabelNamesResponse:
         partitions = self._partitions(request.options)
-        read = LabelsRead(self._sources, labels_query(request), context, allow_holes=request.options.allow_holes)
-        header, names = read.names(request, partitions)
+        query = labels_query(request)
+        with self._calls.of(context) as call:
+            read = LabelsRead(self._sources, query, call, allow_holes=request.options.allow_holes)
+            header, names = read.names(request, partitions)
         return reader_pb2.LabelNamesResponse(header=header, names=sorted(names))
 
     def LabelValues(
@@ -62,8 +68,10 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         if not request.name:
             raise InvalidRequest("label name is empty", reason="bad_label")
         partitions = self._partitions(request.options)
-        read = LabelsRead(self._sources, labels_query(request), context, allow_holes=request.options.allow_holes)
-        header, values = read.values(request, partitions)
+        query = labels_query(request)
+        with self._calls.of(context) as call:
+            read = LabelsRead(self._sources, query, call, allow_holes=request.options.allow_holes)
+            header, values = read.values(request, partitions)
         limit = min(LABEL_VALUES_MAX, request.values_max or LABEL_VALUES_MAX)
         if len(values) > limit:
             raise Overloaded(

@@ -5,23 +5,11 @@ Every method raises errors of tsdb.model.errors only, whichever side of a networ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+from tsdb.store.read_call import Caller
 from tsdb.v1 import common_pb2, reader_pb2
-
-
-class Caller(Protocol):
-    """Who asks, and until when: what a store needs to know of a call. A grpc.ServicerContext is one."""
-
-    def time_remaining(self) -> float | None:
-        """Seconds until the caller gives up; None: it does not."""
-
-    def is_active(self) -> bool:
-        """Whether the caller still listens."""
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Call it when the call ends; False when it has ended already."""
 
 
 class StoreReader(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
+from tsdb.head.pair_search import CheckGoing, go_on
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
 from tsdb.store.partition import Partition
@@ -50,8 +51,14 @@ class AppliedSignal:
         """Whether each partition has applied the record at its offset."""
         return all(_is_applied(partitions[partition], offset) for partition, offset in tokens.items())
 
-    def wait_for(self, partitions: Mapping[int, Partition], tokens: Mapping[int, int], timeout_s: float) -> None:
-        """Wait until each partition has applied the record at its offset.
+    def wait_for(
+        self,
+        partitions: Mapping[int, Partition],
+        tokens: Mapping[int, int],
+        timeout_s: float,
+        check_going: CheckGoing = go_on,
+    ) -> None:
+        """Wait until each partition has applied the record at its offset. check_going: called at every change.
 
         Raises Unavailable: not_applied when it has not in time, at once the reason of a partition that has stopped.
         """
@@ -62,6 +69,7 @@ class AppliedSignal:
             if not missing:
                 return
             self.check_open()
+            check_going()
             for number in missing:
                 partitions[number].check_going()
             left = give_up_at - self.clock.monotonic()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tsdb.head.gather import RawResult, Touched
 from tsdb.head.gather_many import LastStanding, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import Head, HeadState
+from tsdb.head.pair_search import CheckGoing, go_on
 from tsdb.model.errors import Overloaded
 from tsdb.store.body import Body, Part
 from tsdb.store.encoded import EncodedColumns
@@ -51,9 +52,10 @@ def gather(
     tolerance: Tolerance,
     limits: SelectLimits,
     memory: ReadMemory,
+    check_going: CheckGoing = go_on,
 ) -> Answer:
     """Everything of an answer, before its first message is sent: an error leaves no half answer behind. partitions:
-    ascending."""
+    ascending. check_going: called between pieces of work, and may raise."""
     heads: list[Head] = []
     judged: list[Judged] = []
     for partition in partitions:
@@ -63,11 +65,12 @@ def gather(
         judged.append(one)
     # Before the series are chosen: a sample of a series that came after must not be below the stated offset.
     before = [head.state() for head in heads]
-    selection = memory.selections.select(heads, query, limits)
+    selection = memory.selections.select(heads, query, limits, check_going)
+    check_going()
     if query.columns:
         after, body = _columns(heads, selection, query, limits, memory.standing)
     else:
-        after, body = _raw(heads, selection, query, limits)
+        after, body = _raw(heads, selection, query, limits, check_going)
     states = [early.through(late) for early, late in zip(before, after, strict=True)]
     told = memory.told.of(partitions, judged, states)
     if not query.partial:
@@ -128,12 +131,13 @@ def _columns_each(
 
 
 def _raw(
-    heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits
+    heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits, check_going: CheckGoing
 ) -> tuple[list[HeadState], Body]:
     states: list[HeadState] = []
     found: list[RawResult] = []
     samples = payload_bytes = 0
     for head, part in zip(heads, selection.parts, strict=True):
+        check_going()
         with _limited(limits, samples):
             raw = head.gather_raw(
                 part.refs,

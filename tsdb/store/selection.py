@@ -20,6 +20,7 @@ from tsdb.head.gather import RawResult
 from tsdb.head.gather_many import ManyRefs
 from tsdb.head.head import Head
 from tsdb.head.index import SeriesIndex
+from tsdb.head.pair_search import CheckGoing, go_on
 from tsdb.model.selector import Matcher
 from tsdb.ops.metrics import counter, gauge
 from tsdb.store.body import Body
@@ -123,7 +124,9 @@ class Selections:
         """Memory of what is remembered."""
         return self._bytes
 
-    def select(self, heads: Sequence[Head], query: SelectQuery, limits: SelectLimits) -> Selection:
+    def select(
+        self, heads: Sequence[Head], query: SelectQuery, limits: SelectLimits, check_going: CheckGoing = go_on
+    ) -> Selection:
         """What the query names in these heads. Raises as SeriesIndex.select, and Overloaded (series_limit)."""
         if query.series_ids is not None:
             return self._by_ids(heads, query, limits)
@@ -141,7 +144,7 @@ class Selections:
             return before
         lookups_total.labels("miss").inc()
         # The generation before the search: what comes or goes during it makes the next query search again.
-        found = [(head.index.generation, head.index.select(query.matchers)) for head in heads]
+        found = [(head.index.generation, head.index.select(query.matchers, check_going)) for head in heads]
         limits.check_series(sum(len(refs) for _, refs in found))
         known = [None] * len(heads) if before is None else before.parts
         return Selection.of(

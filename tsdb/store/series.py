@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.head.head import Head
+from tsdb.head.pair_search import CheckGoing
 from tsdb.store.frames import series_block
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition, PartitionStatus
@@ -29,7 +30,13 @@ class Found:
     status: PartitionStatus
 
 
-def find(partitions: list[Partition], query: SeriesQuery, tolerance: Tolerance, limits: SelectLimits) -> list[Found]:
+def find(
+    partitions: list[Partition],
+    query: SeriesQuery,
+    tolerance: Tolerance,
+    limits: SelectLimits,
+    check_going: CheckGoing,
+) -> list[Found]:
     """Exact or an error: a start before coverage, or a hole in the range, is refused as by Select."""
     moments = [partition.judge() for partition in partitions]
     for _, judged in moments:
@@ -37,7 +44,8 @@ def find(partitions: list[Partition], query: SeriesQuery, tolerance: Tolerance, 
     found = []
     for head, judged in moments:
         before = head.state()
-        refs = head.index.select(query.matchers) if query.matchers else head.index.all_refs()
+        check_going()
+        refs = head.index.select(query.matchers, check_going) if query.matchers else head.index.all_refs()
         status = judged.status(before)
         if query.ranged:
             refs = refs[head.has_samples(refs, query.start_ms, query.end_ms)]

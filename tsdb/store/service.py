@@ -14,6 +14,7 @@ from tsdb.store import select, series
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition
+from tsdb.store.read_call import ReadCall, ReadCalls
 from tsdb.store.request import labels_query, matchers_of, partitions_of, select_query, series_query, tokens_of
 from tsdb.store.tolerance import tolerance_of
 from tsdb.store.watch import Watch
@@ -36,12 +37,18 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
     """Answers from the heads of `partitions`. Called from the server's threads."""
 
     def __init__(
-        self, topic_id: str, partitions: Mapping[int, Partition], applied: AppliedSignal, limits: SelectLimits
+        self,
+        topic_id: str,
+        partitions: Mapping[int, Partition],
+        applied: AppliedSignal,
+        limits: SelectLimits,
+        calls: ReadCalls | None = None,
     ) -> None:
         self._topic_id = topic_id
         self._partitions = partitions
         self._applied = applied
         self._limits = limits
+        self._calls = calls or ReadCalls()
         self._memory = select.ReadMemory()
         self._watches = threading.BoundedSemaphore(WATCHES_MAX)
 
@@ -49,31 +56,36 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         self, request: reader_pb2.SelectRequest, context: grpc.ServicerContext
     ) -> Generator[bytes]:
         query = select_query(request)
-        partitions = self._ready_partitions(request.options, context)
         limits = self._limits.lowered(request.series_max, request.samples_max, request.bytes_max)
-        with select_seconds.time():
-            answer = select.gather(partitions, query, tolerance_of(request.options), limits, self._memory)
-        series_total.inc(answer.body.series)
-        samples_total.inc(answer.body.samples)
-        yield from select.messages(answer)
+        tolerance = tolerance_of(request.options)
+        with self._calls.of(context) as call:
+            partitions = self._ready_partitions(request.options, call)
+            with select_seconds.time():
+                answer = select.gather(partitions, query, tolerance, limits, self._memory, call.check_going)
+            series_total.inc(answer.body.series)
+            samples_total.inc(answer.body.samples)
+            yield from select.messages(answer)
 
     def Series(
         self, request: reader_pb2.SeriesRequest, context: grpc.ServicerContext
     ) -> Iterator[reader_pb2.SeriesResponse]:
         query = series_query(request)
-        partitions = self._ready_partitions(request.options, context)
         limits = self._limits.lowered(request.series_max, 0, 0)
-        found = series.find(partitions, query, tolerance_of(request.options), limits)
-        yield from series.frames(found, query)
+        with self._calls.of(context) as call:
+            partitions = self._ready_partitions(request.options, call)
+            found = series.find(partitions, query, tolerance_of(request.options), limits, call.check_going)
+            yield from series.frames(found, query)
 
     def LabelNames(
         self, request: reader_pb2.LabelNamesRequest, context: grpc.ServicerContext
     ) -> reader_pb2.LabelNamesResponse:
         query = labels_query(request)
-        partitions = self._fresh_partitions(request.options, context, query.start_ms)
         names: set[str] = set()
-        for partition in partitions:
-            names.update(partition.head.index.label_names(query.matchers))
+        with self._calls.of(context) as call:
+            partitions = self._fresh_partitions(request.options, call, query.start_ms)
+            for partition in partitions:
+                call.check_going()
+                names.update(partition.head.index.label_names(query.matchers, call.check_going))
         return reader_pb2.LabelNamesResponse(header=_header(partitions), names=sorted(names))
 
     def LabelValues(
@@ -83,14 +95,21 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
             raise InvalidRequest("label name is empty", reason="bad_label")
         query = labels_query(request)
         limit = min(LABEL_VALUES_MAX, request.values_max or LABEL_VALUES_MAX)
-        partitions = self._fresh_partitions(request.options, context, query.start_ms)
         values: set[str] = set()
-        for partition in partitions:
-            values.update(partition.head.index.label_values(request.name, query.matchers))
-            if len(values) > limit:
-                raise Overloaded(
-                    f"label {request.name!r} has over {limit} values; add matchers", reason="values_limit", limit=limit
+        with self._calls.of(context) as call:
+            partitions = self._fresh_partitions(request.options, call, query.start_ms)
+            for partition in partitions:
+                call.check_going()
+                index = partition.head.index
+                values.update(
+                    index.label_values(request.name, query.matchers, limit=limit, check_going=call.check_going)
                 )
+                if len(values) > limit:
+                    raise Overloaded(
+                        f"label {request.name!r} has over {limit} values; add matchers",
+                        reason="values_limit",
+                        limit=limit,
+                    )
         return reader_pb2.LabelValuesResponse(header=_header(partitions), values=sorted(values))
 
     def Coverage(
@@ -117,19 +136,21 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         finally:
             self._watches.release()
 
-    def _ready_partitions(self, options: reader_pb2.ReadOptions, context: grpc.ServicerContext) -> list[Partition]:
+    def _ready_partitions(self, options: reader_pb2.ReadOptions, call: ReadCall) -> list[Partition]:
         """The partitions to answer from, once they have applied what `after` names."""
         numbers = partitions_of(options.partitions, self._partitions)
         tokens = tokens_of(options.after, self._topic_id, self._partitions)
         if tokens and not self._applied.has(self._partitions, tokens):
+            # A caller that leaves wakes the wait, which then sees that it has.
+            call.add_callback(self._applied.notify)
             with waiting():
-                self._applied.wait_for(self._partitions, tokens, _wait_s(context))
+                self._applied.wait_for(self._partitions, tokens, _wait_s(call), call.check_going)
         return [self._partitions[number] for number in numbers]
 
     def _fresh_partitions(
-        self, options: reader_pb2.ReadOptions, context: grpc.ServicerContext, start_ms: int | None
+        self, options: reader_pb2.ReadOptions, call: ReadCall, start_ms: int | None
     ) -> list[Partition]:
-        partitions = self._ready_partitions(options, context)
+        partitions = self._ready_partitions(options, call)
         tolerance = tolerance_of(options)
         for partition in partitions:
             status = partition.status()
@@ -147,7 +168,6 @@ def _header(partitions: Iterable[Partition]) -> reader_pb2.SelectHeader:
     return reader_pb2.SelectHeader(partitions=_states(partitions))
 
 
-def _wait_s(context: grpc.ServicerContext) -> float:
+def _wait_s(call: ReadCall) -> float:
     """How long a read may wait: within its deadline, with time left to say why it was not enough."""
-    left_s = context.time_remaining()
-    return AFTER_WAIT_MAX_S if left_s is None else min(left_s * (1 - ANSWER_SHARE), AFTER_WAIT_MAX_S)
+    return min(call.time_remaining() * (1 - ANSWER_SHARE), AFTER_WAIT_MAX_S)

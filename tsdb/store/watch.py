@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from tsdb.head.head import Head
 from tsdb.head.matching import conditions_of
+from tsdb.head.pair_search import CheckGoing
 from tsdb.head.ring import RingBatch
-from tsdb.model.errors import OutOfCoverage
+from tsdb.model.errors import OutOfCoverage, Unavailable
 from tsdb.model.selector import Matcher
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.frames import series_block
@@ -43,13 +44,19 @@ class Watch:
     def responses(self, applied: AppliedSignal, active: Callable[[], bool]) -> Iterator[reader_pb2.WatchResponse]:
         """Frames until `active` says no more. Raises OutOfCoverage with the last offset when the ring has moved on,
         Unavailable when the store ends."""
+
+        def check_going() -> None:
+            applied.check_open()
+            if not active():
+                raise Unavailable("the watcher has left", reason="cancelled")
+
         quiet_since = applied.clock.monotonic()
         while active():
             applied.check_open()
             generation = applied.generation()
             sent = False
             for number in self._partitions:
-                for response in self._new_samples(number):
+                for response in self._new_samples(number, check_going):
                     sent = True
                     yield response
             now = applied.clock.monotonic()
@@ -68,7 +75,7 @@ class Watch:
                 partition=number, topic_id=partition.topic_id, last_record_offset=self._seen[number]
             )
 
-    def _new_samples(self, number: int) -> Iterator[reader_pb2.WatchResponse]:
+    def _new_samples(self, number: int, check_going: CheckGoing) -> Iterator[reader_pb2.WatchResponse]:
         partition = self._partitions[number]
         head = partition.head
         try:
@@ -81,13 +88,15 @@ class Watch:
                 last_record_offset=self._seen[number],
             ) from None
         for batch in batches:
-            response = self._response(number, head, batch)
+            response = self._response(number, head, batch, check_going)
             self._seen[number] = batch.last_offset
             if response is not None:
                 yield response
 
-    def _response(self, number: int, head: Head, batch: RingBatch) -> reader_pb2.WatchResponse | None:
-        picked = np.flatnonzero(np.isin(batch.refs, head.index.select(self._matchers)))
+    def _response(
+        self, number: int, head: Head, batch: RingBatch, check_going: CheckGoing
+    ) -> reader_pb2.WatchResponse | None:
+        picked = np.flatnonzero(np.isin(batch.refs, head.index.select(self._matchers, check_going)))
         if not len(picked):
             return None
         refs = batch.refs[picked]

@@ -8,6 +8,7 @@ import pytest
 
 from support.heads import Record, apply, new_head, register
 from tsdb.head.head import Head
+from tsdb.head.pair_search import CheckGoing, go_on
 from tsdb.model.clock import ManualClock
 from tsdb.model.selector import parse_selector
 from tsdb.replay.replay import PartitionProgress
@@ -31,8 +32,10 @@ class SelectionsThenMore(Selections):
         super().__init__()
         self._go_on = go_on
 
-    def select(self, heads: Sequence[Head], query: SelectQuery, limits: SelectLimits) -> Selection:
-        found = super().select(heads, query, limits)
+    def select(
+        self, heads: Sequence[Head], query: SelectQuery, limits: SelectLimits, check_going: CheckGoing = go_on
+    ) -> Selection:
+        found = super().select(heads, query, limits, check_going)
         self._go_on()
         return found
 
