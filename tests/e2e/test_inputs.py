@@ -40,6 +40,16 @@ def test_a_file_without_the_columns_is_one_line_and_exit_code_1(server: FakeServ
     assert b"no column labels, ts_ms, value" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_labels_beyond_the_encoding_of_stdout_are_escaped(server: FakeServer, output: str) -> None:
+    server.samples[canonical_labels({"__name__": "size", "town": "Köln"})] = [(1000, 1.0)]
+    command = ("series", "size", "--address", server.address, "--output", output)
+    done = run_tsdb(*command, timeout_s=WITHIN_S, env={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
+    assert done.returncode == 0, done
+    assert b"K\\u00f6ln" in done.stdout
+    assert done.stderr == b""
+
+
 class Endpoints:
     """Scraped pages by path: one with an exemplar, one whose headers never end, one that fails until `recovered`."""
 

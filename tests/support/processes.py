@@ -21,10 +21,17 @@ TSDB = (sys.executable, "-m", "tsdb.cli.main")
 
 
 def run_tsdb(
-    *arguments: str, timeout_s: float = 300.0, stdin: bytes | None = None
+    *arguments: str, timeout_s: float = 300.0, stdin: bytes | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """One client command to its end; the caller judges the exit code."""
-    return subprocess.run([*TSDB, *arguments], input=stdin, capture_output=True, timeout=timeout_s, check=False)
+    return subprocess.run(
+        [*TSDB, *arguments],
+        input=stdin,
+        capture_output=True,
+        timeout=timeout_s,
+        check=False,
+        env={**os.environ, **(env or {})},
+    )
 
 
 def tsdb_ok(*arguments: str, timeout_s: float = 300.0, stdin: bytes | None = None) -> bytes:

@@ -16,6 +16,7 @@ from tsdb.cli.history import history
 from tsdb.cli.holes import holes
 from tsdb.cli.log_command import log_command
 from tsdb.cli.spark.command import spark
+from tsdb.cli.streams import prepare_streams
 from tsdb.cli.topics import topics
 from tsdb.cli.warmup import warmup
 
@@ -56,6 +57,7 @@ app.add_typer(config, name="config")
 
 def main() -> None:
     """Entry point."""
+    prepare_streams()
     app(prog_name="tsdb")
 
 

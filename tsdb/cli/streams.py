@@ -1,0 +1,33 @@
+"""Standard streams that take every character, whatever encoding the environment asks for."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import sys
+
+ESCAPES = "tsdb.escapes"  # Name of the error handler.
+
+
+def prepare_streams() -> None:
+    r"""Write a character that an encoding lacks as \u escapes: JSON stays JSON, and a table can be read.
+
+    A stream that was closed before the start goes nowhere, as Python's own print does.
+    """
+    codecs.register_error(ESCAPES, _escapes)
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # Until the process ends.
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # Until the process ends.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=ESCAPES)
+
+
+def _escapes(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    # JSON writes a character beyond 16 bits as a pair of surrogates, and so does UTF-16.
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(rf"\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)), error.end
