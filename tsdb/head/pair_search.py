@@ -2,8 +2,8 @@
 
 Ids only grow, so what was found stays found and only pairs newer than the last look are tried. `prepare` tries texts
 outside the lock given here, the index's, because a regular expression over many values must not hold up the writer;
-`find_locked`, which is given what it found, has then little left to do. Texts are tried a piece at a time: between two pieces the reader's deadline is
-looked at, and searches that turn out slow take turns, so that together they use one core.
+`find_locked`, which is given what was found, has then little left to do. Texts are tried a piece at a time: between two
+pieces the reader's deadline is looked at, and slow searches take turns, so that together they use one core.
 """
 
 from __future__ import annotations

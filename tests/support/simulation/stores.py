@@ -10,9 +10,10 @@ from tsdb.head.head import Head
 from tsdb.head.limits import HeadLimits
 from tsdb.model.clock import ManualClock
 from tsdb.query.local_store import LocalStore
-from tsdb.query.stores import Caller, StoreReader
+from tsdb.query.stores import StoreReader
 from tsdb.replay.replay import Replay
 from tsdb.store.limits import SelectLimits
+from tsdb.store.read_call import Caller
 from tsdb.store.service import ReaderService
 from tsdb.store.store import Store, StoreOptions
 from tsdb.v1 import common_pb2, reader_pb2
