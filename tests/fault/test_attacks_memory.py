@@ -1,0 +1,37 @@
+"""Attacks the promise that memory is bounded: a source brings ever new series with long labels.
+
+The gateway refuses them by name and others go on; a store whose gateways do not keeps to its limits, one partition
+waits alone, and nothing that was accepted is lost. The same with 300,000 series: tests/soak/test_attacks_memory.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stack.kafka import KafkaCluster
+from support.deployments import embedded, on_kafka
+from support.memory_drills import MIB, STORE_BESIDE_BYTES, limited_flood, unlimited_flood
+
+SERIES = 12_000
+SOURCE_MAX = 1_000
+HARD_BYTES = 24 * MIB  # 8 MiB a partition, 4 of them for labels: 2,000 of these series.
+LIMITED = ("--source-series-max", str(SOURCE_MAX))
+UNLIMITED = ("--source-series-max", "1000000")
+SMALL = ("--memory-soft-bytes", str(HARD_BYTES), "--memory-hard-bytes", str(HARD_BYTES))
+
+
+def test_a_flood_of_series_is_refused_and_another_client_feels_nothing(tmp_path: Path) -> None:
+    with embedded(tmp_path, *LIMITED) as running:
+        limited_flood(running, series=SERIES, source_max=SOURCE_MAX, calls=30)
+        assert running.store.terminate() == 0
+
+
+def test_a_store_whose_gateways_limit_nothing_keeps_to_its_memory(kafka: KafkaCluster, tmp_path: Path) -> None:
+    with on_kafka(tmp_path, kafka.bootstrap, gateway=UNLIMITED, store=SMALL) as running:
+        unlimited_flood(
+            running,
+            series=SERIES,
+            hard_bytes=HARD_BYTES,
+            beside_bytes=STORE_BESIDE_BYTES,
+            restart_hard_bytes=1024 * MIB,
+        )
