@@ -226,12 +226,20 @@ def test_after_a_kill_nothing_below_an_acknowledged_commit_is_done_again(topic: 
         again = [at for at in done if at[1] < acknowledged[at[0]]]
         assert not again, f"done again below an acknowledged commit: {again[:5]}"
         seen_before += len(done)
-        committed = Path(f"{seen}.committed")
-        for line in committed.read_bytes().splitlines() if committed.exists() else ():
-            partition, offset = map(int, line.split())
-            acknowledged[partition] = max(acknowledged[partition], offset)
-    assert sum(acknowledged.values()) == total
+        acknowledged = _acknowledged(Path(f"{seen}.committed"), acknowledged)
+    # The broker may have a commit whose answer came after the kill, so the children's files may say less.
+    assert sum(acknowledged.values()) <= topic.committed() == total
     assert total <= seen_before < total * 1.5
+
+
+def _acknowledged(told: Path, before: Counter[int]) -> Counter[int]:
+    """The highest acknowledged commit of each partition."""
+    found = Counter(before)
+    for line in told.read_bytes().splitlines(keepends=True) if told.exists() else ():
+        if line.endswith(b"\n"):
+            partition, offset = map(int, line.split())
+            found[partition] = max(found[partition], offset)
+    return found
 
 
 def _lines(path: Path) -> int:

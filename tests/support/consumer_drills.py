@@ -35,6 +35,7 @@ from tsdb.parallel_consumer import (
     Record,
 )
 from tsdb.parallel_consumer.kafka import KafkaOutlet, KafkaSource
+from tsdb.parallel_consumer.kafka.topics import TopicLookup
 from tsdb.parallel_consumer.metadata import decode_metadata
 from tsdb.parallel_consumer.registry import read_wait_record
 
@@ -75,7 +76,9 @@ class Ground:
 
     def member(self, handler: Callable[[Record], object], outlet: KafkaOutlet, **more: Any) -> ParallelConsumer:
         """One of the group."""
-        settings = {**self.settings, **MEMBER, **more.pop("settings", {}), "group.id": self.topic}
+        given = more.pop("settings", {})
+        own = {} if given.get("group.protocol") == "consumer" else MEMBER  # Else the brokers decide it.
+        settings = {**self.settings, **own, **given, "group.id": self.topic}
         options = more.pop("options", Options(concurrency=8, commit_interval_s=0.05))
         return ParallelConsumer(
             KafkaSource(settings, [self.topic]),
@@ -90,8 +93,7 @@ class Ground:
 
     def topic_id(self) -> str:
         """As commits name it."""
-        source = KafkaSource({**self.settings, "group.id": "asks"}, [self.topic])
-        return source._ask_topic_ids()[self.topic]
+        return TopicLookup(self.settings, [self.topic]).answer_within(30.0)[self.topic].id
 
     def committed(self) -> dict[Partition, Position]:
         """The group's commits."""

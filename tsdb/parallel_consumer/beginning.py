@@ -33,7 +33,10 @@ def begun(
     progress = _read(place, start, topic_id, metrics, accept_replay)
     tracker = OffsetTracker(start.next_offset, progress.finished)
     tries = Tried(replace(one, crashes=one.crashes + one.running, running=False) for one in progress.tries)
-    return PartitionWork(place, epoch, topic_id, tracker, now, start.next_offset, tries, came_at=now)
+    # Without a commit of ours the start is committed before anything is finished: a member that comes later, or after
+    # an end, begins there too, not at what is the end of the log or the first offset by then.
+    fresh = not start.metadata
+    return PartitionWork(place, epoch, topic_id, tracker, now, start.next_offset, tries, came_at=now, dirty=fresh)
 
 
 def _read(place: Partition, start: Position, topic_id: str, metrics: ConsumerMetrics, accept_replay: bool) -> Progress:

@@ -10,17 +10,10 @@ from typing import Any, Self
 
 from tsdb.parallel_consumer.consumer import ParallelConsumer
 from tsdb.parallel_consumer.executors import Executor, OnLoop, OnThreads
-from tsdb.parallel_consumer.kafka import KafkaOutlet, KafkaSource
+from tsdb.parallel_consumer.kafka import EARLIEST, KafkaOutlet, KafkaSource, Start
+from tsdb.parallel_consumer.kafka.settings import connection_settings
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.signals import wait_for_the_end
-
-GROUP_SETTINGS = (
-    "group.id",
-    "group.instance.id",
-    "session.timeout.ms",
-    "max.poll.interval.ms",
-    "heartbeat.interval.ms",
-)
 
 
 class Consuming:
@@ -35,14 +28,15 @@ class Consuming:
         concurrency: int = 16,
         dead_letter_topic: str = "",
         options: Options | None = None,
+        start: Start = EARLIEST,
         **more: Any,
     ) -> None:
         options = options or Options(concurrency=concurrency)
-        connection = {name: value for name, value in config.items() if name not in GROUP_SETTINGS}
+        source = KafkaSource(config, topics, start=start)
         self._resources = ExitStack()
-        outlet = self._resources.enter_context(KafkaOutlet(connection))
+        outlet = self._resources.enter_context(KafkaOutlet(connection_settings(config)))
         self.consumer = ParallelConsumer(
-            KafkaSource(config, topics),
+            source,
             executor_of(handler, options.concurrency),
             options=options,
             outlet=outlet,
@@ -67,8 +61,8 @@ class Consuming:
 
 def consume(config: Mapping[str, object], topics: Sequence[str], handler: Any, **more: Any) -> Consuming:
     """handler: an executor, a function of a record (and its Context), or an async one. config: of the client library,
-    at least bootstrap.servers and group.id. more: concurrency, dead_letter_topic ("<first topic>.dlq"), and what
-    ParallelConsumer takes.
+    at least bootstrap.servers and group.id. more: concurrency, dead_letter_topic ("<first topic>.dlq"), start (as of
+    KafkaSource), and what ParallelConsumer takes.
     """
     return Consuming(config, topics, handler, **more)
 

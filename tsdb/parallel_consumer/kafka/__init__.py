@@ -5,6 +5,7 @@ The client library's types stay in this room.
 
 from tsdb.parallel_consumer.kafka.outlet import KafkaOutlet
 from tsdb.parallel_consumer.kafka.source import KafkaSource
+from tsdb.parallel_consumer.kafka.start import EARLIEST, LATEST, Start
 from tsdb.parallel_consumer.kafka.transactions import TransactionalSource
 
-__all__ = ["KafkaOutlet", "KafkaSource", "TransactionalSource"]
+__all__ = ["EARLIEST", "LATEST", "KafkaOutlet", "KafkaSource", "Start", "TransactionalSource"]

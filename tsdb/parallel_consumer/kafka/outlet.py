@@ -9,8 +9,10 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tsdb.parallel_consumer.errors import SendFailed
+from tsdb.parallel_consumer.errors import Misused, SendFailed
 from tsdb.parallel_consumer.kafka.errors import TOPIC_GONE
+from tsdb.parallel_consumer.kafka.library_log import with_logger
+from tsdb.parallel_consumer.kafka.settings import producer_settings
 from tsdb.parallel_consumer.outlet import OnSent, OutRecord
 
 SERVE_S = 0.1
@@ -23,7 +25,13 @@ class KafkaOutlet:
     """Outlet. config: settings of the client library, at least bootstrap.servers. A context manager."""
 
     def __init__(self, config: Mapping[str, object]) -> None:
-        self._producer: Any = Producer({"enable.idempotence": True, **config, "acks": "all"})
+        settings: Any = with_logger(producer_settings(config))  # The library's types are not complete.
+        try:
+            self._producer: Any = Producer(settings)
+        except KafkaException as error:
+            raise Misused(
+                f"the client library refuses the settings: {error.args[0].str()}", reason="setting"
+            ) from error
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="outlet", daemon=True)
         self._thread.start()

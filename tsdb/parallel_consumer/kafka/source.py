@@ -5,57 +5,60 @@ The consumer never resets an offset by itself: one that the log no longer holds 
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import (
-    OFFSET_INVALID,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicCollection,
-)
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient
 
-from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError
+from tsdb.parallel_consumer.clock import SystemClock
+from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError, Misused
 from tsdb.parallel_consumer.kafka.errors import (
     commit_failed,
     ends_the_consumer,
     ends_the_member,
     is_lost_offset,
+    is_topic_gone,
     member_ended,
     to_error,
 )
+from tsdb.parallel_consumer.kafka.library_log import with_logger
 from tsdb.parallel_consumer.kafka.records import columns_of, records_of, stretches
+from tsdb.parallel_consumer.kafka.settings import consumer_settings
+from tsdb.parallel_consumer.kafka.start import EARLIEST, Start, StartRule
+from tsdb.parallel_consumer.kafka.topics import TopicLookup
+from tsdb.parallel_consumer.limited_log import LimitedLog
 from tsdb.parallel_consumer.record import Partition, Position, Record
 from tsdb.parallel_consumer.source import Polled, PolledColumns, SourceListener
 
 TIMEOUT_S = 10.0
-
-# What must be so for this source to be right; a caller's settings cannot change it.
-REQUIRED: Mapping[str, object] = {
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",
-    "enable.partition.eof": True,
-    "partition.assignment.strategy": "cooperative-sticky",
-}
-# Better defaults than the library's; a caller's settings win.
-DEFAULTS: Mapping[str, object] = {"fetch.queue.backoff.ms": 5, "topic.metadata.refresh.interval.ms": 10_000}
+PATTERN = "^"  # A topic that begins so is a pattern, as in the client library.
 
 
 class KafkaSource:
     """ColumnSource. config: settings of the client library, at least bootstrap.servers and group.id.
 
-    Raises ConsumerError: lost_offsets, topic_gone, denied, kafka; Fenced when another has its group.instance.id.
+    topics: names, and patterns: regular expressions that begin with "^". New topics of a pattern are read once the
+    metadata tells of them (topic.metadata.refresh.interval.ms, here 10 s).
+    start: where a partition begins that the group has no commit of: "earliest" (its first record), "latest" (its end),
+    an aware datetime or milliseconds since the epoch (the first record of then or later).
+
+    The constructor raises Misused for settings that contradict the consumer. `start` and `poll` raise ConsumerError:
+    misused, lost_offsets, topic_gone, denied, kafka; Fenced when another has its group.instance.id. While no broker
+    answers, polls bring nothing, and the log says so.
     """
 
-    def __init__(self, config: Mapping[str, object], topics: Sequence[str]) -> None:
-        self._config = {**DEFAULTS, **config, **REQUIRED}
-        self._topics = list(topics)
+    def __init__(self, config: Mapping[str, object], topics: Sequence[str], *, start: Start = EARLIEST) -> None:
+        self._rule = StartRule.of(start)
+        self._config = consumer_settings(config, self._rule)
+        self._topics = _checked(topics)
+        self._names = [topic for topic in self._topics if not topic.startswith(PATTERN)]
+        self._lookup = TopicLookup(self._config, self._names)
+        self._log = LimitedLog(SystemClock())
         self._consumer: Any = None  # The library's types are not complete.
+        self._joined = False
         self._listener: SourceListener | None = None
         self._topic_ids: dict[str, str] = {}
         self._owned: set[Partition] = set()
@@ -63,12 +66,23 @@ class KafkaSource:
 
     def start(self, listener: SourceListener) -> None:
         self._listener = listener
-        self._topic_ids = self._ask_topic_ids()
-        self._consumer = Consumer(self._config)
-        self._subscribe()
+        try:
+            self._consumer = Consumer(with_logger(self._config))
+        except KafkaException as error:
+            raise Misused(
+                f"the client library refuses the settings: {error.args[0].str()}", reason="setting"
+            ) from error
 
     def topic_id(self, topic: str) -> str:
         return self._topic_ids[topic]
+
+    def found(self, timeout_s: float) -> bool:
+        """Whether a broker has answered, and has the topics; nothing is read before. Waits up to timeout_s."""
+        if not self._joined:
+            self._joined = self._lookup.answer(timeout_s) is not None
+            if self._joined:
+                self._subscribe()
+        return self._joined
 
     def poll(self, timeout_s: float, records_max: int) -> Polled:
         messages, ends = self._consume(timeout_s, records_max)
@@ -86,6 +100,8 @@ class KafkaSource:
 
     def _consume(self, timeout_s: float, records_max: int) -> tuple[list[Any], dict[Partition, int]]:
         """Messages that are records, and partitions read to their end."""
+        if not self._joined and not self.found(timeout_s):
+            return [], {}
         # With a timeout consume() waits for all that it is asked for. So: what is there; else the first that comes.
         messages = self._consumer.consume(records_max, 0)
         if not messages and timeout_s > 0:
@@ -143,19 +159,13 @@ class KafkaSource:
             finally:
                 self._consumer = None
 
-    def _ask_topic_ids(self) -> dict[str, str]:
-        common: Any = {name: value for name, value in self._config.items() if _is_common(name)}
-        admin = AdminClient(common)
-        asked = admin.describe_topics(TopicCollection(self._topics), request_timeout=TIMEOUT_S)
-        try:
-            return {topic: str(answer.result().topic_id) for topic, answer in asked.items()}
-        except KafkaException as error:
-            raise to_error(error.args[0], f"topics {', '.join(self._topics)}") from error
-
     def _subscribe(self) -> None:
-        self._consumer.subscribe(
-            self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-        )
+        try:
+            self._consumer.subscribe(
+                self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            )
+        except KafkaException as error:
+            raise Misused(f"topics {', '.join(self._topics)}: {error.args[0].str()}", reason="setting") from error
 
     def _ended(self, error: KafkaError) -> ConsumerError:
         return member_ended(error, self._config.get("group.id"), self._config.get("group.instance.id"))
@@ -171,6 +181,7 @@ class KafkaSource:
 
     def _on_assign(self, consumer: Any, partitions: list[KafkaPartition]) -> None:
         try:
+            self._learn_ids(partitions)
             starts = self._starts(consumer, partitions)
         except BaseException as error:
             self._failed = error
@@ -183,6 +194,7 @@ class KafkaSource:
 
     def _starts(self, consumer: Any, partitions: list[KafkaPartition]) -> dict[Partition, Position]:
         starts: dict[Partition, Position] = {}
+        fresh: list[Partition] = []
         for answer in consumer.committed(partitions, timeout=TIMEOUT_S) if partitions else ():
             if answer.error is not None:
                 raise KafkaException(answer.error)
@@ -190,9 +202,16 @@ class KafkaSource:
             if answer.offset != OFFSET_INVALID and answer.offset >= 0:
                 starts[place] = Position(answer.offset, answer.metadata or "")
             else:
-                low, _ = consumer.get_watermark_offsets(KafkaPartition(*place), timeout=TIMEOUT_S)
-                starts[place] = Position(low)
-        return starts
+                fresh.append(place)
+        offsets = self._rule.offsets(consumer, fresh, TIMEOUT_S)
+        return starts | {place: Position(offset) for place, offset in offsets.items()}
+
+    def _learn_ids(self, partitions: list[KafkaPartition]) -> None:
+        """A topic that we had nothing of may have been made anew since we last asked."""
+        new = {at.topic for at in partitions} - {topic for topic, _ in self._owned}
+        if new:
+            found = TopicLookup(self._config, sorted(new)).answer_within(TIMEOUT_S)
+            self._topic_ids |= {topic: facts.id for topic, facts in found.items()}
 
     def _on_revoke(self, consumer: Any, partitions: list[KafkaPartition]) -> None:
         assert self._listener is not None, "partitions before start"
@@ -224,11 +243,20 @@ class KafkaSource:
             raise self._ended(error)
         elif is_lost_offset(error) and (topic, partition) not in self._owned:
             pass  # Where commits could not be read the library begins by itself, without a start, until we join again.
+        elif is_topic_gone(error) and topic not in self._names:
+            self._log.say(logging.INFO, "no_topic", topic, "no topic %s (any more); read once there is one", topic)
         elif ends_the_consumer(error):
             raise to_error(error, f"topic {topic}, partition {partition}")
         # All else passes: the library goes on trying, and lag tells of it.
 
 
-def _is_common(name: str) -> bool:
-    """Settings that an admin client takes too."""
-    return name.startswith(("bootstrap.", "security.", "sasl.", "ssl.", "client.", "socket.", "log", "reconnect."))
+def _checked(topics: Sequence[str]) -> list[str]:
+    if isinstance(topics, str) or not topics or not all(topics):
+        raise Misused(f"topics is {topics!r}; it is a list of topics, at least one", reason="setting")
+    for topic in topics:
+        if topic.startswith(PATTERN):
+            try:
+                re.compile(topic)
+            except re.error as error:
+                raise Misused(f"topic pattern {topic} is no regular expression: {error}", reason="setting") from error
+    return list(topics)

@@ -9,12 +9,15 @@ one transaction with that commit: a reader of committed records sees them once, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from tsdb.parallel_consumer.clock import SystemClock
 from tsdb.parallel_consumer.errors import CommitFailed
 from tsdb.parallel_consumer.kafka.source import KafkaSource
 from tsdb.parallel_consumer.kafka.transactor import Transactor
 from tsdb.parallel_consumer.kept import Kept, Produced
+from tsdb.parallel_consumer.limited_log import LimitedLog
 from tsdb.parallel_consumer.outlet import OutRecord
 from tsdb.parallel_consumer.record import Partition, Position, Record
 from tsdb.parallel_consumer.source import Polled, SourceListener
@@ -24,7 +27,7 @@ class TransactionalSource:
     """AtomicSource and SourceListener. config: of the producer, at least bootstrap.servers and transactional.id, which
     each member has its own of and keeps over restarts. Dead letters are outside of the transactions.
 
-    Raises Fenced from start, commit and write: another member took the transactional id, and this one has to end.
+    Raises Fenced from poll, commit and write: another member took the transactional id, and this one has to end.
     """
 
     def __init__(self, inner: KafkaSource, config: Mapping[str, object]) -> None:
@@ -32,6 +35,8 @@ class TransactionalSource:
         self._transactor = Transactor(config)
         self._listener: SourceListener | None = None
         self._kept = Kept()
+        self._started = False
+        self._log = LimitedLog(SystemClock())
         self._under_way: Produced = {}  # In the last transaction, as long as that is not decided.
 
     def producing(self, handler: Callable[[Record], Iterable[OutRecord]]) -> Callable[[Record], None]:
@@ -40,14 +45,13 @@ class TransactionalSource:
 
     def start(self, listener: SourceListener) -> None:
         self._listener = listener
-        self._transactor.start()
         self._inner.start(self)
 
     def topic_id(self, topic: str) -> str:
         return self._inner.topic_id(topic)
 
     def poll(self, timeout_s: float, records_max: int) -> Polled:
-        return self._inner.poll(timeout_s, records_max)
+        return self._inner.poll(timeout_s, records_max) if self._fenced_others(timeout_s) else Polled()
 
     def pause(self, partitions: Collection[Partition]) -> None:
         self._inner.pause(partitions)
@@ -89,6 +93,17 @@ class TransactionalSource:
     def on_lost(self, partitions: Collection[Partition]) -> None:
         self._kept.close(partitions)
         self._told.on_lost(partitions)
+
+    def _fenced_others(self, timeout_s: float) -> bool:
+        """Whether the transactional id is ours: nothing is read before."""
+        if not self._started and self._inner.found(timeout_s):
+            try:
+                self._transactor.start()
+            except CommitFailed as error:
+                self._log.say(logging.WARNING, "transactor", None, "waiting: %s", error.message)
+            else:
+                self._started = True
+        return self._started
 
     def _run(self, records: Sequence[OutRecord], positions: Mapping[Partition, Position]) -> None:
         gone = positions.keys() - self._inner.owned

@@ -13,11 +13,14 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError, Fenced
 from tsdb.parallel_consumer.kafka.errors import is_stale
+from tsdb.parallel_consumer.kafka.library_log import with_logger
 from tsdb.parallel_consumer.kafka.outlet import send_failed
+from tsdb.parallel_consumer.kafka.settings import RECONNECTING
 from tsdb.parallel_consumer.outlet import OutRecord
 from tsdb.parallel_consumer.record import Partition, Position
 
 TIMEOUT_S = 30.0
+START_TIMEOUT_S = 5.0  # Of one try: the member is not ended by `close` meanwhile.
 # Until a transaction that a killed member left open ends by itself, nobody may read the commits of its partitions.
 DEFAULTS: Mapping[str, object] = {"transaction.timeout.ms": 10_000}
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
@@ -31,7 +34,9 @@ class Transactor:
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._id = config.get("transactional.id")
-        self._producer: Any = Producer({**DEFAULTS, **config})  # The library's types are not complete.
+        self._producer: Any = Producer(
+            with_logger({**RECONNECTING, **DEFAULTS, **config})
+        )  # The library's types are not complete.
         self._abort_first = False
         self._refused: tuple[KafkaError, str] | None = None  # Why a record of the run is not taken, and its topic.
         self.undecided = False
@@ -42,7 +47,7 @@ class Transactor:
         Raises CommitFailed (unavailable), Fenced.
         """
         try:
-            self._producer.init_transactions(TIMEOUT_S)
+            self._producer.init_transactions(START_TIMEOUT_S)
         except KafkaException as error:
             raise self._told(error) from error
 

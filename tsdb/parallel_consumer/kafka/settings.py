@@ -1,0 +1,138 @@
+"""Settings: what a source or an outlet takes of the client library's settings, and what it refuses by name. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tsdb.parallel_consumer.errors import Misused
+from tsdb.parallel_consumer.kafka.start import StartRule
+
+# What must be so for a source to be right, and why a caller's other value is refused.
+_FIXED: Mapping[str, tuple[bool, str]] = {
+    "enable.auto.commit": (False, "positions are committed once their records are finished, not once they are read"),
+    "auto.commit.enable": (False, "positions are committed once their records are finished, not once they are read"),
+    "enable.auto.offset.store": (
+        False,
+        "positions are committed once their records are finished, not once they are read",
+    ),
+    "enable.partition.eof": (True, "the consumer has to know where a partition ends"),
+}
+_REQUIRED: Mapping[str, object] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+}
+_RESETS = {
+    "earliest": "earliest",
+    "smallest": "earliest",
+    "beginning": "earliest",
+    "latest": "latest",
+    "largest": "latest",
+    "end": "latest",
+}
+_ASSIGNMENT = "partition.assignment.strategy"
+_COOPERATIVE = "cooperative-sticky"
+# With group.protocol=consumer (KIP-848) the brokers decide these: settings of the group, not of a member.
+_OF_THE_BROKERS = (_ASSIGNMENT, "session.timeout.ms", "heartbeat.interval.ms", "group.protocol.type")
+
+# Better than the library's defaults; a caller's settings win. With 50 ms between connections a client whose brokers
+# are all away connects, and logs, 20 times a second for as long as that lasts.
+RECONNECTING: Mapping[str, object] = {"reconnect.backoff.ms": 500, "reconnect.backoff.max.ms": 5_000}
+_CONSUMER: Mapping[str, object] = {
+    **RECONNECTING,
+    "fetch.queue.backoff.ms": 5,
+    "topic.metadata.refresh.interval.ms": 10_000,
+}
+_OF_CONNECTIONS = (
+    "api.",
+    "bootstrap.",
+    "broker.",
+    "connections.",
+    "enable.ssl.",
+    "error_cb",
+    "https.",
+    "log",
+    "metadata.broker.list",
+    "metadata.recovery.",
+    "oauth_cb",
+    "reconnect.",
+    "retry.backoff.",
+    "sasl.",
+    "security.",
+    "socket.",
+    "ssl.",
+)
+
+
+def consumer_settings(config: Mapping[str, object], rule: StartRule) -> dict[str, object]:
+    """Those of a member. Raises Misused, naming the setting, for one that contradicts how the consumer works."""
+    _need(config, "group.id")
+    of_topics = config.get("default.topic.config")
+    given = {**(of_topics if isinstance(of_topics, Mapping) else {}), **config}
+    for name, (wanted, why) in _FIXED.items():
+        if name in given and _as_bool(given[name]) is not wanted:
+            raise _refused(name, given[name], f"{why}; leave it out")
+    _check_reset(given, rule)
+    rest = {name: value for name, value in config.items() if name not in ("default.topic.config", "auto.commit.enable")}
+    return {**_CONSUMER, **rest, **_REQUIRED, **_of_protocol(given)}
+
+
+def producer_settings(config: Mapping[str, object]) -> dict[str, object]:
+    """Those of an outlet. Raises Misused for acknowledgements that would lose dead letters."""
+    _need(config)
+    for name in ("acks", "request.required.acks"):
+        if name in config and str(config[name]) not in ("all", "-1"):
+            raise _refused(name, config[name], "a dead letter is durable once all replicas have it; leave it out")
+    rest = {name: value for name, value in config.items() if name != "request.required.acks"}
+    return {**RECONNECTING, "enable.idempotence": True, **rest, "acks": "all"}
+
+
+def connection_settings(config: Mapping[str, object]) -> dict[str, object]:
+    """Those that any client of the same brokers takes: where they are, and how to be let in."""
+    kept = {name: value for name, value in config.items() if name.startswith(_OF_CONNECTIONS) or name == "client.id"}
+    return {**RECONNECTING, **kept}
+
+
+def _of_protocol(given: Mapping[str, object]) -> dict[str, object]:
+    protocol = str(given.get("group.protocol", "classic")).lower()
+    if protocol == "consumer":
+        for name in _OF_THE_BROKERS:
+            if name in given:
+                why = "with group.protocol=consumer the brokers decide it (settings of the group); leave it out"
+                raise _refused(name, given[name], why)
+        return {}
+    if protocol != "classic":
+        raise _refused("group.protocol", given["group.protocol"], "there are classic and consumer")
+    if given.get(_ASSIGNMENT, _COOPERATIVE) != _COOPERATIVE:
+        why = f"partitions are handed over while others go on, which only {_COOPERATIVE} allows; leave it out"
+        raise _refused(_ASSIGNMENT, given[_ASSIGNMENT], why)
+    return {_ASSIGNMENT: _COOPERATIVE}
+
+
+def _check_reset(given: Mapping[str, object], rule: StartRule) -> None:
+    """A reset rule may only say what the start rule says; lost offsets never reset."""
+    reset = str(given.get("auto.offset.reset", "error")).lower()
+    if reset != "error" and _RESETS.get(reset) != rule.name:
+        why = (
+            f"start={rule} decides where a partition without a commit begins, and offsets that the log no longer holds"
+            ' end the consumer; leave it out, and give start="earliest", "latest" or a time'
+        )
+        raise _refused("auto.offset.reset", given["auto.offset.reset"], why)
+
+
+def _need(config: Mapping[str, object], *names: str) -> None:
+    if not (config.get("bootstrap.servers") or config.get("metadata.broker.list")):
+        raise Misused("bootstrap.servers is missing: give host:port of a broker", reason="setting")
+    for name in names:
+        if not config.get(name):
+            raise Misused(f"{name} is missing", reason="setting")
+
+
+def _as_bool(value: object) -> bool | None:
+    text = str(value).strip().lower()
+    return True if text in ("true", "1", "t") else False if text in ("false", "0", "f") else None
+
+
+def _refused(name: str, value: object, why: str) -> Misused:
+    return Misused(f"{name}={value} is refused: {why}", reason="setting")

@@ -1,0 +1,67 @@
+"""StartRule: where a partition begins that its group has no commit of: at its first offset, its end, or a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from tsdb.parallel_consumer.errors import Misused
+from tsdb.parallel_consumer.record import Partition
+
+Start = str | int | datetime
+
+EARLIEST, LATEST, TIME = "earliest", "latest", "time"
+# Any time of a log in milliseconds is above it, and any in seconds below: it is 1973, or the year 5138.
+_MS_LEAST = 100_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class StartRule:
+    """name: earliest, latest or time. since_ms: of `time`, ms since epoch UTC: the first record of then or later."""
+
+    name: str
+    since_ms: int = 0
+
+    @classmethod
+    def of(cls, start: Start) -> StartRule:
+        """From "earliest", "latest", an aware datetime, or ms since the epoch. Raises Misused for all else."""
+        if isinstance(start, datetime):
+            if start.tzinfo is None:
+                raise Misused(f"start={start.isoformat()} has no time zone; give an aware datetime", reason="setting")
+            return cls(TIME, round(start.timestamp() * 1000))
+        if isinstance(start, int) and not isinstance(start, bool):
+            if start < _MS_LEAST:
+                raise Misused(
+                    f"start={start} is no time in milliseconds since the epoch; in seconds?", reason="setting"
+                )
+            return cls(TIME, start)
+        if start in (EARLIEST, LATEST):
+            return cls(str(start))
+        wanted = '"earliest", "latest", an aware datetime, or milliseconds since the epoch'
+        raise Misused(f"start={start!r} is no start; give {wanted}", reason="setting")
+
+    def __str__(self) -> str:
+        if self.name != TIME:
+            return self.name
+        return datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+    def offsets(self, consumer: Any, partitions: Collection[Partition], timeout_s: float) -> dict[Partition, int]:
+        """Where each begins. consumer: of the client library. Raises KafkaException."""
+        found: dict[Partition, int] = {}
+        if self.name == TIME and partitions:
+            asked = [KafkaPartition(*place, self.since_ms) for place in partitions]
+            for answer in consumer.offsets_for_times(asked, timeout=timeout_s):
+                if answer.error is not None:
+                    raise KafkaException(answer.error)
+                if answer.offset >= 0:
+                    found[answer.topic, answer.partition] = answer.offset
+        for place in partitions:
+            if place not in found:  # With a time: it has no record of then or later.
+                low, high = consumer.get_watermark_offsets(KafkaPartition(*place), timeout=timeout_s)
+                found[place] = low if self.name == EARLIEST else high
+        return found

@@ -1,0 +1,113 @@
+"""TopicLookup: asks the brokers for topics until they answer, without blocking who asks; how long that takes is said.
+
+An admin client asks, which never makes a topic by asking for it, as consumers and producers do where brokers allow it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future, TimeoutError
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tsdb.parallel_consumer.clock import Clock, SystemClock
+from tsdb.parallel_consumer.kafka.errors import passes, to_error
+from tsdb.parallel_consumer.kafka.library_log import with_logger
+from tsdb.parallel_consumer.kafka.settings import connection_settings
+from tsdb.parallel_consumer.limited_log import LimitedLog
+
+ASK_S = 5.0
+SAY_AFTER_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """id: of this incarnation of the topic."""
+
+    id: str
+    partitions: int
+
+
+class TopicLookup:
+    """config: of the client library. names: topics; without any, only an answer is waited for. One thread."""
+
+    def __init__(self, config: Mapping[str, object], names: Collection[str], *, clock: Clock | None = None) -> None:
+        self._settings: Any = with_logger(connection_settings(config))
+        self._names = list(names)
+        self._clock = clock or SystemClock()
+        self._log = LimitedLog(self._clock)
+        self._admin: AdminClient | None = None
+        self._asked: dict[str, Future[Any]] = {}
+        self._since: float | None = None
+
+    def answer(self, timeout_s: float) -> dict[str, TopicFacts] | None:
+        """All of them; None while no broker answers. Waits up to timeout_s.
+
+        Raises ConsumerError, naming the topic: topic_gone (there is none of that name), denied, kafka.
+        """
+        if not self._asked:
+            self._ask()
+        now = self._clock.monotonic()
+        self._since = now if self._since is None else self._since
+        assert self._admin is not None, "asked without a client"
+        self._admin.poll(0)  # For what the library logs.
+        try:
+            found = {name: self._facts(name, future, timeout_s) for name, future in self._asked.items()}
+        except TimeoutError:
+            pass
+        except KafkaException as error:
+            if not passes(error.args[0]):
+                raise
+            self._asked = {}
+        else:
+            self._admin, self._asked = None, {}
+            found.pop("", None)
+            return found
+        self._say(now - self._since)
+        return None
+
+    def answer_within(self, timeout_s: float) -> dict[str, TopicFacts]:
+        """The same, now. Raises KafkaException (timed out) when no broker answers."""
+        found = self.answer(timeout_s)
+        if found is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return found
+
+    def create(self, name: str) -> None:
+        """Make the topic with what the brokers have as defaults; one that is there stays. Raises ConsumerError."""
+        admin = AdminClient(self._settings)
+        try:
+            admin.create_topics([NewTopic(name)], request_timeout=ASK_S)[name].result(2 * ASK_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise to_error(error.args[0], f"topic {name} cannot be created") from error
+
+    def _ask(self) -> None:
+        if self._admin is None:
+            self._admin = AdminClient(self._settings)
+        if self._names:
+            self._asked = dict(self._admin.describe_topics(TopicCollection(self._names), request_timeout=ASK_S))
+        else:
+            self._asked = {"": self._admin.describe_cluster(request_timeout=ASK_S)}
+
+    @staticmethod
+    def _facts(name: str, future: Future[Any], timeout_s: float) -> TopicFacts:
+        try:
+            answer = future.result(timeout_s)
+        except KafkaException as error:
+            if passes(error.args[0]):
+                raise
+            raise to_error(error.args[0], f"topic {name}") from error
+        return TopicFacts(str(answer.topic_id), len(answer.partitions)) if name else TopicFacts("", 0)
+
+    def _say(self, waited_s: float) -> None:
+        if waited_s >= SAY_AFTER_S:
+            brokers = self._settings.get("bootstrap.servers") or self._settings.get("metadata.broker.list")
+            what = ", ".join(self._names) or "a pattern"
+            text = "no broker of %s has answered for %.0f s; waiting, for topics %s"
+            self._log.say(logging.WARNING, "no_broker", None, text, brokers, waited_s, what)
