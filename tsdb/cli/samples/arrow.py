@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
@@ -23,7 +24,7 @@ CSV_BLOCK_BYTES = 16 << 20  # Bounds memory, and the length of one row.
 
 def read_parquet(source: BinaryIO, name: str) -> Iterator[SampleRows]:
     """The whole file as one: order by time needs all of it. Takes about 20 bytes a row, plus the file when piped in."""
-    try:
+    with _translated(name):
         with _native(source) as whole:
             schema = pq.read_schema(whole)
             _need_columns(schema.names, name)
@@ -33,9 +34,8 @@ def read_parquet(source: BinaryIO, name: str) -> Iterator[SampleRows]:
                 )
             whole.seek(0)
             table = pq.ParquetFile(whole, read_dictionary=["labels"]).read(columns=list(COLUMNS))
-    except (pa.ArrowException, OSError) as error:
-        raise _bad(name, error) from None
-    yield _rows(table, name)
+        rows = _rows(table, name)
+    yield rows
 
 
 def _native(source: BinaryIO) -> pa.NativeFile:
@@ -60,17 +60,17 @@ def read_csv(source: BinaryIO, name: str) -> Iterator[SampleRows]:
     )
     first_row = 1
     for block in _blocks(source, name):
-        try:
+        with _translated(name):
             table = pacsv.read_csv(pa.BufferReader(block), read, convert_options=convert)
-        except pa.ArrowException as error:
-            raise _bad(name, error) from None
-        yield _rows(table, name, first_row)
+            rows = _rows(table, name, first_row)
+        yield rows
         first_row += len(table)
 
 
 def _header(source: BinaryIO, name: str) -> list[str]:
     line = source.readline(CSV_BLOCK_BYTES).decode("utf-8-sig", errors="replace")
-    names = next(csv.reader([line]), [])
+    with _translated(name):
+        names = next(csv.reader([line]), [])
     _need_columns(names, name)
     return names
 
@@ -124,10 +124,8 @@ def _times(column: pa.ChunkedArray, name: str, first_row: int) -> NDArray[np.int
     if pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         raise InvalidRequest(f"{name}: ts_ms is {kind}; want integers, ms since epoch UTC", reason="bad_input")
     if pa.types.is_timestamp(kind):
-        try:
+        with _translated(f"{name}: column ts_ms"):
             column = column.cast(pa.timestamp("ms", kind.tz))
-        except pa.ArrowException as error:
-            raise _bad(f"{name}: column ts_ms", error) from None
     try:
         times: NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
     except pa.ArrowException:
@@ -174,7 +172,15 @@ def _need_columns(names: list[str], name: str) -> None:
             f"{name}: no column {', '.join(missing)}; want {', '.join(COLUMNS)}, got {shown(', '.join(names[:10]))}",
             reason="bad_input",
         )
+    twice = [column for column in COLUMNS if names.count(column) > 1]
+    if twice:
+        raise InvalidRequest(f"{name}: column {', '.join(twice)} is there more than once", reason="bad_input")
 
 
-def _bad(name: str, error: Exception) -> InvalidRequest:
-    return InvalidRequest(f"{name}: {' '.join(str(error).split())}", reason="bad_input")
+@contextlib.contextmanager
+def _translated(name: str) -> Iterator[None]:
+    """Raise what Arrow and Python make of broken bytes as InvalidRequest (bad_input) naming the file."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidRequest(f"{name}: {' '.join(str(error).split())}", reason="bad_input") from None
