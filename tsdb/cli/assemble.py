@@ -28,10 +28,11 @@ from tsdb.model.labels import LabelLimits
 from tsdb.model.meta import MetaSettings
 from tsdb.model.placement import PlacementRule
 from tsdb.ops.auth import Tokens
-from tsdb.ops.descriptors import grpc_connections
+from tsdb.ops.descriptors import grpc_connections, http_connections
 from tsdb.ops.grpc_health import Health, partition_service
 from tsdb.ops.grpc_server import GrpcLimits, GrpcServer, GrpcService, build_server
 from tsdb.ops.health import PartitionHealth
+from tsdb.ops.http_connections import HttpLimits
 from tsdb.ops.tls import ServerTls
 from tsdb.store.limits import SelectLimits
 from tsdb.store.read_call import ReadCalls
@@ -229,6 +230,16 @@ def grpc_server(
         tls=server_tls(settings),
         tokens=server_tokens(settings),
         limits=limits,
+    )
+
+
+def http_limits(settings: CommonSettings) -> HttpLimits:
+    """Limits of a process's HTTP server."""
+    return HttpLimits(
+        connections_max=http_connections(settings.http_connections_max),
+        header_timeout_s=settings.http_header_timeout_s,
+        idle_timeout_s=settings.http_idle_timeout_s,
+        request_timeout_s=settings.http_request_timeout_s,
     )
 
 

@@ -42,7 +42,7 @@ log = get_logger(__name__)
 def run_role(name: str, settings: CommonSettings, open_role: Callable[[], Opened]) -> int:
     """Run a role until a signal or a failure; returns the exit code."""
     # Imported here: a client command must not pay for servers.
-    from tsdb.cli.assemble import server_tls, server_tokens
+    from tsdb.cli.assemble import http_limits, server_tls, server_tokens
     from tsdb.cli.ready_line import ReadyWatch, ready_line
     from tsdb.ops.http import serve_ops
 
@@ -59,6 +59,7 @@ def run_role(name: str, settings: CommonSettings, open_role: Callable[[], Opened
         process.liveness,
         tls=server_tls(settings),
         tokens=server_tokens(settings),
+        limits=http_limits(settings),
     )
 
     def say_ready() -> None:

@@ -62,6 +62,25 @@ class ServiceSettings(BaseSettings):
     grpc_idle_timeout_s: float = Field(
         300.0, ge=1, le=86_400, description="A gRPC connection without a call is closed after so many seconds."
     )
+    http_connections_max: int = Field(
+        512,
+        ge=8,
+        le=100_000,
+        description="HTTP connections at once, and at most a quarter of the process's file descriptors; the oldest "
+        "without a request is closed for a new one.",
+    )
+    http_header_timeout_s: float = Field(
+        10.0, gt=0, le=3600, description="Seconds that an HTTP request's header may take to arrive."
+    )
+    http_idle_timeout_s: float = Field(
+        75.0, gt=0, le=86_400, description="An HTTP connection without a request is closed after so many seconds."
+    )
+    http_request_timeout_s: float = Field(
+        60.0,
+        gt=0,
+        le=3600,
+        description="Seconds from an HTTP request's header to the end of its answer, slow readers included.",
+    )
     tls_cert_file: Path | None = Field(
         None, description="PEM certificate of our servers; with tls_key_file it switches TLS on."
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import resource
 
 GRPC_SHARE = 2
+HTTP_SHARE = 4
 
 
 def raise_limit() -> None:
@@ -19,6 +20,11 @@ def raise_limit() -> None:
 def grpc_connections(connections_max: int) -> int:
     """At most half of the descriptors."""
     return _share(connections_max, GRPC_SHARE)
+
+
+def http_connections(connections_max: int) -> int:
+    """At most a quarter of the descriptors."""
+    return _share(connections_max, HTTP_SHARE)
 
 
 def _share(connections_max: int, share: int) -> int:

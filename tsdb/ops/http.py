@@ -1,10 +1,15 @@
-"""The ops HTTP server of a process, on a thread of its own: `/-/ready`, `/-/healthy`, `/metrics`, and an index."""
+"""The ops HTTP server of a process, on a thread of its own: `/-/ready`, `/-/healthy`, `/metrics`, and an index.
+
+Probes are answered whatever else is connected: tsdb.ops.http_connections.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import uvicorn
 from starlette.routing import Route
@@ -13,16 +18,50 @@ from tsdb.model.errors import Unavailable
 from tsdb.ops.auth import Tokens
 from tsdb.ops.health import Liveness, Readiness
 from tsdb.ops.http_app import ops_app
+from tsdb.ops.http_connections import Connection, Connections, HttpLimits
+from tsdb.ops.http_listener import HttpListener
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.tls import ServerTls
 
 log = get_logger(__name__)
 
-CONNECTIONS_MAX = 512  # probes and scrapers are few; strangers beyond this get 503
+BACKLOG = 1024  # Connections that the kernel holds until they are accepted: a probe must find room in it.
 HEADER_BYTES_MAX = 16 << 10
 START_TIMEOUT_S = 10.0
 GRACE_S = 5
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server with a listener of ours."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, limits: HttpLimits) -> None:
+        super().__init__(config)
+        self._socket = listener
+        self._connections = Connections(limits)
+        self._accepting: HttpListener | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections."""
+        await self.lifespan.startup()
+        make = partial(
+            Connection,
+            self._connections,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+            _loop=asyncio.get_running_loop(),
+        )
+        self.servers = []
+        self._accepting = HttpListener(self._socket, self._connections, make, self.config.ssl)
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, answer what runs."""
+        if self._accepting is not None:
+            self._accepting.close()
+        self._socket.close()
+        await super().shutdown()
 
 
 class OpsServer:
@@ -72,7 +111,7 @@ class OpsServer:
 
     def _run(self) -> None:
         try:
-            self._server.run(sockets=[self._listener])
+            self._server.run()
         except BaseException as error:
             self._failure = error
 
@@ -95,14 +134,16 @@ def serve_ops(
     routes: Sequence[Route] = (),
     tls: ServerTls | None = None,
     tokens: Tokens | None = None,
+    limits: HttpLimits | None = None,
 ) -> OpsServer:
     """A server bound to host and port (0: any free one), not yet started. The callables run on its threads.
 
     `tokens` guard everything but the two probes; client certificates are not asked for, since probes have none.
     Raises Unavailable (bind) when the address cannot be had.
     """
+    limits = limits or HttpLimits()
     config = uvicorn.Config(
-        ops_app(readiness, liveness, routes, tokens),
+        ops_app(readiness, liveness, routes, tokens, limits.requests_max),
         log_config=None,
         log_level="warning",
         access_log=False,
@@ -111,20 +152,21 @@ def serve_ops(
         http="h11",
         loop="asyncio",
         server_header=False,
-        limit_concurrency=CONNECTIONS_MAX,
-        timeout_keep_alive=30,
+        # Longer than our own timer, which is the one that closes.
+        timeout_keep_alive=round(limits.idle_timeout_s) + 1,
         timeout_graceful_shutdown=GRACE_S,
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         ssl_certfile=str(tls.cert_file) if tls else None,
         ssl_keyfile=str(tls.key_file) if tls else None,
     )
-    return OpsServer(uvicorn.Server(config), _listen(host, port))
+    listener = _listen(host, port)
+    return OpsServer(_Server(config, listener, limits), listener)
 
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=128)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         address = f"{host}:{port}"
         message = f"cannot listen on {address} for HTTP: {error}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from anyio import CapacityLimiter, to_thread
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -29,6 +29,10 @@ HEALTHY = "/-/healthy"
 METRICS = "/metrics"
 PROBES = frozenset((READY, HEALTHY))
 
+PROBE_THREADS = 8  # Of the probes alone.
+METRICS_THREADS = 2  # Encoding holds the interpreter: more at once are no faster.
+RETRY_AFTER_S = 1
+
 _Endpoint = Callable[[Request], Awaitable[Response]]
 
 _requests = counter("tsdb_http_requests_total", "Answered requests of the ops HTTP server.", ("route", "code"))
@@ -39,36 +43,42 @@ def ops_app(
     liveness: Callable[[], Liveness],
     routes: Sequence[Route],
     tokens: Tokens | None,
+    requests_max: int,
 ) -> Starlette:
-    """The application. `routes` are a role's own. With `tokens`, all but the probes want a bearer token."""
+    """The application. `routes` are a role's own. With `tokens`, all but the probes want a bearer token.
+
+    requests_max: at once, the probes not counted; more are refused with 503.
+    """
+    probes = CapacityLimiter(PROBE_THREADS)
 
     async def ready(_request: Request) -> Response:
-        seen = await run_in_threadpool(readiness)
+        seen = await to_thread.run_sync(readiness, limiter=probes)
         return JSONResponse(_readiness_json(seen), 200 if seen.ready else 503)
 
     async def healthy(_request: Request) -> Response:
-        seen = await run_in_threadpool(liveness)
+        seen = await to_thread.run_sync(liveness, limiter=probes)
         return JSONResponse({"alive": seen.alive, "reason": seen.reason}, 200 if seen.alive else 503)
 
     async def index(_request: Request) -> Response:
         paths = [READY, HEALTHY, METRICS, *(route.path for route in routes)]
         return PlainTextResponse("kafka-tsdb\n\n" + "\n".join(paths) + "\n")
 
-    own = [Route("/", index), Route(READY, ready), Route(HEALTHY, healthy), Route(METRICS, _metrics)]
+    scrapes = CapacityLimiter(METRICS_THREADS)
+
+    async def metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        # On a thread, so that it does not hold up a probe.
+        return Response(await to_thread.run_sync(encode, registry, limiter=scrapes), media_type=content_type)
+
+    own = [Route("/", index), Route(READY, ready), Route(HEALTHY, healthy), Route(METRICS, metrics)]
     known = frozenset(route.path for route in (*own, *routes))
     for path in known:
         _requests.labels(path, "200")
     return Starlette(
         routes=[*own, *routes],
         exception_handlers={Exception: _failed},
-        middleware=[Middleware(_Guard, tokens=tokens, known=known)],
+        middleware=[Middleware(_Guard, tokens=tokens, known=known, requests_max=requests_max)],
     )
-
-
-async def _metrics(request: Request) -> Response:
-    encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    # Encoding holds the interpreter for milliseconds; on a thread it at least does not hold up a probe.
-    return Response(await run_in_threadpool(encode, registry), media_type=content_type)
 
 
 def _readiness_json(seen: Readiness) -> dict[str, Any]:
@@ -85,12 +95,17 @@ async def _failed(_request: Request, error: Exception) -> Response:
 
 
 class _Guard:
-    """Asks for the token where one is wanted, and counts what was answered under the route, never the caller's path."""
+    """Asks for the token where one is wanted, bounds the requests that run, and counts answers by route and code.
 
-    def __init__(self, app: ASGIApp, *, tokens: Tokens | None, known: frozenset[str]) -> None:
+    The route is never the caller's path: that is the caller's to choose.
+    """
+
+    def __init__(self, app: ASGIApp, *, tokens: Tokens | None, known: frozenset[str], requests_max: int) -> None:
         self._app = app
         self._tokens = tokens
         self._known = known
+        self._requests_max = requests_max
+        self._running = 0  # Moved by the event loop's thread alone.
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
@@ -108,4 +123,15 @@ class _Guard:
             refusal = JSONResponse({"error": error.message}, 401, headers={"www-authenticate": "Bearer"})
             await refusal(scope, receive, counted_send)
             return
-        await self._app(scope, receive, counted_send)
+        if path in PROBES:
+            await self._app(scope, receive, counted_send)
+        elif self._running >= self._requests_max:
+            message = f"{self._running} requests are running; limit is {self._requests_max}: try again soon"
+            refusal = JSONResponse({"error": message}, 503, headers={"retry-after": str(RETRY_AFTER_S)})
+            await refusal(scope, receive, counted_send)
+        else:
+            self._running += 1
+            try:
+                await self._app(scope, receive, counted_send)
+            finally:
+                self._running -= 1

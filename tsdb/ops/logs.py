@@ -1,7 +1,7 @@
 """Logs: structlog events on stderr, as coloured lines or as JSON, with the standard library's records routed in.
 
 `get_logger` sends through `logging`, so a program that only imports our client decides itself what it sees. Only `main`
-calls `configure_logging`. Secrets are masked in every event, ours or a library's.
+calls `configure_logging`. Secrets are masked in every event, ours or a library's; repeats are held back.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pydantic import SecretBytes, SecretStr
 from structlog.typing import Processor
 
 from tsdb.model.secrets import MASK, masked
+from tsdb.ops.log_repeats import RepeatFilter
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -39,6 +40,7 @@ def configure_logging(*, json: bool, level: str = "info", stream: TextIO | None 
     out = stream or sys.stderr
     handler = logging.StreamHandler(out)
     handler.setFormatter(_formatter(json=json, colors=out.isatty()))
+    handler.addFilter(RepeatFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -79,7 +79,7 @@ def _serve(spark: SparkSession, log: Log, options: PipelineOptions, settings: Co
 
 
 def _ops(running: Pipeline, settings: CommonSettings) -> OpsServer:
-    from tsdb.cli.assemble import server_tls, server_tokens
+    from tsdb.cli.assemble import http_limits, server_tls, server_tokens
     from tsdb.ops.health import Liveness, Readiness
     from tsdb.ops.http import serve_ops
 
@@ -91,6 +91,7 @@ def _ops(running: Pipeline, settings: CommonSettings) -> OpsServer:
         Liveness,
         tls=server_tls(settings),
         tokens=server_tokens(settings),
+        limits=http_limits(settings),
     )
 
 

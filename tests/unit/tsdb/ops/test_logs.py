@@ -66,8 +66,8 @@ def test_secrets_are_masked_wherever_they_hide(json_lines: bool) -> None:
     out = logged(json_lines)
     log = get_logger("tsdb.x")
     log.warning("x", token="hunter2", kafka_sasl_password="hunter2", Authorization="hunter2")
-    log.warning("x", value=SecretStr("hunter2"), nested={"password": "hunter2"}, many=[SecretStr("hunter2")])
-    log.warning("x", header="Bearer hunter2", url="https://user:hunter2@host/x")
+    log.warning("y", value=SecretStr("hunter2"), nested={"password": "hunter2"}, many=[SecretStr("hunter2")])
+    log.warning("z", header="Bearer hunter2", url="https://user:hunter2@host/x")
     logging.getLogger("lib").warning("sent Authorization: Bearer %s", "hunter2")
     try:
         raise ValueError("refused Bearer hunter2")
