@@ -155,15 +155,20 @@ def make_gateway(settings: CommonSettings, fields: GatewayFields, log: Log) -> G
 
 
 def make_store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store:
-    """A store over a log that somebody else closes. Raises ConfigMismatch for partitions that are not there."""
+    """A store over a log that somebody else closes. Raises ConfigMismatch for partitions that are not there, and for
+    memory that is not enough for them."""
     partitions = _chosen(fields, log.partitions(METRICS))
+    try:
+        soft_bytes, hard_bytes = fields.memory_shares(len(partitions))
+    except ValueError as error:
+        raise ConfigMismatch(str(error), reason="memory_share") from error
     options = StoreOptions(
         time_set=settings.times,
         slices=fields.slices(settings.times),
         hold_ms=fields.hold_ms(settings.times),
         limits=HeadLimits(
-            memory_soft_bytes=fields.memory_soft_bytes // len(partitions),
-            memory_hard_bytes=fields.memory_hard_bytes // len(partitions),
+            memory_soft_bytes=soft_bytes,
+            memory_hard_bytes=hard_bytes,
             ring_samples_max=fields.watch_samples_max,
         ),
         workers=fields.worker_count(),

@@ -13,6 +13,7 @@ from tsdb.model.time_set import SliceLengths, TimeSet, slice_lengths
 
 _GIB = 1 << 30
 _HALF_A_DAY_MS = 12 * 3_600_000
+SHARE_BYTES_MIN = 1 << 20  # An empty head takes an eighth of it.
 
 
 class StoreFields(SelectFields):
@@ -91,6 +92,16 @@ class StoreFields(SelectFields):
         if chosen and chosen[-1] >= count:
             raise ValueError(f"partition {chosen[-1]} is asked for; the log has 0-{count - 1}")
         return chosen
+
+    def memory_shares(self, partitions: int) -> tuple[int, int]:
+        """(soft, hard) bytes of each of so many partitions. Raises ValueError when a share is too small."""
+        share = self.memory_hard_bytes // partitions
+        if share < SHARE_BYTES_MIN:
+            raise ValueError(
+                f"memory_hard_bytes {self.memory_hard_bytes} over {partitions} partitions is {share} each; it must be"
+                f" at least {SHARE_BYTES_MIN}: raise it, or hold fewer partitions"
+            )
+        return self.memory_soft_bytes // partitions, share
 
     def worker_count(self) -> int:
         """`workers`, or the number of cores."""

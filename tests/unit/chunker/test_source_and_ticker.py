@@ -60,6 +60,19 @@ def test_what_does_not_fit_is_read_again_from_where_it_began() -> None:
     assert len(source.poll(0.0, max_records=1)) == 1
 
 
+def test_a_source_that_rests_forgets_what_waits_and_a_seek_ends_the_rest() -> None:
+    seeks = Seeks()
+    source = PartitionSource(cast(Group, seeks), (METRICS, 1))
+    for offset in range(EVENTS_MAX + 3):
+        source.put(batch(offset))
+    source.rest(METRICS, 1)
+    assert source.poll(0.0, max_records=1) == []
+    assert (seeks.seeks, seeks.rests) == ([], [(METRICS, 1)])
+    source.seek(METRICS, 1, 0)
+    source.put(batch(0))
+    assert len(source.poll(0.0, max_records=1)) == 1
+
+
 def test_lost_offsets_are_raised_once_and_a_seek_forgets_what_was() -> None:
     seeks = Seeks()
     source = PartitionSource(cast(Group, seeks), (METRICS, 1))

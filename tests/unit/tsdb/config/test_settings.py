@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from ingest.limits import IngestLimits
+from ingest.series.limits import SeriesLimits
 from tsdb.config import ROLES, GatewaySettings, StandaloneSettings, StoreSettings, effective, flags, load
 from tsdb.config.common import CommonSettings
 from tsdb.config.reference import render
@@ -78,6 +79,14 @@ def test_a_partition_that_the_log_does_not_have_is_refused() -> None:
         load(StoreSettings, {**LOG, "partitions": "3-5"}).chosen_partitions(5)
 
 
+def test_memory_is_shared_equally_and_a_share_too_small_is_refused() -> None:
+    given = {**LOG, "memory_soft_bytes": 6 << 20, "memory_hard_bytes": 8 << 20}
+    assert load(StoreSettings, given).memory_shares(4) == (3 << 19, 2 << 20)
+    assert load(StoreSettings, given).memory_shares(8)[1] == 1 << 20
+    with pytest.raises(ValueError, match=r"memory_hard_bytes 8388608 over 9 partitions is 932067 each.*hold fewer"):
+        load(StoreSettings, given).memory_shares(9)
+
+
 def test_shards_cover_every_partition_once() -> None:
     shards = [load(StoreSettings, {**LOG, "shard": f"{i}/7"}).chosen_partitions(18) for i in range(7)]
     assert sorted(partition for shard in shards for partition in shard) == list(range(18))
@@ -104,6 +113,8 @@ def test_defaults_are_those_of_the_parts_that_they_bound() -> None:
         series_cache_max=gateway.series_cache_max,
         series_cache_bytes_max=gateway.series_cache_bytes_max,
         produce_timeout_s=gateway.produce_timeout_s,
+        series=SeriesLimits(gateway.source_series_max, gateway.gateway_series_max),
+        series_limits_file=gateway.series_limits_file,
     )
     assert SelectLimits() == SelectLimits(store.select_series_max, store.select_samples_max, store.select_bytes_max)
 

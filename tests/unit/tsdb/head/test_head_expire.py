@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from support.heads import SMALL_TIMES, Record, apply, id_of, new_head, refs_of, register, samples_of
+from tsdb.codec.series_record import decode_announcements, encode_announcement
 from tsdb.head.expire import RELEASE_AFTER
 from tsdb.head.head import Head
+from tsdb.head.limits import HeadLimits
+from tsdb.model.errors import Overloaded
+from tsdb.model.labels import canonical_labels, series_id
 
 WINDOW_MS = SMALL_TIMES.window_ms
 
@@ -53,3 +58,29 @@ def test_refs_of_forgotten_series_are_used_again_only_after_reads_of_before_are_
     assert again == old
     apply(head, [Record(1, 10_001, ((2, 10_001, 5.0),))])
     assert samples_of(head.gather_raw(refs_of(head, [2]), 0, 20_000), [2]) == {2: {10_001: 5.0}}
+
+
+def test_at_the_limit_of_labels_series_that_end_make_room_for_new_ones() -> None:
+    limits = HeadLimits(memory_hard_bytes=2 << 20)
+    head = new_head(limits=limits)
+    with pytest.raises(Overloaded, match="bytes of labels; its limit is 1048576"):
+        register_long(head, 10_000, broker_ms=1000)
+    with pytest.raises(Overloaded, match="bytes of labels; its limit is 1048576"):
+        register(head, [1])
+    held = head.sizes().index_bytes
+    apply(head, [Record(0, 1000 + 4 * WINDOW_MS)])
+    assert head.maintain().forgotten_series > 100
+    for _ in range(RELEASE_AFTER + 1):
+        head.maintain()
+    assert head.sizes().index_bytes < held // 2
+    register(head, [1])
+    assert known(head) == {1}
+
+
+def register_long(head: Head, count: int, broker_ms: int) -> None:
+    """Series with 2 KB of labels, one at a time."""
+    for number in range(count):
+        labels = canonical_labels({"__name__": "long", "text": f"{number}".ljust(2000, "x")})
+        key, value = encode_announcement(series_id(labels), 0, 1, labels)
+        decoded = decode_announcements(key, np.array([0, len(key)]), value, np.array([0, len(value)]))
+        head.register(decoded, value, np.array([broker_ms]))
