@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass
 
@@ -14,6 +16,7 @@ from tsdb.ops.logs import get_logger
 BATCHES_MAX = 600  # Ten minutes at one a second: an outage that a person can end.
 SAMPLES_MAX = 2_000_000  # Of all batches: some 500 MB, ten pages of the largest size.
 ATTEMPT_S = 5.0
+LEAST_ATTEMPT_S = 0.1
 RETRY_S = 0.5
 
 log = get_logger(__name__)
@@ -59,6 +62,7 @@ class Sender:
         self._refusals = Outage("samples refused", "no samples refused any more")
         self._closed = False
         self._abandoned = threading.Event()
+        self._end_at = math.inf  # When `join` gives up, on the monotonic clock.
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="agent-sender", daemon=True)
         self.sent = Sent()
@@ -89,6 +93,7 @@ class Sender:
 
     def join(self, timeout_s: float) -> None:
         """Wait for the buffer to empty; what is left after timeout_s is dropped and counted."""
+        self._end_at = time.monotonic() + timeout_s
         self._thread.join(timeout_s)
         self._abandoned.set()
         self._thread.join(self._attempt_s + 1)
@@ -122,7 +127,7 @@ class Sender:
         while not self._abandoned.is_set():
             self.sent.requests += 1
             try:
-                self._count(self._client.write(batch, partial=True, timeout_s=self._attempt_s))
+                self._count(self._client.write(batch, partial=True, timeout_s=self._attempt()))
                 self._gateway.saw(None)
                 return
             except TsdbError as error:
@@ -135,6 +140,10 @@ class Sender:
                 self._abandoned.wait(_delay_s(error, self._retry_s))
         with self._changed:
             self.sent.dropped += batch.samples
+
+    def _attempt(self) -> float:
+        """Seconds of the next attempt: a drain is not held up by a gateway that does not answer."""
+        return min(self._attempt_s, max(LEAST_ATTEMPT_S, self._end_at - time.monotonic()))
 
     def _count(self, result: WriteResult) -> None:
         self.sent.samples += result.samples

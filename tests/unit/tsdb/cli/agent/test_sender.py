@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -85,6 +86,39 @@ def test_what_an_outage_outlasts_is_counted_at_the_end(server: FakeServer, clien
     sender.close()
     sender.join(0.1)
     assert (sender.sent.samples, sender.sent.dropped) == (0, 3)
+
+
+def test_a_gateway_that_never_answers_holds_up_the_end_for_no_longer_than_asked() -> None:
+    asked: list[float] = []
+
+    class Silent:
+        def write(self, _batch: WriteBatch, *, partial: bool, timeout_s: float) -> None:
+            asked.append(timeout_s)
+            if len(asked) > 1:  # The first fails at once, so that the second is asked after `join`.
+                time.sleep(timeout_s)
+            raise Unavailable("no answer in time", reason="deadline")
+
+    sender = Sender(Silent(), attempt_s=10.0, retry_s=0.3)  # type: ignore[arg-type]
+    for ts_ms in range(5):
+        sender.put(batch(ts_ms))
+    sender.start()
+    sender.close()
+    began = time.monotonic()
+    sender.join(0.6)
+    assert time.monotonic() - began < 5.0
+    assert asked[1] < 0.6
+    assert sender.sent.dropped == 5
+
+
+def test_a_buffer_over_its_samples_drops_the_oldest(server: FakeServer, client: Client) -> None:
+    sender = Sender(client, samples_max=5)
+    for ts_ms in range(5):
+        sender.put(batch(ts_ms, samples=2))
+    sender.start()
+    sender.close()
+    sender.join(20.0)
+    assert sorted({ts for ts, _ in server.samples[X]}) == [3, 4]
+    assert (sender.sent.samples, sender.sent.dropped) == (4, 6)
 
 
 def test_a_bug_in_the_sender_reaches_who_hands_over() -> None:
