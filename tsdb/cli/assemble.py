@@ -34,6 +34,7 @@ from tsdb.ops.grpc_server import GrpcLimits, GrpcServer, GrpcService, build_serv
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.http_connections import HttpLimits
 from tsdb.ops.tls import ServerTls
+from tsdb.store.answer_bytes import AnswerBytes
 from tsdb.store.limits import SelectLimits
 from tsdb.store.read_call import ReadCalls
 from tsdb.store.reporter import StatusReporter, partition_health
@@ -194,14 +195,19 @@ def ingest_service(gateway: Gateway) -> GrpcService:
     return GrpcService("tsdb.v1.Ingest", IngestService(gateway.pipeline), ingest_pb2_grpc.add_IngestServicer_to_server)
 
 
-def reader_of(store: Store, fields: SelectFields) -> ReaderService:
+def read_calls(fields: SelectFields) -> ReadCalls:
+    """What bounds the reads of a process together."""
+    return ReadCalls(fields.read_timeout_s, AnswerBytes(fields.answers_bytes_max))
+
+
+def reader_of(store: Store, fields: SelectFields, calls: ReadCalls) -> ReaderService:
     """The Reader service over a store's heads."""
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
-    return ReaderService(store.topic_id, store.partitions, store.applied, limits, ReadCalls(fields.read_timeout_s))
+    return ReaderService(store.topic_id, store.partitions, store.applied, limits, calls)
 
 
 def _reader_service(store: Store, fields: SelectFields) -> GrpcService:
-    servicer = reader_of(store, fields)
+    servicer = reader_of(store, fields, read_calls(fields))
     return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=("Coverage",))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tsdb.cli.assemble import LogComponent, connect, grpc_server, health_setter, meta_settings
+from tsdb.cli.assemble import LogComponent, connect, grpc_server, health_setter, meta_settings, read_calls
 from tsdb.cli.history_access import connect_history
 from tsdb.cli.role_process import Opened
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
@@ -73,7 +73,7 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
     history = connect_history(settings, shared) if settings.history else None
     sources = Sources(pool, topic_id, range(partitions), past_of(history, settings, log))
     health = Health()
-    server = grpc_server(settings, [querier_service(sources, settings)], health)
+    server = grpc_server(settings, [querier_service(sources, settings, read_calls(settings))], health)
     components: list[Component] = [LogComponent(log), pool, StoresReporter(sources, health_setter(health)), server]
     if history is not None:
         components.insert(1, HistoryComponent(history))
@@ -89,10 +89,10 @@ def past_of(history: ChunkStore | None, settings: CommonSettings, log: Log) -> P
     return Past(history, PastIndex(history, generation.now), settings.times.window_ms, resolutions)
 
 
-def querier_service(sources: Sources, fields: SelectFields) -> GrpcService:
+def querier_service(sources: Sources, fields: SelectFields, calls: ReadCalls) -> GrpcService:
     """The Reader service over these sources."""
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
-    servicer = QuerierService(sources, limits, ReadCalls(fields.read_timeout_s))
+    servicer = QuerierService(sources, limits, calls)
     return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=("Coverage",))
 
 

@@ -13,6 +13,7 @@ from tsdb.cli.assemble import (
     make_gateway,
     make_store,
     meta_settings,
+    read_calls,
     reader_of,
     store_partitions,
 )
@@ -62,10 +63,11 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     gateway = make_gateway(settings, settings, log)
     store = make_store(settings, settings, log)
     health = Health()
-    local = OneStore(LocalStore(reader_of(store, settings), SystemClock()))
+    calls = read_calls(settings)
+    local = OneStore(LocalStore(reader_of(store, settings, calls), SystemClock()))
     read_past = past_of(history, settings, log)
     sources = Sources(local, store.topic_id, tuple(store.partitions), read_past)
-    services = [ingest_service(gateway), querier_service(sources, settings)]
+    services = [ingest_service(gateway), querier_service(sources, settings, calls)]
     server = grpc_server(settings, services, health, writes=settings)
     reporter = StatusReporter(store, health_setter(health), SystemClock())
     past: list[Component] = []

@@ -10,7 +10,13 @@ class SelectFields(BaseModel):
 
     select_series_max: int = Field(200_000, ge=1, le=1 << 31, description="Series that one Select may match.")
     select_samples_max: int = Field(50_000_000, ge=1, le=1 << 40, description="Samples that one Select may touch.")
-    select_bytes_max: int = Field(1 << 30, ge=1024, le=1 << 40, description="Bytes of the payload of one answer.")
+    select_bytes_max: int = Field(1 << 29, ge=1024, le=1 << 40, description="Bytes of the payload of one answer.")
+    answers_bytes_max: int = Field(
+        1 << 30,
+        ge=1 << 24,
+        le=1 << 50,
+        description="Bytes of all answers being gathered and sent; one connection may hold half.",
+    )
     read_timeout_s: float = Field(
         120.0,
         gt=0,

@@ -6,7 +6,7 @@ on the copy and on sealed slices that never change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,8 +27,16 @@ from tsdb.model.errors import Overloaded
 
 BLOCK_SAMPLES = 4 << 20  # Decoded at a time: bounds what a read needs beside its result.
 COLLECT_PER_REF = 48  # First guess of open samples a series; a wrong one costs a second walk.
+SAMPLE_BYTES, ORDER_BYTES = 16, 8
 NO_ORDERS = np.empty(0, np.int64)
+
+Admit = Callable[[int], None]
+"""Given the bytes that a gather is about to need, at most; raises when they are not to be had."""
 _NEVER = -(1 << 62)  # Before any time that a range may have.
+
+
+def admit_all(size: int) -> None:
+    """For a gather that nothing bounds."""
 
 
 @dataclass(slots=True)
@@ -271,25 +279,29 @@ def gather_raw(
     last_n: int = 0,
     orders_below_ms: int | None = None,
     samples_max: int,
+    admit: Admit = admit_all,
 ) -> RawResult:
     """Samples of [start_ms, end_ms) of each series, in the order of refs. No lock needed; overlay is tidy.
 
     step_ms, aggregation: as tsdb.head.step_kernels; last_n: the newest of what is answered. orders_below_ms: give the
-    order of samples below this time. Raises Overloaded (samples_limit) when the answer has over samples_max samples,
-    before decoding them where the columns alone say so.
+    order of samples below this time. admit: asked before anything is decoded. Raises Overloaded (samples_limit) when
+    the answer has over samples_max samples, before decoding them where the columns alone say so.
     """
     if not step_ms and not last_n:
         certain = np.zeros(len(refs), np.int64)
         sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, True, certain)
         check_samples(int(certain.sum()), samples_max)
     with_orders = orders_below_ms is not None
+    rooms = _rooms(held, refs, start_ms, end_ms, overlay)
+    kept_max = _kept_max(end_ms - start_ms, step_ms, last_n)
+    admit(_bytes_max(rooms, kept_max, SAMPLE_BYTES + ORDER_BYTES * with_orders))
     blocks: list[RawResult] = []
     samples = 0
-    for first, last, room in _blocks(held, refs, start_ms, end_ms, overlay):
+    for first, last, room in _blocks(rooms):
         runs = _join_into(held, refs[first:last], start_ms, end_ms, overlay.part(first, last), room, with_orders)
         if step_ms:
             aggregate_kernel(runs.starts, runs.ends, runs.ts_ms, runs.values, start_ms, step_ms, aggregation)
-        blocks.append(compact(runs, last_n=last_n, with_orders=with_orders))
+        blocks.append(_tight(compact(runs, last_n=last_n, with_orders=with_orders), len(runs.ts_ms)))
         samples += blocks[-1].samples
         check_samples(samples, samples_max)
     result = _concatenate(blocks)
@@ -298,19 +310,45 @@ def gather_raw(
     return result
 
 
-def _blocks(
-    held: Held, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs
-) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
+def _rooms(held: Held, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs) -> NDArray[np.int64]:
+    """Samples of each ref, at most."""
+    rooms = overlay.counts
+    sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, rooms)
+    sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, rooms)
+    return rooms
+
+
+def _kept_max(range_ms: int, step_ms: int, last_n: int) -> int | None:
+    """Samples of one series that an answer keeps, at most; None: all."""
+    steps = -(-range_ms // step_ms) if step_ms else None
+    return min(filter(None, (steps, last_n or None)), default=None)
+
+
+def _bytes_max(rooms: NDArray[np.int64], kept_max: int | None, sample_bytes: int) -> int:
+    """Memory of a gather at its peak, at most: one block decoded, the result, and its parts until they are joined."""
+    total = int(rooms.sum())
+    if total <= BLOCK_SAMPLES:
+        return total * sample_bytes
+    kept = total if kept_max is None else int(np.minimum(rooms, kept_max).sum())
+    return (BLOCK_SAMPLES + int(rooms.max()) + 2 * kept) * sample_bytes
+
+
+def _blocks(rooms: NDArray[np.int64]) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
     """(first, last, room per ref) of stretches of refs that together need about BLOCK_SAMPLES."""
-    room = overlay.counts
-    sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, room)
-    sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, room)
-    ends = np.cumsum(room)
+    ends = np.cumsum(rooms)
     first, before = 0, 0
-    while first < len(refs):
+    while first < len(rooms):
         last = max(first + 1, int(np.searchsorted(ends, before + BLOCK_SAMPLES, side="right")))
-        yield first, last, room[first:last]
+        yield first, last, rooms[first:last]
         first, before = last, int(ends[last - 1])
+
+
+def _tight(result: RawResult, room: int) -> RawResult:
+    """The result without the room around it, where that is most of its memory: an answer may be held for long."""
+    if 2 * result.samples >= room:
+        return result
+    orders = None if result.orders is None else result.orders.copy()
+    return RawResult(result.counts, result.ts_ms.copy(), result.values.copy(), orders)
 
 
 def compact(runs: Runs, *, last_n: int = 0, with_orders: bool = False) -> RawResult:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tsdb.head.collected import Collected, Collecting, Moment, ends_of
 from tsdb.head.contents import Contents
-from tsdb.head.gather import Columns, Held, RawResult, check_samples
+from tsdb.head.gather import Admit, Columns, Held, RawResult, admit_all, check_samples
 from tsdb.head.gather_columns_kernels import (
     NEED_AXES,
     NEED_AXIS_DATA,
@@ -120,10 +120,13 @@ def _locked(parts: Sequence[Contents]) -> Iterator[None]:
             lock.release()
 
 
-def columns_many(sealed: Sequence[Rows], refs: ManyRefs, *, samples_max: int) -> list[Columns]:
+def columns_many(
+    sealed: Sequence[Rows], refs: ManyRefs, *, samples_max: int, admit: Admit = admit_all
+) -> list[Columns]:
     """Whole columns of some sealed slices of each head, as gather_columns gives them. No lock needed.
 
-    Raises Overloaded (samples_limit) when they have over samples_max samples together.
+    admit: asked before memory is taken for them. Raises what it raises, and Overloaded (samples_limit) when they have
+    over samples_max samples together.
     """
     if not sealed:
         return []
@@ -135,6 +138,7 @@ def columns_many(sealed: Sequence[Rows], refs: ManyRefs, *, samples_max: int) ->
     ends = need_ends.tolist()
     total = ends[-1]
     check_samples(total[NEED_SAMPLES], samples_max)
+    admit(12 * total[NEED_COLUMNS] + 16 * total[NEED_AXES] + total[NEED_AXIS_DATA] + total[NEED_DATA])
     series_index, column_lengths, axis_index = (np.empty(total[NEED_COLUMNS], np.uint32) for _ in range(3))
     axis_lengths, axis_counts = (np.empty(total[NEED_AXES], np.uint32) for _ in range(2))
     axis_base_ms = np.empty(total[NEED_AXES], np.int64)

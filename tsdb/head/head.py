@@ -14,7 +14,22 @@ from tsdb.codec.series_record import DecodedAnnouncements
 from tsdb.head.apply import Apply
 from tsdb.head.contents import Contents
 from tsdb.head.expire import Expiry
-from tsdb.head.gather import ColumnsResult, Held, RawResult, Runs, check_samples, collect, compact, gather_raw, join
+from tsdb.head.gather import (
+    COLLECT_PER_REF,
+    ORDER_BYTES,
+    SAMPLE_BYTES,
+    Admit,
+    ColumnsResult,
+    Held,
+    RawResult,
+    Runs,
+    admit_all,
+    check_samples,
+    collect,
+    compact,
+    gather_raw,
+    join,
+)
 from tsdb.head.gather_columns import gather_columns
 from tsdb.head.index import SeriesIndex
 from tsdb.head.limits import HeadLimits
@@ -125,12 +140,13 @@ class Head:
         last_n: int = 0,
         partial: bool = False,
         samples_max: int = SAMPLES_MAX,
+        admit: Admit = admit_all,
     ) -> RawResult:
         """Samples of [start_ms, end_ms) of each series, in the order of refs, time ascending, each timestamp once.
 
         step_ms, aggregation: see tsdb.head.step_kernels. last_n: the newest n of each series. partial: with the order
-        of samples below coverage. Below coverage the answer is what is held; the caller checks. Raises Overloaded
-        (samples_limit), InvalidRequest (bad_range, bad_step).
+        of samples below coverage. Below coverage the answer is what is held; the caller checks. admit: asked before
+        memory is taken. Raises what it raises, Overloaded (samples_limit), InvalidRequest (bad_range, bad_step).
         """
         check_range(start_ms, end_ms)
         if step_ms < 0 or (step_ms and (partial or last_n)):
@@ -138,6 +154,8 @@ class Head:
                 f"step_ms {step_ms} must not be negative, and goes without partial and last_n", reason="bad_step"
             )
         refs = _own(refs)
+        collect_bytes = len(refs) * COLLECT_PER_REF * (SAMPLE_BYTES + ORDER_BYTES * partial)
+        admit(collect_bytes)
         held, overlay, coverage_ms = self._snapshot(refs, start_ms, end_ms, with_orders=partial)
         return gather_raw(
             held,
@@ -150,6 +168,7 @@ class Head:
             last_n=last_n,
             orders_below_ms=coverage_ms if partial else None,
             samples_max=samples_max,
+            admit=lambda size: admit(collect_bytes + size),
         )
 
     def gather_columns(

@@ -239,9 +239,9 @@ class SeriesIndex:
         """(values of these labels, series that have them) of the `limit` largest groups of all series."""
         return self._labels.largest_groups(names, self.all_refs(), limit)
 
-    def label_bytes(self) -> int:
-        """Bytes of the canonical labels of all series, were each kept whole."""
-        return int(self._labels.arena.labels.runs.label_bytes[self.all_refs()].sum(dtype=np.int64))
+    def label_bytes(self, refs: NDArray[np.uint32] | None = None) -> int:
+        """Bytes of the canonical labels of refs, by default of all series, were each kept whole."""
+        return self._labels.arena.bytes_of(self.all_refs() if refs is None else refs)
 
     def _pairs(
         self, matchers: Sequence[Matcher] | None, check_going: CheckGoing

@@ -131,6 +131,10 @@ class LabelArena:
         size = join_labels_kernel(labels, refs, joined)
         return joined[:size].tobytes(), lengths
 
+    def bytes_of(self, refs: NDArray[np.uint32]) -> int:
+        """Bytes of the canonical labels of refs together."""
+        return int(self.labels.runs.label_bytes[refs].sum(dtype=np.int64))
+
     def pairs_by_name(self, refs: NDArray[np.uint32], names: Sequence[bytes]) -> NDArray[np.uint32]:
         """(len(names), len(refs)): the pair of each name that each ref has, NO_PAIR where it has none."""
         numbers = np.array([self.name_id(name) for name in names], np.uint32)

@@ -33,12 +33,13 @@ class Part:
 @dataclass(frozen=True, slots=True, eq=False)
 class Body:
     """messages: SelectResponses of about FRAME_BYTES_MAX each; the last has what is left, and the trailer. samples: of
-    whole columns, before trimming. payload_bytes: of the samples."""
+    whole columns, before trimming. payload_bytes: of the samples. bytes: of the messages."""
 
     messages: tuple[Fields, ...]
     series: int
     samples: int
     payload_bytes: int
+    bytes: int
 
     @classmethod
     def of(cls, parts: Sequence[Part], series: int) -> Body:
@@ -48,7 +49,8 @@ class Body:
             part.raw.payload_bytes + (part.columns.payload_bytes if part.columns else 0) for part in parts
         )
         trailer = reader_pb2.SelectTrailer(series=series, samples=samples, bytes=payload_bytes)
-        return cls(tuple(_messages(parts, trailer.SerializeToString())), series, samples, payload_bytes)
+        messages = tuple(_messages(parts, trailer.SerializeToString()))
+        return cls(messages, series, samples, payload_bytes, sum(message.size for message in messages))
 
 
 def _messages(parts: Sequence[Part], trailer: bytes) -> Iterator[Fields]:

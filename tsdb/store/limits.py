@@ -13,7 +13,7 @@ class SelectLimits:
 
     series_max: int = 200_000
     samples_max: int = 50_000_000
-    bytes_max: int = 1 << 30
+    bytes_max: int = 1 << 29
 
     def lowered(self, series_max: int, samples_max: int, bytes_max: int) -> SelectLimits:
         """The lower of both, where the caller's 0 means none."""

@@ -1,4 +1,4 @@
-"""Read call: until when one read may go on, and whether its caller still waits.
+"""Read call: until when one read may go on, whether its caller still waits, and what memory its answer holds.
 
 Reads look at it between pieces of work: between pieces of matching, between partitions, between stretches of history.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.ops.metrics import counter
+from tsdb.store.answer_bytes import AnswerBytes, HeldBytes
 
 SLACK_S = 0.1  # A store's call with our deadline may end a little before it by our clock.
 
@@ -40,11 +41,42 @@ class Caller(Protocol):
         """The connection of the caller."""
 
 
-class ReadCall:
-    """One read, a Caller itself: what a read asks of stores ends with it."""
+class ReadWork(Protocol):
+    """What bounds the work of one read."""
 
-    def __init__(self, caller: Caller, timeout_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def check_going(self) -> None:
+        """Raises when the read need not go on."""
+
+    def hold(self, size: int) -> None:
+        """The read and its answer have so many bytes of memory from now on, in all. Waits for room, or raises."""
+
+
+class NoBounds:
+    """Of a read that nothing bounds, such as one of a test."""
+
+    def check_going(self) -> None:
+        """It goes on."""
+
+    def hold(self, size: int) -> None:
+        """It may."""
+
+
+NO_BOUNDS = NoBounds()
+
+
+class ReadCall:
+    """One read, a Caller itself: what a read asks of stores ends with it. A ReadWork."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        timeout_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
+        answers: AnswerBytes | None = None,
+    ) -> None:
         self._caller = caller
+        self._answers = answers or AnswerBytes()
+        self._held = HeldBytes(self._answers, caller.peer)
         self._timeout_s = timeout_s
         self._monotonic = monotonic
         self._ends_at = monotonic() + timeout_s
@@ -78,6 +110,20 @@ class ReadCall:
         if self.is_over():
             raise self.over()
 
+    def hold(self, size: int) -> None:
+        """As ReadWork. Raises Overloaded: answer_too_large, answers_bytes."""
+        self._held.hold(size, self.check_going)
+
+    def release(self) -> None:
+        """The answer is sent, or given up."""
+        self._held.release()
+
+    def release_when_sent(self) -> None:
+        """For an answer of one message, which is sent when the handler has returned."""
+        held, self._held = self._held, HeldBytes(self._answers, self._caller.peer)
+        if not self._caller.add_callback(held.release):
+            held.release()
+
     def over(self) -> Overloaded:
         """The refusal of a read that takes too long."""
         abandoned_total.labels("read_timeout").inc()
@@ -92,17 +138,20 @@ class ReadCall:
 
 @dataclass(frozen=True, slots=True)
 class ReadCalls:
-    """What holds for every read of a server. timeout_s: of one read, its waits included."""
+    """What holds for every read of a process. timeout_s: of one read, its waits included."""
 
     timeout_s: float = 120.0
+    answers: AnswerBytes = field(default_factory=AnswerBytes)
 
     @contextmanager
     def of(self, caller: Caller) -> Iterator[ReadCall]:
         """The read of a caller."""
-        call = ReadCall(caller, self.timeout_s)
+        call = ReadCall(caller, self.timeout_s, answers=self.answers)
         try:
             yield call
         except Unavailable as error:
             if error.reason == "deadline" and call.is_over(SLACK_S):  # A store of this querier ended by our time.
                 raise call.over() from error
             raise
+        finally:
+            call.release()

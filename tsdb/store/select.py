@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from tsdb.head.gather import RawResult, Touched
 from tsdb.head.gather_many import LastStanding, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import Head, HeadState
-from tsdb.head.pair_search import CheckGoing, go_on
 from tsdb.model.errors import Overloaded
 from tsdb.store.body import Body, Part
 from tsdb.store.encoded import EncodedColumns
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Judged, Partition
+from tsdb.store.read_call import NO_BOUNDS, ReadWork
 from tsdb.store.request import SelectQuery
 from tsdb.store.selection import Selection, Selections
 from tsdb.store.told import LastTold, Told
@@ -26,6 +26,7 @@ from tsdb.store.tolerance import Tolerance
 from tsdb.store.wire import Fields
 from tsdb.v1 import reader_pb2
 
+COPIES = 2  # Columns are gathered, then encoded.
 HEADER = reader_pb2.SelectResponse.DESCRIPTOR.fields_by_name["header"].number
 
 
@@ -52,10 +53,10 @@ def gather(
     tolerance: Tolerance,
     limits: SelectLimits,
     memory: ReadMemory,
-    check_going: CheckGoing = go_on,
+    work: ReadWork = NO_BOUNDS,
 ) -> Answer:
     """Everything of an answer, before its first message is sent: an error leaves no half answer behind. partitions:
-    ascending. check_going: called between pieces of work, and may raise."""
+    ascending. work: asked between pieces of work, and before memory is taken; it may raise."""
     heads: list[Head] = []
     judged: list[Judged] = []
     for partition in partitions:
@@ -65,12 +66,12 @@ def gather(
         judged.append(one)
     # Before the series are chosen: a sample of a series that came after must not be below the stated offset.
     before = [head.state() for head in heads]
-    selection = memory.selections.select(heads, query, limits, check_going)
-    check_going()
+    selection = memory.selections.select(heads, query, limits, work)
+    work.check_going()
     if query.columns:
-        after, body = _columns(heads, selection, query, limits, memory.standing)
+        after, body = _columns(heads, selection, query, limits, memory.standing, work)
     else:
-        after, body = _raw(heads, selection, query, limits, check_going)
+        after, body = _raw(heads, selection, query, limits, work)
     states = [early.through(late) for early, late in zip(before, after, strict=True)]
     told = memory.told.of(partitions, judged, states)
     if not query.partial:
@@ -78,17 +79,23 @@ def gather(
     told.check_holes(tolerance, query.start_ms, query.end_ms)
     limits.check_samples(body.samples)
     limits.check_bytes(body.payload_bytes)
+    work.hold(body.bytes)
     memory.selections.remember(heads, query, selection)
     return Answer(told, body)
 
 
 def _columns(
-    heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits, standing: LastStanding
+    heads: list[Head],
+    selection: Selection,
+    query: SelectQuery,
+    limits: SelectLimits,
+    standing: LastStanding,
+    work: ReadWork,
 ) -> tuple[list[HeadState], Body]:
     snapshot = snapshot_many(heads, selection.refs, query.start_ms, query.end_ms, selection.collected, standing)
     selection.keep_collected(snapshot.collected)
     if any(len(held.below) for held in snapshot.held):
-        return _columns_each(heads, selection, query, limits)
+        return _columns_each(heads, selection, query, limits, work)
     # Looked at once: another read of the same selection may replace them by those of its own range.
     known = [part.columns for part in selection.parts]
     missing = [
@@ -99,8 +106,14 @@ def _columns(
     if missing:
         touched = [Touched.by(snapshot.held[number], query.start_ms, query.end_ms) for number in missing]
         refs = ManyRefs.of([selection.parts[number].refs for number in missing])
+        before = selection.bytes
         with _limited(limits):
-            fresh = columns_many([one.rows for one in touched], refs, samples_max=limits.samples_max)
+            fresh = columns_many(
+                [one.rows for one in touched],
+                refs,
+                samples_max=limits.samples_max,
+                admit=lambda size: work.hold(before + COPIES * size),
+            )
         for number, slices, columns in zip(missing, touched, fresh, strict=True):
             known[number] = EncodedColumns.of(heads[number].partition, snapshot.held[number], slices, columns)
             selection.keep(number, known[number])
@@ -113,13 +126,15 @@ def _columns(
 
 
 def _columns_each(
-    heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits
+    heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits, work: ReadWork
 ) -> tuple[list[HeadState], Body]:
     """Slices of late samples below coverage have to be decoded and merged: rare, and a head's own business."""
     states: list[HeadState] = []
     encoded: list[EncodedColumns | None] = []
     overlays: list[RawResult] = []
+    taken = selection.bytes
     for head, part in zip(heads, selection.parts, strict=True):
+        work.check_going()
         held = head.contents.held
         with _limited(limits):
             result = head.gather_columns(part.refs, query.start_ms, query.end_ms, samples_max=limits.samples_max)
@@ -127,17 +142,24 @@ def _columns_each(
         encoded.append(EncodedColumns.of(head.partition, held, touched, result.columns))
         overlays.append(result.overlay)
         states.append(head.state())
+        taken += COPIES * result.payload_bytes
+        work.hold(taken)
     return states, _body(heads, selection, encoded, overlays)
 
 
 def _raw(
-    heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits, check_going: CheckGoing
+    heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits, work: ReadWork
 ) -> tuple[list[HeadState], Body]:
     states: list[HeadState] = []
     found: list[RawResult] = []
     samples = payload_bytes = 0
+    before = selection.bytes
+
+    def admit(size: int) -> None:
+        work.hold(before + payload_bytes + size)
+
     for head, part in zip(heads, selection.parts, strict=True):
-        check_going()
+        work.check_going()
         with _limited(limits, samples):
             raw = head.gather_raw(
                 part.refs,
@@ -148,6 +170,7 @@ def _raw(
                 last_n=query.last_n,
                 partial=query.partial,
                 samples_max=limits.samples_max - samples,
+                admit=admit,
             )
         samples += raw.samples
         payload_bytes += raw.payload_bytes
@@ -175,6 +198,8 @@ def _limited(limits: SelectLimits, before: int = 0) -> Iterator[None]:
     try:
         yield
     except Overloaded as error:
+        if error.reason != "samples_limit":
+            raise
         limits.check_samples(before + int(error.metadata["asked"]))
         raise
 

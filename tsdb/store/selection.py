@@ -20,17 +20,18 @@ from tsdb.head.gather import RawResult
 from tsdb.head.gather_many import ManyRefs
 from tsdb.head.head import Head
 from tsdb.head.index import SeriesIndex
-from tsdb.head.pair_search import CheckGoing, go_on
 from tsdb.model.selector import Matcher
 from tsdb.ops.metrics import counter, gauge
 from tsdb.store.body import Body
 from tsdb.store.encoded import EncodedColumns
 from tsdb.store.frames import series_block
 from tsdb.store.limits import SelectLimits
+from tsdb.store.read_call import NO_BOUNDS, ReadWork
 from tsdb.store.request import SelectQuery
 
 BYTES_MAX = 128 << 20
 SELECTIONS_MAX = 1024
+BLOCK_COPIES = 3  # Labels of a block as they are put together and serialized.
 
 lookups_total = counter(
     "tsdb_store_selections_total",
@@ -125,11 +126,11 @@ class Selections:
         return self._bytes
 
     def select(
-        self, heads: Sequence[Head], query: SelectQuery, limits: SelectLimits, check_going: CheckGoing = go_on
+        self, heads: Sequence[Head], query: SelectQuery, limits: SelectLimits, work: ReadWork = NO_BOUNDS
     ) -> Selection:
         """What the query names in these heads. Raises as SeriesIndex.select, and Overloaded (series_limit)."""
         if query.series_ids is not None:
-            return self._by_ids(heads, query, limits)
+            return self._by_ids(heads, query, limits, work)
         key = _key(heads, query)
         with self._lock:
             before, _ = self._held.get(key, (None, 0))
@@ -144,8 +145,12 @@ class Selections:
             return before
         lookups_total.labels("miss").inc()
         # The generation before the search: what comes or goes during it makes the next query search again.
-        found = [(head.index.generation, head.index.select(query.matchers, check_going)) for head in heads]
+        found = [(head.index.generation, head.index.select(query.matchers, work.check_going)) for head in heads]
         limits.check_series(sum(len(refs) for _, refs in found))
+        if query.labels:
+            work.hold(
+                BLOCK_COPIES * sum(head.index.label_bytes(refs) for head, (_, refs) in zip(heads, found, strict=True))
+            )
         known = [None] * len(heads) if before is None else before.parts
         return Selection.of(
             [
@@ -171,10 +176,12 @@ class Selections:
                 self._bytes -= oldest
             held_bytes.set(self._bytes)
 
-    def _by_ids(self, heads: Sequence[Head], query: SelectQuery, limits: SelectLimits) -> Selection:
+    def _by_ids(self, heads: Sequence[Head], query: SelectQuery, limits: SelectLimits, work: ReadWork) -> Selection:
         assert query.series_ids is not None
         found = [(head, head.index.refs_of(query.series_ids)) for head in heads]
         limits.check_series(sum(len(refs) for _, refs in found))
+        if query.labels:
+            work.hold(BLOCK_COPIES * sum(head.index.label_bytes(refs) for head, refs in found))
         return Selection.of([_selected(head, -1, refs, None, labels=query.labels) for head, refs in found])
 
 

@@ -10,15 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.head.head import Head
-from tsdb.head.pair_search import CheckGoing
 from tsdb.store.frames import series_block
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition, PartitionStatus
+from tsdb.store.read_call import ReadWork
 from tsdb.store.request import SeriesQuery
+from tsdb.store.selection import BLOCK_COPIES
 from tsdb.store.tolerance import Tolerance
 from tsdb.v1 import common_pb2, reader_pb2
 
 Response = reader_pb2.SeriesResponse
+
+SERIES_BYTES = 28  # Of a series in a block beside its labels: id, first and last seen, length.
 
 
 @dataclass(slots=True)
@@ -35,7 +38,7 @@ def find(
     query: SeriesQuery,
     tolerance: Tolerance,
     limits: SelectLimits,
-    check_going: CheckGoing,
+    work: ReadWork,
 ) -> list[Found]:
     """Exact or an error: a start before coverage, or a hole in the range, is refused as by Select."""
     moments = [partition.judge() for partition in partitions]
@@ -44,8 +47,8 @@ def find(
     found = []
     for head, judged in moments:
         before = head.state()
-        check_going()
-        refs = head.index.select(query.matchers, check_going) if query.matchers else head.index.all_refs()
+        work.check_going()
+        refs = head.index.select(query.matchers, work.check_going) if query.matchers else head.index.all_refs()
         status = judged.status(before)
         if query.ranged:
             refs = refs[head.has_samples(refs, query.start_ms, query.end_ms)]
@@ -59,14 +62,16 @@ def find(
     return found
 
 
-def frames(found: list[Found], query: SeriesQuery) -> Iterator[Response]:
-    """Header, then counts per group, or the series of each partition."""
+def frames(found: list[Found], query: SeriesQuery, work: ReadWork) -> Iterator[Response]:
+    """Header, then counts per group, or the series of each partition, made as they are sent."""
     header = reader_pb2.SelectHeader(partitions=[part.status.to_proto() for part in found])
     yield Response(header=header)
     if query.group_by:
         yield Response(groups=_groups(found, query.group_by))
         return
     for part in found:
+        work.check_going()
+        work.hold(BLOCK_COPIES * (part.head.index.label_bytes(part.refs) + SERIES_BYTES * len(part.refs)))
         yield Response(series=_seen(part))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 
 import grpc
 
@@ -24,6 +24,7 @@ AFTER_WAIT_MAX_S = 30.0  # A caller without a deadline still gets an answer.
 ANSWER_SHARE = 0.05  # Of a caller's deadline, kept for the answer itself.
 WATCHES_MAX = 16  # Each holds a thread of the server; the rest must stay free for reads.
 LABEL_VALUES_MAX = 1_000_000
+TEXT_BYTES, TEXT_COPIES = 150, 3  # Python's str in a set and in a list; in the set, the message and its bytes.
 
 series_total = counter("tsdb_store_selected_series_total", "Series in Select answers.")
 samples_total = counter("tsdb_store_selected_samples_total", "Samples in Select answers; whole columns count in full.")
@@ -61,7 +62,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         with self._calls.of(context) as call:
             partitions = self._ready_partitions(request.options, call)
             with select_seconds.time():
-                answer = select.gather(partitions, query, tolerance, limits, self._memory, call.check_going)
+                answer = select.gather(partitions, query, tolerance, limits, self._memory, call)
             series_total.inc(answer.body.series)
             samples_total.inc(answer.body.samples)
             yield from select.messages(answer)
@@ -73,8 +74,8 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         limits = self._limits.lowered(request.series_max, 0, 0)
         with self._calls.of(context) as call:
             partitions = self._ready_partitions(request.options, call)
-            found = series.find(partitions, query, tolerance_of(request.options), limits, call.check_going)
-            yield from series.frames(found, query)
+            found = series.find(partitions, query, tolerance_of(request.options), limits, call)
+            yield from series.frames(found, query, call)
 
     def LabelNames(
         self, request: reader_pb2.LabelNamesRequest, context: grpc.ServicerContext
@@ -86,6 +87,8 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
             for partition in partitions:
                 call.check_going()
                 names.update(partition.head.index.label_names(query.matchers, call.check_going))
+                call.hold(_texts_bytes(names))
+            call.release_when_sent()
         return reader_pb2.LabelNamesResponse(header=_header(partitions), names=sorted(names))
 
     def LabelValues(
@@ -110,6 +113,8 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
                         reason="values_limit",
                         limit=limit,
                     )
+                call.hold(_texts_bytes(values))
+            call.release_when_sent()
         return reader_pb2.LabelValuesResponse(header=_header(partitions), values=sorted(values))
 
     def Coverage(
@@ -166,6 +171,11 @@ def _states(partitions: Iterable[Partition]) -> list[common_pb2.PartitionState]:
 
 def _header(partitions: Iterable[Partition]) -> reader_pb2.SelectHeader:
     return reader_pb2.SelectHeader(partitions=_states(partitions))
+
+
+def _texts_bytes(texts: Collection[str]) -> int:
+    """Memory of distinct texts, in a set and in the message that has them."""
+    return TEXT_BYTES * len(texts) + TEXT_COPIES * sum(map(len, texts))
 
 
 def _wait_s(call: ReadCall) -> float:

@@ -8,13 +8,13 @@ import pytest
 
 from support.heads import Record, apply, new_head, register
 from tsdb.head.head import Head
-from tsdb.head.pair_search import CheckGoing, go_on
 from tsdb.model.clock import ManualClock
 from tsdb.model.selector import parse_selector
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store import select
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition
+from tsdb.store.read_call import NO_BOUNDS, ReadWork
 from tsdb.store.readiness import PartitionReadiness
 from tsdb.store.request import SelectQuery
 from tsdb.store.select import ReadMemory
@@ -33,9 +33,9 @@ class SelectionsThenMore(Selections):
         self._go_on = go_on
 
     def select(
-        self, heads: Sequence[Head], query: SelectQuery, limits: SelectLimits, check_going: CheckGoing = go_on
+        self, heads: Sequence[Head], query: SelectQuery, limits: SelectLimits, work: ReadWork = NO_BOUNDS
     ) -> Selection:
-        found = super().select(heads, query, limits, check_going)
+        found = super().select(heads, query, limits, work)
         self._go_on()
         return found
 

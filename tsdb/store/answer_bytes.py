@@ -1,0 +1,129 @@
+"""Answer bytes: memory of all answers that are gathered or sent, one budget for a process.
+
+A read holds an upper estimate before it gathers, then what its answer really has until that is sent. One connection
+holds at most half, so that another always finds room. Answers of a message or so need none: there are never more of
+them than calls. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter as Tally
+from collections.abc import Callable
+
+from tsdb.model.errors import Overloaded
+from tsdb.ops.grpc_slots import waiting
+from tsdb.ops.metrics import counter, gauge
+
+SMALL_BYTES = 2 << 20
+WAIT_S = 5.0  # Sooner than most callers give up, longer than an answer takes that is read.
+LOOK_S = 0.1  # How often one that waits looks at its own deadline.
+RETRY_AFTER_S = 1.0
+
+held_bytes = gauge("tsdb_answers_bytes", "Memory of answers being gathered and sent, of those that are not small.")
+refused_total = counter(
+    "tsdb_answers_refused_total",
+    "Reads refused for want of memory for their answer: it is over half of answers_bytes_max, or others took too long.",
+    label="reason",
+    values=("answer_too_large", "answers_bytes"),
+)
+
+
+class AnswerBytes:
+    """bytes_max: of all answers together. wait_s: how long a read waits for room."""
+
+    def __init__(self, bytes_max: int = 1 << 30, *, wait_s: float = WAIT_S) -> None:
+        self._bytes_max = bytes_max
+        self._share_max = bytes_max // 2
+        self._wait_s = wait_s
+        self._changed = threading.Condition()  # Guards all below; a leaf.
+        self._bytes = 0
+        self._of_peer: Tally[str] = Tally()
+
+    def take(self, peer: str, size: int, held: int, check_going: Callable[[], None]) -> None:
+        """`size` more for a read of a connection that holds `held` already; waits for room.
+
+        Raises Overloaded: answer_too_large, not worth repeating, or answers_bytes when no room came in time.
+        """
+        if size + held > self._share_max:
+            refused_total.labels("answer_too_large").inc()
+            raise Overloaded(
+                f"the answer needs {size + held} bytes of memory; limit is {self._share_max}, half of"
+                " answers_bytes_max: ask for a shorter range or fewer series",
+                reason="answer_too_large",
+                limit=self._share_max,
+                asked=size + held,
+            )
+        if not self._taken(peer, size, 0.0):
+            with waiting():
+                self._wait(peer, size, check_going)
+
+    def give_back(self, peer: str, size: int) -> None:
+        """So much was sent, or is not needed."""
+        with self._changed:
+            self._bytes -= size
+            self._of_peer[peer] -= size
+            if not self._of_peer[peer]:
+                del self._of_peer[peer]
+            self._changed.notify_all()
+        held_bytes.dec(size)
+
+    def _wait(self, peer: str, size: int, check_going: Callable[[], None]) -> None:
+        give_up_at = time.monotonic() + self._wait_s
+        while not self._taken(peer, size, LOOK_S):
+            check_going()
+            if time.monotonic() >= give_up_at:
+                refused_total.labels("answers_bytes").inc()
+                raise Overloaded(
+                    f"answers being gathered and sent take {self._bytes} bytes, {self._of_peer[peer]} of them on this"
+                    f" connection, and {size} more found no room in {self._wait_s:g} s; limit is answers_bytes_max"
+                    f" {self._bytes_max}, half of it a connection: read answers to their end, then try again",
+                    reason="answers_bytes",
+                    retry_after_s=RETRY_AFTER_S,
+                    limit=self._bytes_max,
+                    asked=size,
+                )
+
+    def _taken(self, peer: str, size: int, within_s: float) -> bool:
+        with self._changed:
+            if not self._has_room_locked(peer, size):
+                if not within_s:
+                    return False
+                if not self._changed.wait_for(lambda: self._has_room_locked(peer, size), within_s):
+                    return False
+            self._bytes += size
+            self._of_peer[peer] += size
+        held_bytes.inc(size)
+        return True
+
+    def _has_room_locked(self, peer: str, size: int) -> bool:
+        return self._bytes + size <= self._bytes_max and self._of_peer[peer] + size <= self._share_max
+
+
+class HeldBytes:
+    """What one read holds. One thread at a time. peer: the connection of the read."""
+
+    __slots__ = ("_answers", "_held", "_peer", "_peer_of")
+
+    def __init__(self, answers: AnswerBytes, peer: Callable[[], str]) -> None:
+        self._answers = answers
+        self._peer_of = peer
+        self._peer = ""
+        self._held = 0
+
+    def hold(self, size: int, check_going: Callable[[], None]) -> None:
+        """From now on `size` bytes in all. Raises as AnswerBytes.take."""
+        wanted = size if size > SMALL_BYTES else 0
+        if wanted > self._held:
+            self._peer = self._peer or self._peer_of()
+            self._answers.take(self._peer, wanted - self._held, self._held, check_going)
+        elif wanted < self._held:
+            self._answers.give_back(self._peer, self._held - wanted)
+        self._held = wanted
+
+    def release(self) -> None:
+        """Nothing more."""
+        if self._held:
+            self._answers.give_back(self._peer, self._held)
+            self._held = 0
