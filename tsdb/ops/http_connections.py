@@ -104,15 +104,17 @@ class Connections:
 class Connection(H11Protocol):
     """uvicorn's connection with a timer: whatever it waits for ends in time."""
 
-    def __init__(self, connections: Connections, **uvicorn: Any) -> None:
+    def __init__(self, connections: Connections, handshake: Abortable, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
         self._table = connections
+        self._handshake = handshake
         self._timer: asyncio.TimerHandle | None = None
         self._between_requests = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """The peer is there: it owes a header."""
         super().connection_made(transport)
+        self._table.remove(self._handshake)
         self._table.wait(self)
         self._expect("header_timeout", self._table.limits.header_timeout_s)
 

@@ -13,9 +13,10 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from tsdb.ops.http_connections import Connections
+from tsdb.ops.http_connections import Abortable, Connections
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
@@ -31,13 +32,13 @@ _failures = counter("tsdb_http_accept_failures_total", "Connections that could n
 
 
 class HttpListener:
-    """Made on the event loop's thread. `make`: a protocol for a connection."""
+    """Made on the event loop's thread. `make`: the protocol of a connection, which stands for its handshake so far."""
 
     def __init__(
         self,
         listener: socket.socket,
         connections: Connections,
-        make: Callable[[], asyncio.Protocol],
+        make: Callable[[Abortable], asyncio.Protocol],
         tls: ssl.SSLContext | None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -79,9 +80,10 @@ class HttpListener:
 
     def _connect(self, peer: socket.socket) -> None:
         limit_s = self._connections.limits.header_timeout_s if self._tls else None
-        connecting = self._loop.connect_accepted_socket(self._make, peer, ssl=self._tls, ssl_handshake_timeout=limit_s)
-        task = self._loop.create_task(connecting)
-        handshake = _Handshake(task)
+        handshake = _Handshake()
+        make = partial(self._make, handshake)
+        connecting = self._loop.connect_accepted_socket(make, peer, ssl=self._tls, ssl_handshake_timeout=limit_s)
+        handshake.task = task = self._loop.create_task(connecting)
         self._connections.wait(handshake)
         self._handshakes.add(task)
 
@@ -122,9 +124,10 @@ class HttpListener:
 class _Handshake:
     """A connection that has no protocol yet."""
 
-    def __init__(self, task: asyncio.Task[Any]) -> None:
-        self._task = task
+    def __init__(self) -> None:
+        self.task: asyncio.Task[Any] | None = None
 
     def abort(self) -> None:
         """Close at once."""
-        self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
