@@ -7,6 +7,7 @@ from pathlib import Path
 from stack.kafka import KafkaCluster
 from support.consumer_drills import (
     members_come_and_go,
+    members_killed,
     one_poison,
     registry_kills,
     sigterm_under_load,
@@ -17,6 +18,14 @@ from support.consumer_drills import (
 
 def test_members_that_come_and_go_lose_nothing_and_keep_the_order(kafka: KafkaCluster) -> None:
     members_come_and_go(kafka.bootstrap, 12.0, 1.5, seed=1)
+
+
+def test_members_of_the_consumer_protocol_that_come_and_go_lose_nothing_and_keep_the_order(kafka: KafkaCluster) -> None:
+    members_come_and_go(kafka.bootstrap, 6.0, 1.5, seed=1, protocol="consumer")
+
+
+def test_a_killed_member_of_the_consumer_protocol_loses_nothing(kafka: KafkaCluster, tmp_path: Path) -> None:
+    members_killed(kafka.bootstrap, tmp_path, kills=1, protocol="consumer")
 
 
 def test_a_slow_sink_bounds_memory_and_keeps_the_membership(kafka: KafkaCluster) -> None:

@@ -270,13 +270,13 @@ def test_a_long_block_keeps_the_membership_and_pauses(topic: Topic, outlet: Kafk
     assert all(numbers == sorted(numbers) for numbers in seen.by_key.values())
 
 
-def test_a_topic_that_is_not_there_is_named(kafka: KafkaCluster, outlet: KafkaOutlet) -> None:
+def test_a_topic_that_is_not_there_is_named(kafka: KafkaCluster, topic: Topic, outlet: KafkaOutlet) -> None:
     source = KafkaSource({"bootstrap.servers": kafka.bootstrap, "group.id": "g"}, ["nothing-here"])
     consumer = ParallelConsumer(
         source,
         OnThreads(print, 1),
         outlet=outlet,
-        dead_letter_topic="dlq",
+        dead_letter_topic=topic.dlq,
         metrics=ConsumerMetrics(CollectorRegistry()),
     )
     consumer.start()

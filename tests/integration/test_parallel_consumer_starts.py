@@ -21,9 +21,18 @@ from prometheus_client import CollectorRegistry
 from stack.kafka import KafkaCluster
 from support.consumer_drills import PARTITIONS, POLICY, Ground
 from support.logs import wait_until
-from tsdb.parallel_consumer import ConsumerMetrics, ErrorPolicy, OnThreads, Options, ParallelConsumer, Record
+from tsdb.parallel_consumer import (
+    Action,
+    ConsumerError,
+    ConsumerMetrics,
+    ErrorPolicy,
+    OnThreads,
+    Options,
+    ParallelConsumer,
+    Record,
+)
+from tsdb.parallel_consumer.easy import consume
 from tsdb.parallel_consumer.kafka import KafkaOutlet, KafkaSource, TransactionalSource
-from tsdb.parallel_consumer.policy import Action
 
 OPTIONS = Options(concurrency=4, commit_interval_s=0.05, drain_s=5.0, rebalance_drain_s=5.0)
 ALONE = ErrorPolicy(default=Action.FATAL, exhausted=Action.FATAL, crashes_max=None)
@@ -237,3 +246,36 @@ def test_a_dead_letter_topic_is_used_with_the_consumer_protocol_too(ground: Grou
         wait_until(ground.all_committed)
     assert [record.value for record in ground.read(ground.dlq)] == [b"7"]
     assert POLICY.actions[ValueError] is Action.DEAD_LETTER
+
+
+def spoil(record: Record) -> None:
+    raise ValueError("spoilt")
+
+
+def test_a_dead_letter_topic_that_is_not_there_ends_the_start_by_name(ground: Ground) -> None:
+    settings = {**ground.settings, "group.id": ground.topic}
+    ground.fill(PARTITIONS)
+    more = {"dead_letter_topic": "no-such.dlq", **quiet()}
+    with (
+        pytest.raises(ConsumerError, match=r"dead-letter topic no-such\.dlq: .*create the topic") as gone,
+        consume(settings, [ground.topic], print, **more) as consuming,
+    ):
+        wait_until(lambda: consuming.consumer.failure() is not None)
+    assert gone.value.reason == "topic_gone"
+    assert {at.next_offset for at in ground.committed().values()} == {0}
+
+
+def test_a_dead_letter_topic_is_made_when_asked_for_and_takes_letters_of_all_partitions(ground: Ground) -> None:
+    ground.fill(PARTITIONS)
+    settings = {**ground.settings, "group.id": ground.topic}
+    letters = f"{ground.topic}.made"
+    policy = ErrorPolicy({ValueError: Action.DEAD_LETTER})
+    more = {"dead_letter_topic": letters, "create_dead_letter_topic": True, "policy": policy, **quiet()}
+    with consume(settings, [ground.topic], spoil, **more):
+        wait_until(ground.all_committed)
+    found = ground.read(letters, partitions=1)  # The default of the brokers.
+    assert {dict(letter.headers)["dlq-partition"] for letter in found} == {b"%d" % n for n in range(PARTITIONS)}
+
+
+def quiet() -> dict[str, Any]:
+    return {"metrics": ConsumerMetrics(CollectorRegistry()), "options": OPTIONS}

@@ -9,6 +9,7 @@ import pytest
 from stack.kafka import KafkaCluster
 from support.consumer_drills import (
     members_come_and_go,
+    members_killed,
     one_poison,
     registry_kills,
     sigterm_under_load,
@@ -19,9 +20,14 @@ from support.consumer_drills import (
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1_800)]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_members_join_and_leave_every_5_s_for_5_minutes(kafka: KafkaCluster, seed: int) -> None:
-    print(members_come_and_go(kafka.bootstrap, 300.0, 5.0, seed))
+@pytest.mark.parametrize(("seed", "protocol"), [(1, "classic"), (2, "classic"), (3, "consumer")])
+def test_members_join_and_leave_every_5_s_for_5_minutes(kafka: KafkaCluster, seed: int, protocol: str) -> None:
+    print(members_come_and_go(kafka.bootstrap, 300.0, 5.0, seed, protocol))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_killed_10_times(kafka: KafkaCluster, tmp_path: Path, protocol: str) -> None:
+    print(members_killed(kafka.bootstrap, tmp_path, 10, protocol))
 
 
 def test_a_sink_that_is_slow_for_10_minutes(kafka: KafkaCluster) -> None:

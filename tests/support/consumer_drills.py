@@ -110,13 +110,13 @@ class Ground:
     def all_committed(self) -> bool:
         return sum(at.next_offset for at in self.committed().values()) >= self.written
 
-    def read(self, topic: str) -> list[Record]:
+    def read(self, topic: str, partitions: int = PARTITIONS) -> list[Record]:
         """All that a topic holds and that is committed, partition by partition."""
         consumer = Consumer({**self.settings, "group.id": "reads", "enable.partition.eof": True})
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
         found: list[Record] = []
         ended: set[int] = set()
-        while len(ended) < PARTITIONS:
+        while len(ended) < partitions:
             message: Any = consumer.poll(10)
             assert message is not None, f"{topic} does not answer"
             if message.error() is not None:
@@ -167,7 +167,9 @@ class Witness:
         return record.offset < position or any(start <= record.offset < end for start, end in runs)
 
 
-def members_come_and_go(bootstrap: str, seconds: float, every_s: float, seed: int) -> Figures:
+def members_come_and_go(
+    bootstrap: str, seconds: float, every_s: float, seed: int, protocol: str = "classic"
+) -> Figures:
     """One member always, others join and leave every so often; every third leaves without draining."""
     ground, source = Ground(bootstrap), random.Random(seed)
     witness, stop = Witness(ground.topic_id()), threading.Event()
@@ -180,7 +182,8 @@ def members_come_and_go(bootstrap: str, seconds: float, every_s: float, seed: in
     with KafkaOutlet(ground.settings) as outlet, ExitStack() as stack:
 
         def member() -> ParallelConsumer:
-            return ground.member(witness.handle, outlet, on_committed=witness.on_committed)
+            settings = {"group.protocol": protocol}
+            return ground.member(witness.handle, outlet, on_committed=witness.on_committed, settings=settings)
 
         stack.enter_context(member())
         producing.start()
@@ -331,13 +334,14 @@ from tsdb.parallel_consumer import *
 from tsdb.parallel_consumer.kafka import KafkaOutlet, KafkaSource
 from tsdb.parallel_consumer.registry import RegistryOptions, RegistrySource
 mode, bootstrap, topic, seen, pause_s = sys.argv[1:]
+member = {"group.protocol": "consumer"} if mode == "consumer" else {"session.timeout.ms": 6000}
 out = open(seen, "ab", buffering=0)
 def handle(record):
     time.sleep(float(pause_s))
     out.write(b"%d\\n" % int(record.value))
 settings = {"bootstrap.servers": bootstrap}
 outlet = KafkaOutlet(settings)
-source = KafkaSource({**settings, "group.id": topic, "session.timeout.ms": 6000}, [topic])
+source = KafkaSource({**settings, **member, "group.id": topic}, [topic])
 if mode == "registry":
     source = RegistrySource(source, outlet, RegistryOptions(topic + ".wait"))
 options = Options(concurrency=8, commit_interval_s=0.05, records_max=200, poll_records_max=100, drain_s=10.0)
@@ -376,6 +380,41 @@ class Child:
         finally:
             self.kill()
         return time.monotonic() - began_at
+
+
+def members_killed(bootstrap: str, folder: Path, kills: int, protocol: str) -> Figures:
+    """Members in processes of their own are killed beside one that stays: nothing is lost, and the one that stays does
+    nothing again that an acknowledged commit of its own covered.
+    """
+    ground, handled = Ground(bootstrap), Counter[int]()
+    witness = Witness(ground.topic_id())
+    settings = {"group.protocol": protocol}
+
+    def handle(record: Record) -> None:
+        time.sleep(0.002)
+        witness.handle(record)
+
+    with (
+        KafkaOutlet(ground.settings) as outlet,
+        ground.member(handle, outlet, on_committed=witness.on_committed, settings=settings) as consumer,
+    ):
+        for _ in range(kills):
+            wait_until(lambda: len(consumer.status.partitions) == PARTITIONS)
+            child = Child(ground, folder, protocol, 0.005)
+            try:
+                wait_until(lambda: len(consumer.status.partitions) == PARTITIONS // 2)
+                ground.fill(2_000)
+                wait_until(lambda child=child: len(child.seen()) > 200)  # type: ignore[misc]
+            finally:
+                child.kill()
+            handled.update(child.seen())
+        wait_until(ground.all_committed, 120.0)
+    handled.update(witness.counts)
+    assert set(handled) == set(range(ground.written))
+    assert not witness.wrongly_again, witness.wrongly_again[:5]
+    again = handled.total() - len(handled)
+    assert again <= 300 * kills, f"{again} done again"
+    return {"written": ground.written, "again": again}
 
 
 def sigterm_under_load(bootstrap: str, folder: Path, rounds: int) -> Figures:

@@ -30,7 +30,7 @@ from tsdb.parallel_consumer.executors import Done, Executor, OnLoop, OnTheOwner,
 from tsdb.parallel_consumer.metrics import ConsumerMetrics
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.order import Order, Place, by_key, by_partition, unordered
-from tsdb.parallel_consumer.outlet import Outlet, OutRecord
+from tsdb.parallel_consumer.outlet import Outlet, OutRecord, TopicOutlet
 from tsdb.parallel_consumer.policy import Action, Backoff, ErrorPolicy
 from tsdb.parallel_consumer.processes import OnProcesses
 from tsdb.parallel_consumer.record import Headers, Partition, Position, Record
@@ -87,6 +87,7 @@ __all__ = [
     "SourceListener",
     "Stall",
     "Status",
+    "TopicOutlet",
     "WithCallback",
     "WorkerDied",
     "by_key",

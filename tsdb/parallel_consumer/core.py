@@ -18,6 +18,7 @@ from tsdb.parallel_consumer.clock import Clock
 from tsdb.parallel_consumer.commits import Commits, OnCommitted
 from tsdb.parallel_consumer.control import Control
 from tsdb.parallel_consumer.control_file import ControlFile
+from tsdb.parallel_consumer.dead_letter_topic import DeadLetterTopic
 from tsdb.parallel_consumer.deferrals import Deferrals
 from tsdb.parallel_consumer.errors import MetadataRefused, Misused
 from tsdb.parallel_consumer.executors import Executor
@@ -39,6 +40,7 @@ from tsdb.parallel_consumer.work import Mailbox, Work
 
 BUSY_WAIT_S = 0.005  # Between looks at the source while there is other work: each costs as much as many records.
 STATUS_EVERY_S = 0.25
+LOOK_AGAIN_S = 0.05  # For the dead letter topic, while nothing answers.
 LISTED_MAX = 20  # Partitions in one line of the log.
 
 log = logging.getLogger("tsdb.parallel_consumer")
@@ -88,6 +90,7 @@ class Core:
         self._gate = gate
         if self._policy.sends and (outlet is None or not dead_letter_topic):
             raise Misused("the error policy may send dead letters: it needs an outlet and a dead letter topic")
+        self._dead_letter_topic = DeadLetterTopic(dead_letter_topic, outlet)
         self._partitions: dict[Partition, PartitionWork] = {}
         self._epoch = 0
         self._throttle = Throttle(control or Control(), self._options.concurrency, metrics)
@@ -98,7 +101,7 @@ class Core:
             self._options,
             self._policy,
             outlet,
-            dead_letter_topic,
+            self._dead_letter_topic,
             metrics,
             self._log,
             clock,
@@ -151,7 +154,14 @@ class Core:
         return None if part is None else part.tracker.position
 
     def step(self, wait_s: float) -> None:
-        """Everything that can be done now; waits up to wait_s when that is nothing."""
+        """Everything that can be done now; waits up to wait_s when that is nothing.
+
+        Raises ConsumerError when the dead letter topic is not there; nothing was read then.
+        """
+        if not self._dead_letter_topic.found():
+            self._mailbox.wait(min(wait_s, LOOK_AGAIN_S))
+            self._tell_status()
+            return
         moved = self._advance()
         moved |= self._intake.admit_backlog()
         self._commits.if_due(self._partitions.values())

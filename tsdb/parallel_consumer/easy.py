@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
 from tsdb.parallel_consumer.consumer import ParallelConsumer
+from tsdb.parallel_consumer.errors import Misused
 from tsdb.parallel_consumer.executors import Executor, OnLoop, OnThreads
 from tsdb.parallel_consumer.kafka import EARLIEST, KafkaOutlet, KafkaSource, Start
 from tsdb.parallel_consumer.kafka.settings import connection_settings
+from tsdb.parallel_consumer.kafka.source import PATTERN
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.signals import wait_for_the_end
 
@@ -27,20 +30,25 @@ class Consuming:
         *,
         concurrency: int = 16,
         dead_letter_topic: str = "",
+        create_dead_letter_topic: bool = False,
         options: Options | None = None,
         start: Start = EARLIEST,
         **more: Any,
     ) -> None:
         options = options or Options(concurrency=concurrency)
         source = KafkaSource(config, topics, start=start)
+        dead_letter_topic = dead_letter_topic or _beside(topics)
+        _check_apart(topics, dead_letter_topic)
         self._resources = ExitStack()
-        outlet = self._resources.enter_context(KafkaOutlet(connection_settings(config)))
+        outlet = self._resources.enter_context(
+            KafkaOutlet(connection_settings(config), create_topics=create_dead_letter_topic)
+        )
         self.consumer = ParallelConsumer(
             source,
             executor_of(handler, options.concurrency),
             options=options,
             outlet=outlet,
-            dead_letter_topic=dead_letter_topic or f"{topics[0]}.dlq",
+            dead_letter_topic=dead_letter_topic,
             **more,
         )
 
@@ -61,10 +69,25 @@ class Consuming:
 
 def consume(config: Mapping[str, object], topics: Sequence[str], handler: Any, **more: Any) -> Consuming:
     """handler: an executor, a function of a record (and its Context), or an async one. config: of the client library,
-    at least bootstrap.servers and group.id. more: concurrency, dead_letter_topic ("<first topic>.dlq"), start (as of
-    KafkaSource), and what ParallelConsumer takes.
+    at least bootstrap.servers and group.id. more: concurrency, dead_letter_topic ("<first topic>.dlq"; a pattern needs
+    one), create_dead_letter_topic (False: it has to exist), start (as of KafkaSource), and what ParallelConsumer takes.
     """
     return Consuming(config, topics, handler, **more)
+
+
+def _beside(topics: Sequence[str]) -> str:
+    if topics[0].startswith(PATTERN):
+        raise Misused(f"dead_letter_topic is missing: a pattern ({topics[0]}) has no topic beside it", reason="setting")
+    return f"{topics[0]}.dlq"
+
+
+def _check_apart(topics: Sequence[str], dead_letter_topic: str) -> None:
+    """A consumer that reads its own dead letters would give them up again and again."""
+    for topic in topics:
+        own = re.search(topic, dead_letter_topic) if topic.startswith(PATTERN) else topic == dead_letter_topic
+        if own:
+            text = f"dead_letter_topic {dead_letter_topic} is among the topics that are read ({topic})"
+            raise Misused(f"{text}: give it another name", reason="setting")
 
 
 def executor_of(handler: Any, concurrency: int) -> Executor:

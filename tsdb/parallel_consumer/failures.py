@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 
 from tsdb.parallel_consumer.blocks import halves, parted
 from tsdb.parallel_consumer.clock import Clock
+from tsdb.parallel_consumer.dead_letter_topic import DeadLetterTopic
 from tsdb.parallel_consumer.errors import GivenUp, HandlerStopped, Nack, SendFailed, SomeFailed
 from tsdb.parallel_consumer.limited_log import LimitedLog, one_line
 from tsdb.parallel_consumer.metrics import SEND_FAILURES, ConsumerMetrics
-from tsdb.parallel_consumer.outlet import Story, dead_letter, requeued, rounds_left, without_value
+from tsdb.parallel_consumer.outlet import OutRecord, Story, dead_letter, requeued, rounds_left, without_value
 from tsdb.parallel_consumer.pending import Pending
 from tsdb.parallel_consumer.policy import Action, ErrorPolicy
-from tsdb.parallel_consumer.record import key_text
+from tsdb.parallel_consumer.record import Record, key_text
 from tsdb.parallel_consumer.throttle import Throttle
 from tsdb.parallel_consumer.work import Work
 
@@ -29,7 +30,7 @@ class Failures:
     def __init__(
         self,
         policy: ErrorPolicy,
-        dead_letter_topic: str,
+        dead_letter_topic: DeadLetterTopic,
         metrics: ConsumerMetrics,
         log: LimitedLog,
         clock: Clock,
@@ -77,11 +78,15 @@ class Failures:
     def give_up(self, work: Work, reason: str, error: BaseException | None) -> None:
         """A dead letter is sent in its place."""
         story = Story(reason, error, work.failures, work.crashes, self._clock.now_ms())
-        told = (reason, work.failures, work.crashes, self._dead_letter_topic, work.error or "it was running")
+        told = (reason, work.failures, work.crashes, self._dead_letter_topic.name, work.error or "it was running")
         text = "given up (%s; %d failures, %d crashes), to the dead letters in %s: %s"
         self._say(logging.WARNING, "dead_letter", work, text, *told)
-        work.letter, work.letter_kind = dead_letter(self._dead_letter_topic, work.record, story), "dead_letter"
+        work.letter, work.letter_kind = self._letter(work.record, story), "dead_letter"
         self._next_first(work)
+
+    def _letter(self, record: Record, story: Story) -> OutRecord:
+        topic = self._dead_letter_topic
+        return dead_letter(topic.name, record, story, topic.partition_of(record.partition))
 
     def _some_failed(self, work: Work, error: SomeFailed) -> None:
         """The rows that failed are tried again, each alone: what it raises then counts."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tsdb.parallel_consumer.errors import ConsumerError
 from tsdb.parallel_consumer.record import Headers, Record
@@ -24,7 +24,7 @@ OnSent = Callable[[ConsumerError | None], None]
 
 @dataclass(frozen=True, slots=True)
 class OutRecord:
-    """A record to send. partition: that of the record it came from."""
+    """A record to send. partition: that of the record it came from; of a dead letter see DeadLetterTopic."""
 
     topic: str
     partition: int
@@ -42,6 +42,17 @@ class Outlet(Protocol):
         """
 
 
+@runtime_checkable
+class TopicOutlet(Outlet, Protocol):
+    """An outlet that can look for a topic."""
+
+    def partitions_of(self, topic: str) -> int | None:
+        """How many it has; None while nothing answers. Does not wait.
+
+        Raises ConsumerError, naming the topic: topic_gone, denied, kafka.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Story:
     """Why a record was given up. reason: exception, attempts, crashes or requeues."""
@@ -53,8 +64,8 @@ class Story:
     failed_at_ms: int
 
 
-def dead_letter(topic: str, record: Record, story: Story) -> OutRecord:
-    """The record with its story."""
+def dead_letter(topic: str, record: Record, story: Story, partition: int | None = None) -> OutRecord:
+    """The record with its story. partition: where it goes; None: where the record was."""
     error = story.error
     told: dict[str, object] = {
         "topic": record.topic,
@@ -72,7 +83,8 @@ def dead_letter(topic: str, record: Record, story: Story) -> OutRecord:
     }
     kept = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
     own = [(PREFIX + name, str(value).encode(errors="replace")) for name, value in told.items()]
-    return OutRecord(topic, record.partition, record.key, record.value, [*kept, *own])
+    where = record.partition if partition is None else partition
+    return OutRecord(topic, where, record.key, record.value, [*kept, *own])
 
 
 def without_value(letter: OutRecord) -> OutRecord:

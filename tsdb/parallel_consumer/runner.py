@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
 from tsdb.parallel_consumer.clock import Clock
+from tsdb.parallel_consumer.dead_letter_topic import DeadLetterTopic
 from tsdb.parallel_consumer.executors import Executor
 from tsdb.parallel_consumer.failures import Failures
 from tsdb.parallel_consumer.limited_log import LimitedLog
@@ -41,7 +42,7 @@ class Runner:
         options: Options,
         policy: ErrorPolicy,
         outlet: Outlet | None,
-        dead_letter_topic: str,
+        dead_letter_topic: DeadLetterTopic,
         metrics: ConsumerMetrics,
         log: LimitedLog,
         clock: Clock,

@@ -9,10 +9,11 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tsdb.parallel_consumer.errors import Misused, SendFailed
+from tsdb.parallel_consumer.errors import ConsumerError, Misused, SendFailed
 from tsdb.parallel_consumer.kafka.errors import TOPIC_GONE
 from tsdb.parallel_consumer.kafka.library_log import with_logger
 from tsdb.parallel_consumer.kafka.settings import producer_settings
+from tsdb.parallel_consumer.kafka.topics import TopicLookup
 from tsdb.parallel_consumer.outlet import OnSent, OutRecord
 
 SERVE_S = 0.1
@@ -22,9 +23,16 @@ _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TO
 
 
 class KafkaOutlet:
-    """Outlet. config: settings of the client library, at least bootstrap.servers. A context manager."""
+    """TopicOutlet. config: settings of the client library, at least bootstrap.servers. A context manager.
 
-    def __init__(self, config: Mapping[str, object]) -> None:
+    create_topics: a topic that is looked for and is not there is made, with what the brokers have as defaults.
+    Raises Misused for settings that contradict it.
+    """
+
+    def __init__(self, config: Mapping[str, object], *, create_topics: bool = False) -> None:
+        self._config = dict(config)
+        self._create_topics = create_topics
+        self._lookups: dict[str, TopicLookup] = {}
         settings: Any = with_logger(producer_settings(config))  # The library's types are not complete.
         try:
             self._producer: Any = Producer(settings)
@@ -53,6 +61,18 @@ class KafkaOutlet:
             on_sent(send_failed(error.args[0], record.topic))
         except BufferError as error:
             on_sent(SendFailed(f"the producer's queue is full: {error}"))
+
+    def partitions_of(self, topic: str) -> int | None:
+        lookup = self._lookups.setdefault(topic, TopicLookup(self._config, [topic]))
+        try:
+            found = lookup.answer(0.0)
+        except ConsumerError as error:
+            del self._lookups[topic]
+            if error.reason != "topic_gone" or not self._create_topics:
+                raise
+            lookup.create(topic)
+            return None
+        return None if found is None else found[topic].partitions
 
     def close(self) -> None:
         """Wait for what was sent, FLUSH_S at most; idempotent."""

@@ -116,3 +116,18 @@ def test_consume_takes_a_start_and_refuses_what_a_source_refuses() -> None:
         consume({**MEMBER, "enable.auto.commit": True}, ["orders"], print)
     with pytest.raises(Misused, match="no start"):
         consume(MEMBER, ["orders"], print, start="newest")
+
+
+@pytest.mark.parametrize(
+    ("topics", "dead_letter_topic", "words"),
+    [
+        (["^orders"], "", "dead_letter_topic is missing"),
+        (["^orders"], "orders.dlq", "is among the topics that are read"),
+        (["orders", "spoilt"], "spoilt", "is among the topics that are read"),
+    ],
+)
+def test_a_consumer_that_would_read_its_own_dead_letters_is_refused(
+    topics: list[str], dead_letter_topic: str, words: str
+) -> None:
+    with pytest.raises(Misused, match=words):
+        consume(MEMBER, topics, print, dead_letter_topic=dead_letter_topic)
