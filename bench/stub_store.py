@@ -41,6 +41,7 @@ class StubStore:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._waiting: dict[int, OnDone] = {}
         self._number = 0
+        self._loaded: dict[int, Loaded] = {}
         self.began_at = self.ended_at = 0.0
         self.written = 0
         self._thread = threading.Thread(target=self._read, name="stub-answers", daemon=True)
@@ -58,11 +59,12 @@ class StubStore:
         on_done(None)
 
     def write_loaded(self, loaded: Loaded, on_done: OnDone) -> None:
+        self._loaded[loaded.partition] = loaded
         on_done(None)
 
     def loaded(self, topic_id: str) -> dict[int, Loaded]:
         """All of it, so that a loader goes on from its commits."""
-        return {number: Loaded(topic_id, number, 0, 0) for number in range(1_000)}
+        return {number: Loaded(topic_id, number, 0, 0) for number in range(1_000)} | self._loaded
 
     def write_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
         on_done(None)
@@ -72,6 +74,9 @@ class StubStore:
 
     def write_series(self, announcement: Announcement, partition: int, on_done: OnDone) -> None:
         on_done(None)
+
+    def forget(self) -> None:
+        """Nothing is remembered of it."""
 
     def report(self) -> dict[str, float]:
         """The child's own: count, mean_ms, most_at_once."""

@@ -75,6 +75,9 @@ class FakeChunkStore:
         place = (announcement.series_id, announcement.epoch)
         self._do("series", lambda: self.series.__setitem__(place, (announcement, partition)), on_done)
 
+    def forget(self) -> None:
+        """Nothing is remembered of it."""
+
     def close(self) -> None:
         """Nothing to release."""
 

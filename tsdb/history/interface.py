@@ -127,6 +127,9 @@ class ChunkSink(Protocol):
     def write_series(self, announcement: Announcement, partition: int, on_done: OnDone) -> None:
         """Put one (series, epoch), and the name of its metric in that epoch."""
 
+    def forget(self) -> None:
+        """Take nothing for written any more: somebody emptied or replaced what is behind this. Drops nothing there."""
+
     def close(self) -> None:
         """Wait for what is on its way, within `write_timeout_s`, and release; idempotent."""
 

@@ -21,6 +21,13 @@ class KnownNames:
         self._lock = threading.Lock()  # Guards what is below; nothing is called under it.
         self._known: set[Pair] = set()
         self._waiting: dict[Pair, list[OnDone]] = {}  # Of each pair on its way: whom to tell.
+        self._life = 0  # Moves when all is forgotten: what was begun before counts for nothing.
+
+    def forget(self) -> None:
+        """History may not have any of them."""
+        with self._lock:
+            self._life += 1
+            self._known.clear()
 
     def ensure(self, pair: Pair, write: Callable[[OnDone], None], on_done: OnDone) -> None:
         """Call on_done once the store has the pair, or with why not; `write` is called if nobody writes it already.
@@ -29,7 +36,7 @@ class KnownNames:
         """
         with self._lock:
             known = pair in self._known
-            waiting = self._waiting.get(pair)
+            waiting, life = self._waiting.get(pair), self._life
             if waiting is not None:
                 waiting.append(on_done)
             elif not known:
@@ -37,11 +44,11 @@ class KnownNames:
         if known:
             on_done(None)
         elif waiting is None:
-            self._write(pair, write)
+            self._write(pair, life, write)
 
-    def _write(self, pair: Pair, write: Callable[[OnDone], None]) -> None:
+    def _write(self, pair: Pair, life: int, write: Callable[[OnDone], None]) -> None:
         try:
-            write(lambda error: self._answer(pair, error))
+            write(lambda error: self._answer(pair, life, error))
         except TsdbError as error:
             with self._lock:
                 _, *others = self._waiting.pop(pair)
@@ -49,10 +56,10 @@ class KnownNames:
                 on_done(error)
             raise
 
-    def _answer(self, pair: Pair, error: TsdbError | None) -> None:
+    def _answer(self, pair: Pair, life: int, error: TsdbError | None) -> None:
         with self._lock:
             waiting = self._waiting.pop(pair)
-            if error is None:
+            if error is None and life == self._life:
                 if len(self._known) >= self._names_max:
                     self._known.clear()
                 self._known.add(pair)

@@ -12,7 +12,7 @@ log = get_logger(__name__)
 
 class Periodic:
     """Calls `look` at once, or, for who has looked before it starts, not before every_s, and then every_s seconds after
-    it returned, until it is closed.
+    it returned, or when woken, until it is closed.
 
     What `look` raises is kept and ends the process (`failure`): readiness that nobody looks after any more would go on
     to tell what was true once.
@@ -22,7 +22,7 @@ class Periodic:
         self._every_s = every_s
         self._at_once = at_once
         self._look_once = look
-        self._closing = threading.Event()
+        self._closing, self._woken = threading.Event(), threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -33,6 +33,11 @@ class Periodic:
     def close(self) -> None:
         """Stop after the look under way."""
         self._closing.set()
+        self._woken.set()
+
+    def wake(self) -> None:
+        """Look at once, after the look under way; from any thread."""
+        self._woken.set()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread; False when it still runs."""
@@ -51,10 +56,11 @@ class Periodic:
     def _run(self) -> None:
         try:
             if not self._at_once:
-                self._closing.wait(self._every_s)
+                self._woken.wait(self._every_s)
             while not self._closing.is_set():
+                self._woken.clear()
                 self._look_once()
-                self._closing.wait(self._every_s)
+                self._woken.wait(self._every_s)
         except BaseException as error:
             log.error("thread failed", thread=self._thread.name, error=str(error), exc_info=True)
             self._error = error

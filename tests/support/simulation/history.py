@@ -109,6 +109,9 @@ class SimulatedHistory:
 
         self._begin("series", put, on_done)
 
+    def forget(self) -> None:
+        """Nothing is remembered of it."""
+
     def close(self) -> None:
         """Nothing to release."""
 

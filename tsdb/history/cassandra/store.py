@@ -133,6 +133,10 @@ class CassandraStore:
         )
         self._put(metrics.SERIES, lambda to: to.put_series.bind(values), both)
 
+    def forget(self) -> None:
+        """As ChunkStore."""
+        self._names.forget()
+
     def epochs(self) -> list[int]:
         """As ChunkStore; the keys of a table that has one for each."""
         return sorted(row[0] for row in self._rows([self._connected().statements.read_epochs.bind(())]))

@@ -8,11 +8,13 @@ written, the highest is kept, and it is written once everything up to that end i
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
-from tsdb.codec.chunk_marker import ProgressMarker
-from tsdb.history.interface import ChunkSink, Loaded
+from tsdb.codec.chunk_marker import HoleRecord, ProgressMarker
+from tsdb.history.interface import ChunkSink, Loaded, OnDone
+from tsdb.history.loader.raises import Raises
 from tsdb.log.interface import CHUNKS, SERIES
 from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
@@ -23,70 +25,100 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class _FromZero:
-    """One partition on its way from zero. end: the high watermark at the start. marker: the highest below it."""
+    """One partition on its way from zero. end: the high watermark at the start. begun_at: monotonic seconds. holes: to
+    be written yet. marker: the highest below end."""
 
     end: int
+    begun_at: float
+    holes: list[HoleRecord] = field(default_factory=list)
     marker: ProgressMarker | None = None
     writing: bool = False
 
 
 class LoadedMarks:
-    """Thread-safe. `write_due` is called again and again, from any thread."""
+    """Thread-safe. `write_due` is called again and again, from one thread that may wait for history."""
 
-    def __init__(self, store: ChunkSink) -> None:
+    def __init__(self, store: ChunkSink, raises: Raises) -> None:
         self._store = store
+        self._raises = raises
         self._lock = threading.Lock()  # Guards _from_zero.
         self._from_zero: dict[int, _FromZero] = {}
 
-    def begin(self, ends: Mapping[int, int]) -> None:
-        """These partitions start from zero; ends: one past the last record of `chunks` now."""
+    def begin(self, ends: Mapping[int, int], holes: Mapping[int, Sequence[HoleRecord]], begun_at: float) -> None:
+        """These partitions start from zero; ends: one past the last record of `chunks` now. holes: what cannot come."""
         with self._lock:
-            self._from_zero.update({partition: _FromZero(end) for partition, end in ends.items()})
+            for partition, end in ends.items():
+                self._from_zero[partition] = _FromZero(end, begun_at, list(holes.get(partition, ())))
 
-    def keep_back(self, partition: int, offset: int, marker: ProgressMarker) -> bool:
-        """Whether this marker must not be written now; it is remembered then."""
-        with self._lock:
-            way = self._from_zero.get(partition)
-            if way is None or offset >= way.end:
-                return False
-            if way.marker is None or way.marker.position <= marker.position:
-                way.marker = marker
-            return True
+    def load(self, partition: int, offset: int, marker: ProgressMarker, on_done: OnDone) -> bool:
+        """Raise `loaded`; False when the marker is only kept back, and on_done is not called."""
+        if self._keep_back(partition, offset, marker):
+            return False
+        self._raises.add(loaded_of(partition, marker), on_done)
+        return True
 
     def from_zero(self, partition: int) -> bool:
         """Whether a partition has not yet come to the end that it had at the start."""
         with self._lock:
             return partition in self._from_zero
 
-    def write_due(self, partitions: Mapping[Partition, PartitionStatus]) -> None:
-        """Write what was kept back and is true by now. partitions: as the consumer shows them."""
+    def write_due(self, partitions: Mapping[Partition, PartitionStatus], at: float) -> None:
+        """Write what was kept back and is true by now, and what else is due. partitions: as the consumer showed them at
+        `at`, monotonic seconds."""
+        due: list[Callable[[], None]] = []
         with self._lock:
-            due = [(number, way) for number, way in self._from_zero.items() if _is_true(number, way, partitions)]
-            for number, way in due:
-                if way.marker is None:
+            for number, way in list(self._from_zero.items()):
+                if way.writing:
+                    continue
+                if way.holes:
+                    way.writing = True
+                    due.append(partial(self._write_hole, number, way, way.holes[-1]))
+                elif not _is_true(number, way, partitions, at):
+                    continue
+                elif way.marker is None:
                     del self._from_zero[number]
                 else:
                     way.writing = True
-        self._write((number, way, way.marker) for number, way in due if way.marker is not None)
+                    loaded = loaded_of(number, way.marker)
+                    due.append(partial(self._raises.add, loaded, partial(self._written, number, way)))
+        for begin in due:
+            begin()
+        self._raises.write_all()
 
-    def _write(self, due: Iterable[tuple[int, _FromZero, ProgressMarker]]) -> None:
-        for number, way, marker in due:
+    def _keep_back(self, partition: int, offset: int, marker: ProgressMarker) -> bool:
+        with self._lock:
+            way = self._from_zero.get(partition)
+            if way is None or (offset >= way.end and not way.holes):
+                return False
+            if way.marker is None or way.marker.position <= marker.position:
+                way.marker = marker
+            return True
 
-            def on_done(error: TsdbError | None, number: int = number, way: _FromZero = way) -> None:
-                self._written(number, way, error)
+    def _write_hole(self, number: int, way: _FromZero, hole: HoleRecord) -> None:
+        on_done = partial(self._hole_written, number, way)
+        try:
+            self._store.write_hole(hole, on_done)
+        except TsdbError as error:
+            on_done(error)
 
-            try:
-                self._store.write_loaded(loaded_of(number, marker), on_done)
-            except TsdbError as error:
-                self._written(number, way, error)
+    def _hole_written(self, number: int, way: _FromZero, error: TsdbError | None) -> None:
+        with self._lock:
+            way.writing = False
+            if error is None:
+                way.holes.pop()
+        _warn("hole", number, error)
 
     def _written(self, number: int, way: _FromZero, error: TsdbError | None) -> None:
         with self._lock:
             way.writing = False
             if error is None and self._from_zero.get(number) is way:
                 del self._from_zero[number]
-        if error is not None:
-            log.warning("loaded not written; trying again", partition=number, reason=error.reason, error=error.message)
+        _warn("loaded", number, error)
+
+
+def _warn(what: str, number: int, error: TsdbError | None) -> None:
+    if error is not None:
+        log.warning(f"{what} not written; trying again", partition=number, reason=error.reason, error=error.message)
 
 
 def loaded_of(partition: int, marker: ProgressMarker) -> Loaded:
@@ -94,9 +126,10 @@ def loaded_of(partition: int, marker: ProgressMarker) -> Loaded:
     return Loaded(marker.topic_id, partition, marker.position, marker.emitted_through_ms)
 
 
-def _is_true(number: int, way: _FromZero, partitions: Mapping[Partition, PartitionStatus]) -> bool:
+def _is_true(number: int, way: _FromZero, partitions: Mapping[Partition, PartitionStatus], at: float) -> bool:
     chunks, series = partitions.get((CHUNKS, number)), partitions.get((SERIES, number))
-    if way.writing or chunks is None or series is None:
+    # What was shown before the start is of the life before.
+    if at <= way.begun_at or chunks is None or series is None:
         return False
     if way.end > 0 and (chunks.committed is None or chunks.committed < way.end):
         return False

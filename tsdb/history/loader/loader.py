@@ -7,7 +7,7 @@ committed is written again, which changes nothing. `start`, `close`, `join`, `ab
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tsdb.history.inflight import ROW_BYTES
@@ -17,9 +17,11 @@ from tsdb.history.loader.lanes import lane_of, marker_is_due
 from tsdb.history.loader.loaded_marks import LoadedMarks
 from tsdb.history.loader.loading import Loading
 from tsdb.history.loader.outlet import LogOutlet
+from tsdb.history.loader.raises import Raises
 from tsdb.history.loader.remembered import REMEMBERED_MAX, Remembered
 from tsdb.history.loader.reporter import LoaderReporter
 from tsdb.history.loader.source import LogSource
+from tsdb.history.loader.trimmed import trimmed_holes
 from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS_DLQ, METRICS, Log
 from tsdb.model.clock import Clock
@@ -91,19 +93,25 @@ class Loader:
     def __init__(
         self, log_: Log, store: ChunkSink, options: LoaderOptions, clock: Clock, *, seed: int | None = None
     ) -> None:
+        self._log = log_
         self._store = store
+        self._clock = clock
+        self._time_set = options.time_set
         self._topic_id = log_.topic_id(METRICS)
-        self._marks = LoadedMarks(store)
+        self._source = LogSource(log_, options.group_id, self._loaded_partitions, self._from_zero, clock)
+        self._raises = Raises(store, self._source.start_over, lambda: self._reporter.wake())
+        self._marks = LoadedMarks(store, self._raises)
+        self._remembered = Remembered(options.remembered_max)
         loading = Loading(
             store,
             self._marks,
-            Remembered(options.remembered_max),
+            self._remembered,
             options.time_set,
             options.part_bytes_max,
             chain_of("loader", clock.now_ms),
         )
         self._consumer = ParallelConsumer(
-            LogSource(log_, options.group_id, self._loaded_partitions, self._marks.begin, clock),
+            self._source,
             WithCallback(loading),
             order=lane_of,
             policy=POLICY,
@@ -158,7 +166,17 @@ class Loader:
         return f"the loader has been in one step for {silent_s:.0f} s" if silent_s > ALIVE_WITHIN_S else ""
 
     def _loaded_partitions(self, partitions: Collection[int]) -> Collection[int]:
-        return self._store.loaded(self._topic_id).keys() & set(partitions)
+        found = self._store.loaded(self._topic_id)
+        self._raises.begin(partitions, found)
+        return found.keys() & set(partitions)
+
+    def _from_zero(self, ends: Mapping[int, int]) -> None:
+        if ends:
+            holes = trimmed_holes(self._log, ends, self._time_set, self._clock.now_ms())
+            self._remembered.forget()
+            self._store.forget()
+            self._raises.begin(ends, {})
+            self._marks.begin(ends, holes, self._clock.monotonic())
 
     def _gate(self, record: Record) -> bool:
         return marker_is_due(record, self._consumer.position)

@@ -15,7 +15,7 @@ from tsdb.codec.chunk_marker import HoleRecord, decode_hole, decode_progress_mar
 from tsdb.codec.series_record import decode_announcement
 from tsdb.history.interface import ChunkSink
 from tsdb.history.loader.errors import REFUSED_ROWS, NotLoadable
-from tsdb.history.loader.loaded_marks import LoadedMarks, loaded_of
+from tsdb.history.loader.loaded_marks import LoadedMarks
 from tsdb.history.loader.loss import loss_of
 from tsdb.history.loader.remembered import Remembered, mark_of
 from tsdb.log.interface import CHUNKS
@@ -139,10 +139,8 @@ class Loading:
             # A marker is no samples: without it the next one says what it would have said.
             self._refuse(error, done)
             return
-        if self._marks.keep_back(record.partition, record.offset, marker):
+        if not self._marks.load(record.partition, record.offset, marker, self._counted("progress", done)):
             self._counted("progress_kept_back", done)(None)
-        else:
-            self._store.write_loaded(loaded_of(record.partition, marker), self._counted("progress", done))
 
     def _load_hole(self, record: Record, key: HoleKey, done: Done) -> None:
         if record.value is None:
@@ -158,20 +156,20 @@ class Loading:
 
     def _load_series(self, record: Record, done: Done) -> None:
         key, value = record.key or b"", record.value or b""
-        mark = mark_of(record.partition, key, value)
+        mark, life = mark_of(record.partition, key, value), self._remembered.life
         if self._remembered.holds(mark):
             self._counted("series_repeat", done)(None)
             return
         try:
             announcement = decode_announcement(key, value)
-            self._store.write_series(announcement, record.partition, partial(self._series_written, mark, done))
+            self._store.write_series(announcement, record.partition, partial(self._series_written, mark, life, done))
         except REFUSED_ROWS as error:
             reasoned = CorruptData(error.message, reason="corrupt_series")
             self._give_up(record, reasoned, done)
 
-    def _series_written(self, mark: int, done: Done, error: TsdbError | None) -> None:
+    def _series_written(self, mark: int, life: int, done: Done, error: TsdbError | None) -> None:
         if error is None:
-            self._remembered.add(mark)
+            self._remembered.add(mark, life)
         self._counted("series", done)(error)
 
     def _give_up(self, record: Record, error: TsdbError, done: Done) -> None:

@@ -1,6 +1,6 @@
 """Reporter: one thread that looks at the consumer, asks the log for its ends, and says how each partition stands.
 
-It also writes what was kept back of partitions that started from zero, once that is true.
+It also raises `loaded`: woken for each progress marker, and of partitions that started from zero once that is true.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LoaderReporter(Periodic):
         self._tell(trouble, blocked_for_s, now)
         self.trouble, self.health = trouble, partition_health(status, self._ends, trouble, now)
         self._set_gauges(status, blocked_for_s)
-        self._marks.write_due(status.partitions)
+        self._marks.write_due(status.partitions, status.at)
         # Last: it waits for a log that does not answer, and what is known by now must show before.
         self._ask_ends(status, now)
 

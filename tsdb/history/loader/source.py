@@ -1,11 +1,12 @@
 """Source over a Group: `chunks` shared among loaders, and `series` of the same partitions with them.
 
 A partition without `loaded` starts from zero, whatever its commits say: history may have been dropped, and only what is
-in it counts. One thread, that of the consumer.
+in it counts. So does one of ours of which `start_over` is called. One thread, that of the consumer.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import pairwise, repeat
 
@@ -23,7 +24,7 @@ log = get_logger(__name__)
 
 # Of these partitions, those that have `loaded`. Raises Unavailable or Overloaded while history does not answer.
 LoadedPartitions = Callable[[Collection[int]], Collection[int]]
-# Told of each assignment: partitions that start from zero, with the high watermarks of `chunks` at that moment.
+# Told of each start: partitions that start from zero, with the high watermarks of `chunks` at that moment.
 OnFromZero = Callable[[Mapping[int, int]], None]
 
 
@@ -40,6 +41,13 @@ class LogSource:
         self._clock = clock
         self._ask_at = clock.monotonic()
         self._listener: SourceListener | None = None
+        self._lock = threading.Lock()  # Guards _again; a leaf.
+        self._again: set[int] = set()
+
+    def start_over(self, partitions: Collection[int]) -> None:
+        """Those of them that are ours start from zero with the next poll. From any thread."""
+        with self._lock:
+            self._again.update(partitions)
 
     def start(self, listener: SourceListener) -> None:
         self._listener = listener
@@ -54,6 +62,7 @@ class LogSource:
             self._clock.sleep(min(early_s, timeout_s))
             return Polled()
         try:
+            self._start_over()
             events = self._group.poll(timeout_s, max_records=records_max, max_bytes=POLL_BYTES_MAX)
         except (Unavailable, Overloaded) as error:
             # An assignment whose commits, or whose `loaded`, could not be read: the group asks again.
@@ -88,10 +97,7 @@ class LogSource:
         anew = [place for place, position in committed.items() if position is None or place[1] in zero]
         starts = {place: Position(at.next_offset, at.metadata) for place, at in committed.items() if at is not None}
         starts.update(self._first_offsets(anew))
-        ends = self._log.watermarks(CHUNKS, sorted(zero)) if zero else {}
-        self._on_from_zero({number: marks.high for number, marks in ends.items()})
-        if zero:
-            log.info("nothing is loaded of these partitions: starting from zero", partitions=sorted(zero))
+        self._tell_from_zero(zero)
         self._told.on_assigned(starts)
         return {place: start.next_offset for place, start in starts.items()}
 
@@ -100,6 +106,29 @@ class LogSource:
 
     def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
         self._told.on_lost(list(partitions))
+
+    def _start_over(self) -> None:
+        with self._lock:
+            asked = frozenset(self._again)
+        if not asked:
+            return
+        places = sorted(place for place in self._group.assigned() if place[1] in asked)
+        starts = self._first_offsets(places)
+        self._tell_from_zero({number for _, number in places})
+        if places:
+            # What is under way is of a history that is gone; its answers are passed over.
+            self._told.on_lost(places)
+            self._told.on_assigned(starts)
+        for (topic, partition), start in starts.items():
+            self._group.seek(topic, partition, start.next_offset)
+        with self._lock:
+            self._again -= asked
+
+    def _tell_from_zero(self, numbers: Collection[int]) -> None:
+        ends = self._log.watermarks(CHUNKS, sorted(numbers)) if numbers else {}
+        self._on_from_zero({number: marks.high for number, marks in ends.items()})
+        if numbers:
+            log.info("nothing is loaded of these partitions: starting from zero", partitions=sorted(numbers))
 
     @property
     def _told(self) -> SourceListener:

@@ -112,6 +112,9 @@ class ParquetSink:
         weight = ROW_BYTES + len(announcement.canonical)
         self._put(_Write(metrics.SERIES, weight, on_done, series=(announcement, partition)))
 
+    def forget(self) -> None:
+        """As ChunkSink; it remembers nothing of its files."""
+
     def close(self) -> None:
         """As ChunkSink."""
         with self._work:

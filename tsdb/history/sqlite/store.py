@@ -123,6 +123,10 @@ class SqliteStore:
         self._names.ensure(name, lambda done: self._put(metrics.METRIC_NAME, [(sql.PUT_METRIC_NAME, name)], done), both)
         self._put(metrics.SERIES, [row], both)
 
+    def forget(self) -> None:
+        """As ChunkStore."""
+        self._names.forget()
+
     def epochs(self) -> list[int]:
         """As ChunkStore."""
         return [row[0] for row in self._rows(sql.READ_EPOCHS, ())]

@@ -22,16 +22,17 @@ def test_it_looks_at_once_and_again_until_it_is_closed() -> None:
     assert periodic.failure() is None
 
 
-class _Closing(threading.Event):
-    """Closed by the first wait."""
+class _Waits(threading.Event):
+    """Its first wait closes the periodic."""
 
-    def __init__(self, done: list[str]) -> None:
+    def __init__(self, done: list[str], periodic: Periodic) -> None:
         super().__init__()
         self._done = done
+        self._periodic = periodic
 
     def wait(self, timeout: float | None = None) -> bool:
         self._done.append("waits")
-        self.set()
+        self._periodic.close()
         return True
 
 
@@ -39,10 +40,21 @@ class _Closing(threading.Event):
 def test_who_has_looked_already_need_not_look_again_at_once(at_once: bool, order: list[str]) -> None:
     done: list[str] = []
     periodic = Periodic("looks", 3600.0, lambda: done.append("looks"), at_once=at_once)
-    periodic._closing = _Closing(done)
+    periodic._woken = _Waits(done, periodic)
     periodic.start()
     assert periodic.join(10.0)
     assert done == order
+
+
+def test_one_that_is_woken_looks_before_its_time() -> None:
+    looks: list[int] = []
+    periodic = Periodic("looks", 3600.0, lambda: looks.append(1))
+    periodic.start()
+    wait_until(lambda: len(looks) == 1)
+    periodic.wake()
+    wait_until(lambda: len(looks) == 2)
+    periodic.close()
+    assert periodic.join(10.0)
 
 
 def test_a_look_under_way_is_waited_for() -> None:

@@ -17,6 +17,7 @@ from tsdb.history.loader.errors import NotLoadable
 from tsdb.history.loader.lanes import lane_of, marker_is_due
 from tsdb.history.loader.loaded_marks import LoadedMarks
 from tsdb.history.loader.loading import Loading, freshness_seconds
+from tsdb.history.loader.raises import Raises
 from tsdb.history.loader.remembered import Remembered
 from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS, SERIES
@@ -37,12 +38,15 @@ class Rig:
 
     def __init__(self) -> None:
         self.store = FakeChunkStore()
-        self.marks = LoadedMarks(self.store)
+        self.replaced: list[int] = []
+        self.raises = Raises(self.store, self.replaced.extend, lambda: None)
+        self.marks = LoadedMarks(self.store, self.raises)
         self.loading = Loading(self.store, self.marks, Remembered(100), PRODUCTION, PART_BYTES_MAX, CHAIN)
 
     def load(self, entry: Entry, offset: int = 9) -> BaseException | None:
         answers: list[BaseException | None] = []
         self.loading(record_of(entry, offset), answers.append)
+        self.raises.write_all()
         assert len(answers) == 1, "answered once, and at once by this store"
         return answers[0]
 
@@ -119,7 +123,7 @@ def test_an_announcement_that_failed_is_not_remembered(rig: Rig) -> None:
 def test_what_is_forgotten_is_written_again_and_what_is_used_stays() -> None:
     remembered = Remembered(10)
     for mark in range(100):
-        remembered.add(mark)
+        remembered.add(mark, 0)
         assert remembered.holds(0) == (mark < 5 or remembered.holds(0))
         remembered.holds(0)
     assert len(remembered) <= 10
@@ -205,7 +209,7 @@ def status(position: int, committed: int | None) -> PartitionStatus:
 
 
 def test_from_zero_markers_are_kept_back_up_to_the_end_there_was_and_the_highest_is_written_then(rig: Rig) -> None:
-    rig.marks.begin({2: 50})
+    rig.marks.begin({2: 50}, {}, 1.0)
     higher = dataclasses.replace(MARKER, position=200)
     for offset, marker in [(10, MARKER), (30, higher), (40, MARKER)]:
         assert rig.load(marker_entry(2, marker), offset) is None
@@ -215,13 +219,13 @@ def test_from_zero_markers_are_kept_back_up_to_the_end_there_was_and_the_highest
         (status(50, None), status(5, 5)),
         (status(50, 50), status(4, 4)),
     ]:
-        rig.marks.write_due({(CHUNKS, 2): chunks, (SERIES, 2): series})
+        rig.marks.write_due({(CHUNKS, 2): chunks, (SERIES, 2): series}, 2.0)
         assert rig.store.writes == [], "nothing is loaded before it is committed"
     rig.store.fault = away
-    rig.marks.write_due({(CHUNKS, 2): status(50, 50), (SERIES, 2): status(5, 5)})
+    rig.marks.write_due({(CHUNKS, 2): status(50, 50), (SERIES, 2): status(5, 5)}, 2.0)
     assert rig.marks.from_zero(2)
     rig.store.fault = lambda kind: None
-    rig.marks.write_due({(CHUNKS, 2): status(50, 50), (SERIES, 2): status(5, 5)})
+    rig.marks.write_due({(CHUNKS, 2): status(50, 50), (SERIES, 2): status(5, 5)}, 2.0)
     assert rig.store.loaded_rows[("topic", 2)].position == 200
     assert not rig.marks.from_zero(2)
     rig.load(marker_entry(2, dataclasses.replace(MARKER, position=300)), 50)
@@ -229,7 +233,80 @@ def test_from_zero_markers_are_kept_back_up_to_the_end_there_was_and_the_highest
 
 
 def test_from_zero_of_an_empty_topic_ends_at_once_and_says_nothing(rig: Rig) -> None:
-    rig.marks.begin({2: 0})
-    rig.marks.write_due({(CHUNKS, 2): status(0, None), (SERIES, 2): status(0, None)})
+    rig.marks.begin({2: 0}, {}, 1.0)
+    rig.marks.write_due({(CHUNKS, 2): status(0, None), (SERIES, 2): status(0, None)}, 2.0)
     assert not rig.marks.from_zero(2)
     assert rig.store.writes == []
+
+
+def test_from_zero_nothing_that_was_shown_before_the_start_counts(rig: Rig) -> None:
+    rig.marks.begin({2: 50}, {}, 1.0)
+    rig.load(marker_entry(2, MARKER), 10)
+    rig.marks.write_due({(CHUNKS, 2): status(50, 50), (SERIES, 2): status(5, 5)}, 1.0)
+    assert rig.store.writes == []
+    assert rig.marks.from_zero(2)
+
+
+def test_from_zero_holes_are_written_before_anything_is_said_to_be_loaded(rig: Rig) -> None:
+    holes = [HoleRecord(2, 0, -5, 50, "chunks_trimmed", 9), HoleRecord(2, 0, -5, 60, "series_trimmed", 7)]
+    rig.marks.begin({2: 50}, {2: holes}, 1.0)
+    shown = {(CHUNKS, 2): status(60, 60), (SERIES, 2): status(5, 5)}
+    rig.store.fault = away
+    rig.marks.write_due(shown, 2.0)
+    assert rig.load(marker_entry(2, MARKER), 55) is None
+    rig.marks.write_due(shown, 2.0)
+    assert rig.store.loaded_rows == {}, "holes come first"
+    rig.store.fault = lambda kind: None
+    for _ in range(4):
+        rig.marks.write_due(shown, 2.0)
+    kept = [kind for kind in rig.store.writes if kind in ("hole", "loaded")][-3:]
+    assert (kept, sorted(rig.store.hole_list, key=lambda hole: hole.end_ms)) == (["hole", "hole", "loaded"], holes)
+    assert rig.store.loaded_rows[("topic", 2)].position == MARKER.position
+
+
+@pytest.mark.parametrize("older", [None, Loaded("topic", 2, 99, WINDOW_MS), Loaded("topic", 2, 100, WINDOW_MS - 1)])
+def test_nothing_is_said_to_be_loaded_once_what_was_said_last_is_gone(rig: Rig, older: Loaded | None) -> None:
+    assert rig.load(marker_entry(2, MARKER)) is None
+    rig.store.loaded_rows.clear()
+    if older is not None:
+        rig.store.loaded_rows["topic", 2] = older  # A backup was put back.
+    before = dict(rig.store.loaded_rows)
+    higher = marker_entry(2, dataclasses.replace(MARKER, position=200))
+    refused = rig.load(higher)
+    assert isinstance(refused, Unavailable)
+    assert refused.reason == "history_replaced"
+    assert (rig.store.loaded_rows, rig.replaced) == (before, [2])
+    # It starts from zero: what is said then has nothing before it.
+    rig.raises.begin([2], {})
+    assert rig.load(higher) is None
+    assert rig.store.loaded_rows["topic", 2].position == 200
+
+
+def test_what_history_said_at_the_start_of_a_partition_must_stand_too(rig: Rig) -> None:
+    rig.raises.begin([1, 2], {2: Loaded("topic", 2, 70, 0)})
+    assert rig.load(marker_entry(1, MARKER)) is None, "the first of a partition; it tells of the other"
+    assert rig.replaced == [2]
+    assert isinstance(rig.load(marker_entry(2, MARKER)), Unavailable)
+
+
+def test_a_higher_value_of_another_loader_stands(rig: Rig) -> None:
+    rig.load(marker_entry(2, MARKER))
+    rig.store.loaded_rows["topic", 2] = Loaded("topic", 2, 500, WINDOW_MS)
+    assert rig.load(marker_entry(2, dataclasses.replace(MARKER, position=200))) is None
+    assert rig.replaced == []
+
+
+def test_a_raise_waits_while_history_cannot_be_looked_at(rig: Rig) -> None:
+    rig.store.fault = lambda kind: Unavailable("away") if kind == "read_loaded" else None
+    assert isinstance(rig.load(marker_entry(2, MARKER)), Unavailable)
+    assert rig.store.writes == []
+
+
+def test_announcements_are_written_again_to_a_history_that_was_emptied() -> None:
+    remembered = Remembered(10)
+    before = remembered.life
+    remembered.add(1, before)
+    remembered.forget()
+    assert not remembered.holds(1)
+    remembered.add(2, before)
+    assert not remembered.holds(2), "written to the history before"

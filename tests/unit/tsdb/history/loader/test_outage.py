@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 
 import pytest
 
@@ -13,6 +14,7 @@ from tsdb.history.loader.errors import POLICY
 from tsdb.history.loader.lanes import lane_of, marker_is_due
 from tsdb.history.loader.loaded_marks import LoadedMarks
 from tsdb.history.loader.loading import Loading
+from tsdb.history.loader.raises import Raises
 from tsdb.history.loader.remembered import Remembered
 from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, SERIES
@@ -23,6 +25,10 @@ from tsdb.parallel_consumer.testing import MemoryBroker, MemoryOutlet, Simulatio
 
 PARTITIONS = 2
 HOURS = 3_600.0
+
+
+def no_partitions(gone: Collection[int]) -> None:
+    raise AssertionError(f"history still has what was loaded of {gone}")
 
 
 class Rig:
@@ -37,13 +43,14 @@ class Rig:
         self._seed = seed
 
     def simulation(self) -> Simulation:
-        loading = Loading(
-            self.store, LoadedMarks(self.store), Remembered(), PRODUCTION, 1 << 19, chain_of("loader", lambda: 0)
-        )
+        raises = Raises(self.store, no_partitions, lambda: None)
+        marks, chain = LoadedMarks(self.store, raises), chain_of("loader", lambda: 0)
+        loading = Loading(self.store, marks, Remembered(), PRODUCTION, 1 << 19, chain)
 
         def handler(record: Record) -> None:
             answers: list[BaseException | None] = []
             loading(record, answers.append)
+            raises.write_all()
             if answers[0] is not None:
                 raise answers[0]
 

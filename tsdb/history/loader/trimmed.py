@@ -1,0 +1,42 @@
+"""Trimmed topics: what a start from zero can no longer bring, as holes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tsdb.codec.chunk_marker import HoleRecord
+from tsdb.log.interface import CHUNKS, SERIES, Log
+from tsdb.log.records import first_records
+from tsdb.model.errors import LostOffsets, Unavailable
+from tsdb.model.time_set import TimeSet
+
+CHUNKS_TRIMMED, SERIES_TRIMMED = "chunks_trimmed", "series_trimmed"
+LONG_AGO_MS = -(1 << 60)  # Before any sample.
+
+
+def trimmed_holes(log: Log, partitions: Collection[int], times: TimeSet, now_ms: int) -> dict[int, list[HoleRecord]]:
+    """By partition. Raises Unavailable.
+
+    A chunk holds no sample as new as its record's broker time, so those that were trimmed are from before the first
+    retained one. A series is announced at most a window before each of its samples.
+    """
+    longest = ((CHUNKS, CHUNKS_TRIMMED, 0), (SERIES, SERIES_TRIMMED, times.window_ms + times.ahead_ms))
+    holes: dict[int, list[HoleRecord]] = {}
+    for topic, reason, after_ms in longest:
+        for partition, (low, first_ms) in _trimmed(log, topic, partitions).items():
+            # A topic that was trimmed whole says nothing of when.
+            end_ms = (now_ms if first_ms is None else first_ms) + after_ms
+            holes.setdefault(partition, []).append(HoleRecord(partition, 0, LONG_AGO_MS, end_ms, reason, low))
+    return holes
+
+
+def _trimmed(log: Log, topic: str, partitions: Collection[int]) -> dict[int, tuple[int, int | None]]:
+    """(low watermark, broker time of the first record) of those that were trimmed."""
+    marks = {number: mark for number, mark in log.watermarks(topic, sorted(partitions)).items() if mark.low}
+    try:
+        firsts = first_records(log, topic, {number: mark.low for number, mark in marks.items() if mark.low < mark.high})
+    except LostOffsets as error:
+        raise Unavailable(f"topic {topic} is being trimmed: {error.message}", reason="log_unavailable") from error
+    return {
+        number: (mark.low, first.broker_ms if (first := firsts.get(number)) else None) for number, mark in marks.items()
+    }
