@@ -6,7 +6,6 @@ without a restart; a file that cannot be read or is wrong leaves the limits as t
 
 from __future__ import annotations
 
-import threading
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from tsdb.model.errors import ConfigMismatch
 from tsdb.model.labels import canonical_labels
 from tsdb.model.placement import PlacementRule
 from tsdb.ops.metrics import counter
+from tsdb.ops.watched_file import WatchedFile
 
 SERIES_MAX = 100_000_000
 FILE_BYTES_MAX = 4 << 20
@@ -58,55 +58,34 @@ class LiveSeriesLimits:
 
     def __init__(self, settings: SeriesLimits, file: Path | None, rule: PlacementRule, clock: Clock) -> None:
         self._settings = settings
-        self._file = file
         self._rule = rule
-        self._clock = clock
-        self._lock = threading.Lock()  # Guards all below; a leaf.
-        self._limits = settings
-        self._looked_at = clock.monotonic()
-        self._stamp: tuple[int, int, int] | None = None
+        self._file: WatchedFile[SeriesLimits] | None = None
         if file is not None:
-            self._stamp, self._limits = self._read(file)
+            self._file = WatchedFile(
+                file, self._read, clock, look_every_s=LOOK_EVERY_S, on_failure=_reload_failures.inc
+            )
 
     def now(self) -> SeriesLimits:
         """The limits; looks for a changed file at most once a second."""
-        if self._file is None:
-            return self._limits
-        with self._lock:
-            if self._clock.monotonic() - self._looked_at >= LOOK_EVERY_S:
-                self._looked_at = self._clock.monotonic()
-                self._look_locked(self._file)
-            return self._limits
+        return self._settings if self._file is None else self._file.now()
 
-    def _look_locked(self, file: Path) -> None:
-        stamp = _stamp_or_none(file)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp  # A wrong file is reported once, not every second.
+    def _read(self, file: Path) -> SeriesLimits:
         try:
-            self._stamp, self._limits = self._read(file)
-        except ConfigMismatch as error:
-            _reload_failures.inc()
-            logger.warning("series limits not reloaded; the former ones stay", error=error.message)
-            return
-        logger.info(
-            "series limits reloaded",
-            file=str(file),
-            source_series_max=self._limits.source_series_max,
-            gateway_series_max=self._limits.gateway_series_max,
-            sources=len(self._limits.of_source),
-        )
-
-    def _read(self, file: Path) -> tuple[tuple[int, int, int], SeriesLimits]:
-        try:
-            # The stamp first: a change after it is seen at the next look.
-            stamp = _stamp(file)
-            if stamp[2] > FILE_BYTES_MAX:
-                raise _wrong(file, f"it has {stamp[2]} bytes; limit is {FILE_BYTES_MAX}")
+            size = file.stat().st_size
+            if size > FILE_BYTES_MAX:
+                raise _wrong(file, f"it has {size} bytes; limit is {FILE_BYTES_MAX}")
             content = tomllib.loads(file.read_text())
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise _wrong(file, str(error)) from error
-        return stamp, self._parsed(file, content)
+        limits = self._parsed(file, content)
+        logger.info(
+            "series limits read",
+            file=str(file),
+            source_series_max=limits.source_series_max,
+            gateway_series_max=limits.gateway_series_max,
+            sources=len(limits.of_source),
+        )
+        return limits
 
     def _parsed(self, file: Path, content: dict[str, Any]) -> SeriesLimits:
         sources = content.pop("source", [])
@@ -139,15 +118,3 @@ def _number(file: Path, name: str, value: object) -> int:
 
 def _wrong(file: Path, why: str) -> ConfigMismatch:
     return ConfigMismatch(f"series_limits_file {file}: {why}", reason="series_limits")
-
-
-def _stamp(file: Path) -> tuple[int, int, int]:
-    stat = file.stat()
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
-
-
-def _stamp_or_none(file: Path) -> tuple[int, int, int] | None:
-    try:
-        return _stamp(file)
-    except OSError:
-        return None

@@ -9,16 +9,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
+from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch, Unauthenticated
-from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
-
-log = get_logger(__name__)
+from tsdb.ops.watched_file import WatchedFile
 
 _REASONS = ("token_missing", "token_malformed", "token_wrong")
 _failures = counter(
@@ -40,14 +38,8 @@ class Tokens:
 
     def __init__(self, *, text: str = "", file: Path | None = None) -> None:
         self._fixed = _digests(re.split(r"[\s,]+", text.strip()) if text.strip() else [], "the token setting")
-        self._file = file
-        # Guards the two below; a leaf: nothing else is taken while it is held.
-        self._lock = threading.Lock()
-        self._stamp = (0, 0, 0)
-        self._from_file: frozenset[bytes] = frozenset()
-        if file is not None:
-            self._stamp, self._from_file = self._read(file)
-        if not self._fixed and not self._from_file:
+        self._from_file = None if file is None else WatchedFile(file, _read, SystemClock())
+        if not self._fixed and self._from_file is None:
             raise ConfigMismatch(f"no token in {file or 'the token setting'}: nobody could call", reason="token")
 
     def check(self, authorization: str | bytes | None, *, server: str) -> None:
@@ -67,29 +59,18 @@ class Tokens:
         return sum(hmac.compare_digest(shown, valid) for valid in (*self._fixed, *self._current())) > 0
 
     def _current(self) -> frozenset[bytes]:
-        if self._file is None:
-            return frozenset()
-        with self._lock:
-            try:
-                if _file_stamp(self._file) != self._stamp:
-                    self._stamp, self._from_file = self._read(self._file)
-                    log.info("token file reloaded", file=str(self._file), count=len(self._from_file))
-            except (OSError, ConfigMismatch) as error:
-                # Half-written or gone for a moment: those valid so far stay valid.
-                log.warning("token file not reloaded", file=str(self._file), error=str(error))
-            return self._from_file
+        return frozenset() if self._from_file is None else self._from_file.now()
 
-    @staticmethod
-    def _read(file: Path) -> tuple[tuple[int, int, int], frozenset[bytes]]:
-        try:
-            # The stamp first: a change after it is seen by the next check.
-            stamp, lines = _file_stamp(file), file.read_text().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigMismatch(f"token file {file} cannot be read: {error}", reason="token") from error
-        tokens = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-        if not tokens:
-            raise ConfigMismatch(f"token file {file} holds no token", reason="token")
-        return stamp, _digests(tokens, f"token file {file}")
+
+def _read(file: Path) -> frozenset[bytes]:
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigMismatch(f"token file {file} cannot be read: {error}", reason="token") from error
+    tokens = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not tokens:
+        raise ConfigMismatch(f"token file {file} holds no token", reason="token")
+    return _digests(tokens, f"token file {file}")
 
 
 def _digests(tokens: Iterable[str], place: str) -> frozenset[bytes]:
@@ -101,11 +82,6 @@ def _digests(tokens: Iterable[str], place: str) -> frozenset[bytes]:
             )
         found.add(hashlib.sha256(token.encode()).digest())
     return frozenset(found)
-
-
-def _file_stamp(file: Path) -> tuple[int, int, int]:
-    stat = file.stat()
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def _refuse(server: str, reason: str, message: str) -> NoReturn:
