@@ -142,10 +142,17 @@ def test_a_full_disk_refuses_writes_answers_reads_and_passes(deployment: Deploym
         assert refusal.reason in ("disk_full", "disk_error")
         assert refusal.retry_after_s
         assert read_back(deployment, before)
-        assert deployment.store.ready()[0] == 200
+        status, told = deployment.store.ready()
+        assert (status, told["reason"]) == (503, refusal.reason)
+        assert str(data_dir) in told["message"]
+        assert "bytes are free" in told["message"]
         assert healthy(deployment.gateway)
+        for _ in range(50):
+            assert write_once(deployment.gateway, 5.0).error is not None
     finally:
         process.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, hard))
+    deployment.store.wait_ready(WITHIN_S)  # By itself: what is not ready gets no write.
+    assert deployment.store.log_file.read_text().count("appends refused") <= 2
     assert write_once(deployment.gateway, 30.0).error is None
     deployment.store.kill()
     deployment.store.start()

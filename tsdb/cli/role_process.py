@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tsdb.model.errors import Unavailable
+from tsdb.ops.disk import disk_trouble
 from tsdb.ops.health import Liveness, PartitionHealth, Readiness
 from tsdb.ops.lifecycle import Component, Deadline, Fallible
 from tsdb.ops.logs import get_logger
@@ -89,7 +90,9 @@ class RoleProcess:
             return Readiness("draining")
         if self._opened is None or self._waiting_for:
             return Readiness(self._waiting_for)
-        return Readiness(self._opened.trouble(), self._opened.partitions())
+        disk = disk_trouble()
+        reason, message = disk or (self._opened.trouble(), "")
+        return Readiness(reason, self._opened.partitions(), message)
 
     def grpc_port(self) -> int | None:
         """The port that gRPC is bound to; None while nothing is opened, and for a role without."""

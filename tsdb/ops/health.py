@@ -19,11 +19,13 @@ class PartitionHealth:
 class Readiness:
     """A process is ready when nothing of its own stands in the way and all its partitions are ready.
 
-    `reason` says what of the process itself is not ready (starting, draining, log_unavailable); empty when nothing.
+    `reason` says what of the process itself is not ready (starting, draining, log_unavailable, disk_full); empty when
+    nothing. `message`: the same for a person.
     """
 
     reason: str = ""
     partitions: Mapping[int, PartitionHealth] = field(default_factory=dict)
+    message: str = ""
 
     @property
     def ready(self) -> bool:

@@ -86,7 +86,8 @@ def _readiness_json(seen: Readiness) -> dict[str, Any]:
         str(partition): {"ready": health.ready, "reason": health.reason, **health.details}
         for partition, health in sorted(seen.partitions.items())
     }
-    return {"ready": seen.ready, "reason": seen.reason, "partitions": partitions}
+    message = {"message": seen.message} if seen.message else {}
+    return {"ready": seen.ready, "reason": seen.reason, **message, "partitions": partitions}
 
 
 async def _failed(_request: Request, error: Exception) -> Response:

@@ -17,6 +17,7 @@ from tsdb.history.settings import HistorySettings
 from tsdb.history.sqlite.database import connect, transaction
 from tsdb.history.statement_metrics import CHUNK, count_failure, statements_total, write_seconds, written_bytes_total
 from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.ops.disk import GrowingFile
 from tsdb.ops.logs import get_logger
 
 GROUP_WRITES_MAX = 10_000
@@ -48,6 +49,7 @@ class SqliteWriter:
 
     def __init__(self, path: Path, settings: HistorySettings) -> None:
         self._path = path
+        self._file = GrowingFile(path)
         self._settings = settings
         self._inflight = InflightBytes(settings.inflight_bytes_max)
         self._work = threading.Condition()  # Guards what is below.
@@ -96,6 +98,8 @@ class SqliteWriter:
         except BaseException as error:
             log.error("history's writer failed", error=str(error), exc_info=True)
             self._fail(error)
+        finally:
+            self._file.grew()
 
     def _take(self) -> list[Write]:
         """What is to be committed next; empty at the end."""
@@ -118,7 +122,9 @@ class SqliteWriter:
                     statements_total.labels(write.kind).inc(len(write.statements))
         except TsdbError as error:
             log.warning("writes to history refused", writes=len(group), reason=error.reason, error=error.message)
+            self._file.refused(error)
             return error
+        self._file.grew()
         return None
 
     def _answer(self, group: list[Write], error: TsdbError | None) -> None:

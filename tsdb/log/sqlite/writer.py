@@ -24,10 +24,13 @@ from tsdb.log.sqlite.maintenance import maintain
 from tsdb.log.sqlite.writer_lock import WriterLock
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
+from tsdb.ops.disk import GrowingFile
 from tsdb.ops.logs import get_logger
 
 GROUP_RECORDS_MAX = 10_000
 GROUP_BYTES_MAX = 16 * 1024 * 1024
+TRIAL_EVERY_S = 1.0  # While the disk is full.
+TRIAL_BYTES = 256 * 1024
 
 log = get_logger(__name__)
 
@@ -39,6 +42,7 @@ class SqliteWriter:
 
     def __init__(self, path: Path, settings: LogSettings, clock: Clock, faults: FaultPlan, arrivals: Arrivals) -> None:
         self._path = path
+        self._file = GrowingFile(path)
         self._settings = settings
         self._clock = clock
         self._faults = faults
@@ -133,6 +137,7 @@ class SqliteWriter:
             log.error("the log's writer failed", error=str(error), exc_info=True)
             self._fail(error)
         finally:
+            self._file.grew()
             self._lock.release()
 
     def _limit(self, connection: sqlite3.Connection) -> None:
@@ -156,8 +161,10 @@ class SqliteWriter:
     def _step(self, connection: sqlite3.Connection) -> bool:
         """Wait for work and do it; False at the end."""
         with self._work:
+            idle_s = self._settings.embedded_maintain_s
             self._work.wait_for(
-                lambda: bool(self._appends or self._jobs or self._closing), self._settings.embedded_maintain_s
+                lambda: bool(self._appends or self._jobs or self._closing),
+                min(TRIAL_EVERY_S, idle_s) if self._file.is_full else idle_s,
             )
             group = self._take_locked()
             jobs = list(self._jobs)
@@ -165,6 +172,8 @@ class SqliteWriter:
             ending = self._closing and not group and not jobs
         if group:
             self._store(connection, group)
+        elif self._file.is_full and not ending:
+            self._try_to_grow(connection)
         for job, done in jobs:
             self._run_job(connection, job, done)
         if not ending and not self._settings.embedded_guest and self._clock.monotonic() >= self._maintain_at:
@@ -191,10 +200,24 @@ class SqliteWriter:
                 answers = store_group(connection, group, now_ms, self._faults)
         except TsdbError as error:
             log.warning("appends refused", records=len(group), reason=error.reason, error=error.message)
+            self._file.refused(error)
             answers = [error] * len(group)
         else:
+            self._file.grew()
             self._arrivals.notify()
         self._answer(group, answers)
+
+    def _try_to_grow(self, connection: sqlite3.Connection) -> None:
+        """Write a little and take it back: a process that is not ready gets no write that would show it."""
+        try:
+            with transaction(connection, "trial", write=True):
+                connection.execute("INSERT INTO commits VALUES ('', '', 0, 0, ?)", ("x" * TRIAL_BYTES,))
+                connection.execute("DELETE FROM commits WHERE group_id = ''")
+        except TsdbError as error:
+            self._file.refused(error)
+        else:
+            self._file.grew()
+            log.info("the log can grow again", path=str(self._path))
 
     def _answer(self, group: list[Append], answers: list[Answer]) -> None:
         for append, answer in zip(group, answers, strict=True):
@@ -217,6 +240,8 @@ class SqliteWriter:
         try:
             job(connection)
         except BaseException as error:
+            if isinstance(error, TsdbError):
+                self._file.refused(error)
             done.set_exception(error)
         else:
             self._arrivals.notify()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support.logs import WITHIN_S, append_all, poll_until, read_to_end, read_values, records_of
+from support.logs import WITHIN_S, append_all, poll_until, read_to_end, read_values, records_of, wait_until
 from tsdb.log.interface import METRICS, SERIES, Appended, EndOfLog, RecordBatch
 from tsdb.log.open import open_topics
 from tsdb.log.records import last_records
@@ -25,6 +25,7 @@ from tsdb.log.sqlite.reader import SqliteReader
 from tsdb.log.topics import DAY_MS, topic_specs
 from tsdb.model.clock import Clock, ManualClock, SystemClock
 from tsdb.model.errors import CorruptData, Overloaded, TsdbError, Unavailable
+from tsdb.ops.disk import disk_trouble
 
 NOW_MS = 1_700_000_000_000
 
@@ -70,6 +71,29 @@ def test_a_full_disk_refuses_appends_and_recovers(logs: Logs) -> None:
         kept, last = records_of(read_to_end(reader))
     assert (kept.value or b"")[:2] == stored[-1]
     assert (last.offset, last.value) == (after.offset, b"after")
+
+
+def test_a_full_disk_is_known_by_path_until_there_is_room_again_without_a_write(logs: Logs) -> None:
+    log = logs.open(settings=LogSettings(embedded_bytes_max=2 * 1024 * 1024))
+    stored: list[bytes] = []
+    with pytest.raises(Unavailable):
+        _fill(log, stored)
+    known = disk_trouble()
+    assert known is not None
+    assert known[0] == "disk_full"
+    assert str(logs.path) in known[1]
+    assert "bytes are free" in known[1]
+    with open_topics(f"sqlite:///{logs.path}") as admin:
+        admin.trim(METRICS, {0: len(stored) - 1})
+    wait_until(lambda: disk_trouble() is None, WITHIN_S)
+
+
+def test_a_closed_log_is_no_trouble(logs: Logs) -> None:
+    log = logs.open(settings=LogSettings(embedded_bytes_max=2 * 1024 * 1024))
+    with pytest.raises(Unavailable):
+        _fill(log, [])
+    log.close()
+    assert disk_trouble() is None
 
 
 def _fill(log: SqliteLog, stored: list[bytes]) -> None:
