@@ -73,8 +73,7 @@ class ScrapeSource:
         self._timeout_s = timeout_s
         self._labels = {"job": target.job, "instance": target.instance}
         self._parser = ExpositionParser(self._labels)
-        # A target is named by its address; a proxy from the environment would scrape something else.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._opener = _opener()
 
     def measure(self, now_ms: int) -> list[Measured]:
         """What is exposed, all or nothing; and up, scrape_duration_seconds, scrape_samples_scraped in any case."""
@@ -110,7 +109,7 @@ class ScrapeSource:
         except urllib.error.HTTPError as error:
             with error:
                 raise Unavailable(f"{self.target.url} answers {error.code}", reason="scrape_status") from None
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a redirect to what is no URL.
             raise Unavailable(f"{self.target.url}: {error}", reason="scrape_failed") from None
 
     def _read(self, answer: http.client.HTTPResponse, give_up_at: float) -> bytes:
@@ -121,6 +120,10 @@ class ScrapeSource:
             if len(body) > BODY_BYTES_MAX:
                 raise Unavailable(f"{self.target.url}: over {BODY_BYTES_MAX} bytes", reason="scrape_too_large")
             self._check_time(give_up_at)
+        if answer.length:
+            raise Unavailable(
+                f"{self.target.url}: the page was cut short, {answer.length} bytes are missing", reason="scrape_cut"
+            )
         return bytes(body)
 
     def _parse(self, page: bytes, content_type: str, now_ms: int, give_up_at: float) -> list[Measured]:
@@ -144,6 +147,21 @@ class ScrapeSource:
     def _check_time(self, give_up_at: float) -> None:
         if time.monotonic() > give_up_at:
             raise Unavailable(f"{self.target.url}: not whole in {self._timeout_s:g} s", reason="scrape_timeout")
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """HTTP and HTTPS, redirects included, and nothing else: no file or FTP, and no proxy from the environment."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPRedirectHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.UnknownHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener
 
 
 def _text(line: bytes, place: str) -> str:

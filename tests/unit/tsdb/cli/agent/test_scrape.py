@@ -99,6 +99,40 @@ def test_a_bad_scrape_gives_nothing_but_up_0(
     assert source.failure is None
 
 
+def raw(answer: bytes) -> Answer:
+    def write(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(answer)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (b"", ""),
+        (b"\x00\xff", ""),
+        (b"HTTP/1.1 20000 X\r\n\r\n", ""),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n", "100 headers"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\n\r\n", "header line"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nup 1\n", "cut short, 45 bytes are missing"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "IncompleteRead"),
+        (b"HTTP/1.1 302 F\r\nLocation: http://[::1\r\n\r\n", "Invalid IPv6"),
+        (b"HTTP/1.1 302 F\r\nLocation: http://\xff\xfe/\r\n\r\n", "latin-1"),
+        (b"HTTP/1.1 302 F\r\nLocation: http://" + b"a" * 80 + b".b/\r\n\r\n", "idna"),
+        (b"HTTP/1.1 302 F\r\nLocation: ftp://127.0.0.1:1/\r\n\r\n", "ftp"),
+        (b"HTTP/1.1 302 F\r\nLocation: file:///etc/passwd\r\n\r\n", "302"),
+        (b"HTTP/1.1 302 F\r\nLocation: /\r\n\r\n", "302"),
+    ],
+    ids=range(13),
+)
+def test_an_answer_that_is_no_page_is_up_0_whatever_it_is(endpoint: Endpoint, answer: bytes, what: str) -> None:
+    url, answers = endpoint
+    answers.append(raw(answer))
+    source = ScrapeSource(Target("web", url), 5.0)
+    assert own(source.measure(1_000))["up"] == 0.0
+    assert what in (source.failure or "")
+
+
 @pytest.mark.parametrize("drips", [False, True])
 def test_an_endpoint_that_never_ends_costs_one_timeout(endpoint: Endpoint, drips: bool) -> None:
     url, answers = endpoint
