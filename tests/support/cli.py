@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import typer.main
 
 from tsdb.cli.main import app
+
+COMMAND = typer.main.get_command(app)  # As `app()` makes it at each call.
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Shell:
         root = logging.getLogger()
         handlers, level = root.handlers[:], root.level
         try:
-            app([str(argument) for argument in arguments], prog_name="tsdb")
+            COMMAND([str(argument) for argument in arguments], prog_name="tsdb")
             code: object = 0
         except SystemExit as end:
             code = end.code

@@ -16,10 +16,12 @@ def payloads(seed: int, count: int) -> list[bytes]:
     return [start + rng.randbytes(rng.randrange(1, 4096)) for start in starts for _ in range(count)]
 
 
-def send(port: int, payload: bytes) -> None:
-    """Sends and reads what comes; the peer may cut us off at any moment."""
+def send(port: int, payload: bytes) -> bytes:
+    """Sends, reads what comes and gives it back; the peer may cut us off at any moment."""
+    answer = b""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         connection.sendall(payload)
         connection.shutdown(socket.SHUT_WR)
-        while connection.recv(65_536):
-            pass
+        while part := connection.recv(65_536):
+            answer += part
+    return answer

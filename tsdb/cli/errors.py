@@ -39,7 +39,8 @@ def misuse_text(error: typer.TyperException) -> str:
         return message
     text = one_line(message).replace(": Value error, ", ": ").replace(": Input should be ", ": it must be ")
     text = text.removeprefix("Invalid value: ").rstrip(".")
-    hint = f" (see: {ctx.command_path} --help)" if ctx is not None else ""
+    # The parser of options does not say of which command they are.
+    hint = f" (see: {ctx.command_path if ctx is not None else 'tsdb COMMAND'} --help)"
     return f"error: {text[:1].lower()}{text[1:]}{hint}"
 
 

@@ -80,9 +80,7 @@ def call_metadata(token: str | None) -> tuple[tuple[str, str], ...]:
     if token is None:
         return ()
     if not _TOKEN.fullmatch(token):
-        raise InvalidRequest(
-            "the bearer token has characters outside A-Z a-z 0-9 . _ ~ + / - =", reason="token_malformed"
-        )
+        raise InvalidRequest("characters of the token are outside A-Z a-z 0-9 . _ ~ + / - =", reason="token_malformed")
     return (("authorization", f"Bearer {token}"),)
 
 

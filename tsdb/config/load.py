@@ -93,4 +93,5 @@ def _line(role: type[CommonSettings], detail: Any, places: Mapping[str, str]) ->
     if detail["type"] == "missing":
         return f"{key} is required: give --{key.replace('_', '-')} or {ENV_PREFIX}{key.upper()}"
     got = "" if is_secret(role, key) else f" = {masked(str(detail['input']))[:GOT_MAX]!r}"
-    return f"{key}{got}: {message[:1].lower()}{message[1:]}"
+    message = message.replace("Input should be ", "it must be ")
+    return f"{key}{got}{places.get(key, '')}: {message[:1].lower()}{message[1:]}"

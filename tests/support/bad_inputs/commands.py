@@ -1,0 +1,261 @@
+"""Commands that are refused. The current folder holds the files of FILES."""
+
+from __future__ import annotations
+
+from support.bad_inputs.rows import Command
+
+FILES = {
+    "not.pem": b"not PEM",
+    "latin1": b"\xff\xfe",
+    "bad-token": b'"quoted"',
+    "garbage.db": b"garbage" * 1000,
+    "samples.jsonl": b'{"labels":{"__name__":"up"},"ts_ms":1,"value":1}\n',
+    "samples": b"up 1\n",
+}
+FOLDER = "folder"
+
+LONG = 'up{a="' + "x" * 16_384 + '"}'
+MANY = "up{" + ",".join(f'a{n}="b"' for n in range(64)) + "}"
+
+
+def _selector(text: str, words: str) -> Command:
+    return Command(f"query '{text}' --address @store", words)
+
+
+def _query(options: str, words: str, code: int = 2) -> Command:
+    return Command(f"query up --address @store {options}", words, code)
+
+
+WORDS = (
+    Command("nonsense", "no such command 'nonsense'"),
+    Command("qurey up", "Did you mean 'query'"),
+    Command("--nonsense", "no such option: --nonsense"),
+    Command("topics creat", "Did you mean 'create'?"),
+    Command("config show nobody", "no such command 'nobody' (see: tsdb config show --help)"),
+    Command("gateway up", "got unexpected extra argument(s) (up)"),
+    Command("store --log sqlite:///log.db --nonsense", "no such option: --nonsense (see: tsdb store --help)"),
+    Command("query --address @store", "missing argument 'SELECTOR'"),
+    Command("query up", "missing option '--address' (env var: 'TSDB_ADDRESS')"),
+    Command("query up --address", "'--address' requires an argument"),
+    Command("query up down --address @store", "unexpected extra argument(s) (down)"),
+)
+
+ADDRESSES = (
+    Command("query up --address nowhere", "address 'nowhere' is not HOST:PORT"),
+    Command("query up --address 127.0.0.1", "address '127.0.0.1' is not HOST:PORT"),
+    Command("query up --address 127.0.0.1:0", "address '127.0.0.1:0' is not HOST:PORT"),
+    Command("query up --address 127.0.0.1:99999", "address '127.0.0.1:99999' is not HOST:PORT"),
+    Command("query up --address http://127.0.0.1:80", "address 'http://127.0.0.1:80' is not HOST:PORT"),
+    Command("query up --address [::1:80", "address '[::1:80' is not HOST:PORT"),
+    Command("query up --address ''", "address '' is not HOST:PORT"),
+    Command("query up --address 127.0.0.1:1 --timeout 300ms", "nothing listens at 127.0.0.1:1: start the server", 1),
+    Command("query up --address nowhere.invalid:1 --timeout 300ms", "the host of nowhere.invalid:1 is not known", 1),
+    Command("query up --address @store-http", "is not a gRPC port, it speaks HTTP/1: give the server's --grpc", 1),
+    Command("query up --address @gateway", "answers no reads (Select), it is a gateway: ask a store", 1),
+    Command("status --address @gateway", "answers no reads (Coverage), it is a gateway: ask a store", 1),
+    Command("series up --address @gateway", "answers no reads (Series), it is a gateway", 1),
+    Command("labels --address @gateway", "answers no reads (LabelNames), it is a gateway", 1),
+    Command("watch up --address @gateway", "it is a gateway: ask a store or a querier (`tsdb store`", 1),
+    Command(
+        "write samples.jsonl --address @store", "takes no writes, it is a store or a querier: write to a gateway", 1
+    ),
+    Command("write samples.jsonl --address @gateway-http", "it speaks HTTP/1: give the server's --grpc address", 1),
+    Command("status --address @store --http nowhere", "address 'nowhere' is not HOST:PORT"),
+    Command("status --address @store --http 127.0.0.1:1", "http://127.0.0.1:1/-/ready does not answer", 1),
+    Command("status --address @store --http @store", "does not speak HTTP: give the server's --http address", 1),
+)
+
+CREDENTIALS = (
+    _query("--tls", "does not speak TLS: leave out --tls and --tls-ca", 1),
+    _query("--tls-ca none.pem", "TLS file none.pem is not there", 1),
+    _query("--tls-ca folder", "TLS file folder is not there, or is no file", 1),
+    _query("--tls-ca not.pem", "CA not.pem, certificate none, key none", 1),
+    _query("--tls-cert not.pem", "a client certificate and its key go together", 1),
+    _query("--tls-cert not.pem --tls-key not.pem", "certificate not.pem, key not.pem", 1),
+    _query("--token-file none", "token file none cannot be read: No such file or directory", 1),
+    _query("--token-file folder", "token file folder cannot be read: Is a directory", 1),
+    _query("--token-file latin1", "token file latin1 cannot be read: not UTF-8", 1),
+    _query("--token-file bad-token", "characters of the token are outside A-Z a-z 0-9", 1),
+    Command("query up --address @store", "characters of the token are outside", 1, {"TSDB_TOKEN": '"x"'}),
+    Command("query up", "address 'here' is not HOST:PORT", env={"TSDB_ADDRESS": "here"}),
+)
+
+SELECTORS = (
+    _selector("", 'want a metric name or {label="value"}'),
+    _selector("{}", "at character 2 got the end"),
+    _selector("up{", "at character 3 got the end, want a label name"),
+    _selector("up{a}", "at character 4 got '}', want one of = != =~ !~"),
+    _selector("up{a=}", "at character 5 got '}', want a quoted string"),
+    _selector("up{a=b}", "at character 5 got 'b}', want a quoted string"),
+    _selector('up{a="b"', "at character 8 got the end, want `,` or `}`"),
+    _selector('up{a="b" c="d"}', "at character 9"),
+    _selector('up{"a"}', "at character 6 got '}', want one of"),
+    _selector('up{=~"x"}', "want a label name"),
+    _selector('up{a=="b"}', "want a quoted string"),
+    _selector('up{a="b}', "at character 5"),
+    _selector(r'up{a="\q"}', r"unknown escape \q"),
+    _selector(r'up{a="\ud800"}', "escape of 0xd800, which is no character"),
+    _selector(r'up{a="\U00110000"}', "escape of 0x110000, which is no character"),
+    _selector("up}", "at character 2 got '}', want the end of the selector"),
+    _selector('up{a="b"}}', "at character 9"),
+    _selector("1up", "at character 0 got '1up'"),
+    _selector("up up", "at character 3 got 'up'"),
+    _selector(LONG, "selector has 16392 characters; limit is 16384"),
+    _selector(MANY, "selector has over 64 matchers"),
+    _selector("rate(up[5m])", "functions and operators of PromQL are not understood here yet"),
+    _selector("sum by (job) (up)", "give a selector such as up{job="),
+    _selector("up[5m]", "'up[5m]' is more than a selector"),
+    _selector("up offset 5m", "'up offset 5m' is more than a selector"),
+    _selector("up @ 0", "'up @ 0' is more than a selector"),
+    _selector("up / 2", "--step 1m --agg avg makes one sample a step"),
+    _selector("up > 0", "'up > 0' is more than a selector"),
+    Command("""query '{a=~"("}' --address @store""", "regular expression '(': missing )", 1),
+    Command("""query '{a=~"*"}' --address @store""", "no argument for repetition operator", 1),
+    Command("""query '{a=~"a{2000}"}' --address @store""", "invalid repetition size", 1),
+    Command("""query '{a=~"(?=a)"}' --address @store""", "invalid perl operator", 1),
+    Command("""query '{a=~"[z-a]"}' --address @store""", "invalid character class range", 1),
+    Command("""query '{a=~".*"}' --address @store""", "at least one matcher must not match the empty value", 1),
+    Command("""query '{a=""}' --address @store""", "at least one matcher must not match the empty value", 1),
+    Command("series 'up{' --address @store", "at character 3"),
+    Command("labels job --selector '{' --address @store", "invalid value for '--selector'"),
+    Command("labels '' --address @store", "label name is empty", 1),
+    Command("series up --group-by '' --address @store", "--group-by '' has an empty label name"),
+    Command("series up --group-by job,,instance --address @store", "has an empty label name"),
+    Command("watch --address @store", "missing argument 'SELECTOR'"),
+    Command("""watch '{a=~"("}' --address @store""", "missing )", 1),
+)
+
+TIMES = (
+    _query("--start yesterday", "'yesterday' is neither ms since the epoch nor a time such as"),
+    _query("--start 2026-13-01", "'2026-13-01' is neither"),
+    _query("--start 2026-02-30T00:00:00Z", "is neither ms since the epoch"),
+    _query("--start 12:00", "'12:00' is neither"),
+    _query("--start now+1h", "'now+1h' is neither"),
+    _query("--start now-soon", "'soon' is not a duration"),
+    _query("--start 1700000000", "looks like seconds; times are ms since the epoch: write 1700000000000"),
+    _query("--start 1700000000.5", "write 1700000000500 or 2023-11-14T22:13:20.500Z"),
+    _query("--end 1700000000000000", "looks like microseconds"),
+    _query("--end 1700000000000000000", "looks like nanoseconds"),
+    _query("--end 99999999999999999999", "is neither ms since the epoch"),
+    _query("--start 5 --end 5", "--start 5 is not before --end 5"),
+    _query("--start -5 --end -10", "--start -5 is not before --end -10"),
+    _query("--start 9999-12-31", "is not before --end"),
+    _query("--last soon", "'soon' is not a duration such as 30s, 10m, 1.5h or 2d"),
+    _query("--last 5y", "'5y' is not a duration"),
+    _query("--last '5 m'", "'5 m' is not a duration"),
+    _query("--last 1e3", "'1e3' is not a duration"),
+    _query("--last -5m", "'-5m' is not a duration"),
+    _query("--last 0", "from 1 ms"),
+    _query("--last 0.0001s", "from 1 ms"),
+    _query("--last 99999999999d", "is not a duration"),
+    _query("--last nan", "'nan' is not a duration"),
+    _query("--last 5m --end 1", "give --last, or --start and --end"),
+    _query("--timeout 0", "'0' is not a duration"),
+    _query("--timeout 31d", "'31d' is above 30d"),
+    Command("watch up --address @store --duration 0", "'0' is not a duration"),
+    Command("log offsets --log sqlite:///log.db --at 1700000000", "looks like seconds"),
+)
+
+FORMS = (
+    _query("--step 1m", "--step and --agg go together"),
+    _query("--agg avg", "--step and --agg go together"),
+    _query("--step 1m --agg median", "'median' is not one of 'last', 'avg'"),
+    _query("--step 0 --agg avg", "'0' is not a duration"),
+    _query("--step 1ms --agg avg --last 30d", "limit is 100000: ask for longer steps or a shorter range", 1),
+    _query("--downsampled", "--downsampled goes with --step and --agg"),
+    _query("--last-n -1", "'--last-n': it must be greater than or equal to 0"),
+    _query("--last-n x", "'--last-n': it must be a valid integer"),
+    _query("--last-n 3.5", "'--last-n': it must be a valid integer"),
+    _query("--last-n 99999999999", "'--last-n': it must be less than or equal to 4294967295"),
+    _query("--last-n 3 --step 1m --agg avg", "give --last-n or --step, not both"),
+    _query("--encoding zip", "'zip' is not one of 'raw', 'columns'"),
+    _query("--encoding columns --last-n 3", "--encoding columns goes without --step and --last-n"),
+    _query("--output xml", "'xml' is not one of 'table', 'json', 'csv', 'parquet'"),
+    _query("--out x.csv", "--out goes with json, csv or parquet"),
+    _query("--output csv --out folder", "--out folder is a folder"),
+    _query("--output csv --out none/x.csv", "--out none/x.csv is in a folder that is not there"),
+    _query("--rows -1", "'--rows': it must be greater than or equal to 0"),
+    Command("watch up --address @store --limit -1", "'--limit': it must be greater than or equal to 0"),
+    Command("watch up --address @store --output table", "'table' is not one of 'jsonl'"),
+)
+
+WRITERS = (
+    Command("write none.csv --address @gateway", "none.csv does not exist"),
+    Command("write folder --address @gateway", "folder is not a file"),
+    Command("write samples --address @gateway", "cannot tell the format of samples by its name: give --format"),
+    Command("write - --address @gateway", "cannot tell the format of - by its name: give --format"),
+    Command("write samples.jsonl --format xml --address @gateway", "'xml' is not one of 'parquet', 'csv'"),
+    Command(
+        "write samples.jsonl --format parquet --address @gateway", "samples.jsonl: Parquet magic bytes not found", 1
+    ),
+    Command("write samples.jsonl --speed 2 --address @gateway", "--speed goes with --as-live"),
+    Command("write samples.jsonl --as-live --speed 0 --address @gateway", "--speed is 0.0; it must be above 0"),
+    Command("write samples.jsonl --as-live --speed nan --address @gateway", "--speed is nan; it must be above 0"),
+    Command("write samples.jsonl --as-live --shift-to-now --address @gateway", "give --as-live or --shift-to-now"),
+    Command("write samples.jsonl --address 127.0.0.1:1 --timeout 300ms", "nothing listens at 127.0.0.1:1", 1),
+    Command("agent --address @gateway --interval 0", "'0' is not a duration"),
+    Command("agent --address @gateway --scrape nonsense", "'nonsense' is not [JOB=]URL with an http or https URL"),
+    Command("agent --address @gateway --scrape ftp://h/metrics", "is not [JOB=]URL with an http or https URL"),
+    Command("agent --address @gateway --no-host", "nothing to measure: --no-host without --scrape"),
+)
+
+TOOLS = (
+    Command("topics create --partitions 1", "log is required: give --log or TSDB_LOG"),
+    Command("topics create --log sqlite:///n.db", "missing option '--partitions'"),
+    Command("topics create --log sqlite:///n.db --partitions 0", "it must be greater than or equal to 1"),
+    Command("topics create --log sqlite:///n.db --partitions 200000", "it must be less than or equal to 10000"),
+    Command("topics create --log sqlite:///n.db --partitions 1 --retention ever", "'ever' is not a duration"),
+    Command("topics create --log sqlite:///n.db --partitions 1 --replication 0", "greater than or equal to 1"),
+    Command("topics create --log sqlite:///n.db --partitions 1 --grpc h:1", "no such option: --grpc"),
+    Command("topics create --log sqlite:///garbage.db --partitions 1", "file is not a database", 1),
+    Command("topics create --log sqlite:///log.db --partitions 5", "topic metrics: partitions is 2, must be 5", 1),
+    Command(
+        "topics create --log sqlite:///log.db --partitions 2 --time-set demo", "this process has demo, meta has", 1
+    ),
+    Command("topics create --log sqlite:///log.db --partitions 2 --placement-labels host", "placement_labels: this", 1),
+    Command("topics check --log sqlite:///garbage.db", "file is not a database", 1),
+    Command("log dump --log sqlite:///log.db", "missing option '--partition'"),
+    Command("log dump --log sqlite:///log.db --partition 9", "metrics has partitions 0 to 1"),
+    Command("log dump --log sqlite:///log.db --partition -1", "it must be greater than or equal to 0"),
+    Command("log dump --log sqlite:///nowhere.db --partition 0", "nowhere.db", 1),
+    Command("log offsets --log ftp://x", "'ftp://x' is neither kafka://HOST:PORT[,HOST:PORT] nor sqlite:///PATH"),
+    Command("chunks status --log sqlite:///nowhere.db", "nowhere.db", 1),
+    Command("dlq ls --log sqlite:///log.db --topic none", "topic none does not exist", 1),
+    Command("dlq show --log sqlite:///log.db", "missing option '--partition'"),
+    Command("dlq inspect", "missing argument"),
+    Command("history create", "log is required"),
+    Command("history create --log sqlite:///log.db", "history is required: --history, TSDB_HISTORY or the file", 1),
+    Command("history create --log sqlite:///log.db --history ftp://x", "is none of cassandra://HOST"),
+    Command("history create --log sqlite:///log.db --history cassandra://h", "is none of cassandra://HOST"),
+    Command("history check --log sqlite:///log.db --history sqlite:///garbage.db", "file is not a database", 1),
+    Command("history windows --history sqlite:///nowhere.db", "nowhere.db", 1),
+    Command("holes ls", "history is required", 1),
+    Command("holes ls --history sqlite:///nowhere.db", "nowhere.db", 1),
+    Command("holes accept --history sqlite:///history.db", "losses are accepted by their time"),
+    Command("spark import", "missing argument"),
+    Command("spark rebuild", "missing option '--from'"),
+    Command("spark rebuild --from soon --to now", "'soon' is neither ms since the epoch"),
+    Command("spark rebuild --from 2 --to 1 --log sqlite:///log.db", "the range from 2 ms to 1 ms is empty", 1),
+    Command("spark nonsense", "no such command 'nonsense'"),
+    Command("warmup --nonsense", "no such option: --nonsense"),
+)
+
+COMMANDS = (*WORDS, *ADDRESSES, *CREDENTIALS, *SELECTORS, *TIMES, *FORMS, *WRITERS, *TOOLS)
+
+# Proof that a shell sees what the rows above say: each of these runs as a process of its own.
+PROCESSES = (
+    WORDS[0],
+    WORDS[8],
+    ADDRESSES[0],
+    ADDRESSES[10],
+    ADDRESSES[15],
+    CREDENTIALS[0],
+    CREDENTIALS[8],
+    SELECTORS[2],
+    SELECTORS[21],
+    TIMES[6],
+    FORMS[9],
+    WRITERS[0],
+    WRITERS[5],
+    TOOLS[7],
+)
