@@ -13,7 +13,7 @@ from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
 from tsdb.query.history_reads import HistoryReads
 from tsdb.query.local_store import LocalStore, OneStore
-from tsdb.query.past_index import PastIndex
+from tsdb.query.past_index import Generation, PastIndex
 from tsdb.query.service import QuerierService
 from tsdb.query.sources import Past, Sources
 from tsdb.query.stores import Stores
@@ -112,9 +112,10 @@ def querier_over(
     topic_id: str = TOPIC_ID,
     limits: SelectLimits | None = None,
     calls: ReadCalls | None = None,
+    generation: Generation = lambda: 0,
 ) -> QuerierService:
-    """A querier's Reader service."""
-    past = None if history is None else Past(history, PastIndex(history), window_ms)
+    """A querier's Reader service. generation: as PastIndex has it."""
+    past = None if history is None else Past(history, PastIndex(history, generation), window_ms)
     return QuerierService(Sources(stores, topic_id, range(partitions), past), limits or SelectLimits(), calls)
 
 

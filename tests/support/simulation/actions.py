@@ -10,7 +10,7 @@ import numpy as np
 from support.simulation.jobs import fold_on, import_on, rebuild
 from support.simulation.reads import read, read_stores
 from support.simulation.times import DAY_MS, TIMES
-from support.simulation.trims import compact, trim
+from support.simulation.trims import compact, forget_commits, repair, trim
 from support.simulation.world import CHUNKERS, LOADERS, SOURCES, World
 from tsdb.log.interface import METRICS
 from tsdb.model.errors import Unavailable
@@ -20,6 +20,7 @@ STALE_NAN = np.array([0x7FF0000000000002], np.int64).view(np.float64)[0]
 ADVANCES_MS = (20, 100, 300, 600, 1_000, 2_500, 6_000, 10_000, TIMES.window_ms)
 STORES_MAX, ZOMBIES_MAX = 3, 2
 WRITE_S = 5.0
+SHALLOW = 0.15  # Share of stores whose memory begins within a window that is open.
 
 Action = Callable[[World, random.Random], None]
 
@@ -32,8 +33,7 @@ def write(world: World, rng: random.Random) -> None:
     if rng.random() < 0.3:
         numbers[0] = world.met - 1
     counts = [rng.randint(1, 3) for _ in numbers]
-    now_ms = world.clock.now_ms()
-    ts_ms = [now_ms - _behind_ms(rng) for _ in range(sum(counts))]
+    ts_ms = [_time_ms(world, rng, number) for number, count in zip(numbers, counts, strict=True) for _ in range(count)]
     values = [_value(world, rng) for _ in ts_ms]
     try:
         world.gateway.write(
@@ -47,6 +47,15 @@ def write(world: World, rng: random.Random) -> None:
         world.counts["accepted"] += 1
     except Unavailable:
         world.counts["write refused"] += 1
+
+
+def _time_ms(world: World, rng: random.Random, number: int) -> int:
+    """Often a time that the series has a sample of already."""
+    source = world.sources[number]
+    known = world.oracle.entries[source.partition][source.series_id]
+    if known and rng.random() < 0.35:
+        return rng.choice(list(known)[-8:])
+    return world.clock.now_ms() - _behind_ms(rng)
 
 
 def _behind_ms(rng: random.Random) -> int:
@@ -108,7 +117,9 @@ def store_start(world: World, rng: random.Random) -> None:
     if len(world.stores) >= STORES_MAX:
         return
     hold_ms = rng.randint(TIMES.least_hold_ms, 2 * TIMES.least_hold_ms)
-    if rng.random() < world.profile.edge_starts:
+    if rng.random() < SHALLOW:
+        hold_ms = rng.randint(1_000, 10_000)
+    elif rng.random() < world.profile.edge_starts:
         hold_ms = _edge_hold_ms(world, rng) or hold_ms
     world.start_store(hold_ms)
 
@@ -232,6 +243,8 @@ ACTIONS: Mapping[str, Action] = {
         empty_history,
         trim,
         compact,
+        repair,
+        forget_commits,
         rebuild,
         import_on,
         fold_on,

@@ -16,6 +16,7 @@ from support.simulation.oracle import Violation
 from support.simulation.profile import ALL, Profile
 from support.simulation.reads import SELECTORS, check_read
 from support.simulation.times import DAY_MS, TIMES
+from support.simulation.trims import repair
 from support.simulation.world import World
 from tsdb.client import SelectQuery
 from tsdb.model.errors import TsdbError
@@ -98,6 +99,8 @@ def drain(world: World) -> None:
     world.log.land()
     world.keep_owners()
     world.start_store(TIMES.least_hold_ms)
+    if world.profile.lossy:
+        repair(world, random.Random(0))
     refused = "never asked"
     for number in range(1, ROUNDS_MAX):
         world.round()
@@ -113,9 +116,9 @@ def _refused(world: World) -> str:
     now_ms = world.clock.now_ms()
     for start_ms in (now_ms - 4 * DAY_MS, now_ms - 3 * TIMES.window_ms):
         query = SelectQuery(EVERYTHING, start_ms, now_ms + TIMES.window_ms)
-        for service in world.queriers():
+        for service in world.deep_queriers():
             refused = check_read(world, service, query, SELECTORS[EVERYTHING])
-            if refused:
+            if refused and not (world.profile.lossy and refused == "hole"):
                 return refused
     return ""
 

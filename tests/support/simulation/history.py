@@ -9,6 +9,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from types import TracebackType
 from typing import Self
 
@@ -132,14 +133,14 @@ class SimulatedHistory:
     def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
         for pack_id in pack_ids:
             self._read("read")
-            rows = [
-                ChunkRow(key, value)
-                for key, value in self.rows[pack_id].items()
-                if windows.start_ms <= key.window_start_ms < windows.end_ms
-            ]
-            rows.sort(key=lambda row: (row.key.window_start_ms, row.key.order, row.key.kind, row.key.part))
-            if rows:
-                yield rows
+            keys = [key for key in self.rows[pack_id] if windows.start_ms <= key.window_start_ms < windows.end_ms]
+            keys.sort(key=lambda key: (key.window_start_ms, key.order, key.kind, key.part))
+            for _, some in groupby(keys, key=lambda key: key.window_start_ms):
+                # A read is no snapshot: it misses what came after it began, and what went before it came there.
+                rows = [ChunkRow(key, self.rows[pack_id][key]) for key in some if key in self.rows[pack_id]]
+                if rows:
+                    yield rows
+                self._read("rows")
 
     def windows(self, pack_id: int, windows: WindowRange) -> list[tuple[ChunkKey, int]]:
         return [(row.key, len(row.value)) for rows in self.read([pack_id], windows) for row in rows]

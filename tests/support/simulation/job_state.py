@@ -14,10 +14,9 @@ DELETE_AFTER_MS = 5_000  # Longer than any read of a simulation takes.
 
 @dataclass
 class ImportJob:
-    """run: its ticks; ends: what the loader has to pass; entries: what readers see once it has."""
+    """run: its ticks; entries: what readers see once it has ended."""
 
     run: ImportRun
-    ends: Ends
     entries: list[Entry]
 
 

@@ -18,7 +18,7 @@ from spark_backfill.places import Places
 from spark_backfill.writing.chunk_writer import ChunkWriter
 from spark_backfill.writing.fragments import SortedRows
 from spark_backfill.writing.import_run import begin_run
-from spark_backfill.writing.loader_wait import Ends, _behind
+from spark_backfill.writing.loader_wait import Ends, _behind, wait_until_seen
 from support.simulation.history import SimulatedHistory
 from support.simulation.job_state import FoldJob, ImportJob
 from support.simulation.log import LogFaults, SimulatedLog
@@ -29,6 +29,7 @@ from tsdb.codec.log_record import encode_tick
 from tsdb.codec.series_record import encode_announcement
 from tsdb.history.interface import ChunkStore, WindowRange
 from tsdb.log.interface import CHUNKS, METRICS, SERIES
+from tsdb.model.errors import Unavailable
 from tsdb.model.window import floor_to, index_epoch
 
 FRAGMENTS_MAX = 2
@@ -84,14 +85,18 @@ def import_on(world: World, rng: random.Random) -> None:
 
 def end_imports(world: World) -> int:
     """Those whose records the loader has passed end: all that they wrote must be found. Returns how many."""
-    ended = [job for job in world.jobs.imports if not _behind(world.log, job.ends)]
-    for job in ended:
+    ended = 0
+    for job in list(world.jobs.imports):
+        try:
+            wait_until_seen(world.log, range(world.partitions), job.run.job_id, 0.0, world.clock)
+        except Unavailable:
+            continue
         world.jobs.imports.remove(job)
         for entry in job.entries:
             entry.sure = True
-        world.counts["imported"] += 1
-        world.import_ended()
-    return len(ended)
+        ended += 1
+    world.counts["imported"] += ended
+    return ended
 
 
 def _begin_import(world: World, rng: random.Random) -> ImportJob:
@@ -110,7 +115,7 @@ def _begin_import(world: World, rng: random.Random) -> ImportJob:
         entries.append(entry)
         _announce(world, source, ts_ms)
     ChunkWriter(places_of(world), run.orders, TIMES.window_ms, world.part_bytes_max).write(_rows(world, samples))
-    return ImportJob(run, Ends.of(world.log, range(world.partitions)), entries)
+    return ImportJob(run, entries)
 
 
 def _announce(world: World, source: Source, ts_ms: int) -> None:

@@ -28,6 +28,7 @@ WEIGHTS: Mapping[str, int] = {
     "querier_restart": 2,
     "trim": 5,
     "compact": 8,
+    "forget_commits": 2,
     "empty_history": 1,
     "rebuild": 4,
     "import": 6,
@@ -66,3 +67,4 @@ class Profile:
 
 
 ALL = Profile()
+LOSSY = replace(ALL.more("lossy", trim=20, repair=10, chunker_kill=8), lossy=True)

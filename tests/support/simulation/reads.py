@@ -46,7 +46,7 @@ def read(world: World, rng: random.Random) -> None:
     for store in world.stores:
         store.poll()
     with world.moving(rng):
-        check_read(world, world.querier, query, SELECTORS[selector])
+        check_read(world, rng.choice(list(world.queriers())), query, SELECTORS[selector])
 
 
 def read_stores(world: World, rng: random.Random) -> None:

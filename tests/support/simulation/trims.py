@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import random
 
+from chunker.repair import look
+from chunker.repair import repair as repair_all
+from chunker.takeover import highest_marker
+from support.simulation.groups import Member
+from support.simulation.log import LogFaults
 from support.simulation.times import TIMES
 from support.simulation.world import CHUNKERS, LOADERS, World
 from tsdb.log.interface import CHUNKS, METRICS, SERIES
 
 
 def trim(world: World, rng: random.Random) -> None:
-    """The log loses what is old: at most what neither the chunk stage nor windows that are open need."""
+    """The log loses what is old: what neither the chunk stage nor an open window needs, or any record where lossy."""
     partition = rng.randrange(world.partitions)
     low = _trimmable(world, partition)
+    if world.profile.lossy and rng.random() < 0.5:
+        low = rng.randint(0, world.log.stretches[METRICS, partition].high)
     if low:
         offset = rng.choice([low, low, rng.randint(0, low)])
         world.log.trim(METRICS, partition, offset)
@@ -49,3 +56,36 @@ def _passed(world: World, topic: str, partition: int) -> int:
         return 0 if world.loaders else high
     committed = world.groups[LOADERS].committed.get((topic, partition))
     return committed.next_offset if committed else 0
+
+
+def repair(world: World, rng: random.Random) -> None:
+    """Somebody accepts the gaps that keep the chunk stage from beginning."""
+    for chunker in world.chunkers:
+        chunker.close()
+    world.chunkers.clear()
+    faults, world.log.faults = world.log.faults, LogFaults()
+    group = world.groups[CHUNKERS]
+    refused, group.refused, group.lost_ack = group.refused, 0.0, 0.0
+    committed = Member(group).committed([(METRICS, number) for number in range(world.partitions)])
+    troubles = [look(world.log, number, at, TIMES) for (_, number), at in committed.items()]
+    known = [trouble for trouble in troubles if trouble is not None]
+    if known:
+        repair_all(world.log, Member(group), known, TIMES, world.clock)
+        world.counts["repaired"] += len(known)
+    world.log.faults, group.refused, group.lost_ack = faults, refused, refused
+    world.start_chunker()
+
+
+def forget_commits(world: World, rng: random.Random) -> None:
+    """The chunk stage's group is deleted, or its commits expire: progress markers take their place."""
+    group = world.groups[CHUNKERS]
+    for (_, partition), position in group.committed.items():
+        marker = highest_marker(world.log, partition, world.log.topic_id(METRICS))
+        behind = marker is None or marker.position < position.next_offset
+        if behind and world.log.stretches[METRICS, partition].low:
+            return  # Compaction kept the marker of a zombie alone: what the log lost since would be a gap.
+    for chunker in world.chunkers:
+        chunker.close()
+    world.chunkers.clear()
+    group.committed.clear()
+    world.start_chunker()

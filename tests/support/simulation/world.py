@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import cast
 
-import numpy as np
-
 from ingest.limits import IngestLimits
 from ingest.pipeline import Pipeline
 from support.queriers import querier_over
@@ -21,17 +19,19 @@ from support.simulation.history import SimulatedHistory
 from support.simulation.job_state import Jobs
 from support.simulation.log import SimulatedLog
 from support.simulation.members import SimulatedChunker, SimulatedLoader
-from support.simulation.oracle import Oracle, Violation, samples_of_chunk, source_of
+from support.simulation.oracle import Entry, Oracle, Violation, samples_of_chunk, source_of
 from support.simulation.profile import Profile
 from support.simulation.stores import KnownStores, SimulatedStore, WatchedStore
 from support.simulation.times import BEGIN_MS, TIMES
 from tsdb.codec.chunk import PART_BYTES_MIN
-from tsdb.codec.chunk_key import ChunkKey, decode_key
+from tsdb.codec.chunk_key import ChunkKey, HoleKey, decode_key
+from tsdb.codec.chunk_marker import HoleRecord, decode_hole
 from tsdb.history.interface import ChunkStore, Loaded
 from tsdb.log.interface import CHUNKS, METRICS, LogRecord, Position, TopicPartition
 from tsdb.model.clock import ManualClock
 from tsdb.model.placement import PlacementRule
-from tsdb.model.window import floor_to, index_epoch
+from tsdb.model.window import index_epoch
+from tsdb.query.index_generation import IndexGeneration
 from tsdb.query.service import QuerierService
 
 CHUNKERS, LOADERS = "chunks", "loader"
@@ -66,6 +66,7 @@ class World:
         self.records_max = rng.choice([1, 3, 10, 5_000])
         self.part_bytes_max = PART_BYTES_MIN
         self.written: defaultdict[int, dict[bytes, bytes]] = defaultdict(dict)
+        self._holes: defaultdict[int, list[HoleRecord]] = defaultdict(list)
         self._best: defaultdict[int, dict[tuple[int, int], int]] = defaultdict(dict)
         self.moves: list[Callable[[World, random.Random], None]] = []
         self.jobs = Jobs()
@@ -86,6 +87,7 @@ class World:
     def start_querier(self) -> None:
         """A querier that knows nothing."""
         self.querier = self._querier_over(self.known_stores)
+        self._alone = {watched.name: self._querier_over(_one(watched)) for watched in self.known_stores.watched}
 
     def _querier_over(self, stores: KnownStores) -> QuerierService:
         return querier_over(
@@ -94,6 +96,7 @@ class World:
             window_ms=TIMES.window_ms,
             partitions=self.partitions,
             topic_id=self.log.topic_id(METRICS),
+            generation=IndexGeneration(self.log, self.log.topic_id(METRICS), self.clock).now,
         )
 
     def start_store(self, hold_ms: int) -> None:
@@ -101,11 +104,15 @@ class World:
         self.names += 1
         store = SimulatedStore(f"store-{self.names}", self.log, self.clock, hold_ms)
         self.stores.append(store)
-        self.known_stores.watched.append(WatchedStore(store, self.history_read))
+        watched = WatchedStore(store, self.history_read)
+        self.known_stores.watched.append(watched)
+        self._alone[store.name] = self._querier_over(_one(watched))
 
     def kill_store(self, index: int) -> None:
         """It is gone."""
-        self.stores.pop(index).close()
+        gone = self.stores.pop(index)
+        gone.close()
+        del self._alone[gone.name]
         self.known_stores.watched.pop(index)
 
     def start_chunker(self) -> None:
@@ -196,24 +203,20 @@ class World:
             self.history.answer(20)
             self.clock.advance(50)
 
-    def queriers(self) -> Iterator[QuerierService]:
-        """The querier that has been there, and one for each store that is deep enough to meet history."""
-        yield self.querier
-        for store, watched in zip(self.stores, self.known_stores.watched, strict=True):
-            if store.hold_ms >= TIMES.least_hold_ms:
-                alone = KnownStores()
-                alone.watched.append(watched)
-                yield self._querier_over(alone)
+    def queriers(self) -> list[QuerierService]:
+        """The querier over all stores, and over each store alone: it would choose the deepest."""
+        return [self.querier, *self._alone.values()]
+
+    def deep_queriers(self) -> list[QuerierService]:
+        """Those whose memory history reaches when all is loaded."""
+        deep = [store.name for store in self.stores if store.hold_ms >= TIMES.least_hold_ms]
+        return [self.querier, *(self._alone[name] for name in deep)]
 
     def where(self) -> str:
         """How far everything is."""
         committed = {place: at.next_offset for group in self.groups.values() for place, at in group.committed.items()}
         highs = {place: stretch.high for place, stretch in self.log.stretches.items() if stretch.high}
         return f"ends {highs}, committed {committed}, loaded {self.history.loaded_rows}, waiting {self.history.waiting}"
-
-    def import_ended(self) -> None:
-        """A querier keeps its index of the past over an import."""
-        self.start_querier()
 
     def close(self) -> None:
         """Release what processes hold."""
@@ -237,6 +240,8 @@ class World:
             key = decode_key(record.key)
             if isinstance(key, ChunkKey):
                 self._chunk_stored(partition, record.key, record.value)
+            elif isinstance(key, HoleKey):
+                self._holes[partition].append(decode_hole(record.value))
 
     def _chunk_stored(self, partition: int, key: bytes, value: bytes) -> None:
         before = self.written[partition].setdefault(key, value)
@@ -252,16 +257,22 @@ class World:
             return
         for (_, partition), position in positions.items():
             emitted_ms = int(position.metadata.split(" ")[2])
-            for series, ts_ms, entry in self.oracle.below(partition, position.next_offset, emitted_ms):
+            for series, ts_ms, entry in self._promised(partition, position.next_offset, emitted_ms):
                 if self._best[partition].get((series, ts_ms), -1) < entry.order:
                     raise Violation(
                         f"commit of partition {partition} at {position} passes series {series} at {ts_ms}, {entry}"
                     )
 
+    def _promised(self, partition: int, position: int, emitted_ms: int) -> Iterator[tuple[int, int, Entry]]:
+        """What is below a position and emitted, but for named losses."""
+        for series, ts_ms, entry in self.oracle.below(partition, position, emitted_ms):
+            if not any(hole.start_ms <= ts_ms < hole.end_ms for hole in self._holes[partition]):
+                yield series, ts_ms, entry
+
     def check_loaded(self, loaded: Loaded) -> None:
         """What `loaded` says is in history, and every series of it."""
         held: dict[tuple[int, int], int] = {}
-        for series, ts_ms, entry in self.oracle.below(loaded.partition, loaded.position, loaded.emitted_through_ms):
+        for series, ts_ms, entry in self._promised(loaded.partition, loaded.position, loaded.emitted_through_ms):
             source = self.oracle.sources[series]
             if not held:
                 held = self._held(loaded.partition)
@@ -282,11 +293,7 @@ class World:
         return best
 
 
-def windows_between(start_ms: int, end_ms: int) -> range:
-    """Starts of the windows that touch [start_ms, end_ms)."""
-    return range(floor_to(start_ms, TIMES.window_ms), end_ms, TIMES.window_ms)
-
-
-def bits_of(values: np.ndarray) -> list[int]:
-    """float64 as the integers that their bits are."""
-    return cast("list[int]", values.view(np.int64).tolist())
+def _one(watched: WatchedStore) -> KnownStores:
+    stores = KnownStores()
+    stores.watched.append(watched)
+    return stores

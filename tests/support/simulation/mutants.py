@@ -1,0 +1,319 @@
+"""Mutants: the product with one rule of the design switched off. The simulation must catch each.
+
+A row names the rule, switches it off, and says by which profile schedules come that need the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.simulation.profile import ALL, LOSSY, Profile
+from tsdb.chunks.late_minutes import LateMinutes
+from tsdb.chunks.progress import Progress
+from tsdb.chunks.stage import ChunkStage, Emission
+from tsdb.chunks.window import ClosedWindow
+from tsdb.codec.chunk_cover import Cover
+from tsdb.codec.chunk_key import ChunkKey, ProgressKey, encode_key
+from tsdb.codec.chunk_marker import ProgressMarker, decode_progress_marker
+from tsdb.codec.fragment import Fragment
+from tsdb.head.contents import Contents
+from tsdb.head.head import Head
+from tsdb.head.maintain import Maintenance
+from tsdb.head.state import HeadState
+from tsdb.history.interface import Loaded
+from tsdb.history.loader.loaded_marks import LoadedMarks
+from tsdb.history.merge import merge
+from tsdb.log.interface import CHUNKS
+from tsdb.log.records import read_to_end
+from tsdb.log.start import LogEnds, Start, resolve_start
+from tsdb.parallel_consumer import Place, Record
+from tsdb.query.completeness import check_complete, check_series_complete
+from tsdb.query.index_generation import IndexGeneration
+from tsdb.query.partition_join import Joined, PartitionJoin
+from tsdb.replay.series_feed import SeriesFeed
+from tsdb.v1 import common_pb2
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+SINCE_TOO_LOW = 5
+PROGRESS = encode_key(ProgressKey())
+FAR_MS = 1 << 40
+
+STARTS = replace(ALL.more("starts", store_start=40, store_kill=30, read=80), edge_starts=0.9)
+FROM_ZERO = ALL.more("from zero", empty_history=12, rebuild=30, compact=30)
+NEW_SERIES = replace(ALL.more("new series", loader_step=120), new_series=0.4, series_share=0.1)
+BUSY = replace(ALL.more("busy", read=120), busy=0.8)
+IMPORTS = ALL.more("imports", **{"import": 30})
+FOLDS = replace(
+    ALL.more("folds", fold=60, loader_step=120, read=80), busy=0.8, moves=("fold", "loader_step", "loader_step")
+)
+NO_COMMITS = ALL.more("no commits", forget_commits=20, chunker_replace=20, zombie_step=40, trim=20)
+TAKE_OVERS = ALL.more("take-overs", chunker_replace=20, chunker_kill=10, zombie_step=40)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """rule: of the design; switch_off: takes it out of the product; profile: of the schedules that need it."""
+
+    rule: str
+    switch_off: Patch
+    profile: Profile = ALL
+
+    def __str__(self) -> str:
+        return self.rule
+
+
+# Section 6: stores.
+
+
+def _coverage_from_horizon(patch: pytest.MonkeyPatch) -> None:
+    def resolve(ends: LogEnds, *, horizon_ms: int, ahead_ms: int, now_ms: int) -> Start:
+        return resolve_start(ends, horizon_ms=horizon_ms, ahead_ms=0, now_ms=now_ms)
+
+    patch.setattr("tsdb.log.start.resolve_start", resolve)
+
+
+def _ahead_ignored(patch: pytest.MonkeyPatch) -> None:
+    def head(*args: Any, time_set: Any, **more: Any) -> Head:
+        return Head(*args, time_set=replace(time_set, ahead_ms=FAR_MS), **more)
+
+    patch.setattr("tsdb.store.store.Head", head)
+
+
+def _since_too_low(patch: pytest.MonkeyPatch) -> None:
+    stated = Contents._state_now
+
+    def state(contents: Contents) -> HeadState:
+        found = stated(contents)
+        return replace(found, since_offset=max(found.since_offset - SINCE_TOO_LOW, 0))
+
+    patch.setattr(Contents, "_state_now", state)
+
+
+def _drop_keeps_coverage(patch: pytest.MonkeyPatch) -> None:
+    raised = Contents.raise_coverage_locked
+
+    def keep(contents: Contents, coverage_start_ms: int, since_offset: int) -> None:
+        raised(contents, contents.coverage_start_ms, since_offset)
+
+    patch.setattr(Contents, "raise_coverage_locked", keep)
+
+
+def _drop_keeps_since(patch: pytest.MonkeyPatch) -> None:
+    raised = Contents.raise_coverage_locked
+
+    def keep(contents: Contents, coverage_start_ms: int, since_offset: int) -> None:
+        raised(contents, coverage_start_ms, contents.since_offset)
+
+    patch.setattr(Contents, "raise_coverage_locked", keep)
+
+
+def _drop_takes_late(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tsdb.head.maintain.late_remains", lambda *slice_and_offset: None)
+
+
+def _fold_reversed(patch: pytest.MonkeyPatch) -> None:
+    from tsdb.head.rebuild import fold_late
+
+    def reversed_(index: Any, slices: Any, late: Any, entries: Any, *rest: Any) -> Any:
+        return fold_late(index, slices, late, entries[::-1].copy(), *rest)
+
+    patch.setattr("tsdb.head.maintain.fold_late", reversed_)
+
+
+def _tick_drops_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Maintenance, "drop_before_locked", lambda *of: None)
+
+
+def _series_not_waited_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SeriesFeed, "catch_up", lambda *of: None)
+    patch.setattr(SeriesFeed, "poll", lambda *of: None)
+
+
+# Section 7: chunk stage.
+
+
+def _decided_early(patch: pytest.MonkeyPatch) -> None:
+    begun = ClosedWindow.__init__
+
+    def early(window: ClosedWindow, head: Head, start_ms: int, decision_offset: int, *rest: Any) -> None:
+        begun(window, head, start_ms, decision_offset - 1, *rest)
+
+    patch.setattr(ClosedWindow, "__init__", early)
+
+
+def _minute_before_its_end(patch: pytest.MonkeyPatch) -> None:
+    due = ChunkStage.due
+
+    def early(stage: ChunkStage, now_ms: int) -> Emission | None:
+        if stage._late.current.samples:
+            stage._late.end(stage._next_offset)
+        return due(stage, now_ms)
+
+    patch.setattr(ChunkStage, "due", early)
+
+
+def _position_within_a_minute(patch: pytest.MonkeyPatch) -> None:
+    def position(minutes: LateMinutes) -> int:
+        if minutes.ended:
+            return minutes.ended[0].minute.first_offset
+        return minutes.current.first_offset + (0 if minutes.current.samples else 1)
+
+    patch.setattr(LateMinutes, "position", property(position))
+
+
+def _reread_from_position(patch: pytest.MonkeyPatch) -> None:
+    def seek(progress: Progress, facts: Any) -> int:
+        return progress.position
+
+    patch.setattr("chunker.takeover.seek_offset", seek)
+
+
+def _commit_before_acks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("chunker.outbox.Outbox.empty", property(lambda outbox: True))
+
+
+def _not_whole(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("chunker.takeover.check_gap", lambda *of: None)
+
+
+def _newest_marker(patch: pytest.MonkeyPatch) -> None:
+    def newest(log: Any, partition: int, topic_id: str) -> ProgressMarker | None:
+        values = [record.value for record in read_to_end(log, CHUNKS, partition) if record.key == PROGRESS]
+        return decode_progress_marker(values[-1] or b"") if values else None
+
+    patch.setattr("chunker.takeover.highest_marker", newest)
+
+
+# Section 8: loader and history.
+
+
+def _from_zero_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LoadedMarks, "keep_back", lambda *of: False)
+
+
+def _series_gate_open(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tsdb.history.loader.loader.marker_is_due", lambda record, positions: True)
+
+
+def _marker_overtakes(patch: pytest.MonkeyPatch) -> None:
+    from tsdb.history.loader.lanes import lane_of
+
+    def lane(record: Record) -> Any:
+        found = lane_of(record)
+        return Place.FREE if found is Place.AFTER_ALL else found
+
+    patch.setattr("tsdb.history.loader.loader.lane_of", lane)
+
+
+def _lowest_order_wins(patch: pytest.MonkeyPatch) -> None:
+    def lowest(fragments: Sequence[Fragment]) -> Fragment:
+        return _negated(merge([_negated(fragment) for fragment in fragments]))
+
+    for place in ("tsdb.query.seam.merge", "tsdb.query.stretch.merge", "tsdb.history.fold.merge"):
+        patch.setattr(place, lowest)
+
+
+def _negated(fragment: Fragment) -> Fragment:
+    return replace(fragment, order=-fragment.order)
+
+
+def _fold_covers_itself(patch: pytest.MonkeyPatch) -> None:
+    of = Cover.of
+
+    def wide(parts: int, keys: Collection[ChunkKey]) -> Cover:
+        return of(parts, [*keys, *_own])
+
+    from tsdb.history import fold as module
+
+    folded = module.fold
+    _own: list[ChunkKey] = []
+
+    def fold(rows: Any, order: int, **more: Any) -> Any:
+        _own[:] = [row.key for row in folded(rows, order, **more)]
+        made = folded(rows, order, **more)
+        _own.clear()
+        return made
+
+    patch.setattr("tsdb.history.fold.Cover.of", wide)
+    patch.setattr("spark_backfill.merge_late.work.fold", fold)
+
+
+# Section 9: the seam.
+
+
+def _loaded_after_chunks(patch: pytest.MonkeyPatch) -> None:
+    answered = PartitionJoin.answer
+
+    def late(join: PartitionJoin, state: common_pb2.PartitionState, held: Any, steps: Any) -> Joined:
+        joined = answered(join, state, held, steps)
+        if state.partition in join.seams:
+            check_complete(state, join.past.store.loaded(state.topic_id), join.seams[state.partition])
+        return joined
+
+    patch.setattr("tsdb.query.joined.check_complete", lambda *of: None)
+    patch.setattr(PartitionJoin, "answer", late)
+
+
+def _position_not_checked(patch: pytest.MonkeyPatch) -> None:
+    def check(state: common_pb2.PartitionState, loaded: dict[int, Loaded], seam: int) -> None:
+        without = common_pb2.PartitionState()
+        without.CopyFrom(state)
+        without.since_offset = 0
+        check_complete(without, loaded, seam)
+
+    patch.setattr("tsdb.query.joined.check_complete", check)
+
+
+def _emitted_not_checked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tsdb.query.joined.check_complete", lambda state, loaded, seam: check_series_complete(state, loaded))
+
+
+def _late_has_no_order(patch: pytest.MonkeyPatch) -> None:
+    from tsdb.query.seam import fragment_of
+
+    def plain(held: Any) -> Fragment | None:
+        return fragment_of(replace(held, orders=np.minimum(held.orders, 0)))
+
+    patch.setattr("tsdb.query.seam.fragment_of", plain)
+
+
+def _index_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(IndexGeneration, "now", lambda generation: 0)
+
+
+def _deleted_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("support.simulation.job_state.Jobs.delete_after_ms", 0)
+
+
+MUTANTS = (
+    Mutant("C = H + ahead", _coverage_from_horizon, STARTS),
+    Mutant("readers ignore samples too far ahead", _ahead_ignored),
+    Mutant("since_offset is the first offset held", _since_too_low, STARTS),
+    Mutant("a drop raises coverage", _drop_keeps_coverage),
+    Mutant("a drop raises since_offset", _drop_keeps_since, STARTS),
+    Mutant("a drop keeps late samples", _drop_takes_late),
+    Mutant("the later of two late samples wins", _fold_reversed),
+    Mutant("an import's tick drops old slices", _tick_drops_nothing, IMPORTS),
+    Mutant("a record waits for its series", _series_not_waited_for),
+    Mutant("D is the first offset past the window", _decided_early),
+    Mutant("a late minute is emitted once it ended", _minute_before_its_end),
+    Mutant("a position is the start of a late minute", _position_within_a_minute, TAKE_OVERS),
+    Mutant("a take-over rereads open windows", _reread_from_position, TAKE_OVERS),
+    Mutant("no base of a window that is not whole", _not_whole, LOSSY),
+    Mutant("a commit waits for acknowledgements", _commit_before_acks),
+    Mutant("from zero a marker waits for the end at start", _from_zero_at_once, FROM_ZERO),
+    Mutant("a marker waits for series", _series_gate_open, NEW_SERIES),
+    Mutant("a marker waits for all before it", _marker_overtakes),
+    Mutant("the highest order wins", _lowest_order_wins),
+    Mutant("a fold never covers its own key", _fold_covers_itself, FOLDS),
+    Mutant("an import is a generation of the index", _index_kept, IMPORTS),
+    Mutant("loaded is read before chunks", _loaded_after_chunks, BUSY),
+    Mutant("loaded reaches memory", _position_not_checked, STARTS),
+    Mutant("emitted_through reaches coverage", _emitted_not_checked, STARTS),
+    Mutant("held late samples rank by offset", _late_has_no_order),
+)
