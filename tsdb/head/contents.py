@@ -105,6 +105,14 @@ class Contents:
         """To be said of any change but that something is taken out."""
         self._changes += 1
 
+    def state(self) -> HeadState:
+        """Where it stands now, or stood before a change that is under way; waits only where something has changed."""
+        changes, state = self._state  # One object, replaced whole.
+        if changes == self.changes:
+            return state
+        with self.lock:
+            return self.state_locked()
+
     def state_locked(self) -> HeadState:
         """Where it stands now: one object for as long as nothing changes, for every answer of a store tells it."""
         if self._state[0] != self.changes:

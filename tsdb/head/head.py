@@ -217,8 +217,7 @@ class Head:
 
     def state(self) -> HeadState:
         """One moment of the head."""
-        with self._contents.lock:
-            return self._contents.state_locked()
+        return self._contents.state()
 
     def sizes(self) -> HeadSizes:
         """How much it holds at one moment."""

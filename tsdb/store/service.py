@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import grpc
 
+from tsdb.head.head import Head
 from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.ops.grpc_slots import waiting
 from tsdb.ops.metrics import counter, histogram
 from tsdb.store import select, series
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.limits import SelectLimits
-from tsdb.store.partition import Partition
+from tsdb.store.partition import Partition, PartitionStatus
 from tsdb.store.read_call import ReadCall, ReadCalls
 from tsdb.store.request import labels_query, matchers_of, partitions_of, select_query, series_query, tokens_of
 from tsdb.store.tolerance import tolerance_of
 from tsdb.store.watch import Watch
-from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
+from tsdb.v1 import reader_pb2, reader_pb2_grpc
 
 AFTER_WAIT_MAX_S = 30.0  # A caller without a deadline still gets an answer.
 ANSWER_SHARE = 0.05  # Of a caller's deadline, kept for the answer itself.
@@ -83,13 +85,13 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         query = labels_query(request)
         names: set[str] = set()
         with self._calls.of(context) as call:
-            partitions = self._fresh_partitions(request.options, call, query.start_ms)
-            for partition in partitions:
+            reads = self._label_reads(request.options, call, query.start_ms)
+            for read in reads:
                 call.check_going()
-                names.update(partition.head.index.label_names(query.matchers, call.check_going))
+                names.update(read.head.index.label_names(query.matchers, call.check_going))
                 call.hold(_texts_bytes(names))
             call.release_when_sent()
-        return reader_pb2.LabelNamesResponse(header=_header(partitions), names=sorted(names))
+        return reader_pb2.LabelNamesResponse(header=_header(reads, query.start_ms), names=sorted(names))
 
     def LabelValues(
         self, request: reader_pb2.LabelValuesRequest, context: grpc.ServicerContext
@@ -100,10 +102,10 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         limit = min(LABEL_VALUES_MAX, request.values_max or LABEL_VALUES_MAX)
         values: set[str] = set()
         with self._calls.of(context) as call:
-            partitions = self._fresh_partitions(request.options, call, query.start_ms)
-            for partition in partitions:
+            reads = self._label_reads(request.options, call, query.start_ms)
+            for read in reads:
                 call.check_going()
-                index = partition.head.index
+                index = read.head.index
                 values.update(
                     index.label_values(request.name, query.matchers, limit=limit, check_going=call.check_going)
                 )
@@ -115,12 +117,14 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
                     )
                 call.hold(_texts_bytes(values))
             call.release_when_sent()
-        return reader_pb2.LabelValuesResponse(header=_header(partitions), values=sorted(values))
+        return reader_pb2.LabelValuesResponse(header=_header(reads, query.start_ms), values=sorted(values))
 
     def Coverage(
         self, request: reader_pb2.CoverageRequest, context: grpc.ServicerContext
     ) -> reader_pb2.CoverageResponse:
-        return reader_pb2.CoverageResponse(partitions=_states(self._partitions.values()))
+        return reader_pb2.CoverageResponse(
+            partitions=[partition.status().to_proto() for partition in self._partitions.values()]
+        )
 
     def Watch(
         self, request: reader_pb2.WatchRequest, context: grpc.ServicerContext
@@ -152,25 +156,39 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
                 self._applied.wait_for(self._partitions, tokens, _wait_s(call), call.check_going)
         return [self._partitions[number] for number in numbers]
 
-    def _fresh_partitions(
-        self, options: reader_pb2.ReadOptions, call: ReadCall, start_ms: int | None
-    ) -> list[Partition]:
-        partitions = self._ready_partitions(options, call)
+    def _label_reads(self, options: reader_pb2.ReadOptions, call: ReadCall, start_ms: int | None) -> list[_LabelRead]:
         tolerance = tolerance_of(options)
-        for partition in partitions:
-            status = partition.status()
-            tolerance.check_fresh(status)
-            if start_ms is not None:
-                status.check_coverage(start_ms)
-        return partitions
+        reads = []
+        for partition in self._ready_partitions(options, call):
+            head, judged = partition.judge()
+            tolerance.check_fresh(judged)
+            reads.append(_LabelRead(head, judged.status(head.state(), head.sizes())))
+            _check_coverage(reads[-1].before, start_ms)
+        return reads
 
 
-def _states(partitions: Iterable[Partition]) -> list[common_pb2.PartitionState]:
-    return [partition.status().to_proto() for partition in partitions]
+@dataclass(frozen=True, slots=True)
+class _LabelRead:
+    """A partition whose labels are read, and how it stood before."""
+
+    head: Head
+    before: PartitionStatus
+
+    def status(self) -> PartitionStatus:
+        """Of what was read between then and now."""
+        return replace(self.before, state=self.before.state.through(self.head.state()))
 
 
-def _header(partitions: Iterable[Partition]) -> reader_pb2.SelectHeader:
-    return reader_pb2.SelectHeader(partitions=_states(partitions))
+def _check_coverage(status: PartitionStatus, start_ms: int | None) -> None:
+    if start_ms is not None:
+        status.check_coverage(start_ms)
+
+
+def _header(reads: Iterable[_LabelRead], start_ms: int | None) -> reader_pb2.SelectHeader:
+    statuses = [read.status() for read in reads]
+    for status in statuses:
+        _check_coverage(status, start_ms)
+    return reader_pb2.SelectHeader(partitions=[status.to_proto() for status in statuses])
 
 
 def _texts_bytes(texts: Collection[str]) -> int:
