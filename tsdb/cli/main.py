@@ -9,6 +9,7 @@ import typer
 from tsdb.cli import roles
 from tsdb.cli.chunks import chunks
 from tsdb.cli.client_commands import add_client_commands
+from tsdb.cli.completion import completion
 from tsdb.cli.config_show import config
 from tsdb.cli.dlq import dlq
 from tsdb.cli.groups import Commands, RootGroup
@@ -52,6 +53,7 @@ app.add_typer(history, name="history")
 app.add_typer(holes, name="holes")
 app.add_typer(spark, name="spark")
 app.command("warmup")(warmup)
+app.command("completion")(completion)
 app.add_typer(config, name="config")
 
 

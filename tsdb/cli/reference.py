@@ -102,7 +102,8 @@ def _section(callback: Callable[..., Any], path: str, help_text: str) -> str:
 
 
 def _parameters(callback: Callable[..., Any]) -> list[_Parameter]:
-    return [_parameter(param) for param in inspect.signature(callback, eval_str=True).parameters.values()]
+    given = inspect.signature(callback, eval_str=True).parameters.values()
+    return [_parameter(param) for param in given if param.annotation is not typer.Context]
 
 
 def _parameter(param: inspect.Parameter) -> _Parameter:

@@ -12,7 +12,7 @@ from support.cli import Shell
 
 VERBS = [
     *("standalone", "gateway", "store", "write", "agent", "query", "series", "labels", "coverage", "watch", "status"),
-    *("topics", "warmup", "config"),
+    *("topics", "warmup", "completion", "config"),
 ]
 # What a store must not carry only because it shares the command.
 HEAVY = ("pyarrow", "pandas", "numba", "confluent_kafka")
