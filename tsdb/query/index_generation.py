@@ -1,4 +1,4 @@
-"""Index generation as a querier knows it: looked up in `meta` when history is read, at most once a second.
+"""Index generation as a querier knows it: looked up in `meta` when history is read, at most twice a second.
 
 Reads that memory answers alone never ask. While the log does not answer the generation is not known: history's index
 is then read anew for each answer, and an answer that a store gives is as exact as before.

@@ -1,4 +1,4 @@
-"""The generation of history's index: looked up once a second at most, and not known while the log does not answer."""
+"""The generation of history's index: looked up twice a second at most, and not known while the log does not answer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any, cast
 import pytest
 
 from support.logs import WITHIN_S, LogFactory
+from support.queriers import TOPIC_ID, one_store, select
+from support.seams import END_MS, START_MS, WINDOW_MS, Seam
+from tsdb.client import SelectQuery
 from tsdb.log.index_generation import LOOK_EVERY_S, raise_generation
 from tsdb.log.interface import META, METRICS, Log, Watermarks
 from tsdb.log.meta import write_meta
@@ -17,6 +20,10 @@ from tsdb.model.clock import ManualClock
 from tsdb.model.errors import Unavailable
 from tsdb.model.meta import MetaSettings
 from tsdb.query.index_generation import AGAIN_S, IndexGeneration
+from tsdb.query.past_index import PastIndex
+from tsdb.query.service import QuerierService
+from tsdb.query.sources import Past, Sources
+from tsdb.store.limits import SelectLimits
 
 LOOK_MS = int(LOOK_EVERY_S * 1000)
 
@@ -57,7 +64,7 @@ def away() -> None:
     raise Unavailable("away", reason="log_unavailable")
 
 
-def test_meta_is_asked_once_a_second_and_read_when_it_has_grown(log: Log) -> None:
+def test_meta_is_asked_now_and_then_and_read_when_it_has_grown(log: Log) -> None:
     watched, clock = Watched(log), ManualClock()
     generation = of(watched, clock)
     assert [generation.now() for _ in range(3)] == [0, 0, 0]
@@ -113,3 +120,18 @@ def test_of_a_log_that_does_not_answer_one_caller_waits(log: Log) -> None:
     answer.set()
     first.join(WITHIN_S)
     assert generation.now() == 0
+
+
+def test_a_read_that_memory_answers_alone_never_asks() -> None:
+    seam, asked = Seam(), []
+
+    def generation() -> int:
+        asked.append(1)
+        return 0
+
+    past = Past(seam.history, PastIndex(seam.history, generation), WINDOW_MS)
+    service = QuerierService(Sources(one_store(seam.served), TOPIC_ID, range(1), past), SelectLimits())
+    select(service, SelectQuery('{job="test"}', seam.coverage_ms, END_MS))
+    assert asked == []
+    select(service, SelectQuery('{job="test"}', START_MS, END_MS))
+    assert asked == [1]
