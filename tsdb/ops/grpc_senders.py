@@ -18,6 +18,7 @@ from tsdb.ops.periodic import Periodic
 
 LOOK_EVERY_S = 0.2
 STALLED_S = 0.25  # A reader that reads takes a message within milliseconds.
+DRAIN_TIMEOUT_S = 1.0  # The send timeout of a server that ends: it waits for readers that read.
 LOG_EVERY_S = 60.0
 
 log = get_logger(__name__)
@@ -61,6 +62,10 @@ class Senders(Periodic):
         self._monotonic = monotonic
         self._senders: set[Sender] = set()  # Adding, removing and copying are one step each under the GIL.
         self._logged_at: float | None = None
+
+    def drain(self) -> None:
+        """The server ends: readers that do not read are not waited for."""
+        self._send_timeout_s = min(self._send_timeout_s, DRAIN_TIMEOUT_S)
 
     def add(self, sender: Sender) -> None:
         """A stream begins."""

@@ -122,6 +122,7 @@ class GrpcServer:
     def close(self) -> None:
         """Refuses new calls; running ones go on. Returns at once."""
         self._health.drain()
+        self._senders.drain()
         if self._stopped is None:
             self._stopped = self._server.stop(GRACE_S)
 

@@ -129,6 +129,14 @@ class TestUnreadAnswers:
                     pass
         assert sample("tsdb_grpc_unread_answers_cut_total", reason="send_timeout") == before + 1
 
+    def test_a_server_that_ends_does_not_wait_for_readers_that_do_not_read(self) -> None:
+        servicer = Scripted(watch_on=lambda: True, watch_bytes=MESSAGE_BYTES)
+        with scripted_server(servicer, limits=GrpcLimits(send_timeout_s=600.0)) as server, unread(server, 2) as streams:
+            for stream in streams:
+                next(stream)
+            server.close()
+            assert server.join(WITHIN_S)
+
     def test_a_slow_reader_is_not_cut_while_it_reads(self) -> None:
         servicer = Scripted(watch_on=lambda: True, watch_bytes=MESSAGE_BYTES)
         with scripted_server(servicer, limits=GrpcLimits(send_timeout_s=1.0)) as server, unread(server, 1) as streams:
