@@ -26,7 +26,7 @@ from tsdb.ops.metrics import counter
 
 POLL_RECORDS_MAX = 20_000
 POLL_BYTES_MAX = 8 << 20  # Of announcements not yet registered.
-PART_BYTES = 256 << 10  # Between two looks at the memory held: how far an index can get above its limit.
+PART_BYTES = 512 << 10  # Between two looks at the memory held: how far an index can get above its limit.
 CATCH_UP_POLL_S = 0.05
 _PASSED_OVER = STATUS_CORRUPT  # An index registers only what is ok.
 
