@@ -80,7 +80,7 @@ class Pipeline:
         self._clock = clock
         self._inflight = Inflight(limits.inflight_bytes_max)
         self._cache = SeriesCache(rule, partitions, limits, series_id=series_id)
-        self._admission = SeriesAdmission(rule, limits, time_set.window_ms, clock)
+        self._admission = SeriesAdmission(self._cache, rule, limits, time_set.window_ms, clock)
         self._announcements = Announcements(log, self._cache, time_set, clock)
         chain = chain_of("gateway", clock.now_ms)
         self._appender = Appender(log, limits.record_bytes_max, time_set.ahead_ms, chain)
@@ -127,19 +127,25 @@ class Pipeline:
         rows = self._cache.resolve(batch.labels)
         verdict = validate(batch, rows, self._time_set, self._clock.now_ms(), self._cache.canonical)
         refusals = verdict.refusals or Refusals()
-        if refusals.rows and not partial:
-            raise refusals.error(batch.samples)
         good = verdict.good
+        if refusals.rows and not partial:
+            raise self._refused_whole(batch, rows, refusals)
         due = self._announcements.due(batch, rows, good)
         if due:
-            due = self._admission.admit(batch, rows, due, good, refusals, self._cache.canonical, partial=partial)
-            if refusals.rows and not partial:
-                raise refusals.error(batch.samples)
+            due = self._admission.admit(batch, rows, due, good, refusals, partial=partial)
+        if refusals.rows:
+            if not partial:
+                raise self._refused_whole(batch, rows, refusals)
+            self._cache.forget_refused(rows, np.flatnonzero(~good))
         tokens = self._append(batch, rows, good, due, deadline, reservation) if good.any() else []
         count_refused_samples(refusals.samples)
         samples = batch.samples - refusals.samples.total()
         _samples.inc(samples)
         return WriteResult(tokens, samples, refusals.samples.total(), len(refusals.rows), refusals.offenders)
+
+    def _refused_whole(self, batch: Batch, rows: SeriesRows, refusals: Refusals) -> TsdbError:
+        self._cache.forget_refused(rows, np.arange(len(batch.labels)))
+        return refusals.error(batch.samples)
 
     def _append(
         self,

@@ -138,6 +138,17 @@ class SeriesCache:
             kept = (self._series_id[slots] == rows.series_id[which]) & (self._known[slots, epochs & 1, EPOCH] == epochs)
             self._known[slots[kept], epochs[kept] & 1, RENEW_AT] = renew_at_ms
 
+    def forget_refused(self, rows: SeriesRows, which: NDArray[np.int64]) -> None:
+        """Series rows `which` are refused. Those never announced go: they would push out series that are written."""
+        which = which[rows.slot[which] > NO_SLOT]
+        with self._lock:
+            slots = np.unique(rows.slot[which][self._series_id[rows.slot[which]] == rows.series_id[which]])
+            slots = slots[(self._known[slots][:, :, KNOWN_UNTIL] == 0).all(axis=1)]
+            for slot in slots.tolist():
+                self._forget_locked(slot)
+            self._series_id[slots] = 0
+            _cached.set(len(self._slot_of_id))
+
     def __len__(self) -> int:
         with self._lock:
             return len(self._slot_of_id)

@@ -7,7 +7,6 @@ reaches the log; the known series of its source go on being accepted.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import numpy as np
 import structlog
@@ -20,6 +19,7 @@ from ingest.refusals import Refusals
 from ingest.series.active import ActiveSeries, Admission
 from ingest.series.generation import keys_of
 from ingest.series.limits import LiveSeriesLimits, SeriesLimits
+from ingest.series_cache import SeriesCache
 from ingest.series_rows import SeriesRows
 from tsdb.model.clock import Clock
 from tsdb.model.labels import SEPARATOR, parse_labels
@@ -34,7 +34,10 @@ logger = structlog.get_logger(__name__)
 class SeriesAdmission:
     """Thread-safe. Raises ConfigMismatch (series_limits) for a limits file that is wrong."""
 
-    def __init__(self, rule: PlacementRule, limits: IngestLimits, window_ms: int, clock: Clock) -> None:
+    def __init__(
+        self, cache: SeriesCache, rule: PlacementRule, limits: IngestLimits, window_ms: int, clock: Clock
+    ) -> None:
+        self._cache = cache
         self._rule = rule
         self._clock = clock
         self._limits = LiveSeriesLimits(limits.series, limits.series_limits_file, rule, clock)
@@ -48,7 +51,6 @@ class SeriesAdmission:
         due: list[Due],
         good: NDArray[np.bool_],
         refusals: Refusals,
-        canonical: Callable[[bytes], bytes],
         *,
         partial: bool,
     ) -> list[Due]:
@@ -61,7 +63,7 @@ class SeriesAdmission:
             limits = self._limits.now()
             found = self._active.admit(keys, limits, whole=not partial)
             if found.refused.any():
-                self._refuse(batch, rows, one, found, limits, good, refusals, canonical)
+                self._refuse(batch, rows, one, found, limits, good, refusals)
         return due if not refusals.rows else [left for one in due if len((left := _kept(one, good)).rows)]
 
     def _refuse(
@@ -73,7 +75,6 @@ class SeriesAdmission:
         limits: SeriesLimits,
         good: NDArray[np.bool_],
         refusals: Refusals,
-        canonical: Callable[[bytes], bytes],
     ) -> None:
         for at in np.flatnonzero(found.refused).tolist():
             row = int(due.rows[at])
@@ -82,7 +83,7 @@ class SeriesAdmission:
             good[row] = False
             text = ""
             if refusals.wants_text():
-                text = self._text(canonical(batch.labels[row]), rows.source[row], found, at, limits)
+                text = self._text(self._cache.canonical(batch.labels[row]), rows.source[row], found, at, limits)
             reason = "source_series_limit" if found.over_source[at] else "gateway_series_limit"
             refusals.add(row, batch.samples_of(row), reason, text)
             if text:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import textwrap
 from collections.abc import Sequence
@@ -230,3 +231,36 @@ def test_the_example_of_the_runbook_is_a_file_that_works(tmp_path: Path) -> None
     example = textwrap.dedent(text.split("```toml\n")[1].split("```")[0])
     at = bench(file=written(tmp_path / "limits.toml", example))
     assert at.write(series(range(20))).samples == 20
+
+
+def test_refused_series_do_not_push_known_ones_out_of_the_cache() -> None:
+    limits = IngestLimits(series=SeriesLimits(60, 1000), series_cache_max=200)
+    at = Bench(limits=limits)
+    at.write(series(range(50)))
+    at.write(series(range(60), instance=1))
+    before = sample("tsdb_ingest_series_cache_evictions_total")
+    for first in range(100, 2_100, 50):
+        with pytest.raises(Overloaded):
+            at.write(series(range(first, first + 50), instance=1))
+        at.write(series(range(first, first + 50), instance=1), partial=True)
+    assert sample("tsdb_ingest_series_cache_evictions_total") == before
+    misses = sample("tsdb_ingest_series_cache_misses_total")
+    at.write(series(range(50)))
+    at.write(series(range(60), instance=1))
+    assert sample("tsdb_ingest_series_cache_misses_total") == misses
+    assert announced(at) == 110
+
+
+@pytest.mark.parametrize("partial", [True, False])
+def test_series_refused_for_their_samples_do_not_push_known_ones_out_of_the_cache(partial: bool) -> None:
+    at = Bench(limits=IngestLimits(series_cache_max=200))
+    at.write(series(range(50)))
+    before = sample("tsdb_ingest_series_cache_evictions_total")
+    for first in range(100, 2_100, 100):
+        labels = series(range(first, first + 100), instance=1)
+        with contextlib.nullcontext() if partial else pytest.raises(InvalidRequest):
+            at.write(labels, ts_ms=[0] * 100, partial=partial)
+    assert sample("tsdb_ingest_series_cache_evictions_total") == before
+    at.write(series(range(50)), ts_ms=[at.clock.now_ms()] * 49 + [0], partial=True)
+    at.write(series(range(50)))
+    assert announced(at) == 50, "a known series with a refused sample stays known"
