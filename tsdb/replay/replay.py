@@ -24,10 +24,9 @@ from tsdb.model.errors import LostOffsets, Overloaded, TsdbError, Unavailable, U
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.replay.series_feed import Registry, SeriesFeed
+from tsdb.replay.waiting_room import WaitingRoom
 
 CLOCK_AHEAD_MAX_MS = 5 * 60 * 1000  # A record further ahead of our clock means that a broker's clock is wrong.
-ROOM_AGAIN_S = 0.25  # How often a partition without room looks again: as often as heads are maintained.
-WARN_EVERY_S = 60.0
 SERIES_WAIT_S = 1.0  # Bounds a step; what is not read by then is tried again with the next one.
 
 log = get_logger(__name__)
@@ -135,8 +134,7 @@ class Replay(Generic[AnyTarget]):
         self._source = source
         self._pending: deque[Event] = deque()
         self._lost: dict[int, LostOffsets] = {}
-        self._without_room: dict[int, _WithoutRoom] = {}
-        self._warned_at: dict[int, float] = {}
+        self._without_room = WaitingRoom(clock)
         self._series_read = False
         self._waiting: TsdbError | None = Unavailable("series topic not read yet", reason="series_behind")
 
@@ -163,8 +161,7 @@ class Replay(Generic[AnyTarget]):
 
     def waiting_for(self, partition: int) -> TsdbError | None:
         """Why nothing of a partition can be applied for now; None when it can."""
-        held = self._without_room.get(partition)
-        return self._waiting or (held.error if held else None)
+        return self._waiting or self._without_room.error_of(partition)
 
     def close(self) -> None:
         """Release source and series."""
@@ -202,27 +199,21 @@ class Replay(Generic[AnyTarget]):
     def _hold(self, partition: int, error: Overloaded) -> None:
         """Read no more of a partition until it has room. What was fetched behind its first pending batch goes too: it
         is read again, in order."""
-        now = self._clock.monotonic()
-        self._without_room[partition] = _WithoutRoom(error, now + ROOM_AGAIN_S)
+        self._without_room.enter(partition, error)
         self._source.rest(METRICS, partition)
         first, *others = self._pending
         self._pending = deque([first, *(event for event in others if event.partition != partition)])
-        if now - self._warned_at.get(partition, -WARN_EVERY_S) >= WARN_EVERY_S:
-            self._warned_at[partition] = now
-            log.warning("partition waits for memory", partition=partition, error=error.message)
 
     def _offer_room(self) -> None:
         """Go on with the partitions that have room again."""
-        now = self._clock.monotonic()
-        due = [partition for partition, held in self._without_room.items() if held.again_at <= now]
-        for partition in due:
+        for partition in self._without_room.due():
             try:
                 self._heads[partition].memory.check_samples()
                 self._series.check(partition)
             except Overloaded as error:
-                self._without_room[partition] = _WithoutRoom(error, now + ROOM_AGAIN_S)
+                self._without_room.enter(partition, error)
             else:
-                del self._without_room[partition]
+                self._without_room.leave(partition)
                 self._source.seek(METRICS, partition, self.progress[partition].next_offset)
 
     def _fetch(self, timeout_s: float, records_max: int) -> list[Event]:
@@ -241,7 +232,7 @@ class Replay(Generic[AnyTarget]):
         self._heads[partition] = fresh.head
         self.progress[partition] = fresh.progress
         self._series.restart(partition, fresh.head, fresh.series_start)
-        self._without_room.pop(partition, None)
+        self._without_room.leave(partition)
         self._source.seek(METRICS, partition, fresh.progress.next_offset)
 
     def _stop(self, partition: int, error: TsdbError) -> None:
@@ -311,14 +302,6 @@ class Replay(Generic[AnyTarget]):
         progress.samples += applied.samples
         done.records += count
         done.samples += applied.samples
-
-
-@dataclass(frozen=True, slots=True)
-class _WithoutRoom:
-    """again_at: when to look again, monotonic seconds."""
-
-    error: Overloaded
-    again_at: float
 
 
 def _unknown_version(batch: RecordBatch, index: int) -> TsdbError:
