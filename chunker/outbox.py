@@ -67,6 +67,8 @@ class Outbox:
         self._fatal: TsdbError | None = None
         self._again_at = 0.0
         self._abandoned = False
+        self.appends = 0
+        """Records sent, those sent again included; the owner's thread counts."""
 
     def offer(self, record: ChunkRecord) -> bool:
         """Send a record; False: not now, too much is in flight. Raises what makes sending again useless."""
@@ -106,6 +108,7 @@ class Outbox:
         def on_done(answer: Appended | TsdbError) -> None:
             self._answered(record, answer)
 
+        self.appends += 1
         appends_total.inc()
         headers = () if record.due_ms is None else self._chain.first(due_at_ms=record.due_ms)
         try:

@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tsdb.model.errors import ConfigMismatch
+from tsdb.ops.logs import get_logger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = get_logger(__name__)
 
 LOCAL = "local[*]"
 PYTHON, DRIVER_PYTHON = "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"
@@ -65,10 +68,25 @@ def start_session(options: SessionOptions) -> SparkSession:
     # The interpreter of the driver has our packages; where executors have another, the variable or conf says so.
     for variable in (PYTHON, DRIVER_PYTHON):
         os.environ.setdefault(variable, sys.executable)
-    builder = SparkSession.builder.master(options.master).appName(options.name)
-    for key, value in configuration(options).items():
+    settings = configuration(options)
+    _begin_context(options, settings)
+    builder = SparkSession.builder
+    for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _begin_context(options: SessionOptions, settings: Mapping[str, str]) -> None:
+    """The JVM gets a session of its own. A SIGTERM to the driver's process group, as `timeout` and shells send it, then
+    reaches the driver alone, which ends the JVM and its workers in order."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._active_spark_context is not None:
+        return
+    conf = SparkConf().setMaster(options.master).setAppName(options.name).setAll(list(settings.items()))
+    gateway = SparkContext._gateway or launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
+    SparkContext(conf=conf, gateway=gateway)
 
 
 @contextmanager
@@ -83,7 +101,17 @@ def session(options: SessionOptions) -> Iterator[SparkSession]:
         yield spark
     finally:
         if not borrowed:
-            spark.stop()
+            _stop(spark)
+
+
+def _stop(spark: SparkSession) -> None:
+    from py4j.protocol import Py4JError
+
+    try:
+        spark.stop()
+    except (Py4JError, OSError) as error:
+        # Whatever ended this process may have ended the JVM too, as systemd does with all of a service.
+        log.info("the JVM had ended already", error=str(error))
 
 
 def configuration(options: SessionOptions) -> dict[str, str]:

@@ -36,6 +36,11 @@ class Sender:
         """Return once everything is acknowledged. Raises as send."""
         self._wait(lambda: self._outbox.empty)
 
+    @property
+    def appends(self) -> int:
+        """Records sent, those sent again included."""
+        return self._outbox.appends
+
     def abandon(self) -> None:
         """Send nothing again."""
         self._outbox.abandon()

@@ -19,9 +19,10 @@ from tsdb.model.clock import Clock, SystemClock
 
 RECEIPT_DDL = (
     "partition int, kind string, first long, end long, base_chunks long, late_chunks long, windows long,"
-    " empty_windows long, holes long, samples long, bytes long, seconds double"
+    " empty_windows long, holes long, samples long, bytes long, appends long, seconds double"
 )
-"""first, end: times (base) or offsets (late) of the item. samples: of the bases."""
+"""first, end: times (base) or offsets (late) of the item. samples: of the bases. appends: records sent,
+those sent again included."""
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class Receipt:
     holes: int = 0
     samples: int = 0
     bytes: int = 0
+    appends: int = 0
 
     def count(self, record: ChunkRecord) -> None:
         """One record."""
@@ -67,6 +69,7 @@ def run_item(item: Item, options: BuildOptions, clock: Clock | None = None) -> p
             sender.send(record)
             receipt.count(record)
         sender.finish()
+        receipt.appends = sender.appends
     except BaseException:
         sender.abandon()
         raise
@@ -84,6 +87,7 @@ def _row(item: Item, receipt: Receipt, seconds: float) -> pa.RecordBatch:
         receipt.holes,
         receipt.samples,
         receipt.bytes,
+        receipt.appends,
     )
     whole = (first, end, *counts)
     names = [field.split()[0] for field in RECEIPT_DDL.split(", ")]

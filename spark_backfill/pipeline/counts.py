@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from spark_backfill.writing.appender import appends_total
 from tsdb.chunks.progress import Progress
 from tsdb.log.interface import Watermarks
 from tsdb.ops.metrics import counter, gauge
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 OBSERVED = "made"  # Name of the observation that sums the receipts of a batch.
-SUMS = ("base_chunks", "late_chunks", "windows", "empty_windows", "holes", "samples", "bytes")
+SUMS = ("base_chunks", "late_chunks", "windows", "empty_windows", "holes", "samples", "bytes", "appends")
 
 batches_total = counter("tsdb_spark_pipeline_batches_total", "Micro-batches that are done.")
 items_total = counter("tsdb_spark_pipeline_items_total", "Work items done: windows and stretches of late minutes.")
@@ -50,6 +51,8 @@ def count_batch(progress: StreamingQueryProgress) -> dict[str, int]:
     windows_total.labels("empty").inc(sums["empty_windows"])
     windows_total.labels("emitted").inc(sums["windows"] - sums["empty_windows"])
     holes_total.inc(sums["holes"])
+    # Counted by tasks too, in processes that nothing scrapes.
+    appends_total.inc(sums["appends"])
     batch_seconds.set(progress.batchDuration / 1000)
     batch_timestamp.set(datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp())
     return sums

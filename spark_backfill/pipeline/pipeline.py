@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,9 +26,9 @@ from spark_backfill.pipeline.settling import Settling
 from spark_backfill.pipeline.source import FOUND, LIMITS, NAME, ChunkStageSource, found_text
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.records import hole_record
-from tsdb.log.interface import CHUNKS, METRICS, Log, Position
+from tsdb.log.interface import CHUNKS, METRICS, Log, Position, Watermarks
 from tsdb.model.clock import Clock
-from tsdb.model.errors import Unavailable
+from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
 
 if TYPE_CHECKING:
@@ -93,6 +94,13 @@ class Pipeline:
         self.totals = Totals()
         self.committed: Mapping[int, Progress] = {}
         """As the group's commits say; replaced at every commit."""
+        self.marks: Mapping[int, Watermarks] = {}
+        """Of the log, by partition, as last seen."""
+
+    @property
+    def lag_records(self) -> int:
+        """Of all partitions, as last seen."""
+        return sum(mark.high - self.committed[n].position for n, mark in self.marks.items() if n in self.committed)
 
     def stop(self) -> None:
         """End now. A batch under way is dropped, and done again by whoever comes next."""
@@ -109,12 +117,16 @@ class Pipeline:
             ticks = IdleTicks(self._log, self._options.build, self._clock)
             if self._options.trigger_s is None:
                 self._tick_first(settling, ticks)
+            if self._stopping.is_set():
+                return self.totals
             with translate_spark_errors():
                 query = self._begin(settling.committed)
             try:
-                self._watch(query, fence, settling, ticks)
+                with self._failures():
+                    self._watch(query, fence, settling, ticks)
             finally:
-                self._end(query, settling)
+                with self._failures():
+                    self._end(query, settling)
         return self.totals
 
     def _take_over(self, fence: Fence) -> Settling:
@@ -171,11 +183,22 @@ class Pipeline:
 
     def _end(self, query: StreamingQuery, settling: Settling) -> None:
         """Settle the last batch, then say what failed the query, if anything did."""
-        with translate_spark_errors():
-            query.stop()
-            self._settle(query, settling)
-            if (failure := query.exception()) is not None:
-                raise failure
+        query.stop()
+        self._settle(query, settling)
+        if (failure := query.exception()) is not None:
+            raise failure
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Errors of Spark as ours. Once stopped they are part of the end: the signal that stops the driver may have
+        ended workers and JVM before it. Work that was not settled is done again, under the same keys."""
+        try:
+            with translate_spark_errors():
+                yield
+        except (TsdbError, OSError) as error:
+            if not self._stopping.is_set():
+                raise
+            log.info("the query ended with the stop", error=str(error))
 
     def _settle(self, query: StreamingQuery, settling: Settling) -> None:
         """Spark makes a batch's progress once it is done; those not seen yet, in order."""
@@ -197,6 +220,7 @@ class Pipeline:
     def _look(self, settling: Settling, ticks: IdleTicks) -> None:
         try:
             marks = self._log.watermarks(METRICS, sorted(settling.committed))
+            self.marks = marks
             show_place(settling.committed, marks)
             ticks.look(settling.committed, marks)
         except Unavailable as error:

@@ -43,6 +43,11 @@ NEEDED = (LABELS, TS, VALUE)
 WAIT_S = 600.0  # For the loader, as imports do.
 ROWS_MAX = 16_000_000  # Of a task: 32 bytes each, and as much again to sort them.
 FINGERPRINT = "dataframe"
+# Spark makes a null of every NaN of a pandas frame, and a null may as well stand for no sample.
+NAN_HINT = (
+    ", which is also what Spark makes of a pandas NaN: drop those rows, or write NaN by"
+    " `df.withColumn('value', F.coalesce('value', F.lit(float('nan'))))`"
+)
 
 log = get_logger(__name__)
 
@@ -155,7 +160,8 @@ class _TaskRows:
             raise InvalidRequest(f"the frame has no column {', '.join(missing)}", reason="bad_schema")
         for name in NEEDED:
             if batch.column(name).null_count:
-                raise InvalidRequest(f"column {name} has nulls", reason="null_value")
+                hint = NAN_HINT if name == VALUE else ""
+                raise InvalidRequest(f"column {name} has nulls{hint}", reason="null_value")
         self.count += batch.num_rows
         if self.count > ROWS_MAX:
             raise Overloaded(f"a task has over {ROWS_MAX} rows: repartition the frame", reason="rows_limit")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from spark_backfill import register
 from spark_backfill.exports.export_job import ExportOptions, export
@@ -54,6 +56,20 @@ def write(spark: SparkSession, ground: ImportGround, table: pa.Table, job_id: st
     frame = spark.createDataFrame(table).repartition(8)
     options = {**ground.places.options(), "job_id": job_id, "wait_s": str(int(WITHIN_S))}
     frame.write.format("tsdb").options(**options).mode("append").save()
+
+
+def test_a_nan_of_pandas_is_refused_with_the_way_to_write_it(spark: SparkSession, embedded: ImportGround) -> None:
+    rows = pd.DataFrame({"labels": [{"__name__": "a"}], "ts": [pd.Timestamp(START_MS, unit="ms")], "value": [np.nan]})
+    frame = spark.createDataFrame(rows, "labels map<string,string>, ts timestamp, value double")
+    register(spark)
+    writing = {**embedded.places.options(), "job_id": "nan", "wait_s": str(int(WITHIN_S))}
+    with pytest.raises(InvalidRequest, match=r"pandas NaN.*F\.coalesce") as refused, translate_spark_errors():
+        frame.write.format("tsdb").options(**writing).mode("append").save()
+    assert refused.value.reason == "null_value"
+    as_told = frame.withColumn("value", F.coalesce("value", F.lit(float("nan"))))
+    as_told.write.format("tsdb").options(**writing).mode("append").save()
+    (row,) = read(spark, embedded).collect()
+    assert np.isnan(row["value"])
 
 
 def read(spark: SparkSession, ground: ImportGround, **options: object) -> DataFrame:

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_backfill.building.options import BuildOptions
+from spark_backfill.rebuild.compare import compare
 from spark_backfill.rebuild.plan import range_of
 from spark_backfill.summary import JobSummary
 from spark_backfill.verify.job import VerifyOptions, verify
@@ -169,6 +170,8 @@ def test_every_damage_is_found_and_mended(spark: SparkSession, ground: Ground) -
     clean = ground.verify(spark)
     assert clean.ok, clean.as_dict()
     assert int(clean.figures["items"] or 0) >= 8
+    compared = compare(spark, ground.build, RANGE)
+    assert (compared.job, compared.ok) == ("rebuild --compare", True), compared.as_dict()
     before = ground.everything()
     damages = [damage(ground) for damage in DAMAGES]
 

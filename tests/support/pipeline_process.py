@@ -6,11 +6,13 @@ stands still at END_MS.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import psutil
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -36,7 +38,10 @@ class PipelineProcess:
 
     def kill(self) -> None:
         """End it in the middle of whatever it does."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        # The JVM has a session of its own, so the process group is not all of it.
+        for one in (psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
         self._process.wait()
         self._output.close()
 

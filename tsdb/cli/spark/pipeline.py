@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tsdb.cli.arguments import Milliseconds, TableOrJson, duration
+from tsdb.cli.output import note
+from tsdb.cli.progress import PLAIN_EVERY_S
 from tsdb.cli.setting_options import with_settings
 from tsdb.cli.spark.opening import SPARK_SETTINGS
 from tsdb.cli.spark.running import Conf, JobRun, Master, spark_conf
@@ -61,24 +65,36 @@ def pipeline(
     options = PipelineOptions(
         build_options(run.places, shared), checkpoint, None if available_now else trigger.ms / 1000
     )
-    with connect(settings) as log:
-        run.run("pipeline", lambda spark: _serve(spark, log, options, settings), progress=False)
+    with connect(settings) as log, _signals() as stopping:
+        run.run("pipeline", lambda spark: _serve(spark, log, options, settings, stopping), progress=False)
 
 
-def _serve(spark: SparkSession, log: Log, options: PipelineOptions, settings: CommonSettings) -> JobSummary:
+def _serve(
+    spark: SparkSession, log: Log, options: PipelineOptions, settings: CommonSettings, stopping: threading.Event
+) -> JobSummary:
     from spark_backfill.pipeline.fence import Fence
     from spark_backfill.pipeline.pipeline import Pipeline
     from spark_backfill.summary import JobSummary
     from tsdb.model.clock import SystemClock
 
     clock = SystemClock()
-    running = Pipeline(spark, log, options, clock)
-    with _ops(running, settings), _stopped_by_signals(running):
+    progress = StreamProgress()
+
+    def on_turn() -> None:
+        progress.show(running)
+        if stopping.is_set():
+            running.stop()
+
+    running = Pipeline(spark, log, options, clock, on_turn)
+    if stopping.is_set():
+        running.stop()
+    with _ops(running, settings):
         totals = running.run(Fence(log, clock))
     return JobSummary("pipeline", figures={"batches": totals.batches, "items": totals.items, **totals.sums})
 
 
 def _ops(running: Pipeline, settings: CommonSettings) -> OpsServer:
+    from spark_backfill.pipeline.health import partitions_of
     from tsdb.cli.assemble import http_limits, server_tls, server_tokens
     from tsdb.ops.health import Liveness, Readiness
     from tsdb.ops.http import serve_ops
@@ -87,7 +103,7 @@ def _ops(running: Pipeline, settings: CommonSettings) -> OpsServer:
     return serve_ops(
         listen.host,
         listen.port,
-        lambda: Readiness("" if running.committed else "starting"),
+        lambda: Readiness("" if running.committed else "starting", partitions_of(running)),
         Liveness,
         tls=server_tls(settings),
         tokens=server_tokens(settings),
@@ -96,11 +112,33 @@ def _ops(running: Pipeline, settings: CommonSettings) -> OpsServer:
 
 
 @contextmanager
-def _stopped_by_signals(running: Pipeline) -> Iterator[None]:
+def _signals() -> Iterator[threading.Event]:
+    """Set by SIGTERM and SIGINT, from before the session begins: a stop that comes early is one too."""
+    stopping = threading.Event()
     numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, lambda *_: running.stop()) for number in numbers}
+    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in numbers}
     try:
-        yield
+        yield stopping
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class StreamProgress:
+    """A line on stderr every `every_s` seconds in which something was done."""
+
+    def __init__(self, every_s: float = PLAIN_EVERY_S, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._every_s = every_s
+        self._monotonic = monotonic
+        self._due = monotonic()
+        self._shown = 0
+
+    def show(self, running: Pipeline) -> None:
+        """Called often."""
+        totals, now = running.totals, self._monotonic()
+        if totals.batches == self._shown or now < self._due:
+            return
+        self._shown, self._due = totals.batches, now + self._every_s
+        chunks, lag = totals.sums["base_chunks"] + totals.sums["late_chunks"], running.lag_records
+        done = f"{totals.batches} batches, {totals.sums['windows']} windows, {chunks} chunks"
+        note(f"pipeline: {done}, {lag} records behind")

@@ -29,9 +29,9 @@ def rebuild(
 
     With --pack no window marker is written, for it counts all packs.
     """
+    from spark_backfill.rebuild.compare import compare as compare_all
     from spark_backfill.rebuild.job import rebuild as rebuild_all
     from spark_backfill.rebuild.plan import range_of
-    from spark_backfill.verify.job import VerifyOptions, verify
 
     shared = run.checked()
     windows, packs = range_of(start.ms, end.ms, shared.time_set.window_ms), pack_ids(pack)
@@ -39,7 +39,7 @@ def rebuild(
 
     def job(spark: SparkSession) -> JobSummary:
         if compare:
-            return verify(spark, options, VerifyOptions(windows, packs, history=False))
+            return compare_all(spark, options, windows, packs)
         return rebuild_all(spark, options, windows, packs)
 
     run.run("rebuild", job, rerun=f"--from {start.ms} --to {end.ms}")

@@ -1,0 +1,23 @@
+"""Compare: what a rebuild would write, beside what `chunks` has. Nothing is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from spark_backfill.building.options import BuildOptions
+from spark_backfill.summary import JobSummary
+from spark_backfill.verify.job import VerifyOptions, verify
+from tsdb.chunks.late_scan import Windows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "rebuild --compare"
+
+
+def compare(
+    spark: SparkSession, build: BuildOptions, windows: Windows, packs: frozenset[int] | None = None
+) -> JobSummary:
+    """The findings of `verify` without a look at history. packs: these alone; None: all. Raises as `verify`."""
+    return replace(verify(spark, build, VerifyOptions(windows, packs, history=False)), job=NAME)
