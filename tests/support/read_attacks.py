@@ -152,13 +152,24 @@ ATTACKS: dict[str, Callable[[Role], contextlib.AbstractContextManager[None]]] = 
 }
 
 
-def check_bystander(attacked: Attacked, attack: str, *, calls: int) -> None:
-    """Another client feels nothing of an attack, probes answer, and memory keeps to its bound."""
+def calls_seen(role: Role) -> float:
+    """Attacking calls that the server has put aside, or given up."""
+    seen = role.metrics()
+    return seen["tsdb_grpc_waiting_requests"] + seen['tsdb_reads_abandoned_total{reason="cancelled"}']
+
+
+def check_bystander(attacked: Attacked, attack: str, *, calls: int, under_way: bool = False) -> None:
+    """Another client feels nothing of an attack, probes answer, and memory keeps to its bound.
+
+    under_way: figures are taken once the attack is. Of few calls a p99 is the slowest: that of 64 requests at once.
+    """
     store = attacked.running.store
     bound = attacked.answers_bytes_max + BESIDE_BYTES
     with Bystander(attacked.running.gateway, store, attacked.roles) as bystander:
         quiet = bystander.quiet(calls=calls)
         with RssPeak(store.process.pid) as rss, ATTACKS[attack](store):
+            if under_way:
+                wait_until(lambda: calls_seen(store) > 1, WITHIN_S)
             bystander.begin()
             figures = bystander.figures(calls=calls)
         bystander.check_all_is_read_back()
