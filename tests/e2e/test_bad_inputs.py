@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -27,6 +28,7 @@ from support.bad_inputs.settings import SECRET, SETTINGS, TOML
 from support.bad_inputs.uses import USES
 from support.cli import Shell
 from support.fuzz import send
+from support.logs import wait_until
 from support.probes import healthy
 from support.processes import TSDB, Role, tsdb_ok
 from tsdb.client import Client, ReadOptions, WriteBatch, connect
@@ -223,7 +225,18 @@ def test_a_port_in_use_ends_a_role_with_its_name(stage: Stage) -> None:
     assert address in done.stderr.decode().splitlines()[-1]
 
 
+def ready_lines(log: Path) -> list[str]:
+    """What a role said of being ready."""
+    return [text for text in log.read_text().splitlines() if text.startswith("ready: ")]
+
+
+def has_ready_line(log: Path) -> bool:
+    """Whether it said so yet."""
+    return bool(ready_lines(log))
+
+
 def test_the_last_line_of_a_start_says_ready_and_what_to_type(stage: Stage) -> None:
     for role, line in ((stage.gateway, "write to"), (stage.store, "read from")):
-        [ready] = [text for text in role.log_file.read_text().splitlines() if text.startswith("ready: ")]
+        wait_until(partial(has_ready_line, role.log_file))
+        [ready] = ready_lines(role.log_file)
         assert f"{line} {role.grpc}, probes and metrics at http://{role.http}; next: " in ready

@@ -1,12 +1,12 @@
 """Whatever is wrong is refused with a clear error that names the thing, by its exit code, and nothing falls over.
 
-All through the command line and the ports: bad words, bad ranges, bad samples, a wrong token, TLS, other settings, a
-full disk, and bytes that no protocol knows. After each the process still takes a write and answers a read.
+All through the command line and the ports: settings that do not fit, a wrong token, TLS, a full disk, a range before
+coverage, and random bytes. After each the process still takes a write and answers a read. Bad words, files and messages
+are the rows of test_bad_inputs.py.
 """
 
 from __future__ import annotations
 
-import json
 import resource
 import time
 from collections.abc import Iterator
@@ -58,49 +58,6 @@ def read_back(deployment: Deployment, written: WriteResult) -> bool:
     with deployment.reader() as client:
         options = ReadOptions(after=written.tokens)
         return client.select("after", now_ms - HOUR_MS, now_ms + 1, options=options).samples > 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        (("query", "up{", "--last", "1m"), 2, "at character 3"),
-        (("query", 'up{a=~"("}', "--last", "1m"), 1, "missing )"),
-        (("query", 'up{a=~"' + "(x|y)" * 5000 + '"}', "--last", "1m"), 2, "limit is 16384"),
-        (("query", "up", "--start", "10", "--end", "5"), 2, "--start 10 is not before --end 5"),
-        (("query", "up", "--last", "1m", "--step", "0"), 2, "is not a duration"),
-        (("query", "up", "--last", "1m", "--no-such-flag"), 2, "--no-such-flag"),
-    ],
-    ids=lambda value: None if isinstance(value, tuple) else str(value)[:30],
-)
-def test_what_a_query_gets_wrong_is_named(
-    deployment: Deployment, arguments: tuple[str, ...], code: int, told: str
-) -> None:
-    done = run_tsdb(*arguments, "--address", deployment.store.grpc)
-    assert done.returncode == code, done
-    assert told in done.stderr.decode()
-    assert done.stdout == b""
-
-
-@pytest.mark.parametrize(
-    ("labels", "age_ms", "told"),
-    [
-        ({"__name__": "m", "job": "j"}, 6 * 24 * HOUR_MS, "limit is 432000000 ms"),
-        ({"__name__": "m", "job": "j"}, -HOUR_MS, "ahead"),
-        ({"__name__": "m", "": "x"}, 0, "an empty label name"),
-        ({"__name__": "m", "x": "y" * 9000}, 0, "limit is 8192"),
-        ({"__name__": "m", **{f"l{n}": "v" for n in range(70)}}, 0, "limit is 64"),
-    ],
-    ids=["too old", "ahead", "empty name", "too long", "too many"],
-)
-def test_samples_that_cannot_be_kept_are_refused_by_series_and_limit(
-    deployment: Deployment, labels: dict[str, str], age_ms: int, told: str
-) -> None:
-    row = {"labels": labels, "ts_ms": time.time_ns() // 1_000_000 - age_ms, "value": 1.0}
-    source = ("write", "-", "--format", "jsonl", "--address", deployment.gateway.grpc)
-    done = run_tsdb(*source, stdin=json.dumps(row).encode() + b"\n")
-    assert done.returncode == 1, done
-    assert told in done.stderr.decode()
-    assert "m" in done.stderr.decode().partition("series")[2]
 
 
 @pytest.mark.parametrize(

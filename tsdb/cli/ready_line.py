@@ -13,6 +13,7 @@ from tsdb.ops.health import Readiness
 from tsdb.ops.logs import get_logger
 
 POLL_S = 0.1
+SETTLE_S = 0.6  # What is logged of the start comes first; a reporter of partitions looks every 0.5 s.
 
 WRITERS = frozenset({"gateway", "standalone"})
 READERS = frozenset({"store", "querier", "standalone"})
@@ -55,9 +56,12 @@ def ready_line(role: str, settings: CommonSettings, grpc_port: int | None, http_
 class ReadyWatch:
     """A component that calls `on_ready` once, when the process is ready for the first time."""
 
-    def __init__(self, readiness: Callable[[], Readiness], on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self, readiness: Callable[[], Readiness], on_ready: Callable[[], None], *, settle_s: float = SETTLE_S
+    ) -> None:
         self._readiness = readiness
         self._on_ready = on_ready
+        self._settle_s = settle_s
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ready-line", daemon=True)
 
@@ -79,10 +83,14 @@ class ReadyWatch:
         """Nothing is held."""
 
     def _run(self) -> None:
-        while not self._readiness().ready:
+        while not self._settled():
             if self._closing.wait(POLL_S):
                 return
         self._on_ready()
+
+    def _settled(self) -> bool:
+        """Ready, and so a moment later."""
+        return self._readiness().ready and not self._closing.wait(self._settle_s) and self._readiness().ready
 
 
 def _reachable(listen: HostPort, port: int) -> str:

@@ -92,14 +92,16 @@ def test_json_logs_have_it_as_an_event(caplog: pytest.LogCaptureFixture, capsys:
 
 
 def test_it_is_said_once_and_only_when_ready() -> None:
-    states = [Readiness("starting"), Readiness("starting"), Readiness()]
+    starting, ready = Readiness("starting"), Readiness()
+    states = [starting, starting, ready, starting, ready, ready]
     said = threading.Semaphore(0)
-    watch = ReadyWatch(lambda: states.pop(0), said.release)
+    watch = ReadyWatch(lambda: states.pop(0), said.release, settle_s=0.01)
     watch.start()
     assert said.acquire(timeout=10)
     watch.close()
     assert watch.join(10)
     assert not said.acquire(blocking=False)
+    assert states == []
 
 
 def test_a_process_that_ends_before_says_nothing() -> None:
