@@ -1,9 +1,11 @@
-"""A running loader notices that history was emptied or replaced, on SQLite and on a real Cassandra alike."""
+"""A running loader notices that history was emptied or replaced, embedded and on real servers alike."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,11 +25,25 @@ PARTITIONS, WINDOWS, PACKS = 3, 4, 4
 ENDS_WITHIN_S = 20.0
 
 
-@pytest.fixture
-def logs(tmp_path: Path) -> Iterator[LogFactory]:
-    with LogFactory(f"sqlite:///{tmp_path}/log.db", "") as factory:
-        factory.create(PARTITIONS)
-        yield factory
+@dataclass(frozen=True)
+class Ground:
+    """A log with its topics, and an empty history."""
+
+    logs: LogFactory
+    histories: HistoryFactory
+
+
+@pytest.fixture(params=["embedded", "servers"])
+def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ground]:
+    if request.param == "embedded":
+        log_url, history_url = f"sqlite:///{tmp_path}/log.db", f"sqlite:///{tmp_path}/history.db"
+    else:
+        broker, node = request.getfixturevalue("kafka"), request.getfixturevalue("cassandra")
+        log_url, history_url = f"kafka://{broker.bootstrap}", f"cassandra://{node.host}:{node.port}/contract"
+    with LogFactory(log_url, f"t{uuid.uuid4().hex[:12]}.") as logs, HistoryFactory(history_url) as histories:
+        logs.create(PARTITIONS)
+        histories.create()
+        yield Ground(logs, histories)
 
 
 @contextmanager
@@ -50,15 +66,13 @@ def append_windows(log: Log, first_window: int = 0) -> Expected:
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["emptied", "replaced by an older copy"])
-def test_a_history_that_is_emptied_under_a_running_loader_is_loaded_from_zero(
-    logs: LogFactory, history_factory: HistoryFactory, replaced: bool
-) -> None:
-    log, store = logs.open(), history_factory.open()
+def test_a_history_that_is_emptied_under_a_running_loader_is_loaded_from_zero(ground: Ground, replaced: bool) -> None:
+    log, store = ground.logs.open(), ground.histories.open()
     topic_id = log.topic_id(METRICS)
     first = append_windows(log)
     with running(log, store):
         wait_until(lambda: store.loaded(topic_id) == first.loaded)
-        history_factory.empty()
+        ground.histories.empty()
         for number in range(PARTITIONS) if replaced else ():
             older = Loaded(topic_id, number, first.loaded[number].position - 1, 0)
             written(lambda done, older=older: store.write_loaded(older, done))  # type: ignore[misc]
@@ -67,15 +81,13 @@ def test_a_history_that_is_emptied_under_a_running_loader_is_loaded_from_zero(
     assert_holds(store, log, first.later(later))
 
 
-def test_a_start_from_zero_on_trimmed_topics_names_what_it_can_no_longer_bring(
-    logs: LogFactory, history_factory: HistoryFactory
-) -> None:
-    log, store = logs.open(), history_factory.open()
+def test_a_start_from_zero_on_trimmed_topics_names_what_it_can_no_longer_bring(ground: Ground) -> None:
+    log, store = ground.logs.open(), ground.histories.open()
     expected = append_windows(log)
     lows = {CHUNKS: (0, 5), SERIES: (1, 3)}
     ends_ms = {}
     for topic, (partition, low) in lows.items():
-        logs.topics().trim(topic, {partition: low})
+        ground.logs.topics().trim(topic, {partition: low})
         record = first_records(log, topic, {partition: low})[partition]
         assert record is not None
         ends_ms[topic] = record.broker_ms
