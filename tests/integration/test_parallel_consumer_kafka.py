@@ -325,13 +325,18 @@ exec(compile(code, "README.md", "exec"))
 """
 
 
-def test_the_ten_lines_of_the_page_consume_a_topic_and_drain_at_sigterm(topic: Topic, tmp_path: Path) -> None:
+PAGES = Path(__file__).parents[2] / "docs" / "parallel-consumer"
+
+
+@pytest.mark.parametrize(("page", "number"), [("README", 0), *(("coming-from", number) for number in range(3))])
+def test_a_program_of_the_pages_consumes_a_topic_and_drains_at_sigterm(
+    page: str, number: int, topic: Topic, tmp_path: Path
+) -> None:
     topic.fill(500)
-    page = Path(__file__).parents[2] / "docs" / "parallel-consumer" / "README.md"
-    code = tmp_path / "readme.py"
-    code.write_text(
-        page.read_text().split("```python\n", 1)[1].split("```", 1)[0].replace('"billing"', f'"{topic.name}"')
-    )
+    programs = (PAGES / f"{page}.md").read_text().split("```python\n")[1:]
+    assert len(programs) == (1 if page == "README" else 3)
+    code = tmp_path / "program.py"
+    code.write_text(programs[number].split("```", 1)[0].replace('"billing"', f'"{topic.name}"'))
     command = [sys.executable, "-u", "-c", TEN_LINES, str(code), topic.bootstrap, topic.name]
     seen = tmp_path / "seen"
     with seen.open("wb") as out:

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 import tsdb.parallel_consumer as library
 from tsdb.parallel_consumer import ConsumerMetrics, Control, ErrorPolicy, Options
+from tsdb.parallel_consumer.registry import RegistryMetrics
 
 PAGES = Path(__file__).parents[4] / "docs" / "parallel-consumer"
 NEEDS_A_BROKER = "bootstrap.servers"
@@ -28,6 +29,11 @@ def blocks(language: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("page", "code"), [one for one in blocks("python") if NEEDS_A_BROKER not in one[1]])
 def test_the_code_of_the_pages_runs(page: str, code: str) -> None:
     exec(compile(code, page, "exec"), {})
+
+
+@pytest.mark.parametrize(("page", "code"), [*blocks("python"), *blocks("py")])
+def test_the_code_of_the_pages_is_python(page: str, code: str) -> None:
+    compile(code, page, "exec")  # Of other libraries too, which do not run here.
 
 
 def test_slots_are_computed_and_testing_is_shown() -> None:
@@ -47,9 +53,10 @@ def test_the_settings_of_the_page_are_all_there_are() -> None:
 
 
 def test_options_metrics_and_names_of_the_pages_exist() -> None:
-    text = "".join(page.read_text() for page in PAGES.glob("*.md"))
+    text = "".join(page.read_text() for page in [*PAGES.glob("*.md"), *PAGES.parent.glob("*/parallel-consumer.md")])
     registry = CollectorRegistry()
     ConsumerMetrics(registry, "")
+    RegistryMetrics(registry, "registry_")
     metrics = {sample.name for metric in registry.collect() for sample in metric.samples}
     settings = {field.name for kind in (Options, Control, ErrorPolicy) for field in fields(kind)}
     for name in re.findall(r"`(\w+_(?:max|s|records|quota|total))[`{]", text):
@@ -58,7 +65,27 @@ def test_options_metrics_and_names_of_the_pages_exist() -> None:
         assert hasattr(library, name), name
 
 
+def test_modules_of_the_architecture_exist() -> None:
+    text = (PAGES.parent / "architecture" / "parallel-consumer.md").read_text()
+    (table,) = re.findall(r"\| module \| holds \|\n(.*?)\n\n", text, re.DOTALL)
+    folder = Path(library.__file__).parent
+    told = re.findall(r"`([\w/]+(?:\.py|/))`", table)
+    assert [name for name in told if not (folder / name).exists()] == []
+    silent = {
+        "__init__.py",
+        "clock.py",
+        "errors.py",
+        "limits.py",
+        "options.py",
+        "metrics.py",
+        "record.py",
+        "signals.py",
+    }
+    names = {file.name for file in folder.glob("*.py")} - silent - {"work.py"}
+    assert sorted(names - set(told)) == []
+
+
 def test_links_lead_to_pages() -> None:
-    for page in PAGES.glob("*.md"):
+    for page in [*PAGES.glob("*.md"), *PAGES.parent.glob("*/parallel-consumer.md")]:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
