@@ -19,14 +19,15 @@ def raise_limit() -> None:
 
 def grpc_connections(connections_max: int) -> int:
     """At most half of the descriptors."""
-    return _share(connections_max, GRPC_SHARE)
+    return share_of(connections_max, GRPC_SHARE)
 
 
 def http_connections(connections_max: int) -> int:
     """At most a quarter of the descriptors."""
-    return _share(connections_max, HTTP_SHARE)
+    return share_of(connections_max, HTTP_SHARE)
 
 
-def _share(connections_max: int, share: int) -> int:
+def share_of(count: int, share: int) -> int:
+    """`count`, and at most the `share`-th part of all descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return connections_max if soft == resource.RLIM_INFINITY else max(1, min(connections_max, soft // share))
+    return count if soft == resource.RLIM_INFINITY else max(1, min(count, soft // share))

@@ -8,6 +8,7 @@ that a probe always gets in. All of it belongs to the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -56,8 +57,8 @@ class Connections:
     def __init__(self, limits: HttpLimits) -> None:
         self.limits = limits
         self.on_closed: Callable[[], None] = lambda: None
-        self._waiting: dict[Abortable, None] = {}
-        self._running: dict[Abortable, None] = {}
+        self._waiting: dict[Abortable, float] = {}  # With the monotonic time since when.
+        self._running: dict[Abortable, float] = {}
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._running)
@@ -89,15 +90,23 @@ class Connections:
         oldest.abort()
         return True
 
+    def make_room_of_old(self, reason: str, age_s: float) -> int:
+        """Close the older half of those that have waited for longer; returns how many."""
+        before = time.monotonic() - age_s
+        old = [connection for connection, since in self._waiting.items() if since < before]
+        for _ in range((len(old) + 1) // 2):
+            self.make_room(reason)
+        return (len(old) + 1) // 2
+
     def overdue(self, connection: Abortable, reason: str) -> None:
         """Close one whose time is over."""
         _closed.labels(reason).inc()
         connection.abort()
 
-    def _move(self, connection: Abortable, to: dict[Abortable, None]) -> None:
+    def _move(self, connection: Abortable, to: dict[Abortable, float]) -> None:
         self._waiting.pop(connection, None)
         self._running.pop(connection, None)
-        to[connection] = None
+        to[connection] = time.monotonic()
         _open.set(len(self))
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tsdb.ops.descriptors import share_of
 from tsdb.ops.http_connections import Abortable, Connections
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
@@ -23,9 +24,11 @@ from tsdb.ops.metrics import counter
 log = get_logger(__name__)
 
 AT_ONCE = 32  # Accepted before others of the loop have their turn.
-RESERVE = 8  # Descriptors.
-RETRY_S = 0.005  # A descriptor given back is free after the loop's turn.
-BACK_OFF_S = 0.1  # When nothing can be given back.
+RESERVE = 32  # Descriptors, and at most an eighth of all.
+RESERVE_SHARE = 8
+YOUNG_S = 0.03  # A probe sends its request within this; without descriptors what has waited longer makes room.
+RETRY_S = 0.001  # A descriptor given back is free after the loop's turn.
+BACK_OFF_S = 0.01  # When nothing can be given back yet.
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _failures = counter("tsdb_http_accept_failures_total", "Connections that could not be accepted: no descriptor free.")
@@ -49,6 +52,7 @@ class HttpListener:
         self._reserve: list[int] = []
         self._closed = False
         self._handshakes: set[asyncio.Task[Any]] = set()
+        self._reserve_max = share_of(RESERVE, RESERVE_SHARE)
         connections.on_closed = self._refill
         listener.setblocking(False)
         self._refill()
@@ -99,10 +103,10 @@ class HttpListener:
     def _out_of_descriptors(self, error: OSError) -> None:
         _failures.inc()
         self._loop.remove_reader(self._listener)
-        freed = self._connections.make_room("descriptors")
+        freed = self._connections.make_room_of_old("descriptors", YOUNG_S)
         if not freed and self._reserve:
             os.close(self._reserve.pop())
-            freed = True
+            freed = 1
         self._loop.call_later(RETRY_S if freed else BACK_OFF_S, self._resume)
         log.warning(
             "no file descriptor for a new HTTP connection: the longest idle one is closed for it",
@@ -117,7 +121,7 @@ class HttpListener:
 
     def _refill(self) -> None:
         with contextlib.suppress(OSError):
-            while len(self._reserve) < RESERVE and not self._closed:
+            while len(self._reserve) < self._reserve_max and not self._closed:
                 self._reserve.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
 

@@ -1,0 +1,41 @@
+"""Attacks the promise that one client never harms another, at the ports: connections that waste, requests that explode.
+
+The same with 1,000 connections, every bomb and every role: tests/soak/test_attacks_edges.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from support.deployments import Deployment, embedded
+from support.edge_attackers import HEALTH, REFLECTION, WRITE
+from support.edge_drills import bombs, crowd, crowds_of, ends_in_time, no_descriptors
+
+CALLS = 40
+CONNECTIONS = 300
+KINDS = [(WRITE, "gzip"), (WRITE, "tiny_fields"), (HEALTH, "malformed"), (REFLECTION, "malformed")]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    with embedded(tmp_path_factory.mktemp("edges")) as deployment:
+        yield deployment
+
+
+def test_idle_slow_and_half_open_connections_harm_nobody(running: Deployment) -> None:
+    crowd(running.gateway, running.store, connections=CONNECTIONS, calls=CALLS)
+
+
+def test_bombs_are_refused_within_the_bound_of_memory_and_harm_nobody(running: Deployment) -> None:
+    bombs(running.gateway, running.store, kinds=KINDS, target=running.gateway, calls=CALLS)
+
+
+def test_without_file_descriptors_probes_and_clients_go_on(running: Deployment) -> None:
+    no_descriptors(running.store, connections=CONNECTIONS, calls=CALLS)
+
+
+def test_sigterm_ends_in_time_in_the_middle_of_an_attack(running: Deployment) -> None:
+    ends_in_time(running.store, crowds_of(running.store, CONNECTIONS))
+    running.store.start()
