@@ -23,6 +23,7 @@ from tsdb.ops.grpc_receive import Receipts
 from tsdb.ops.grpc_senders import Senders
 from tsdb.ops.grpc_slots import CallSlots
 from tsdb.ops.grpc_threads import CallThreads
+from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.periodic import Periodic
 from tsdb.ops.request_bytes import RequestBytes
@@ -35,6 +36,8 @@ BACKLOG = 256  # calls beyond the bound that may wait for a spare thread; gRPC i
 NO_COMPRESSION, GZIP_COMPRESSION = 1, 4  # Bits of gRPC's algorithms.
 STREAMS_MAX = 256  # Calls of one connection at once; a client keeps more waiting on its side.
 RELIEF_EVERY_S = 0.1  # How often calls are looked at that do not send their request.
+FLUSH_S = 2.0  # After the last call, for its answer to reach its caller. gRPC itself waits 20 s for silent peers.
+JOIN_POLL_S = 0.05
 GRACE_S = 3600.0  # how long gRPC waits for running calls; the caller's deadline ends it sooner, by abort()
 
 
@@ -105,6 +108,7 @@ class GrpcServer:
         self._senders = senders
         self._health = health
         self._stopped: Event | None = None
+        self._idle: Deadline | None = None
 
         def relieve() -> None:
             receipts.relieve()
@@ -129,10 +133,22 @@ class GrpcServer:
     def join(self, timeout_s: float) -> bool:
         """After close: waits for the running calls. False when some still run."""
         assert self._stopped is not None, "close comes before join"
-        if not self._stopped.wait(timeout_s):
-            return False
+        deadline = Deadline.after(timeout_s)
+        while not self._stopped.wait(min(JOIN_POLL_S, deadline.remaining())):
+            if deadline.expired:
+                return False
+            if self._flushed():
+                self._server.stop(None)
         self._release()
         return True
+
+    def _flushed(self) -> bool:
+        """Whether no call has run for FLUSH_S: what is still connected then only keeps its connection open."""
+        if self._threads.unfinished:
+            self._idle = None
+        elif self._idle is None:
+            self._idle = Deadline.after(FLUSH_S)
+        return self._idle is not None and self._idle.expired
 
     def abort(self) -> None:
         """Cancels the running calls."""

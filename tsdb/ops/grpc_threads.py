@@ -35,6 +35,12 @@ class CallThreads(ThreadPoolExecutor):
         with self._lock:
             return max(0, self._unfinished - self._size)
 
+    @property
+    def unfinished(self) -> int:
+        """Calls that run or wait for a thread."""
+        with self._lock:
+            return self._unfinished
+
     def _finished(self, _future: Future[_T]) -> None:
         with self._lock:
             self._unfinished -= 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from support import fuzz
 from support.certificates import Authority
 from support.counters import sample
+from support.edge_attackers import HTTP2_PREFACE, HTTP2_SETTINGS
 from support.grpc_echo import Scripted, call_raw, plain_channel, scripted_server, write
 from tsdb.model.errors import InvalidRequest, Overloaded, Unauthenticated, Unavailable
 from tsdb.ops.auth import Tokens
@@ -202,6 +205,16 @@ class TestLifecycle:
                 assert isinstance(refused(channel), Unavailable)
             release.set()
             assert server.join(10)
+
+    def test_connections_that_ignore_the_end_do_not_hold_it_up(self) -> None:
+        with scripted_server(Scripted()) as server, contextlib.ExitStack() as stack:
+            for sent in (b"", HTTP2_PREFACE, HTTP2_PREFACE + HTTP2_SETTINGS):
+                silent = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+                silent.sendall(sent)
+            with plain_channel(server) as channel:
+                assert write(channel).samples == 1
+            server.close()
+            assert server.join(8.0)
 
     def test_abort_cancels_what_runs(self) -> None:
         with scripted_server(Scripted(watch_on=lambda: True)) as server, plain_channel(server) as channel:
