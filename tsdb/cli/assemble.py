@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from ingest.gateway import Gateway
@@ -73,22 +74,33 @@ class LogComponent:
 
 def open_gateway(settings: GatewaySettings) -> Opened:
     """Gateway alone. Raises Unavailable while the log is away, ConfigMismatch when settings differ from `meta`."""
-    log = connect(settings)
-    gateway = make_gateway(settings, settings, log)
-    health = Health()
-    health.set("", serving=True)
-    server = grpc_server(settings, [ingest_service(gateway)], health, writes=settings)
-    return Opened([LogComponent(log), gateway, server], dict, lambda: "")
+    with connected(settings) as log:
+        gateway = make_gateway(settings, settings, log)
+        health = Health()
+        health.set("", serving=True)
+        server = grpc_server(settings, [ingest_service(gateway)], health, writes=settings)
+        return Opened([LogComponent(log), gateway, server], dict, lambda: "")
 
 
 def open_store(settings: StoreSettings) -> Opened:
     """Store alone."""
+    with connected(settings) as log:
+        store = make_store(settings, settings, log)
+        health = Health()
+        server = grpc_server(settings, [_reader_service(store, settings)], health)
+        reporter = StatusReporter(store, health_setter(health), SystemClock())
+        return Opened([LogComponent(log), store, reporter, server], store_partitions(store), store.stalled)
+
+
+@contextmanager
+def connected(settings: CommonSettings) -> Iterator[Log]:
+    """As `connect`; closes the log when opening a role over it fails: it is tried again, or the process ends."""
     log = connect(settings)
-    store = make_store(settings, settings, log)
-    health = Health()
-    server = grpc_server(settings, [_reader_service(store, settings)], health)
-    reporter = StatusReporter(store, health_setter(health), SystemClock())
-    return Opened([LogComponent(log), store, reporter, server], store_partitions(store), store.stalled)
+    try:
+        yield log
+    except BaseException:
+        log.close()
+        raise
 
 
 def connect(settings: CommonSettings) -> Log:

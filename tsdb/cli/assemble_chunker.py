@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chunker.chunker import Chunker, ChunkerOptions
 from chunker.partition import StageOptions
-from tsdb.cli.assemble import LogComponent, connect
+from tsdb.cli.assemble import LogComponent, connected
 from tsdb.cli.role_process import Opened
 from tsdb.config import ChunkerSettings, CommonSettings
 from tsdb.config.chunker import ChunkerFields
@@ -17,9 +17,9 @@ from tsdb.store.readiness import ENTER_S, LEAVE_S
 
 def open_chunker(settings: ChunkerSettings) -> Opened:
     """Chunker alone. Raises Unavailable while the log is away, ConfigMismatch when settings differ from `meta`."""
-    log = connect(settings)
-    chunker = make_chunker(settings, settings, log)
-    return Opened([LogComponent(log), chunker], chunker.health, chunker.stalled)
+    with connected(settings) as log:
+        chunker = make_chunker(settings, settings, log)
+        return Opened([LogComponent(log), chunker], chunker.health, chunker.stalled)
 
 
 def make_chunker(settings: CommonSettings, fields: ChunkerFields, log: Log) -> Chunker:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tsdb.cli.assemble import LogComponent, connect, meta_settings
+from tsdb.cli.assemble import LogComponent, connected, meta_settings
 from tsdb.cli.assemble_querier import HistoryComponent
 from tsdb.cli.history_access import connect_history_sink
 from tsdb.cli.role_process import Opened
@@ -14,21 +14,19 @@ from tsdb.history.loader.warm_up import warm_up
 from tsdb.history.open import PARQUET
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
+from tsdb.ops.lifecycle import Component
 
 FILES_CONCURRENCY = 4096
 
 
 def open_loader(settings: LoaderSettings) -> Opened:
     """Loader alone. Raises Unavailable while log or history is away, ConfigMismatch when settings differ."""
-    log = connect(settings)
-    try:
+    with connected(settings) as log:
         history = connect_history_sink(settings, meta_settings(settings, log.partitions(METRICS)))
-    except BaseException:  # Tried again, from the log on.
-        log.close()
-        raise
-    warm_up()
-    loader = make_loader(settings, settings, log, history)
-    return Opened([LogComponent(log), HistoryComponent(history), loader], loader.health, loader.stalled, loader.trouble)
+        warm_up()
+        loader = make_loader(settings, settings, log, history)
+        components: list[Component] = [LogComponent(log), HistoryComponent(history), loader]
+        return Opened(components, loader.health, loader.stalled, loader.trouble)
 
 
 def make_loader(settings: CommonSettings, fields: LoaderFields, log: Log, history: ChunkSink) -> Loader:

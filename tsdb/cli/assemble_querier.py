@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tsdb.cli.assemble import LogComponent, connect, grpc_server, health_setter, meta_settings, read_calls
+from tsdb.cli.assemble import LogComponent, connected, grpc_server, health_setter, meta_settings, read_calls
 from tsdb.cli.history_access import connect_history
 from tsdb.cli.role_process import Opened
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
@@ -57,12 +57,8 @@ class HistoryComponent:
 def open_querier(settings: QuerierSettings) -> Opened:
     """Querier. Raises Unavailable while log or history is away, ConfigMismatch when settings differ from theirs."""
     # The log says what all share, and which partitions there are: a store that is missing must be missed.
-    log = connect(settings)
-    try:
+    with connected(settings) as log:
         return _opened(settings, log)
-    except BaseException:  # Tried again, from the log on.
-        log.close()
-        raise
 
 
 def _opened(settings: QuerierSettings, log: Log) -> Opened:

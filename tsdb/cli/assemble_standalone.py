@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from tsdb.cli.assemble import (
     LogComponent,
-    connect,
+    connected,
     grpc_server,
     health_setter,
     ingest_service,
@@ -51,9 +51,8 @@ def open_standalone(settings: StandaloneSettings) -> Opened:
         undo.callback(folder.abort)
         if settings.log.startswith(SQLITE):
             _create_embedded_log(settings)
-        log = connect(settings)
-        undo.callback(log.close)
-        opened = _open_roles(settings, folder, log)
+        with connected(settings) as log:
+            opened = _open_roles(settings, folder, log)
         undo.pop_all()
     return opened
 
