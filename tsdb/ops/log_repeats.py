@@ -17,7 +17,7 @@ EVERY_S = 60.0
 CAUSES_MAX = 1000  # Beyond it the cause written longest ago is forgotten.
 HELD_BACK = "held_back"
 # What tells causes apart beside logger, level and event; the other fields change from line to line.
-_FIELDS = ("reason", "partition", "topic", "store", "name", "component", "thread", "method", "path")
+_FIELDS = ("reason", "partition", "topic", "store", "target", "name", "component", "thread", "method", "path")
 
 
 class RepeatFilter(logging.Filter):

@@ -55,7 +55,7 @@ def agent(
     it is back. A target that is down has up 0 and one line on stderr when it goes and when it comes back; it delays no
     other. Ends with samples, refused, dropped, requests and failures.
     """
-    configure_logging(json=False, level="warning")
+    configure_logging(json=False, level="info")
     timeout_s = min(SCRAPE_TIMEOUT_MAX_S, interval.ms / 1000)
     sources = _sources(timeout_s, scrape or [], host, job, instance or socket.gethostname())
     duration_ms = None if for_ is None else for_.ms

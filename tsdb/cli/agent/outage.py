@@ -53,4 +53,5 @@ class Outage:
         down_s = self._clock() - self._down_since
         self._down_since = None
         if self._shown:
-            log.warning(self._back, down_s=round(down_s, 1), **self._fields)
+            # Information: the filter of repeated warnings must not keep it from the line that it answers.
+            log.info(self._back, down_s=round(down_s, 1), **self._fields)

@@ -110,7 +110,8 @@ class ScrapeSource:
             with error:
                 raise Unavailable(f"{self.target.url} answers {error.code}", reason="scrape_status") from None
         except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a redirect to what is no URL.
-            raise Unavailable(f"{self.target.url}: {error}", reason="scrape_failed") from None
+            why = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise Unavailable(f"{self.target.url}: {why}", reason="scrape_failed") from None
 
     def _read(self, answer: http.client.HTTPResponse, give_up_at: float) -> bytes:
         # The socket's timeout bounds each read only: an endpoint that drips must not hold us for ever.

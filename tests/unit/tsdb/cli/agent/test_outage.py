@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
 
 from tsdb.cli.agent.outage import QUIET_S, Outage
 from tsdb.model.clock import ManualClock
+
+
+@pytest.fixture(autouse=True)
+def information(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
 
 
 @pytest.fixture
