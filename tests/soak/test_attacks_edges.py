@@ -1,7 +1,7 @@
 """Attacks the promise that one client never harms another, at the ports and at size: 1,000 connections, every bomb.
 
-Seen before there were bounds: 512 idle connections failed all probes for 45 s, 64 gzip requests of 20 KB took 1.5 GB, 16
-requests of empty labels 2.4 GB, and a process without file descriptors wrote 66,000 log lines a minute.
+Seen before there were bounds: 512 idle connections failed all probes for 45 s, 64 gzip requests of 20 KB took 1.5 GB,
+16 requests of empty labels 2.4 GB, and a process without file descriptors wrote 66,000 log lines a minute.
 """
 
 from __future__ import annotations
