@@ -279,3 +279,29 @@ def test_a_dead_letter_topic_is_made_when_asked_for_and_takes_letters_of_all_par
 
 def quiet() -> dict[str, Any]:
     return {"metrics": ConsumerMetrics(CollectorRegistry()), "options": OPTIONS}
+
+
+def test_credentials_that_the_brokers_refuse_end_the_start(ground: Ground) -> None:
+    sasl = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "u",
+        "sasl.password": "p",
+    }
+    consumer = consumer_of(KafkaSource({**ground.settings, **sasl, "group.id": "g"}, [ground.topic]), print)
+    consumer.start()
+    wait_until(lambda: consumer.failure() is not None)
+    with pytest.raises(ConsumerError, match="mechanism handshake failed") as denied:
+        consumer.join(5.0)
+    assert denied.value.reason == "denied"
+    assert denied.value.message.endswith("correct the credentials, or grant the right")
+
+
+def test_brokers_that_are_spoken_to_in_the_wrong_way_are_waited_for_with_the_reason(
+    ground: Ground, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = {**ground.settings, "security.protocol": "SSL", "group.id": "g"}
+    with consumer_of(KafkaSource(tls, [ground.topic]), print):
+        wait_until(lambda: "has answered" in caplog.text)
+    (line,) = [record.getMessage() for record in caplog.records if "has answered" in record.getMessage()]
+    assert "SSL handshake failed" in line

@@ -67,6 +67,11 @@ def is_topic_gone(error: KafkaError) -> bool:
     return error.code() in TOPIC_GONE
 
 
+def is_denied(error: KafkaError) -> bool:
+    """Whether the brokers refuse the credentials, or grant no right."""
+    return error.code() in _DENIED
+
+
 def ends_the_member(error: KafkaError) -> bool:
     """Whether the library itself goes no further."""
     return error.code() in _ENDED

@@ -16,13 +16,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tsdb.parallel_consumer.clock import Clock, SystemClock
-from tsdb.parallel_consumer.kafka.errors import passes, to_error
+from tsdb.parallel_consumer.kafka.errors import is_denied, passes, to_error
 from tsdb.parallel_consumer.kafka.library_log import with_logger
 from tsdb.parallel_consumer.kafka.settings import connection_settings
-from tsdb.parallel_consumer.limited_log import LimitedLog
+from tsdb.parallel_consumer.limited_log import LimitedLog, one_line
 
 ASK_S = 5.0
 SAY_AFTER_S = 2.0
+ERROR_CHARS_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,16 @@ class TopicLookup:
     """config: of the client library. names: topics; without any, only an answer is waited for. One thread."""
 
     def __init__(self, config: Mapping[str, object], names: Collection[str], *, clock: Clock | None = None) -> None:
-        self._settings: Any = with_logger(connection_settings(config))
+        settings = with_logger(connection_settings(config))
+        self._told_of_errors = settings.get("error_cb")
+        self._settings: Any = {**settings, "error_cb": self._on_error}
         self._names = list(names)
         self._clock = clock or SystemClock()
         self._log = LimitedLog(self._clock)
         self._admin: AdminClient | None = None
         self._asked: dict[str, Future[Any]] = {}
         self._since: float | None = None
+        self._error: KafkaError | None = None  # The last that the library told of, while it tries again.
 
     def answer(self, timeout_s: float) -> dict[str, TopicFacts] | None:
         """All of them; None while no broker answers. Waits up to timeout_s.
@@ -55,7 +59,9 @@ class TopicLookup:
         now = self._clock.monotonic()
         self._since = now if self._since is None else self._since
         assert self._admin is not None, "asked without a client"
-        self._admin.poll(0)  # For what the library logs.
+        self._admin.poll(0)  # For what the library tells of.
+        if self._error is not None and is_denied(self._error):
+            raise to_error(self._error, self._what())
         try:
             found = {name: self._facts(name, future, timeout_s) for name, future in self._asked.items()}
         except TimeoutError:
@@ -108,6 +114,15 @@ class TopicLookup:
     def _say(self, waited_s: float) -> None:
         if waited_s >= SAY_AFTER_S:
             brokers = self._settings.get("bootstrap.servers") or self._settings.get("metadata.broker.list")
-            what = ", ".join(self._names) or "a pattern"
-            text = "no broker of %s has answered for %.0f s; waiting, for topics %s"
-            self._log.say(logging.WARNING, "no_broker", None, text, brokers, waited_s, what)
+            why = "" if self._error is None else f": {one_line(self._error.str(), ERROR_CHARS_MAX)}"
+            text = "no broker of %s has answered for %.0f s; waiting, for %s%s"
+            self._log.say(logging.WARNING, "no_broker", None, text, brokers, waited_s, self._what(), why)
+
+    def _what(self) -> str:
+        return f"topic {', '.join(self._names)}" if self._names else "the topics of a pattern"
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # It follows the one that says why.
+            self._error = error
+        if callable(self._told_of_errors):
+            self._told_of_errors(error)

@@ -20,6 +20,7 @@ from prometheus_client import REGISTRY
 
 from tsdb.parallel_consumer.clock import Clock, SystemClock
 from tsdb.parallel_consumer.errors import CommitFailed, SendFailed
+from tsdb.parallel_consumer.limited_log import LimitedLog
 from tsdb.parallel_consumer.outlet import OutRecord, Story, dead_letter, without_value
 from tsdb.parallel_consumer.record import Partition, Position, Record
 from tsdb.parallel_consumer.registry.metrics import RegistryMetrics
@@ -64,6 +65,7 @@ class ExpiryScanner:
         self._dead_letter_topic = dead_letter_topic
         self._metrics = metrics or RegistryMetrics(REGISTRY)
         self._clock = clock or SystemClock()
+        self._log = LimitedLog(self._clock)
         self._copies: dict[Partition, dict[bytes, _Copy]] = {}
         self._starts: dict[Partition, Position] = {}
         self._at_end: set[Partition] = set()
@@ -95,6 +97,7 @@ class ExpiryScanner:
         else:
             self._expire()
         self._metrics.waiting.set(self.waiting)
+        self._log.flush()
 
     def start(self) -> None:
         """Step on a thread of its own until `close`."""
@@ -143,7 +146,7 @@ class ExpiryScanner:
             waiting = read_wait_record(record)
         except WaitRecordRefused as error:
             self._metrics.refused.inc()
-            log.warning("%s; passed over", error.message)
+            self._log.say(logging.WARNING, "refused", record.place, "%s; passed over", error.message)
             return
         story = Story(EXPIRED, None, 0, 0, waiting.expires_at_ms)
         copy = _Copy(record, waiting, dead_letter(self._dead_letter_topic, waiting.record, story))
@@ -180,7 +183,7 @@ class ExpiryScanner:
             self._source.write(records, {place: self._starts[place] for place in places & self._starts.keys()})
         except CommitFailed as error:
             self._metrics.send_failures.inc()
-            log.info("not given up yet: %s", error.message)
+            self._log.say(logging.WARNING, "expire", None, "not given up yet: %s", error.message)
             if error.reason == "undecided":
                 self._undecided = copies
             else:
@@ -220,6 +223,7 @@ class ExpiryScanner:
                 self.step(STEP_S)
         except BaseException as error:
             self._error = error
+            log.error("ended by %s: %s", type(error).__name__, error)
         finally:
             self._source.close()
 

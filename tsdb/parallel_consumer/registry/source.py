@@ -26,6 +26,7 @@ from prometheus_client import REGISTRY
 
 from tsdb.parallel_consumer.clock import Clock, SystemClock
 from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError, Misused
+from tsdb.parallel_consumer.limited_log import LimitedLog
 from tsdb.parallel_consumer.outlet import Outlet, OutRecord
 from tsdb.parallel_consumer.record import Partition, Position, Record
 from tsdb.parallel_consumer.registry.metrics import RegistryMetrics
@@ -78,6 +79,7 @@ class RegistrySource:
         self._options = options
         self._metrics = metrics or RegistryMetrics(REGISTRY)
         self._clock = clock or SystemClock()
+        self._log = LimitedLog(self._clock)
         self._listener: SourceListener | None = None
         self._parts: dict[Partition, Registered] = {}
         self._paused: set[Partition] = set()  # By the consumer.
@@ -100,6 +102,7 @@ class RegistrySource:
         return self._inner.topic_id(topic)
 
     def poll(self, timeout_s: float, records_max: int) -> Polled:
+        self._log.flush()
         self._settle()
         polled = self._read(timeout_s, records_max)
         for record in polled.records:
@@ -244,6 +247,10 @@ class RegistrySource:
     def _take(self, entry: Entry | None, record: OutRecord, error: ConsumerError | None) -> None:
         if error is not None and (entry is None or error.reason != "record_too_large"):
             self._metrics.send_failures.inc()
+            what = "null record" if entry is None else "copy"
+            text = "a %s was not taken by wait topic %s, partition %d (%s), and is sent again: %s"
+            at = (record.topic, record.partition)
+            self._log.say(logging.ERROR, f"wait_{error.reason}", at, text, what, *at, error.reason, error.message)
             self._again.append((self._clock.monotonic() + AGAIN_S, entry, record))
         elif entry is None:
             self._posting -= 1
@@ -278,7 +285,7 @@ class RegistrySource:
         try:
             self._tell(self._parts.values())
         except CommitFailed as error:
-            log.info("not acknowledged yet: %s", error.message)
+            self._log.say(logging.WARNING, "acknowledge", None, "not acknowledged yet: %s", error.message)
 
     def _hand_back(self, parts: Collection[Registered]) -> None:
         """The source owns again what is not finished; its copies end. In this order: better twice than not at all."""

@@ -175,6 +175,19 @@ def test_a_clean_end_waits_for_all_null_records_though_their_answers_come_one_by
     assert "keep their copies" not in caplog.text
 
 
+def test_a_wait_topic_that_takes_nothing_is_logged_once_a_partition(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(20)
+    world.fill(100)
+    world.fault = lambda record: "no_topic"
+    member = Member(world, finish)
+    member.step(40)
+    lines = [record.getMessage() for record in caplog.records if "not taken by wait topic" in record.getMessage()]
+    assert 1 <= len(lines) <= PARTITIONS
+    assert all("(no_topic), and is sent again" in line for line in lines)
+    world.fault = lambda record: None
+    member.close()
+
+
 def test_partitions_that_move_are_handed_back_and_nothing_is_done_twice() -> None:
     world = World(4)
     world.fill(600)
