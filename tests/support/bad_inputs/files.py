@@ -54,7 +54,7 @@ CSV = (
     BadFile("bad.csv", b"", "no column labels, ts_ms, value"),
     BadFile("bad.csv", b"\x00\x01\x02", "no column labels, ts_ms, value"),
     BadFile("bad.csv", b"labels,value\n{},1\n", "no column ts_ms; want labels, ts_ms, value"),
-    BadFile("bad.csv", b'labels,ts_ms,value\n"\xff",1,2\n', "Row #1: CSV conversion error to string: invalid UTF8"),
+    BadFile("bad.csv", b'labels,ts_ms,value\n"\xff",1,2\n', "row 1: CSV conversion error to string: invalid UTF8"),
     _csv(f"{IN_CSV},soon,1", "bad.csv, row 1: ts_ms: 'soon' is neither ms since the epoch nor a time such as"),
     _csv(f"{IN_CSV},1,1\n{IN_CSV},1,much", "bad.csv, row 2: value: not a number: 'much'"),
     _csv(f"{IN_CSV},1,1\n{IN_CSV},1,", "bad.csv, row 2: value: not a number: ''"),

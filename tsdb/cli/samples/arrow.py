@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
@@ -19,6 +20,7 @@ from tsdb.cli.times import parse_time
 from tsdb.model.errors import InvalidRequest
 
 COLUMNS = ("labels", "ts_ms", "value")
+_ROW = re.compile(r"Row #(\d+)")
 CSV_BLOCK_BYTES = 16 << 20  # Bounds memory, and the length of one row.
 
 
@@ -60,7 +62,7 @@ def read_csv(source: BinaryIO, name: str) -> Iterator[SampleRows]:
     )
     first_row = 1
     for block in _blocks(source, name):
-        with _translated(name):
+        with _translated(name, first_row):
             table = pacsv.read_csv(pa.BufferReader(block), read, convert_options=convert)
             rows = _rows(table, name, first_row)
         yield rows
@@ -178,9 +180,13 @@ def _need_columns(names: list[str], name: str) -> None:
 
 
 @contextlib.contextmanager
-def _translated(name: str) -> Iterator[None]:
-    """Raise what Arrow and Python make of broken bytes as InvalidRequest (bad_input) naming the file."""
+def _translated(name: str, first_row: int = 1) -> Iterator[None]:
+    """Raise what Arrow and Python make of broken bytes as InvalidRequest (bad_input) naming the file.
+
+    first_row: of the file, where Arrow counts rows from 1.
+    """
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InvalidRequest(f"{name}: {' '.join(str(error).split())}", reason="bad_input") from None
+        text = _ROW.sub(lambda row: f"row {int(row[1]) + first_row - 1}", " ".join(str(error).split()))
+        raise InvalidRequest(f"{name}: {text}", reason="bad_input") from None

@@ -24,6 +24,7 @@ from tsdb.v1 import ingest_pb2
 
 A, B = {"__name__": "a", "job": "j"}, {"__name__": "b", "job": "j"}
 ROWS = [(A, 3000, 1.5), (B, 1000, -0.0), (A, 1000, float("nan")), (B, 2000, float("inf")), (A, 2000, float("-inf"))]
+LABELS = '"{""__name__"":""a""}"'  # In CSV.
 BITS = {
     canonical_labels(A): [(1000, float("nan")), (2000, float("-inf")), (3000, 1.5)],
     canonical_labels(B): [(1000, -0.0), (2000, float("inf"))],
@@ -202,6 +203,21 @@ def test_an_error_says_what_was_sent_before_it(
     sent, error = done.err.splitlines()
     assert sent.startswith('sent before the error: {"samples":4,')
     assert error.startswith(f"error: {path}, line 10: not JSON")
+
+
+@pytest.mark.parametrize(
+    "bad", ["1", "1,2,3,4", "up,1,1", '"{""a"":""b""}",1,much', '"{""a"":""b""}",soon,1', "\udcff,1,1"]
+)
+def test_a_row_is_counted_from_the_start_of_the_file(
+    shell: Shell, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: str
+) -> None:
+    monkeypatch.setattr("tsdb.cli.samples.arrow.CSV_BLOCK_BYTES", 100)
+    rows = [f"{LABELS},1,1.5"] * 20
+    path = tmp_path / "x.csv"
+    path.write_bytes("\n".join(["labels,ts_ms,value", *rows, bad]).encode(errors="surrogateescape"))
+    done = shell.run("write", path, "--address", server.address)
+    assert done.code == 1
+    assert "row 21" in done.err.splitlines()[-1]
 
 
 def test_an_error_before_anything_was_sent_is_one_line(shell: Shell, server: FakeServer, tmp_path: Path) -> None:
