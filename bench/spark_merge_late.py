@@ -148,7 +148,9 @@ class _Made:
             pack = source.choice(self._packs)
             asked = PastQuery([pack.pack_id], pack.ids, FIRST_MS, FIRST_MS + self._windows * WINDOW_MS)
             began = time.perf_counter()
-            samples = sum(one.samples for one in past_samples(self._history, asked, WINDOW_MS, _corrupt, lambda: None))
+            samples = sum(
+                one.samples for one in past_samples(self._history, asked, WINDOW_MS, _corrupt, lambda samples: None)
+            )
             seconds.append(time.perf_counter() - began)
             assert samples == SERIES_OF_PACK * SAMPLES * self._windows, f"{samples} samples"
         return percentiles_ms(seconds[READS // 10 :])

@@ -10,6 +10,7 @@ from support.heads import SMALL_TIMES, Record, Sample, apply, new_head
 from support.queriers import TOPIC_ID, ServedHeads, one_store, querier_over
 from tsdb.query.service import QuerierService
 from tsdb.store.limits import SelectLimits
+from tsdb.store.read_call import ReadCalls
 
 WINDOW_MS = SMALL_TIMES.window_ms
 WINDOWS = 10
@@ -26,7 +27,14 @@ class Seam:
     late: samples added at the end of the log, which memory alone has: nothing says that history has loaded them.
     """
 
-    def __init__(self, *, late: Sequence[Sample] = (), partition: int = 0, limits: SelectLimits | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        late: Sequence[Sample] = (),
+        partition: int = 0,
+        limits: SelectLimits | None = None,
+        calls: ReadCalls | None = None,
+    ) -> None:
         times = range(START_MS, END_MS, STEP_MS)
         records = [Record(at, ts, tuple((n, ts, n + ts / 8) for n in NUMBERS)) for at, ts in enumerate(times)]
         if late:
@@ -53,5 +61,10 @@ class Seam:
         self.served = ServedHeads({partition: self.head})
         self.served.catch_up()
         self.service: QuerierService = querier_over(
-            one_store(self.served), self.history, window_ms=WINDOW_MS, partitions=partition + 1, limits=limits
+            one_store(self.served),
+            self.history,
+            window_ms=WINDOW_MS,
+            partitions=partition + 1,
+            limits=limits,
+            calls=calls,
         )

@@ -16,7 +16,6 @@ from tsdb.head.contents import Contents
 from tsdb.head.expire import Expiry
 from tsdb.head.gather import (
     COLLECT_PER_REF,
-    ORDER_BYTES,
     SAMPLE_BYTES,
     Admit,
     ColumnsResult,
@@ -31,12 +30,14 @@ from tsdb.head.gather import (
     join,
 )
 from tsdb.head.gather_columns import gather_columns
+from tsdb.head.gather_kernels import sealed_counts_kernel
 from tsdb.head.index import SeriesIndex
 from tsdb.head.limits import HeadLimits
 from tsdb.head.maintain import Maintenance
 from tsdb.head.memory import HeadMemory
 from tsdb.head.pack_cache import PackCache
 from tsdb.head.ring import RingBatch
+from tsdb.head.rows import OPEN_COUNT, OPEN_LAST_SIZE
 from tsdb.head.sealed_slice import rows_of
 from tsdb.head.seen import seen
 from tsdb.head.state import Applied, HeadSizes, HeadState, Hole, Maintained
@@ -154,9 +155,9 @@ class Head:
                 f"step_ms {step_ms} must not be negative, and goes without partial and last_n", reason="bad_step"
             )
         refs = _own(refs)
-        collect_bytes = len(refs) * COLLECT_PER_REF * (SAMPLE_BYTES + ORDER_BYTES * partial)
-        admit(collect_bytes)
+        admit(self.open_bytes_expected(len(refs)))
         held, overlay, coverage_ms = self._snapshot(refs, start_ms, end_ms, with_orders=partial)
+        collect_bytes = overlay.ts_ms.nbytes + overlay.values.nbytes + overlay.orders.nbytes
         return gather_raw(
             held,
             refs,
@@ -170,6 +171,21 @@ class Head:
             samples_max=samples_max,
             admit=lambda size: admit(collect_bytes + size),
         )
+
+    def open_bytes_expected(self, series: int) -> int:
+        """Memory of the open samples of so many series, were they like all others, as a gather collects them."""
+        contents = self._contents
+        rows = contents.open.rows[: contents.open.count]
+        per_series = int(rows[:, OPEN_COUNT].sum()) / max(1, int(rows[:, OPEN_LAST_SIZE].max(initial=1)))
+        return round(series * max(COLLECT_PER_REF, per_series)) * SAMPLE_BYTES
+
+    def sealed_bytes(self, refs: NDArray[np.uint32], start_ms: int, end_ms: int) -> int:
+        """Memory of the sealed samples of [start_ms, end_ms) once decoded, at most."""
+        held, rooms = self._contents.held, np.zeros(len(refs), np.int64)
+        refs = _own(refs)
+        sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, rooms)
+        sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, rooms)
+        return int(rooms.sum()) * SAMPLE_BYTES
 
     def gather_columns(
         self, refs: NDArray[np.uint32], start_ms: int, end_ms: int, *, samples_max: int = SAMPLES_MAX

@@ -58,7 +58,7 @@ class JoinedRead:
         for partition in seams:
             holes.check(partition)
         join = PartitionJoin(
-            self._past, self._query, loaded, seams, holes, self._totals.limits, self._caller.check_going
+            self._past, self._query, loaded, seams, holes, self._totals.limits, self._caller, self._kept_bytes
         )
         parts = [self._pieces(one, states, join) for one in opened]
         if self._allow_holes:
@@ -66,6 +66,10 @@ class JoinedRead:
             parts = [iter(list(part)) for part in parts]
         holes.list_in(states)
         return states, parts
+
+    def _kept_bytes(self) -> int:
+        """Memory of what is not sent as soon as it is answered."""
+        return self._totals.bytes if self._allow_holes else 0
 
     def _pieces(self, opened: Opened[Response], states: States, join: PartitionJoin) -> Iterator[Piece]:
         samples = by_partition(pieces(opened.messages(), None))

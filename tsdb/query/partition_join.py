@@ -22,8 +22,12 @@ from tsdb.query.past_samples import PastQuery, past_samples
 from tsdb.query.seam import Reduction, Seam
 from tsdb.query.sources import Past
 from tsdb.store.limits import SelectLimits
+from tsdb.store.read_call import ReadWork
 from tsdb.store.request import SelectQuery
 from tsdb.v1 import common_pb2
+
+ORDERED_SAMPLE_BYTES = 24  # Time, value, order.
+MERGE_COPIES = 2
 
 answered_total = counter(
     "tsdb_query_partitions_answered_total",
@@ -50,7 +54,8 @@ class Joined:
 class PartitionJoin:
     """Of one Select. seams: by partition that needs history, the time before which history answers.
 
-    loaded: read before any chunk. check_going: raises when the caller is gone.
+    loaded: read before any chunk. work: asked between pieces, and before memory is taken. kept_bytes: memory of the
+    partitions that were answered before and are not sent yet.
     """
 
     past: Past
@@ -59,7 +64,8 @@ class PartitionJoin:
     seams: Mapping[int, int]
     holes: PastHoles
     limits: SelectLimits
-    check_going: Callable[[], None]
+    work: ReadWork
+    kept_bytes: Callable[[], int]
 
     def answer(self, state: common_pb2.PartitionState, held: Held, steps: Held) -> Joined:
         """held: samples that memory has, with orders; steps: of what follows them, aggregated by the store already.
@@ -73,44 +79,61 @@ class PartitionJoin:
         first_ms = query.start_ms if derived is None else derived.end_ms
         reduction = Reduction(query.start_ms, query.step_ms, query.aggregation, query.last_n)
         seam = Seam(held if derived is None else held.since(first_ms), reduction)
-        joined = 0
+        joined, before = 0, len(held.ts_ms) + len(steps.ts_ms)
+        self._hold(before)
         if derived is not None:
-            for steps_ in self._derived_steps(state, derived, series):
+            for steps_ in self._derived_steps(state, derived, series, lambda samples: self._hold(before + samples)):
                 joined += seam.add_steps(steps_)
                 self.limits.check_samples(joined)
-        for stretch in self._stretches(partition, series, first_ms, self.seams.get(partition, first_ms)):
+
+        def look(samples: int) -> None:
+            self._hold(before + joined + samples)
+
+        for stretch in self._stretches(partition, series, first_ms, self.seams.get(partition, first_ms), look):
             joined += seam.add(stretch)
             self.limits.check_samples(joined)
+            look(0)
         answered_total.labels(self._source(partition, held, steps)).inc()
         series_ids, labels = _union(held, steps, series)
         return Joined(series_ids, labels, seam.result(series_ids, steps))
 
-    def _stretches(self, partition: int, series: PastSeries, start_ms: int, end_ms: int) -> Iterator[Fragment]:
+    def _hold(self, samples: int) -> None:
+        """Go on with so many samples in memory, twice while they are merged."""
+        self.work.check_going()
+        self.work.hold(self.kept_bytes() + MERGE_COPIES * ORDERED_SAMPLE_BYTES * samples)
+
+    def _stretches(
+        self, partition: int, series: PastSeries, start_ms: int, end_ms: int, look: Callable[[int], None]
+    ) -> Iterator[Fragment]:
         """What history has of these series in [start_ms, end_ms)."""
         start_ms, end_ms = max(start_ms, series.start_ms), min(end_ms, series.end_ms)
         if not series.pack_ids or start_ms >= end_ms:
             return
         asked = PastQuery(series.pack_ids, series.series_ids, start_ms, end_ms)
         corrupt = partial(self.holes.add_corrupt, partition, self.past.window_ms)
-        yield from past_samples(self.past.store, asked, self.past.window_ms, corrupt, self.check_going)
+        yield from past_samples(self.past.store, asked, self.past.window_ms, corrupt, look)
 
     def _derived_part(self, partition: int) -> DerivedPart | None:
         part = None if self.past.resolutions is None else self.past.resolutions.part(self.query)
         return None if part is None or partition not in self.seams else part.before(self.seams[partition], self.query)
 
     def _derived_steps(
-        self, state: common_pb2.PartitionState, part: DerivedPart, sources: PastSeries
+        self,
+        state: common_pb2.PartitionState,
+        part: DerivedPart,
+        sources: PastSeries,
+        look: Callable[[int], None],
     ) -> Iterator[Fragment]:
         choice, needs = Choice(part.matchers(self.query)), {state.partition: state.since_offset}
         start_ms = self.query.start_ms
-        found = self.past.index.find(choice, start_ms, part.end_ms, self.loaded, needs, self.check_going)[
+        found = self.past.index.find(choice, start_ms, part.end_ms, self.loaded, needs, self.work.check_going)[
             state.partition
         ]
         if not found.pack_ids:
             return
         derived = DerivedSteps(part, self.query, found, sources.series_ids)
         wanted = replace(found, series_ids=derived.series_ids)
-        for stretch in self._stretches(state.partition, wanted, start_ms, part.end_ms):
+        for stretch in self._stretches(state.partition, wanted, start_ms, part.end_ms, look):
             yield from derived.steps(stretch)
 
     def _past_series(self, state: common_pb2.PartitionState, held: Held) -> PastSeries:
@@ -120,7 +143,7 @@ class PartitionJoin:
         choice = Choice(self.query.matchers, self.query.series_ids, _names(self.query, held))
         needs = {partition: state.since_offset}
         end_ms = self.seams[partition]
-        return self.past.index.find(choice, self.query.start_ms, end_ms, self.loaded, needs, self.check_going)[
+        return self.past.index.find(choice, self.query.start_ms, end_ms, self.loaded, needs, self.work.check_going)[
             partition
         ]
 

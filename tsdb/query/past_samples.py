@@ -42,16 +42,16 @@ class PastQuery:
 
 
 def past_samples(
-    history: HistoryReads, query: PastQuery, window_ms: int, on_corrupt: OnCorrupt, check_going: Callable[[], None]
+    history: HistoryReads, query: PastQuery, window_ms: int, on_corrupt: OnCorrupt, look: Callable[[int], None]
 ) -> Iterator[Fragment]:
     """Merged samples in stretches of about STRETCH_SAMPLES, none empty; a pack is in one of them, whole.
 
-    check_going is called between pieces of history and raises when nobody waits any more.
+    look: called between pieces of history with the samples that the stretch has so far; it may raise.
     """
     stretch = Stretch(query.series_ids, query.start_ms, query.end_ms)
     pack_id = None
     for rows in history.read(query.pack_ids, WindowRange.touching(query.start_ms, query.end_ms, window_ms)):
-        check_going()
+        look(stretch.samples)
         if stretch.samples >= STRETCH_SAMPLES and rows[0].key.pack_id != pack_id:
             yield from _taken(stretch)
         pack_id = rows[0].key.pack_id

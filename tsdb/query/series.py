@@ -26,6 +26,7 @@ from tsdb.v1 import common_pb2, reader_pb2
 
 Response = reader_pb2.SeriesResponse
 
+JOIN_COPIES = 3
 NEVER_FIRST_MS, NEVER_LAST_MS = np.iinfo(np.int64).max, np.iinfo(np.int64).min  # On the wire: no sample is held.
 
 
@@ -88,6 +89,7 @@ class SeriesRead:
         self._query = query
         self._limits = limits
         self._caller = caller
+        self._bytes = 0
         history = None if sources.past is None else sources.past.store
         allow_holes = request.options.allow_holes
         self._accepted = Accepted(history, query.start_ms, query.end_ms, allow_holes=allow_holes)
@@ -118,7 +120,7 @@ class SeriesRead:
 
     def _whole(self, opened: list[Opened[Response]]) -> Iterator[Response]:
         states = {state.partition: state for one in opened for state in one.first[0].header.partitions}
-        answers = [(one.share, list(one.rest[0])) for one in opened]
+        answers = [(one.share, list(self._held(one.rest[0]))) for one in opened]
         joined = {p: states[p] for share, _ in answers if not share.alone for p in share.partitions}
         past = self._past(joined)
         blocks, tally = {}, Tally[tuple[str, ...]]()
@@ -141,6 +143,14 @@ class SeriesRead:
         self._limits.check_series(sum(len(block.series_ids) // 8 for block in blocks.values()))
         for partition in sorted(blocks):
             yield Response(series=blocks[partition])
+
+    def _held(self, messages: Iterable[Response]) -> Iterator[Response]:
+        """Messages that stay in memory until the whole is answered: parsed, and put together again."""
+        for message in messages:
+            self._caller.check_going()
+            self._bytes += JOIN_COPIES * message.ByteSize()
+            self._caller.hold(self._bytes)
+            yield message
 
     def _past(self, joined: dict[int, common_pb2.PartitionState]) -> dict[int, PastSeries]:
         if not joined:

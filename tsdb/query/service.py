@@ -16,6 +16,7 @@ from tsdb.query.select import Select
 from tsdb.query.series import SeriesRead
 from tsdb.query.sources import Sources
 from tsdb.query.watch import Watch
+from tsdb.store.answer_bytes import texts_bytes
 from tsdb.store.limits import SelectLimits
 from tsdb.store.read_call import ReadCalls
 from tsdb.store.request import labels_query, matchers_of, partitions_of, select_query, series_query, tokens_of
@@ -60,6 +61,8 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         with self._calls.of(context) as call:
             read = LabelsRead(self._sources, query, call, allow_holes=request.options.allow_holes)
             header, names = read.names(request, partitions)
+            call.hold(texts_bytes(names))
+            call.release_when_sent()
         return reader_pb2.LabelNamesResponse(header=header, names=sorted(names))
 
     def LabelValues(
@@ -72,6 +75,8 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         with self._calls.of(context) as call:
             read = LabelsRead(self._sources, query, call, allow_holes=request.options.allow_holes)
             header, values = read.values(request, partitions)
+            call.hold(texts_bytes(values))
+            call.release_when_sent()
         limit = min(LABEL_VALUES_MAX, request.values_max or LABEL_VALUES_MAX)
         if len(values) > limit:
             raise Overloaded(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter as Tally
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from tsdb.model.errors import Overloaded
 from tsdb.ops.grpc_slots import waiting
@@ -20,6 +20,7 @@ SMALL_BYTES = 2 << 20
 WAIT_S = 5.0  # Sooner than most callers give up, longer than an answer takes that is read.
 LOOK_S = 0.1  # How often one that waits looks at its own deadline.
 RETRY_AFTER_S = 1.0
+TEXT_BYTES, TEXT_COPIES = 150, 3  # Python's str in a set and in a list; in the set, the message and its bytes.
 
 held_bytes = gauge("tsdb_answers_bytes", "Memory of answers being gathered and sent, of those that are not small.")
 refused_total = counter(
@@ -31,9 +32,10 @@ refused_total = counter(
 
 
 class AnswerBytes:
-    """bytes_max: of all answers together. wait_s: how long a read waits for room."""
+    """bytes_max: of all answers together. wait_s: how long a read waits for room. small_bytes: not counted."""
 
-    def __init__(self, bytes_max: int = 1 << 30, *, wait_s: float = WAIT_S) -> None:
+    def __init__(self, bytes_max: int = 1 << 30, *, wait_s: float = WAIT_S, small_bytes: int = SMALL_BYTES) -> None:
+        self.small_bytes = small_bytes
         self._bytes_max = bytes_max
         self._share_max = bytes_max // 2
         self._wait_s = wait_s
@@ -114,7 +116,7 @@ class HeldBytes:
 
     def hold(self, size: int, check_going: Callable[[], None]) -> None:
         """From now on `size` bytes in all. Raises as AnswerBytes.take."""
-        wanted = size if size > SMALL_BYTES else 0
+        wanted = size if size > self._answers.small_bytes else 0
         if wanted > self._held:
             self._peer = self._peer or self._peer_of()
             self._answers.take(self._peer, wanted - self._held, self._held, check_going)
@@ -127,3 +129,8 @@ class HeldBytes:
         if self._held:
             self._answers.give_back(self._peer, self._held)
             self._held = 0
+
+
+def texts_bytes(texts: Collection[str]) -> int:
+    """Memory of distinct texts, in a set and in the message that has them."""
+    return TEXT_BYTES * len(texts) + TEXT_COPIES * sum(map(len, texts))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tsdb.head.gather import RawResult, Touched
+from tsdb.head.gather import COLLECT_PER_REF, SAMPLE_BYTES, RawResult, Touched
 from tsdb.head.gather_many import LastStanding, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import Head, HeadState
 from tsdb.model.errors import Overloaded
@@ -26,7 +26,7 @@ from tsdb.store.tolerance import Tolerance
 from tsdb.store.wire import Fields
 from tsdb.v1 import reader_pb2
 
-COPIES = 2  # Columns are gathered, then encoded.
+COPIES = 2  # Columns are gathered, then encoded; open samples are collected, then put in order.
 HEADER = reader_pb2.SelectResponse.DESCRIPTOR.fields_by_name["header"].number
 
 
@@ -92,6 +92,7 @@ def _columns(
     standing: LastStanding,
     work: ReadWork,
 ) -> tuple[list[HeadState], Body]:
+    work.hold(_collecting_bytes(heads, selection))
     snapshot = snapshot_many(heads, selection.refs, query.start_ms, query.end_ms, selection.collected, standing)
     selection.keep_collected(snapshot.collected)
     if any(len(held.below) for held in snapshot.held):
@@ -154,9 +155,12 @@ def _raw(
     found: list[RawResult] = []
     samples = payload_bytes = 0
     before = selection.bytes
+    # All of it at once: reads that each hold a part and wait for more would wait for each other.
+    whole = before + _raw_bytes(heads, selection, query)
+    work.hold(whole)
 
     def admit(size: int) -> None:
-        work.hold(before + payload_bytes + size)
+        work.hold(max(whole, before + payload_bytes + size))
 
     for head, part in zip(heads, selection.parts, strict=True):
         work.check_going()
@@ -178,6 +182,25 @@ def _raw(
         found.append(raw)
         states.append(head.state())
     return states, _body(heads, selection, [None] * len(heads), found)
+
+
+def _collecting_bytes(heads: list[Head], selection: Selection) -> int:
+    """Memory that it takes to collect what is open of a selection: before it was, what is expected."""
+    if selection.collected is None:
+        parts = zip(heads, selection.parts, strict=True)
+        return selection.bytes + COPIES * sum(head.open_bytes_expected(len(part.refs)) for head, part in parts)
+    room = COLLECT_PER_REF * len(selection.refs.refs) + selection.collected.raw.samples
+    return COPIES * SAMPLE_BYTES * room
+
+
+def _raw_bytes(heads: list[Head], selection: Selection, query: SelectQuery) -> int:
+    """Memory that a RAW answer takes until it is gathered, open samples as expected."""
+    sizes = [
+        head.sealed_bytes(part.refs, query.start_ms, query.end_ms) + COPIES * head.open_bytes_expected(len(part.refs))
+        for head, part in zip(heads, selection.parts, strict=True)
+    ]
+    # Of steps and of the newest little is kept: heads are gathered one after another.
+    return max(sizes, default=0) if query.step_ms or query.last_n else sum(sizes)
 
 
 def _body(

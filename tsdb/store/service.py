@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import grpc
@@ -13,6 +13,7 @@ from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.ops.grpc_slots import waiting
 from tsdb.ops.metrics import counter, histogram
 from tsdb.store import select, series
+from tsdb.store.answer_bytes import texts_bytes
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition, PartitionStatus
@@ -26,7 +27,6 @@ AFTER_WAIT_MAX_S = 30.0  # A caller without a deadline still gets an answer.
 ANSWER_SHARE = 0.05  # Of a caller's deadline, kept for the answer itself.
 WATCHES_MAX = 16  # Each holds a thread of the server; the rest must stay free for reads.
 LABEL_VALUES_MAX = 1_000_000
-TEXT_BYTES, TEXT_COPIES = 150, 3  # Python's str in a set and in a list; in the set, the message and its bytes.
 
 series_total = counter("tsdb_store_selected_series_total", "Series in Select answers.")
 samples_total = counter("tsdb_store_selected_samples_total", "Samples in Select answers; whole columns count in full.")
@@ -89,7 +89,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
             for read in reads:
                 call.check_going()
                 names.update(read.head.index.label_names(query.matchers, call.check_going))
-                call.hold(_texts_bytes(names))
+                call.hold(texts_bytes(names))
             call.release_when_sent()
         return reader_pb2.LabelNamesResponse(header=_header(reads, query.start_ms), names=sorted(names))
 
@@ -115,7 +115,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
                         reason="values_limit",
                         limit=limit,
                     )
-                call.hold(_texts_bytes(values))
+                call.hold(texts_bytes(values))
             call.release_when_sent()
         return reader_pb2.LabelValuesResponse(header=_header(reads, query.start_ms), values=sorted(values))
 
@@ -189,11 +189,6 @@ def _header(reads: Iterable[_LabelRead], start_ms: int | None) -> reader_pb2.Sel
     for status in statuses:
         _check_coverage(status, start_ms)
     return reader_pb2.SelectHeader(partitions=[status.to_proto() for status in statuses])
-
-
-def _texts_bytes(texts: Collection[str]) -> int:
-    """Memory of distinct texts, in a set and in the message that has them."""
-    return TEXT_BYTES * len(texts) + TEXT_COPIES * sum(map(len, texts))
 
 
 def _wait_s(call: ReadCall) -> float:

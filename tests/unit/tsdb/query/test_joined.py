@@ -18,7 +18,10 @@ from tsdb.codec.chunk_marker import HoleRecord
 from tsdb.head.state import Hole
 from tsdb.history.interface import HistoryHole, Loaded
 from tsdb.model.errors import CorruptData, HoleInRange, InvalidRequest, Overloaded, TsdbError, Unavailable
+from tsdb.query.partition_join import ORDERED_SAMPLE_BYTES
+from tsdb.store.answer_bytes import AnswerBytes
 from tsdb.store.limits import SelectLimits
+from tsdb.store.read_call import ReadCalls
 from tsdb.v1 import reader_pb2
 
 SELECTOR = '{job="test"}'
@@ -230,6 +233,27 @@ def test_the_limits_hold_for_memory_and_history_together(case: str) -> None:
         select(Seam(limits=limits).service, EVERYTHING)
     assert caught.value.reason == reason
     assert int(caught.value.metadata["asked"]) > int(caught.value.metadata["limit"])
+
+
+@pytest.mark.parametrize("allow_holes", [False, True])
+def test_what_memory_and_history_give_is_held_while_it_is_joined_and_sent(*, allow_holes: bool) -> None:
+    samples = len(NUMBERS) * (END_MS - START_MS) // STEP_MS
+    answers = AnswerBytes(10 * ORDERED_SAMPLE_BYTES * samples, wait_s=0.0, small_bytes=0)
+    seam = Seam(calls=ReadCalls(60.0, answers))
+    query = SelectQuery(SELECTOR, START_MS, END_MS, options=ReadOptions(allow_holes=allow_holes))
+    unread = messages(seam.service, query)
+    next(unread)
+    with pytest.raises(Overloaded) as caught:
+        select(seam.service, query)
+    assert caught.value.reason == "answers_bytes"
+    unread.close()  # type: ignore[attr-defined]  # a generator
+    assert bits(answered(select(seam.service, query))) == bits(seam.twin.samples(NUMBERS, START_MS, END_MS))
+
+
+def test_an_answer_of_history_that_is_too_large_is_refused_by_name() -> None:
+    answers = AnswerBytes(10_000, wait_s=0.0, small_bytes=0)
+    with pytest.raises(Overloaded, match="half of answers_bytes_max: ask for a shorter range"):
+        select(Seam(calls=ReadCalls(60.0, answers)).service, EVERYTHING)
 
 
 def test_a_caller_that_is_gone_ends_the_reading(seam: Seam) -> None:

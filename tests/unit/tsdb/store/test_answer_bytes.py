@@ -113,7 +113,7 @@ def test_an_answer_holds_its_bytes_until_it_was_sent(encoding: reader_pb2.Encodi
     starts = range(0, SAMPLES, RECORD_SAMPLES)
     samples = [tuple((0, start + number, 1.0) for number in range(RECORD_SAMPLES)) for start in starts]
     apply(head, [Record(offset, SAMPLES, some) for offset, some in enumerate(samples)])
-    answers = AnswerBytes(32 * MIB, wait_s=0.0)
+    answers = AnswerBytes(40 * MIB, wait_s=0.0)  # An answer has 4.6 MiB, and takes twice that to gather.
     served = ServedHeads({0: head}, calls=ReadCalls(60.0, answers))
     matchers = [common_pb2.Matcher(name="__name__", value="m_0")]
     request = reader_pb2.SelectRequest(matchers=matchers, start_ms=0, end_ms=SAMPLES, encoding=encoding)
