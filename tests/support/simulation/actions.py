@@ -20,7 +20,6 @@ STALE_NAN = np.array([0x7FF0000000000002], np.int64).view(np.float64)[0]
 ADVANCES_MS = (20, 100, 300, 600, 1_000, 2_500, 6_000, 10_000, TIMES.window_ms)
 STORES_MAX, ZOMBIES_MAX = 3, 2
 WRITE_S = 5.0
-SHALLOW = 0.15  # Share of stores whose memory begins within a window that is open.
 
 Action = Callable[[World, random.Random], None]
 
@@ -117,7 +116,7 @@ def store_start(world: World, rng: random.Random) -> None:
     if len(world.stores) >= STORES_MAX:
         return
     hold_ms = rng.randint(TIMES.least_hold_ms, 2 * TIMES.least_hold_ms)
-    if rng.random() < SHALLOW:
+    if rng.random() < world.profile.shallow:
         hold_ms = rng.randint(1_000, 10_000)
     elif rng.random() < world.profile.edge_starts:
         hold_ms = _edge_hold_ms(world, rng) or hold_ms
@@ -213,12 +212,16 @@ def loader_kill(world: World, rng: random.Random) -> None:
 
 
 def empty_history(world: World, rng: random.Random) -> None:
-    """Somebody drops the history while no loader runs; the next one starts from zero."""
+    """Somebody drops the history, while loaders run or after they ended; then it is loaded from zero."""
+    # A loader on its way from zero has written nothing yet that it could miss.
+    noticed = len(world.history.loaded_rows) == world.partitions
+    world.history.empty()
+    world.counts["history emptied"] += 1
+    if noticed and rng.random() < 0.5:
+        return
     for loader in world.loaders:
         loader.kill()
     world.loaders.clear()
-    world.history.empty()
-    world.counts["history emptied"] += 1
 
 
 ACTIONS: Mapping[str, Action] = {

@@ -23,7 +23,7 @@ from tsdb.model.errors import TsdbError
 
 EVERYTHING = '{job="sim"}'
 ROUNDS_MAX = 600
-LOOK_EVERY = 15
+LOOK_EVERY, MAINTAIN_EVERY = 15, 7
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def drain(world: World) -> None:
         repair(world, random.Random(0))
     refused = "never asked"
     for number in range(1, ROUNDS_MAX):
-        world.round()
+        world.round(maintain=number % MAINTAIN_EVERY == 0)
         if number % LOOK_EVERY == 0:
             refused = _refused(world)
             if not refused and not world.jobs.imports:
@@ -114,12 +114,12 @@ def drain(world: World) -> None:
 
 def _refused(world: World) -> str:
     now_ms = world.clock.now_ms()
-    for start_ms in (now_ms - 4 * DAY_MS, now_ms - 3 * TIMES.window_ms):
+    reads = [(service, now_ms - 4 * DAY_MS) for service in world.deep_queriers()]
+    for service, start_ms in [*reads, (world.querier, now_ms - 3 * TIMES.window_ms)]:
         query = SelectQuery(EVERYTHING, start_ms, now_ms + TIMES.window_ms)
-        for service in world.deep_queriers():
-            refused = check_read(world, service, query, SELECTORS[EVERYTHING])
-            if refused and not (world.profile.lossy and refused == "hole"):
-                return refused
+        refused = check_read(world, service, query, SELECTORS[EVERYTHING])
+        if refused and not (world.profile.lossy and refused == "hole"):
+            return refused
     return ""
 
 

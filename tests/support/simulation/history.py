@@ -47,12 +47,13 @@ class SimulatedHistory:
         self.empty()
 
     def empty(self) -> None:
-        """Somebody drops the history; statements on their way are gone with it."""
+        """Somebody drops the history; statements on their way are answered without effect."""
         self.rows: defaultdict[int, dict[ChunkKey, bytes]] = defaultdict(dict)
         self.announced: defaultdict[tuple[int, bytes], dict[int, tuple[int, int, bytes]]] = defaultdict(dict)
         self.loaded_rows: dict[tuple[str, int], Loaded] = {}
         self.hole_rows: dict[tuple[int, int, int, int, int], HistoryHole] = {}
-        self._waiting.clear()
+        for statement in self._waiting:
+            statement.take_effect = lambda: None
 
     @property
     def waiting(self) -> int:

@@ -43,7 +43,7 @@ SINCE_TOO_LOW = 5
 PROGRESS = encode_key(ProgressKey())
 FAR_MS = 1 << 40
 
-STARTS = replace(ALL.more("starts", store_start=40, store_kill=30, read=80), edge_starts=0.9)
+STARTS = replace(ALL.more("starts", store_start=40, store_kill=30, read=80), edge_starts=0.9, shallow=0.1)
 FROM_ZERO = ALL.more("from zero", empty_history=12, rebuild=30, compact=30)
 NEW_SERIES = replace(ALL.more("new series", loader_step=120), new_series=0.4, series_share=0.1)
 BUSY = replace(ALL.more("busy", read=120), busy=0.8)
@@ -53,6 +53,8 @@ FOLDS = replace(
 )
 NO_COMMITS = ALL.more("no commits", forget_commits=20, chunker_replace=20, zombie_step=40, trim=20)
 TAKE_OVERS = ALL.more("take-overs", chunker_replace=20, chunker_kill=10, zombie_step=40)
+
+PROFILES = (ALL, ALL, ALL, LOSSY, STARTS, FROM_ZERO, NEW_SERIES, BUSY, IMPORTS, NO_COMMITS, TAKE_OVERS)
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ def _newest_marker(patch: pytest.MonkeyPatch) -> None:
 
 
 def _from_zero_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LoadedMarks, "keep_back", lambda *of: False)
+    patch.setattr(LoadedMarks, "_keep_back", lambda *of: False)
 
 
 def _series_gate_open(patch: pytest.MonkeyPatch) -> None:

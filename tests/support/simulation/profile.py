@@ -43,7 +43,8 @@ class Profile:
     """weights: of actions; steps: of a schedule. new_series: share of writes that bring a series nobody knows.
 
     series_share: as SimulatedHistory has it. failing: of statements and commits. busy: how likely a component moves in
-    the middle of a read. edge_starts: share of stores that start right behind what is loaded. lossy: trims may take
+    the middle of a read. edge_starts: share of stores that start right behind what is loaded; shallow: of those
+    whose memory begins within a window that is open. lossy: trims may take
     what nobody has read. moves: actions that may come in the middle of a read.
     """
 
@@ -56,6 +57,7 @@ class Profile:
     failing: float = 0.05
     busy: float = 0.25
     edge_starts: float = 0.5
+    shallow: float = 0.15
     lossy: bool = False
     moves: tuple[str, ...] = ("store_step", "store_maintain", "chunker_step", "loader_step", "loader_step")
     partitions: tuple[int, ...] = (1, 1, 2)

@@ -88,8 +88,8 @@ def _range(world: World, rng: random.Random) -> tuple[int, int]:
         edges.append(loaded.emitted_through_ms)
     edges += [floor_to(now_ms, TIMES.window_ms) - k * TIMES.window_ms for k in range(5)]
     edges.append(now_ms - DAY_MS - TIMES.least_hold_ms - rng.randint(0, 3 * TIMES.window_ms))
-    start_ms = rng.choice([0, *edges]) + rng.choice([-1, 0, 1, 200])
-    end_ms = rng.choice([EVER_MS * 2, *edges]) + rng.choice([-1, 0, 1, 200])
+    start_ms = (0 if rng.random() < 0.25 else rng.choice(edges)) + rng.choice([-1, 0, 1, 200])
+    end_ms = (EVER_MS * 2 if rng.random() < 0.25 else rng.choice(edges)) + rng.choice([-1, 0, 1, 200])
     # Steps and epochs of a range without end are too many.
     start_ms, end_ms = max(start_ms, now_ms - 4 * DAY_MS), min(end_ms, now_ms + TIMES.window_ms)
     return (start_ms, end_ms) if start_ms < end_ms else (end_ms, start_ms + 1)

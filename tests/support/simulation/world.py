@@ -183,7 +183,7 @@ class World:
         if not self.loaders:
             self.start_loader(0)
 
-    def round(self) -> None:
+    def round(self, *, maintain: bool) -> None:
         """Everything goes on a little."""
         for _ in range(4):
             self.chunkers[-1].step()
@@ -192,7 +192,8 @@ class World:
             self.history.answer(100)
         for store in self.stores:
             store.step(5_000)
-            store.maintain()
+            if maintain:
+                store.maintain()
         self.check_going()
         self.clock.advance(300)
 
