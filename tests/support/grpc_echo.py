@@ -50,6 +50,9 @@ class Scripted(ingest_pb2_grpc.IngestServicer, _Reader):
         self.act(context)
         return ingest_pb2.WriteResponse(samples=len(request.ts_ms) // 8)
 
+    def LabelValues(self, request: Any, context: Any) -> reader_pb2.LabelValuesResponse:
+        return reader_pb2.LabelValuesResponse(values=["v" * self.watch_bytes])
+
     def Watch(self, request: reader_pb2.WatchRequest, context: Any) -> Iterator[reader_pb2.WatchResponse]:
         self.act(context)
         while True:

@@ -104,9 +104,12 @@ class Calls(Interceptor):
             with (
                 self._call(method, context),
                 self._request(reader, messages, context) as request,
-                self._slot(method, context),
+                self._slot(method, context) as slot,
             ):
-                return behavior(request, context)
+                message: Any = behavior(request, context)
+                size = len(message) if isinstance(message, bytes) else message.ByteSize()
+                self._senders.watch_last(Sender(method, slot, context), size)
+                return message
 
         def stream(messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Any]:
             with (

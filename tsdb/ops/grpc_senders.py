@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from tsdb.ops.grpc_slots import CallSlots, Slot
@@ -20,6 +21,7 @@ LOOK_EVERY_S = 0.2
 STALLED_S = 0.25  # A reader that reads takes a message within milliseconds.
 DRAIN_TIMEOUT_S = 1.0  # The send timeout of a server that ends: it waits for readers that read.
 LOG_EVERY_S = 60.0
+LAST_BYTES_MIN = 1 << 20  # The transport takes less without a reader.
 
 log = get_logger(__name__)
 
@@ -36,6 +38,9 @@ class Cancellable(Protocol):
 
     def cancel(self) -> None:
         """End it now."""
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Call it when the call ends; False when it has ended already."""
 
 
 class Sender:
@@ -74,6 +79,15 @@ class Senders(Periodic):
     def remove(self, sender: Sender) -> None:
         """A stream has ended."""
         self._senders.discard(sender)
+
+    def watch_last(self, sender: Sender, size: int) -> None:
+        """The call hands over its only message, of `size` bytes, and ends when that is sent."""
+        if size < LAST_BYTES_MIN:
+            return
+        sender.since = self._monotonic()
+        self.add(sender)
+        if not sender.call.add_callback(partial(self.remove, sender)):
+            self.remove(sender)
 
     def look(self) -> None:
         """End what was not read for too long; let what is not read now wait in slots for that."""

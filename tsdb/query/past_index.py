@@ -66,15 +66,17 @@ class Choice:
     names: frozenset[bytes] | None = None
     derived: bool = False
 
-    def names_of(self, names: Iterable[bytes]) -> list[bytes]:
-        """Those of these metric names that a series chosen can have."""
+    def names_of(self, names: Iterable[bytes], check_going: CheckGoing = go_on) -> list[bytes]:
+        """Those of these metric names that a series chosen can have. check_going: called for each."""
         conditions = conditions_of(self.matchers) if self.matchers else ()
         on_name = [condition for condition in conditions if condition.name == METRIC_NAME]
-        return [
-            name
-            for name in names
-            if (self.names is None or name in self.names) and all(_holds(condition, name) for condition in on_name)
-        ]
+        found = []
+        for name in names:
+            if on_name:
+                check_going()
+            if (self.names is None or name in self.names) and all(_holds(condition, name) for condition in on_name):
+                found.append(name)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class PastIndex:
         found: dict[int, list[_Found]] = {partition: [] for partition in needs}
         for epoch in epochs:
             check_going()
-            for part in self._parts_of(epoch, choice, now, needs):
+            for part in self._parts_of(epoch, choice, now, needs, check_going):
                 check_going()
                 refs = _chosen(part, choice, check_going)
                 refs = refs[_touching(part.index.series_ids_of(refs), epoch, start_ms, end_ms)]
@@ -128,9 +130,9 @@ class PastIndex:
                         found[partition].append(_Found(epoch, part, mine))
         return {partition: _union(parts) for partition, parts in found.items()}
 
-    def _parts_of(self, epoch: int, choice: Choice, now: Moment, needs: Needs) -> list[Part]:
+    def _parts_of(self, epoch: int, choice: Choice, now: Moment, needs: Needs, check_going: CheckGoing) -> list[Part]:
         """Of every metric name that can be chosen; those that are not kept are read at once."""
-        names = choice.names_of(self._names_of(epoch, now, needs))
+        names = choice.names_of(self._names_of(epoch, now, needs), check_going)
         kept = {name: self._parts.part(epoch, name, now, needs) for name in names}
         missing = [name for name, part in kept.items() if part is None]
         if len(missing) > 1:

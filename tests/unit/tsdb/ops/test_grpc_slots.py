@@ -129,6 +129,19 @@ class TestUnreadAnswers:
                     pass
         assert sample("tsdb_grpc_unread_answers_cut_total", reason="send_timeout") == before + 1
 
+    def test_an_answer_of_one_message_that_is_not_read_is_cut_too(self) -> None:
+        servicer = Scripted(watch_bytes=32 * MESSAGE_BYTES)
+        before = sample("tsdb_grpc_unread_answers_cut_total", reason="send_timeout")
+        limits = GrpcLimits(send_timeout_s=0.5)
+        with scripted_server(servicer, limits=limits) as server, plain_channel(server) as channel:
+            # As a stream its message is read when it is asked for.
+            call: Any = channel.unary_stream("/tsdb.v1.Reader/LabelValues", bytes, bytes)
+            unread_call = call(b"")
+            wait_until(
+                lambda: sample("tsdb_grpc_unread_answers_cut_total", reason="send_timeout") == before + 1, WITHIN_S
+            )
+            unread_call.cancel()
+
     def test_a_server_that_ends_does_not_wait_for_readers_that_do_not_read(self) -> None:
         servicer = Scripted(watch_on=lambda: True, watch_bytes=MESSAGE_BYTES)
         with scripted_server(servicer, limits=GrpcLimits(send_timeout_s=600.0)) as server, unread(server, 2) as streams:
