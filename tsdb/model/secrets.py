@@ -6,7 +6,7 @@ import re
 
 MASK = "***"
 
-_BEARER = re.compile(r"(?i)\b(bearer)\s+\S+")
+_BEARER = re.compile(r"(?i)\b(bearer)\s+(?!tokens?\b)\S+")  # Not where a text only speaks of bearer tokens.
 # Up to the last @ of the word: a password may hold any of : / @. A file's URL has no authority and may hold an @.
 _URL_PASSWORD = re.compile(r"(://(?!/)[^\s:/@]*):\S*@")
 _URL_USER = re.compile(r"://(?!/)\S*@")
