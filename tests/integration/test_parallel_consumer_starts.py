@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -275,6 +276,18 @@ def test_a_dead_letter_topic_is_made_when_asked_for_and_takes_letters_of_all_par
         wait_until(ground.all_committed)
     found = ground.read(letters, partitions=1)  # The default of the brokers.
     assert {dict(letter.headers)["dlq-partition"] for letter in found} == {b"%d" % n for n in range(PARTITIONS)}
+
+
+def test_an_outlet_that_several_consumers_share_answers_all_of_them(ground: Ground) -> None:
+    with KafkaOutlet(ground.settings) as outlet, ThreadPoolExecutor(8) as pool:
+
+        def look(number: int) -> int:
+            give_up_at = time.monotonic() + 30.0
+            while (found := outlet.partitions_of(ground.dlq)) is None:
+                assert time.monotonic() < give_up_at
+            return found
+
+        assert set(pool.map(look, range(100))) == {PARTITIONS}
 
 
 def quiet() -> dict[str, Any]:

@@ -32,6 +32,7 @@ class KafkaOutlet:
     def __init__(self, config: Mapping[str, object], *, create_topics: bool = False) -> None:
         self._config = dict(config)
         self._create_topics = create_topics
+        self._looking = threading.Lock()  # Guards the lookups: consumers may share an outlet.
         self._lookups: dict[str, TopicLookup] = {}
         settings: Any = with_logger(producer_settings(config))  # The library's types are not complete.
         try:
@@ -63,15 +64,16 @@ class KafkaOutlet:
             on_sent(SendFailed(f"the producer's queue is full: {error}"))
 
     def partitions_of(self, topic: str) -> int | None:
-        lookup = self._lookups.setdefault(topic, TopicLookup(self._config, [topic]))
-        try:
-            found = lookup.answer(0.0)
-        except ConsumerError as error:
-            del self._lookups[topic]
-            if error.reason != "topic_gone" or not self._create_topics:
-                raise
-            lookup.create(topic)
-            return None
+        with self._looking:
+            lookup = self._lookups.setdefault(topic, TopicLookup(self._config, [topic]))
+            try:
+                found = lookup.answer(0.0)
+            except ConsumerError as error:
+                del self._lookups[topic]
+                if error.reason != "topic_gone" or not self._create_topics:
+                    raise
+                lookup.create(topic)
+                return None
         return None if found is None else found[topic].partitions
 
     def close(self) -> None:
