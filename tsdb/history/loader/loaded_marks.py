@@ -1,8 +1,9 @@
 """Loaded marks: what may be said to be loaded of partitions that start from zero, and when.
 
-From zero a progress marker proves nothing before the end that the topic had at the start: compaction may have removed a
-chunk that the marker counts on because a later record repeats it. So markers up to there are finished without being
-written, the highest is kept, and it is written once everything up to that end is in history and committed.
+From zero a progress marker proves nothing before the ends that `chunks` and `series` had at the start: compaction may
+have removed a chunk or an announcement that the marker counts on because a later record repeats it. So markers up to
+there are finished without being written, the highest is kept, and it is written once everything up to those ends is in
+history and committed.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class _FromZero:
-    """One partition on its way from zero. end: the high watermark at the start. begun_at: monotonic seconds. holes: to
-    be written yet. marker: the highest below end."""
+    """One partition on its way from zero. end, series_end: high watermarks at the start. begun_at: monotonic seconds.
+    holes: to be written yet. marker: the highest kept back."""
 
     end: int
+    series_end: int
     begun_at: float
     holes: list[HoleRecord] = field(default_factory=list)
     marker: ProgressMarker | None = None
@@ -44,11 +46,20 @@ class LoadedMarks:
         self._lock = threading.Lock()  # Guards _from_zero.
         self._from_zero: dict[int, _FromZero] = {}
 
-    def begin(self, ends: Mapping[int, int], holes: Mapping[int, Sequence[HoleRecord]], begun_at: float) -> None:
-        """These partitions start from zero; ends: one past the last record of `chunks` now. holes: what cannot come."""
+    def begin(
+        self,
+        ends: Mapping[int, int],
+        holes: Mapping[int, Sequence[HoleRecord]],
+        begun_at: float,
+        series_ends: Mapping[int, int] | None = None,
+    ) -> None:
+        """These partitions start from zero; ends, series_ends: one past the last record of `chunks` and `series` now.
+        holes: what cannot come."""
+        series = series_ends or {}
         with self._lock:
             for partition, end in ends.items():
-                self._from_zero[partition] = _FromZero(end, begun_at, list(holes.get(partition, ())))
+                kept = list(holes.get(partition, ()))
+                self._from_zero[partition] = _FromZero(end, series.get(partition, 0), begun_at, kept)
 
     def load(self, partition: int, offset: int, marker: ProgressMarker, on_done: OnDone) -> bool:
         """Raise `loaded`; False when the marker is only kept back, and on_done is not called."""
@@ -88,7 +99,10 @@ class LoadedMarks:
     def _keep_back(self, partition: int, offset: int, marker: ProgressMarker) -> bool:
         with self._lock:
             way = self._from_zero.get(partition)
-            if way is None or (offset >= way.end and not way.holes):
+            if way is None:
+                return False
+            proves = offset >= way.end and marker.series_end_offset >= way.series_end
+            if proves and not way.holes:
                 return False
             if way.marker is None or way.marker.position <= marker.position:
                 way.marker = marker
@@ -133,4 +147,4 @@ def _is_true(number: int, way: _FromZero, partitions: Mapping[Partition, Partiti
         return False
     if way.end > 0 and (chunks.committed is None or chunks.committed < way.end):
         return False
-    return way.marker is None or series.position >= way.marker.series_end_offset
+    return series.position >= max(way.series_end, 0 if way.marker is None else way.marker.series_end_offset)

@@ -23,7 +23,7 @@ from tsdb.history.loader.reporter import LoaderReporter
 from tsdb.history.loader.source import LogSource
 from tsdb.history.loader.trimmed import trimmed_holes
 from tsdb.log.chains import chain_of
-from tsdb.log.interface import CHUNKS_DLQ, METRICS, Log
+from tsdb.log.interface import CHUNKS_DLQ, METRICS, SERIES, Log
 from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.meta import PART_BYTES_MAX
@@ -173,10 +173,12 @@ class Loader:
     def _from_zero(self, ends: Mapping[int, int]) -> None:
         if ends:
             holes = trimmed_holes(self._log, ends, self._time_set, self._clock.now_ms())
+            series = self._log.watermarks(SERIES, sorted(ends))
             self._remembered.forget()
             self._store.forget()
             self._raises.begin(ends, {})
-            self._marks.begin(ends, holes, self._clock.monotonic())
+            series_ends = {partition: marks.high for partition, marks in series.items()}
+            self._marks.begin(ends, holes, self._clock.monotonic(), series_ends)
 
     def _gate(self, record: Record) -> bool:
         return marker_is_due(record, self._consumer.position)

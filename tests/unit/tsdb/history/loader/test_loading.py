@@ -232,6 +232,18 @@ def test_from_zero_markers_are_kept_back_up_to_the_end_there_was_and_the_highest
     assert rig.store.loaded_rows[("topic", 2)].position == 300
 
 
+def test_from_zero_no_marker_is_written_before_series_is_where_it_ended_at_the_start(rig: Rig) -> None:
+    """Compaction may have removed an announcement that a marker counts on, because a later one repeats it."""
+    rig.marks.begin({2: 50}, {}, 1.0, {2: 9})
+    assert rig.load(marker_entry(2, MARKER), 10) is None
+    assert rig.load(marker_entry(2, MARKER), 60) is None, "also one from after the start that states less"
+    rig.marks.write_due({(CHUNKS, 2): status(70, 70), (SERIES, 2): status(8, 8)}, 2.0)
+    assert rig.store.writes == []
+    rig.marks.write_due({(CHUNKS, 2): status(70, 70), (SERIES, 2): status(9, 9)}, 2.0)
+    assert rig.store.loaded_rows[("topic", 2)].position == MARKER.position
+    assert not rig.marks.from_zero(2)
+
+
 def test_from_zero_of_an_empty_topic_ends_at_once_and_says_nothing(rig: Rig) -> None:
     rig.marks.begin({2: 0}, {}, 1.0)
     rig.marks.write_due({(CHUNKS, 2): status(0, None), (SERIES, 2): status(0, None)}, 2.0)
