@@ -14,7 +14,8 @@ from support.edge_attackers import HEALTH, REFLECTION, WRITE
 from support.edge_drills import bombs, crowd, crowds_of, ends_in_time, no_descriptors
 
 CALLS = 40
-CONNECTIONS = 300
+CONNECTIONS = 600  # More than http_connections_max.
+BOMBS = 16
 KINDS = [(WRITE, "gzip"), (WRITE, "tiny_fields"), (HEALTH, "malformed"), (REFLECTION, "malformed")]
 
 
@@ -29,11 +30,11 @@ def test_idle_slow_and_half_open_connections_harm_nobody(running: Deployment) ->
 
 
 def test_bombs_are_refused_within_the_bound_of_memory_and_harm_nobody(running: Deployment) -> None:
-    bombs(running.gateway, running.store, kinds=KINDS, target=running.gateway, calls=CALLS)
+    bombs(running.gateway, running.store, kinds=KINDS, target=running.gateway, count=BOMBS, calls=CALLS)
 
 
 def test_without_file_descriptors_probes_and_clients_go_on(running: Deployment) -> None:
-    no_descriptors(running.store, connections=CONNECTIONS, calls=CALLS)
+    no_descriptors(running.store, connections=CONNECTIONS // 2, calls=CALLS)
 
 
 def test_sigterm_ends_in_time_in_the_middle_of_an_attack(running: Deployment) -> None:

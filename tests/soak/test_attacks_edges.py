@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
 CONNECTIONS = 1_000
 CALLS = 100
+BOMBS = 64
 
 
 @dataclass(frozen=True)
@@ -58,18 +59,18 @@ def test_a_thousand_connections_to_one_process_harm_nobody(standalone: Role) -> 
 
 
 def test_bombs_on_the_gateway_harm_nobody(cluster: Cluster) -> None:
-    bombs(cluster.gateway, cluster.store, kinds=kinds_of(write=True), target=cluster.gateway, calls=CALLS)
+    bombs(cluster.gateway, cluster.store, kinds=kinds_of(write=True), target=cluster.gateway, count=BOMBS, calls=CALLS)
 
 
 @pytest.mark.parametrize("role", ["store", "querier"])
 def test_bombs_on_a_reader_harm_nobody(cluster: Cluster, role: str) -> None:
     reader = getattr(cluster, role)
-    bombs(cluster.gateway, reader, kinds=kinds_of(write=False), target=reader, calls=CALLS)
+    bombs(cluster.gateway, reader, kinds=kinds_of(write=False), target=reader, count=BOMBS, calls=CALLS)
 
 
 def test_bombs_on_one_process_harm_nobody(standalone: Role) -> None:
-    kinds = [*kinds_of(write=True), *kinds_of(write=False)[:5]]
-    bombs(standalone, standalone, kinds=kinds, target=standalone, calls=CALLS)
+    kinds = [*kinds_of(write=True), *kinds_of(write=False)[:6]]
+    bombs(standalone, standalone, kinds=kinds, target=standalone, count=BOMBS, calls=CALLS)
 
 
 def test_without_file_descriptors_probes_and_clients_go_on(standalone: Role) -> None:

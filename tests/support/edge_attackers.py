@@ -27,6 +27,9 @@ STARTED_WITHIN_S = 60.0
 HTTP_HALF = b"GET /-/ready HTTP/1.1\r\nHost: "
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HTTP2_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+WRITE_BYTES = 16 * MIB  # The largest request by default, so that its size alone is no reason to refuse it.
+READ_BYTES = 4 * MIB
+SLACK_BYTES = 64
 WRITE = "/tsdb.v1.Ingest/Write"
 SELECT = "/tsdb.v1.Reader/Select"
 HEALTH = "/grpc.health.v1.Health/Check"
@@ -65,7 +68,10 @@ def crowds(address: str, count: int, *, http: bool) -> list[Crowd]:
 def bomb_kinds(write: bool) -> list[tuple[str, str]]:
     """Method and kind of each bomb for a role that takes writes, or reads."""
     method = WRITE if write else SELECT
-    mine = [(method, kind) for kind in ("gzip", "tiny_fields", "huge_arrays", "huge_field", "malformed")]
+    mine = [
+        (method, kind)
+        for kind in ("gzip", "tiny_fields", "tiny_nested_fields", "huge_arrays", "huge_field", "malformed")
+    ]
     return [*mine, (HEALTH, "malformed"), (HEALTH, "gzip"), (REFLECTION, "malformed"), (REFLECTION, "tiny_fields")]
 
 
@@ -77,12 +83,14 @@ def _field(number: int, size: int) -> bytes:
     return bytes((*out, value)) + bytes(size)
 
 
-BOMBS: dict[str, Callable[[], bytes]] = {
-    "gzip": lambda: gzip.compress(_field(4, 16 * MIB - 64)),
-    "tiny_fields": lambda: b"\x0a\x00" * (8 * MIB - 64),
-    "huge_arrays": lambda: _field(3, 8 * MIB - 64) + _field(4, 8 * MIB - 64),
-    "huge_field": lambda: _field(1, 16 * MIB - 64),
-    "malformed": lambda: b"\x0a\xff" * 512,
+# By kind, of about so many bytes, expanded.
+BOMBS: dict[str, Callable[[int], bytes]] = {
+    "gzip": lambda size: gzip.compress(_field(4, size)),
+    "tiny_fields": lambda size: b"\x0a\x00" * (size // 2),
+    "tiny_nested_fields": lambda size: _field(9, size).rstrip(b"\x00") + b"\x1a\x00" * (size // 2),
+    "huge_arrays": lambda size: _field(3, size // 2) + _field(4, size // 2),
+    "huge_field": lambda size: _field(1, size),
+    "malformed": lambda size: b"\x0a\xff" * 512,
 }
 
 
@@ -156,7 +164,8 @@ class _Crowding:
 class _Bombing:
     def __init__(self, bombs: Bombs) -> None:
         self._bombs = bombs
-        self._request = BOMBS[bombs.kind]()
+        largest = WRITE_BYTES if bombs.method == WRITE else READ_BYTES
+        self._request = BOMBS[bombs.kind](largest - SLACK_BYTES)
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
         self._channels = [grpc.insecure_channel(bombs.address, options) for _ in range(CHANNELS)]
 

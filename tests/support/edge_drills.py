@@ -35,14 +35,16 @@ def crowd(gateway: Role, reader: Role, *, connections: int, calls: int) -> None:
     assert rss.grown_bytes <= CROWD_BYTES
 
 
-def bombs(gateway: Role, reader: Role, *, kinds: Sequence[tuple[str, str]], target: Role, calls: int) -> None:
-    """64 bombs of each kind at once on one port: refused within the bound of memory, and nobody else feels them."""
+def bombs(
+    gateway: Role, reader: Role, *, kinds: Sequence[tuple[str, str]], target: Role, count: int, calls: int
+) -> None:
+    """Bombs of each kind, `count` at once, on one port: refused within the bound of memory, nobody else feels them."""
     bound = WRITES_BYTES if target is gateway else READS_BYTES
     with Bystander(gateway, reader, _roles(gateway, reader)) as bystander:
         quiet = bystander.quiet(calls=calls)
         for method, kind in kinds:
             lines_before = _lines(target)
-            with RssPeak(target.process.pid) as rss, Attack([Bombs(target.grpc, method, kind)]):
+            with RssPeak(target.process.pid) as rss, Attack([Bombs(target.grpc, method, kind, count)]):
                 bystander.begin()
                 attacked = bystander.figures(calls=calls)
             print(f"{kind} to {method}: RSS +{rss.grown_bytes / MIB:.0f} MiB of {bound / MIB:.0f}")

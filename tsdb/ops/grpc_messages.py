@@ -63,6 +63,8 @@ class MessageReader:
                 self._check_bytes(declared)
                 reserved.set(declared * COPIES)
                 data = _expanded(data)
+            self._check_bytes(len(data))
+            reserved.set(len(data) * COPIES)  # First: few large ones at once are worth a closer look.
             reserved.set(self._memory(data))
         except BaseException:
             reserved.give_back()
@@ -76,7 +78,6 @@ class MessageReader:
     def _memory(self, data: bytes) -> int:
         """Bytes that the request takes at most, once it is parsed."""
         size = len(data)
-        self._check_bytes(size)
         factor = NESTED_FACTOR if self._nested else COPIES
         fields_at_most = size // 2
         if size <= UNMEASURED_BYTES_MAX:

@@ -26,7 +26,7 @@ log = get_logger(__name__)
 AT_ONCE = 32  # Accepted before others of the loop have their turn.
 RESERVE = 32  # Descriptors, and at most an eighth of all.
 RESERVE_SHARE = 8
-YOUNG_S = 0.03  # A probe sends its request within this; without descriptors what has waited longer makes room.
+YOUNG_S = 0.008  # A probe that was queued has sent its request by then; what has waited longer makes room.
 RETRY_S = 0.001  # A descriptor given back is free after the loop's turn.
 BACK_OFF_S = 0.01  # When nothing can be given back yet.
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -53,7 +53,7 @@ class HttpListener:
         self._closed = False
         self._handshakes: set[asyncio.Task[Any]] = set()
         self._reserve_max = share_of(RESERVE, RESERVE_SHARE)
-        connections.on_closed = self._refill
+        connections.on_closed = self._refill_soon
         listener.setblocking(False)
         self._refill()
         self._resume()
@@ -76,6 +76,9 @@ class HttpListener:
             except OSError as error:
                 if error.errno not in _NO_DESCRIPTORS:
                     raise
+                if self._reserve:  # Closed and used within this turn: a free one would be taken by others.
+                    os.close(self._reserve.pop())
+                    continue
                 self._out_of_descriptors(error)
                 return
             while len(self._connections) >= self._connections.limits.connections_max:
@@ -104,20 +107,19 @@ class HttpListener:
         _failures.inc()
         self._loop.remove_reader(self._listener)
         freed = self._connections.make_room_of_old("descriptors", YOUNG_S)
-        if not freed and self._reserve:
-            os.close(self._reserve.pop())
-            freed = 1
         self._loop.call_later(RETRY_S if freed else BACK_OFF_S, self._resume)
         log.warning(
             "no file descriptor for a new HTTP connection: the longest idle one is closed for it",
             error=str(error),
             connections=len(self._connections),
-            reserve=len(self._reserve),
         )
 
     def _resume(self) -> None:
         if not self._closed:
             self._loop.add_reader(self._listener, self._accept)
+
+    def _refill_soon(self) -> None:
+        self._loop.call_soon(self._refill)  # The descriptor is free once asyncio has closed it.
 
     def _refill(self) -> None:
         with contextlib.suppress(OSError):
