@@ -111,7 +111,7 @@ class Reserved:
     def set(self, size: int) -> None:
         """Hold so many from now on."""
         if size > self._size:
-            self._held.take(size - self._size)
+            self._held.take(size, self._size)
         else:
             self._held.give_back(self._size - size)
         self._size = size

@@ -24,8 +24,11 @@ class RequestBytes:
         self._lock = threading.Lock()
         self._taken = 0
 
-    def take(self, size: int) -> None:
-        """Raises Overloaded (request_bytes); InvalidRequest (message_too_large) for more than there ever is."""
+    def take(self, size: int, held: int = 0) -> None:
+        """Hold `size` for a request that holds `held` of it already.
+
+        Raises Overloaded (request_bytes); InvalidRequest (message_too_large) for more than there ever is.
+        """
         small = size <= self._bytes_max // SMALL_SHARE
         limit = self._bytes_max if small else self._bytes_max - self._bytes_max // RESERVED_SHARE
         if size > limit:
@@ -36,17 +39,18 @@ class RequestBytes:
                 limit=limit,
             )
         with self._lock:
-            if self._taken + size > limit:
+            others = self._taken - held
+            if others + size > limit:
                 _refused.inc()
                 raise Overloaded(
-                    f"requests in hand take {self._taken} bytes and this one would take {size}; limit is {limit}",
+                    f"requests in hand take {others} bytes and this one would take {size}; limit is {limit}",
                     reason="request_bytes",
                     retry_after_s=RETRY_AFTER_S,
-                    got=self._taken + size,
+                    got=others + size,
                     limit=limit,
                 )
-            self._taken += size
-        _bytes.inc(size)
+            self._taken += size - held
+        _bytes.inc(size - held)
 
     def give_back(self, size: int) -> None:
         """End so much of what was taken."""
