@@ -14,7 +14,7 @@ from support.edge_attackers import HEALTH, REFLECTION, WRITE
 from support.edge_drills import bombs, crowd, crowds_of, ends_in_time, no_descriptors
 
 CALLS = 40
-CONNECTIONS = 600  # More than http_connections_max.
+CONNECTIONS = 600  # 512 locked all probes out before there was a listener of ours.
 BOMBS = 16
 KINDS = [(WRITE, "gzip"), (WRITE, "tiny_fields"), (HEALTH, "malformed"), (REFLECTION, "malformed")]
 

@@ -63,7 +63,7 @@ class ServiceSettings(BaseSettings):
         300.0, ge=1, le=86_400, description="A gRPC connection without a call is closed after so many seconds."
     )
     http_connections_max: int = Field(
-        512,
+        2048,
         ge=8,
         le=100_000,
         description="HTTP connections at once, and at most a quarter of the process's file descriptors; the oldest "

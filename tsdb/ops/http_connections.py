@@ -34,7 +34,7 @@ class HttpLimits:
     between requests. request_timeout_s: from the header to the last byte of the answer taken by the peer.
     """
 
-    connections_max: int = 512
+    connections_max: int = 2048
     requests_max: int = 64
     header_timeout_s: float = 10.0
     idle_timeout_s: float = 75.0
