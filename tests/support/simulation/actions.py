@@ -213,8 +213,8 @@ def loader_kill(world: World, rng: random.Random) -> None:
 
 def empty_history(world: World, rng: random.Random) -> None:
     """Somebody drops the history, while loaders run or after they ended; then it is loaded from zero."""
-    # A loader on its way from zero has written nothing yet that it could miss.
-    noticed = len(world.history.loaded_rows) == world.partitions
+    # A loader that has written no `loaded` yet has nothing that it could miss.
+    noticed = all(loader.has_raised(world.partitions) for loader in world.loaders)
     world.history.empty()
     world.counts["history emptied"] += 1
     if noticed and rng.random() < 0.5:

@@ -75,6 +75,10 @@ class SimulatedLoader:
         if self._core.failure is not None:
             raise self._core.failure
 
+    def has_raised(self, partitions: int) -> bool:
+        """Whether it wrote or found `loaded` of every partition: what it would miss in a history that was emptied."""
+        return len(self._loader._raises._last) == partitions
+
     def kill(self) -> None:
         """The process is gone; statements on their way may still take effect."""
         self.group.die()
