@@ -55,9 +55,10 @@ def log_facts(log: Log, partition: int, progress: Progress, times: TimeSet) -> L
 
 
 def highest_marker(log: Log, partition: int, topic_id: str) -> ProgressMarker | None:
-    """The progress marker of this log with the highest position in a partition of `chunks`: a pass over all of it.
+    """What all progress markers of this log in a partition of `chunks` say together: a pass over all of it.
 
-    Not the newest: a chunk stage that was given up may have written a lower one after its successor.
+    Not the newest: a chunk stage that was given up may have written a lower one after its successor. Nor the one of the
+    highest position alone: late samples and windows advance apart, and of two stages each may be ahead in one of them.
     """
     found: ProgressMarker | None = None
     key = encode_key(ProgressKey())
@@ -66,17 +67,24 @@ def highest_marker(log: Log, partition: int, topic_id: str) -> ProgressMarker | 
             record = batch.record(index)
             if record.key == key and record.value is not None:
                 marker = decode_progress_marker(record.value)
-                if marker.topic_id == topic_id and (found is None or _reach(marker) >= _reach(found)):
-                    found = marker
+                if marker.topic_id == topic_id:
+                    found = marker if found is None else _together(found, marker)
     return found
 
 
-def _reach(marker: ProgressMarker) -> tuple[int, int]:
-    return marker.position, marker.emitted_through_ms
+def _together(one: ProgressMarker, other: ProgressMarker) -> ProgressMarker:
+    """Each number of a marker is true by itself of what is in `chunks`, so the higher of each is."""
+    return ProgressMarker(
+        one.topic_id,
+        max(one.position, other.position),
+        max(one.emitted_through_ms, other.emitted_through_ms),
+        max(one.series_end_offset, other.series_end_offset),
+        max(one.whole_from_ms, other.whole_from_ms),
+    )
 
 
 def known_progress(log: Log, partition: int, commit: Position | None) -> tuple[str, Progress | None]:
-    """(case, progress) by the commit, else by the highest progress marker, else none. Raises as decode_commit."""
+    """(case, progress) by the commit, else by all progress markers together, else none. Raises as decode_commit."""
     topic_id = log.topic_id(METRICS)
     if commit is not None:
         return "commit", decode_commit(commit.next_offset, commit.metadata, topic_id)

@@ -11,7 +11,7 @@ from support.simulation.jobs import fold_on, import_on, rebuild
 from support.simulation.reads import read, read_stores
 from support.simulation.times import DAY_MS, TIMES
 from support.simulation.trims import compact, forget_commits, repair, trim
-from support.simulation.world import CHUNKERS, LOADERS, SOURCES, World
+from support.simulation.world import LOADERS, SOURCES, World
 from tsdb.log.interface import METRICS
 from tsdb.model.errors import Unavailable
 from tsdb.ops.lifecycle import Deadline
@@ -173,10 +173,9 @@ def chunker_kill(world: World, rng: random.Random) -> None:
 def zombie_step(world: World, rng: random.Random) -> None:
     """A chunker or loader that was replaced goes on."""
     zombies: list[Callable[[], None]] = []
-    owner, old = world.groups[CHUNKERS].owner, world.groups[LOADERS].owner
-    for chunker in world.chunkers:
-        if chunker.group is not owner:
-            zombies += [chunker.step, chunker.work]
+    old = world.groups[LOADERS].owner
+    for chunker in world.zombies():
+        zombies += [chunker.step, chunker.work]
     zombies += [loader.step for loader in world.loaders if loader.group is not old]
     if zombies:
         again = rng.choice(zombies)

@@ -9,7 +9,7 @@ from spark_backfill.writing.import_run import ImportRun
 from spark_backfill.writing.loader_wait import Ends
 from support.simulation.oracle import Entry
 
-DELETE_AFTER_MS = 5_000  # Longer than any read of a simulation takes.
+DELETE_AFTER_MS = 8_000  # Longer than any read of a simulation takes.
 
 
 @dataclass
@@ -34,4 +34,3 @@ class Jobs:
 
     imports: list[ImportJob] = field(default_factory=list)
     fold: FoldJob | None = None
-    delete_after_ms: int = DELETE_AFTER_MS

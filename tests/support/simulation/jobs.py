@@ -20,7 +20,7 @@ from spark_backfill.writing.fragments import SortedRows
 from spark_backfill.writing.import_run import begin_run
 from spark_backfill.writing.loader_wait import Ends, _behind, wait_until_seen
 from support.simulation.history import SimulatedHistory
-from support.simulation.job_state import FoldJob, ImportJob
+from support.simulation.job_state import DELETE_AFTER_MS, FoldJob, ImportJob
 from support.simulation.log import LogFaults, SimulatedLog
 from support.simulation.oracle import Entry, Source
 from support.simulation.times import TIMES
@@ -162,7 +162,7 @@ def _fold(world: World) -> FoldJob:
     log, places = world.log, places_of(world)
     now_ms = broker_now_ms(log)
     notes = ReadBacks.read(log)
-    rule = _rule(world, notes.before(now_ms - world.jobs.delete_after_ms))
+    rule = _rule(world, notes.before(now_ms - DELETE_AFTER_MS))
     plans = list(_plans(world, rule))
     notes.note(log, _seen(plans))
     world.counts["rows deleted"] += sum(done.deleted for done in delete_rows(places, plans))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from spark_backfill.merge_late.read_backs import ReadBacks
 from support.simulation.profile import ALL, LOSSY, Profile
 from tsdb.chunks.late_minutes import LateMinutes
 from tsdb.chunks.progress import Progress
@@ -61,10 +62,63 @@ IMPORTS = ALL.more("imports", **{"import": 30})
 FOLDS = replace(
     ALL.more("folds", fold=60, loader_step=120, read=80), busy=0.8, moves=("fold", "loader_step", "loader_step")
 )
+# A whole fold, from its first row to the deletion of what it covers, fits into the middle of a read.
+FOLDS_IN_READS = replace(
+    ALL.more(
+        "folds in reads",
+        write=120,
+        chunker_step=80,
+        loader_step=80,
+        store_step=30,
+        store_maintain=8,
+        read=8,
+        fold=0,
+        rebuild=0,
+        trim=0,
+        forget_commits=0,
+        empty_history=0,
+        **{"import": 0},
+    ),
+    steps=200,
+    busy=1.0,
+    moves=("fold", "fold", "fold", "loader_step"),
+    moves_max=40,
+    moments=("rows",),
+    partitions=(1,),
+    series=4,
+    new_series=0.0,
+)
 NO_COMMITS = ALL.more("no commits", forget_commits=20, chunker_replace=20, zombie_step=40, trim=20)
+# Zombies do nothing until the group's commits are lost: then they write what is long behind.
+SUSPENDED = replace(
+    ALL.more(
+        "suspended",
+        advance=90,
+        chunker_step=80,
+        chunker_replace=8,
+        zombie_step=0,
+        forget_commits=3,
+        trim=60,
+        compact=0,
+        empty_history=0,
+        store_step=10,
+        store_start=2,
+        store_maintain=4,
+        loader_step=10,
+        fold=0,
+        rebuild=0,
+        read=4,
+        read_stores=0,
+        **{"import": 0},
+    ),
+    steps=250,
+)
 TAKE_OVERS = ALL.more("take-overs", chunker_replace=20, chunker_kill=10, zombie_step=40)
 
-PROFILES = (ALL, ALL, ALL, LOSSY, STARTS, FROM_ZERO, AGAIN, NEW_SERIES, BUSY, IMPORTS, NO_COMMITS, TAKE_OVERS)
+PROFILES = (
+    *(ALL, ALL, ALL, LOSSY, STARTS, FROM_ZERO, AGAIN, NEW_SERIES),
+    *(BUSY, IMPORTS, FOLDS_IN_READS, NO_COMMITS, SUSPENDED, TAKE_OVERS),
+)
 
 
 @dataclass(frozen=True)
@@ -312,7 +366,7 @@ def _index_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 def _deleted_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("support.simulation.job_state.Jobs.delete_after_ms", 0)
+    patch.setattr(ReadBacks, "before", lambda notes, broker_ms: frozenset(notes.at_ms))
 
 
 MUTANTS = (
@@ -330,6 +384,7 @@ MUTANTS = (
     Mutant("a position is the start of a late minute", _position_within_a_minute, TAKE_OVERS, first=4),
     Mutant("a take-over rereads open windows", _reread_from_position, TAKE_OVERS),
     Mutant("no base of a window that is not whole", _not_whole, LOSSY, first=5),
+    Mutant("without a commit the highest markers count", _newest_marker, SUSPENDED, first=2),
     Mutant("a commit waits for acknowledgements", _commit_before_acks),
     Mutant("from zero a marker waits for the end at start", _from_zero_at_once, FROM_ZERO, first=30),
     Mutant("from zero a marker waits for the end of series at start", _from_zero_without_series, AGAIN, first=38),
@@ -337,6 +392,7 @@ MUTANTS = (
     Mutant("a marker waits for all before it", _marker_overtakes),
     Mutant("the highest order wins", _lowest_order_wins),
     Mutant("a fold never covers its own key", _fold_covers_itself, FOLDS),
+    Mutant("what a fold covers stays for as long as a read", _deleted_at_once, FOLDS_IN_READS, first=6),
     Mutant("an import is a generation of the index", _index_kept, IMPORTS),
     Mutant("loaded is read before chunks", _loaded_after_chunks, BUSY, first=4),
     Mutant("loaded reaches memory", _position_not_checked, STARTS, first=4),

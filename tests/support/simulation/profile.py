@@ -45,7 +45,8 @@ class Profile:
     series_share: as SimulatedHistory has it. failing: of statements and commits. busy: how likely a component moves in
     the middle of a read. edge_starts: share of stores that start right behind what is loaded; shallow: of those
     whose memory begins within a window that is open. lossy: trims may take
-    what nobody has read. moves: actions that may come in the middle of a read.
+    what nobody has read. moves: actions that may come in the middle of a read, up to moves_max of them at each of its
+    moments, which are kinds of history reads and of store reads; none: at all of them.
     """
 
     name: str = "all"
@@ -60,6 +61,8 @@ class Profile:
     shallow: float = 0.15
     lossy: bool = False
     moves: tuple[str, ...] = ("store_step", "store_maintain", "chunker_step", "loader_step", "loader_step")
+    moves_max: int = 4
+    moments: tuple[str, ...] = ()
     partitions: tuple[int, ...] = (1, 1, 2)
     series: int = 8
 

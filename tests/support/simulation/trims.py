@@ -9,9 +9,12 @@ from chunker.repair import repair as repair_all
 from chunker.takeover import highest_marker
 from support.simulation.groups import Member
 from support.simulation.log import LogFaults
+from support.simulation.members import SimulatedChunker
 from support.simulation.times import TIMES
 from support.simulation.world import CHUNKERS, LOADERS, World
 from tsdb.log.interface import CHUNKS, METRICS, SERIES
+
+FINISH_ROUNDS = 10  # A round sends a pack of a window, or its markers.
 
 
 def trim(world: World, rng: random.Random) -> None:
@@ -45,6 +48,8 @@ def compact(world: World, rng: random.Random) -> None:
     """`chunks` and `series` are compacted below what every loader that goes on from its commits has passed."""
     topic = rng.choice([CHUNKS, CHUNKS, SERIES])
     partition = rng.randrange(world.partitions)
+    if topic == CHUNKS and (METRICS, partition) not in world.groups[CHUNKERS].committed:
+        return  # The next take-over needs the highest progress marker; a zombie's lower one may be newer.
     world.log.compact(topic, partition, _passed(world, topic, partition))
     world.counts["compacted"] += 1
 
@@ -77,15 +82,27 @@ def repair(world: World, rng: random.Random) -> None:
 
 
 def forget_commits(world: World, rng: random.Random) -> None:
-    """The chunk stage's group is deleted, or its commits expire: progress markers take their place."""
+    """The chunk stage's group is deleted, or its commits expire: progress markers take their place.
+
+    A zombie that was suspended goes on before: its marker is the newest, and may be far below its successor's.
+    """
     group = world.groups[CHUNKERS]
     for (_, partition), position in group.committed.items():
         marker = highest_marker(world.log, partition, world.log.topic_id(METRICS))
         behind = marker is None or marker.position < position.next_offset
         if behind and world.log.stretches[METRICS, partition].low:
             return  # Compaction kept the marker of a zombie alone: what the log lost since would be a gap.
+    for zombie in world.zombies():
+        _finish(world, zombie)
     for chunker in world.chunkers:
         chunker.close()
     world.chunkers.clear()
     group.committed.clear()
     world.start_chunker()
+
+
+def _finish(world: World, zombie: SimulatedChunker) -> None:
+    """What a zombie has under way, up to a marker and the commit that is refused."""
+    for _ in range(FINISH_ROUNDS):
+        zombie.work()
+        world.log.answer()

@@ -37,6 +37,8 @@ from tsdb.query.service import QuerierService
 CHUNKERS, LOADERS = "chunks", "loader"
 SOURCES = 24  # Numbered series, of which a schedule meets the first ones first.
 
+READ_MS_MAX = 6_000  # With one move more it is less than DELETE_AFTER_MS.
+
 
 class World:
     """`stores`, `chunkers`, `loaders`: processes that live, the zombies among them first. counts: what happened."""
@@ -119,6 +121,11 @@ class World:
         """It takes the partitions of the one before, if any, which goes on as a zombie."""
         self.chunkers.append(SimulatedChunker(self.log, self.clock, self.records_max, self.part_bytes_max))
 
+    def zombies(self) -> list[SimulatedChunker]:
+        """Chunkers that were replaced and live."""
+        owner = self.groups[CHUNKERS].owner
+        return [chunker for chunker in self.chunkers if chunker.group is not owner]
+
     def start_loader(self, seed: int) -> None:
         """As start_chunker."""
         self.loaders.append(SimulatedLoader(self.log, self.history, self.clock, seed))
@@ -131,16 +138,21 @@ class World:
     def moving(self, rng: random.Random) -> Iterator[None]:
         """While it lasts components move in the middle of reads."""
         under_way = False
+        late_ms = self.clock.now_ms() + READ_MS_MAX
+        profile = self.profile
 
         def move(kind: str) -> None:
             nonlocal under_way
+            if profile.moments and kind not in profile.moments:
+                return
             # What a querier asks on threads of its own it waits for: two would move at once.
-            if under_way or threading.get_ident() != self._thread or rng.random() >= self.profile.busy:
+            if under_way or threading.get_ident() != self._thread or rng.random() >= profile.busy:
                 return
             under_way = True
             try:
-                for _ in range(rng.randint(1, 4)):
-                    rng.choice(self.moves)(self, rng)
+                for _ in range(rng.randint(1, profile.moves_max)):
+                    if self.clock.now_ms() < late_ms:
+                        rng.choice(self.moves)(self, rng)
             finally:
                 under_way = False
 

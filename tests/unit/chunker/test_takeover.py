@@ -42,13 +42,20 @@ def write(log: Log, progress: Progress, topic_id: str = "") -> None:
     log.append_sync(CHUNKS, 0, value, key=encode_key(ProgressKey()))
 
 
-def test_of_several_markers_of_this_log_the_highest_position_stands(log: Log) -> None:
-    for position, emitted_through_ms in ((10, 0), (30, 1_000), (30, 2_000), (20, 3_000)):
+def test_of_several_markers_of_this_log_the_highest_of_each_number_stands(log: Log) -> None:
+    for position, emitted_through_ms in ((10, 0), (30, 1_000), (30, 2_000), (20, 1_500)):
         write(log, Progress(position, emitted_through_ms))
-    write(log, Progress(90, 0), "another log")
+    write(log, Progress(90, 9_000), "another log")
+    assert together(log) == (30, 2_000)
+    # The stage that took over emitted a window before late samples that its predecessor had emitted already.
+    write(log, Progress(20, 3_000))
+    assert together(log) == (30, 3_000)
+
+
+def together(log: Log) -> tuple[int, int]:
     marker = highest_marker(log, 0, log.topic_id(METRICS))
     assert marker is not None
-    assert (marker.position, marker.emitted_through_ms) == (30, 2_000)
+    return marker.position, marker.emitted_through_ms
 
 
 def test_without_its_commit_a_stage_still_passes_over_what_the_log_never_had_whole(logs: LogFactory, log: Log) -> None:
