@@ -83,8 +83,12 @@ class LimitedLog:
 
 
 def one_line(text: str, chars_max: int) -> str:
-    """The text without line ends, at most so long: what records and exceptions say cannot forge lines."""
-    return " ".join(text[: 4 * chars_max].split())[:chars_max]
+    """The text without line ends, at most so long: text of records and exceptions cannot forge lines.
+
+    Half a surrogate pair, which no UTF-8 stream takes, is escaped.
+    """
+    whole = " ".join(text[: 4 * chars_max].split())[:chars_max]
+    return whole.encode(errors="backslashreplace").decode()
 
 
 def _log(level: int, text: str, arguments: tuple[object, ...], held: int) -> None:

@@ -74,7 +74,9 @@ def test_records_without_a_key_wait_for_nobody_and_are_not_lost() -> None:
 
 
 @pytest.mark.parametrize("exhausted", [Action.DEAD_LETTER, Action.SKIP])
-def test_binary_keys_values_and_headers_go_through_unchanged(exhausted: Action) -> None:
+def test_binary_keys_values_and_headers_go_through_unchanged(
+    exhausted: Action, caplog: pytest.LogCaptureFixture
+) -> None:
     """Text where bytes were meant: an exception in the error path, which loses the record."""
     raw = bytes(range(256))
     headers = [("h", raw), ("h", b""), ("trace", b"\xff\xfe")]
@@ -88,6 +90,7 @@ def test_binary_keys_values_and_headers_go_through_unchanged(exhausted: Action) 
     policy = ErrorPolicy(crashes_max=None, attempts_max=1, exhausted=exhausted)
     simulation = simulate(broker, handler, policy=policy, outlet=outlet)
     simulation.run_until(lambda: committed(broker) == 2)
+    assert r"nobody \udcff wants it" in caplog.text, "a log is UTF-8"
     if exhausted is Action.SKIP:
         return
     first, second = sorted(outlet.sent, key=lambda sent: sent.value is None)
