@@ -22,6 +22,13 @@ settings.register_profile("tests", deadline=None, print_blob=True)
 settings.load_profile("tests")
 
 
+# Of groups by KIP-848: a killed member's partitions would wait for 45 s.
+SHORT_SESSIONS = {
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
 SPARK = "tests/spark/"
 # What takes longest begins first, so that no process is left alone with it at the end.
 LONGEST_FIRST = (SPARK, "tests/fault/", "tests/e2e/", "tests/integration/", "tests/contract/", "tests/property/")
@@ -59,7 +66,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaCluster]:
     """One real broker for all tests; whoever uses it takes a topic prefix of its own and leaves the broker running."""
-    with KafkaCluster() as cluster:
+    with KafkaCluster(settings=SHORT_SESSIONS) as cluster:
         yield cluster
 
 
