@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 # Each starts servers of its own, 3 GB in all; three keep two cores busy, for the drills mostly wait.
 TEST_PROCESSES ?= 3
 
-.PHONY: help demo test check fmt bench soak stack-up stack-down proto docs java
+.PHONY: help demo test unit check fmt bench soak stack-up stack-down proto docs java
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -22,6 +22,9 @@ demo: .venv/.runtime ## a live run in a scratch folder: write, read, kill, repla
 test: .venv/.dev java check ## all checks and tests, on real servers
 	@$(BIN)/tsdb warmup
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+
+unit: .venv/.dev ## tests without servers
+	@$(BIN)/python -m pytest tests/unit
 
 check: .venv/.dev ## lint, format, types, imports
 	@$(BIN)/ruff check .
@@ -55,7 +58,7 @@ docs: .venv/.dev ## generate docs/cli.md, docs/config.md and docs/metrics.md
 	@$(BIN)/python -m tsdb.cli.reference > docs/cli.md.new
 	@for page in cli config metrics; do mv docs/$$page.md.new docs/$$page.md; done
 
-java:
+java: ## install a JDK and Maven where they are missing; they start Kafka, Cassandra and Spark
 	@scripts/ensure-system.sh java
 
 # Two stamps: the demo needs no test tools. Each follows pyproject.toml.
