@@ -1,8 +1,8 @@
-"""Answer bytes: memory of all answers that are gathered or sent, one budget for a process.
+"""Answer bytes: one memory budget per process for all answers that are being gathered or sent.
 
-A read holds an upper estimate before it gathers, then what its answer really has until that is sent. One connection
-holds at most half, so that another always finds room. Answers of a message or so need none: there are never more of
-them than calls. Thread-safe.
+A read reserves an upper estimate before it gathers. Afterwards it reserves the real size of its answer until that is
+sent. One connection reserves at most half of the budget, so that another connection always finds room. Answers of
+about one message are not counted: there are never more of them than calls. Thread-safe.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tsdb.ops.grpc_slots import waiting
 from tsdb.ops.metrics import counter, gauge
 
 SMALL_BYTES = 2 << 20
-WAIT_S = 5.0  # Sooner than most callers give up, longer than an answer takes that is read.
-LOOK_S = 0.1  # How often one that waits looks at its own deadline.
+WAIT_S = 5.0  # Shorter than most callers' deadlines, longer than sending an answer takes when its caller reads it.
+LOOK_S = 0.1  # How often a waiting read checks its own deadline.
 RETRY_AFTER_S = 1.0
 TEXT_BYTES, TEXT_COPIES = 150, 3  # Python's str in a set and in a list; in the set, the message and its bytes.
 
@@ -32,7 +32,8 @@ refused_total = counter(
 
 
 class AnswerBytes:
-    """bytes_max: of all answers together. wait_s: how long a read waits for room. small_bytes: not counted."""
+    """bytes_max: all answers together. wait_s: how long a read waits for room. small_bytes: answers up to this size are
+    not counted."""
 
     def __init__(self, bytes_max: int = 1 << 30, *, wait_s: float = WAIT_S, small_bytes: int = SMALL_BYTES) -> None:
         self.small_bytes = small_bytes
@@ -44,9 +45,9 @@ class AnswerBytes:
         self._of_peer: Tally[str] = Tally()
 
     def take(self, peer: str, size: int, held: int, check_going: Callable[[], None]) -> None:
-        """`size` more for a read of a connection that holds `held` already; waits for room.
+        """Reserve `size` more bytes for a read that already holds `held` bytes on connection `peer`. Waits for room.
 
-        Raises Overloaded: answer_too_large, not worth repeating, or answers_bytes when no room came in time.
+        Raises Overloaded: answer_too_large (a retry does not help), or answers_bytes when no room came in time.
         """
         if size + held > self._share_max:
             refused_total.labels("answer_too_large").inc()
@@ -62,7 +63,7 @@ class AnswerBytes:
                 self._wait(peer, size, check_going)
 
     def give_back(self, peer: str, size: int) -> None:
-        """So much was sent, or is not needed."""
+        """Release `size` bytes that were sent or are no longer needed."""
         with self._changed:
             self._bytes -= size
             self._of_peer[peer] -= size
@@ -104,7 +105,7 @@ class AnswerBytes:
 
 
 class HeldBytes:
-    """What one read holds. One thread at a time. peer: the connection of the read."""
+    """The reservation of one read. One thread at a time. peer: returns the connection of the read."""
 
     __slots__ = ("_answers", "_held", "_peer", "_peer_of")
 
@@ -115,7 +116,7 @@ class HeldBytes:
         self._held = 0
 
     def hold(self, size: int, check_going: Callable[[], None]) -> None:
-        """From now on `size` bytes in all. Raises as AnswerBytes.take."""
+        """Change the reservation to `size` bytes in total. Raises as AnswerBytes.take."""
         wanted = size if size > self._answers.small_bytes else 0
         if wanted > self._held:
             self._peer = self._peer or self._peer_of()
@@ -125,12 +126,11 @@ class HeldBytes:
         self._held = wanted
 
     def release(self) -> None:
-        """Nothing more."""
         if self._held:
             self._answers.give_back(self._peer, self._held)
             self._held = 0
 
 
 def texts_bytes(texts: Collection[str]) -> int:
-    """Memory of distinct texts, in a set and in the message that has them."""
+    """Memory of distinct texts, in a set and in the message that carries them."""
     return TEXT_BYTES * len(texts) + TEXT_COPIES * sum(map(len, texts))

@@ -21,7 +21,7 @@ class AppliedSignal:
         self._closed = False
 
     def close(self) -> None:
-        """The store is ending: whoever waits is refused."""
+        """The store is ending: waiting readers are woken and refused."""
         self._closed = True
         self.notify()
 
@@ -37,12 +37,12 @@ class AppliedSignal:
             self._changed.notify_all()
 
     def generation(self) -> int:
-        """A number to hand to `wait`: changes before the wait are not missed."""
+        """A number to pass to `wait`, so that a change before the wait is not missed."""
         with self._changed:
             return self._generation
 
     def wait(self, seen: int, timeout_s: float) -> None:
-        """Return when something was applied since generation `seen`, or after timeout_s."""
+        """Return when records were applied since generation `seen`, or after timeout_s."""
         with self._changed:
             if self._generation == seen:
                 self._changed.wait(timeout_s)
@@ -60,7 +60,7 @@ class AppliedSignal:
     ) -> None:
         """Wait until each partition has applied the record at its offset. check_going: called at every change.
 
-        Raises Unavailable: not_applied when it has not in time, at once the reason of a partition that has stopped.
+        Raises Unavailable: not_applied after timeout_s; at once, with its reason, when a partition has stopped.
         """
         give_up_at = self.clock.monotonic() + timeout_s
         while True:

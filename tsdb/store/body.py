@@ -1,7 +1,7 @@
-"""Body: what follows the header of an answer, in the order of the wire: series and samples of one partition after
-another, and the trailer.
+"""Body: the part of an answer after its header, in wire order: series and samples partition by partition, then the
+trailer.
 
-It is a list of what its messages consist of; nothing is copied before one is sent.
+A body lists the buffers of its messages. They are copied only when a message is sent.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SERIES, RAW, COLUMNS, TRAILER = (_FIELDS[name].number for name in ("series", "ra
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one partition gives to a body. block: its series, a SeriesBlock message. raw: RAW, or what wins over
-    columns."""
+    """One partition's share of a body. block: its series, an encoded SeriesBlock. raw: the samples of a RAW answer; in
+    a COLUMNS answer the overlay, whose samples replace those of the columns."""
 
     partition: int
     block: bytes
@@ -32,8 +32,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Body:
-    """messages: SelectResponses of about FRAME_BYTES_MAX each; the last has what is left, and the trailer. samples: of
-    whole columns, before trimming. payload_bytes: of the samples. bytes: of the messages."""
+    """messages: SelectResponses of about FRAME_BYTES_MAX each; the last has the remaining frames and the trailer.
+    samples: counted in whole columns, before trimming. payload_bytes: of the samples. bytes: of the messages."""
 
     messages: tuple[Fields, ...]
     series: int
@@ -43,7 +43,7 @@ class Body:
 
     @classmethod
     def of(cls, parts: Sequence[Part], series: int) -> Body:
-        """parts: ascending by partition, with so many series in all."""
+        """parts: ascending by partition. series: number of series in all parts."""
         samples = sum(part.raw.samples + (part.columns.samples if part.columns else 0) for part in parts)
         payload_bytes = sum(
             part.raw.payload_bytes + (part.columns.payload_bytes if part.columns else 0) for part in parts

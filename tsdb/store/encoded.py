@@ -1,6 +1,6 @@
-"""Encoded columns: the sealed part of a COLUMNS answer, as its messages carry it.
+"""Encoded columns: the sealed part of a COLUMNS answer, encoded as its messages carry it.
 
-Sealed slices never change, so neither does what they give for the same series: while a head holds the same slices it is
+Sealed slices never change, so the same series give the same columns while a head holds the same slices. They are
 gathered and encoded once.
 """
 
@@ -17,7 +17,7 @@ from tsdb.store.frames import column_frames
 class EncodedColumns:
     """Columns of some slices of `held`. frames: ColumnsFrame messages. payload_bytes: of the arrays in them."""
 
-    held: weakref.ref[Held]  # Weak: what a head has dropped must not stay for the sake of an answer given before.
+    held: weakref.ref[Held]  # Weak: a remembered answer must not keep slices in memory that the head has dropped.
     touched: Touched
     frames: tuple[bytes, ...]
     samples: int
@@ -25,15 +25,14 @@ class EncodedColumns:
 
     @classmethod
     def of(cls, partition: int, held: Held, touched: Touched, columns: Columns) -> EncodedColumns:
-        """Encode; arrays are copied."""
+        """Encode the columns. Arrays are copied."""
         frames = tuple(frame.joined() for frame in column_frames(partition, columns))
         return cls(weakref.ref(held), touched, frames, columns.samples, columns.payload_bytes)
 
     @property
     def bytes(self) -> int:
-        """Memory."""
         return sum(map(len, self.frames))
 
     def is_of(self, held: Held, start_ms: int, end_ms: int) -> bool:
-        """Whether gathering this range from these slices would give the same."""
+        """Whether gathering [start_ms, end_ms) from these slices would give the same columns."""
         return self.held() is held and self.touched.touches_the_same(start_ms, end_ms)

@@ -1,6 +1,6 @@
-"""Frames: what a head gathered, cut into frames, and frames put together into messages of the Reader service.
+"""Frames: the result of a head's gather, cut into frames for messages of the Reader service.
 
-Few large messages: each costs two hand-overs between threads, more than moving 100 KiB does.
+Messages are few and large: each message costs two hand-overs between threads, more than moving 100 KiB does.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def series_block(
 
 
 def raw_frames(partition: int, raw: RawResult, *, overlay: bool = False) -> Iterator[Fields]:
-    """RawFrames of samples cut at FRAME_SAMPLES_MAX; a series larger than that goes on in the next. Arrays are not
-    copied, and are kept until the frame is joined."""
+    """RawFrames of samples, cut at FRAME_SAMPLES_MAX. A larger series continues in the next frame. Arrays are
+    referenced, not copied, until the frame is joined."""
     if not raw.samples:
         return
     if raw.samples <= FRAME_SAMPLES_MAX:
@@ -80,9 +80,9 @@ def _raw_frame(
 
 
 def column_frames(partition: int, columns: Columns) -> Iterator[Fields]:
-    """ColumnsFrames of columns cut at FRAME_BYTES_MAX of data.
+    """ColumnsFrames of columns, cut at FRAME_BYTES_MAX of data.
 
-    Every frame has the axes that its columns lie between. Arrays are not copied.
+    Every frame carries the range of axes that its columns refer to. Arrays are not copied.
     """
     total = len(columns.series_index)
     if len(columns.data) <= FRAME_BYTES_MAX:
@@ -120,7 +120,7 @@ def _arrays(columns: Columns) -> tuple[NDArray[Any], ...]:
 
 
 def _part(columns: Columns, part: slice, data: slice) -> Columns:
-    """Some of the columns, `data` theirs."""
+    """The columns at positions `part`; `data` is the byte range of their values."""
     axis_index = columns.axis_index[part]
     axes = slice(int(axis_index.min()), int(axis_index.max()) + 1)
     axis_data = slice(

@@ -1,7 +1,8 @@
-"""Interpreter: what a process that replays and serves at once asks of Python and of malloc.
+"""Interpreter: settings of Python and malloc for a process that replays and serves at the same time.
 
-Replay frees tens of MiB at a time and malloc keeps them: a store of 100,000 series was 900 MiB where it needed 400
-(bench/memory.py). And a reader waits for the GIL behind a busy worker for a switch interval, several times an answer.
+Replay frees tens of MiB at a time and malloc keeps them: a store of 100,000 series used 900 MiB where it needed 400
+(bench/memory.py). A reader also waits for the GIL behind a busy worker, one switch interval each time, several times
+per answer.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ GIVE_BACK_EVERY_S = 10.0
 
 @functools.cache
 def tune() -> None:
-    """Once a process, after everything was imported and compiled: what is there now stays, so it need not be walked."""
+    """Apply the settings once per process, after all modules are imported and compiled. The objects that exist then
+    live as long as the process, so the garbage collector need not walk them."""
     sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
     gc.collect()
     gc.freeze()
 
 
 class GiveBack:
-    """Gives freed memory back to the system, at most every GIVE_BACK_EVERY_S, whichever thread comes first."""
+    """Returns freed memory to the system, at most every GIVE_BACK_EVERY_S for all threads together. Thread-safe."""
 
     def __init__(self, clock: Clock, trim: Callable[[int], object] | None = None) -> None:
         self._clock = clock
@@ -37,7 +39,7 @@ class GiveBack:
         self._next_at = clock.monotonic() + GIVE_BACK_EVERY_S
 
     def offer(self) -> None:
-        """Give back if it is time."""
+        """Return freed memory if the interval has passed."""
         with self._lock:
             now = self._clock.monotonic()
             if now < self._next_at:
@@ -47,6 +49,6 @@ class GiveBack:
 
 
 def _malloc_trim() -> Callable[[int], object]:
-    """glibc's; other allocators give back by themselves."""
+    """malloc_trim of glibc. Other allocators return memory by themselves."""
     found: Callable[[int], object] = getattr(ctypes.CDLL(None), "malloc_trim", lambda pad: None)
     return found

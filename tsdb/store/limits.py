@@ -1,4 +1,4 @@
-"""Limits of one read: the server's, lowered by what the caller asked for."""
+"""Limits of one read: the server's limits, lowered by the request's."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tsdb.model.errors import Overloaded
 
 @dataclass(frozen=True, slots=True)
 class SelectLimits:
-    """Bounds of one Select. series: matched; samples: before trimming; bytes: payload of the answer."""
+    """Limits of one Select. series: matched; samples: before trimming; bytes: payload of the answer."""
 
     series_max: int = 200_000
     samples_max: int = 50_000_000
     bytes_max: int = 1 << 29
 
     def lowered(self, series_max: int, samples_max: int, bytes_max: int) -> SelectLimits:
-        """The lower of both, where the caller's 0 means none."""
+        """The lower limit of each pair. 0 from the caller means no limit of the request."""
         return SelectLimits(
             min(self.series_max, series_max or self.series_max),
             min(self.samples_max, samples_max or self.samples_max),

@@ -1,6 +1,7 @@
-"""Memory reports: what fills a head that has no room, and what would free it, for its log line and its readiness.
+"""Memory reports: the largest sources in a head without room and the ways to free memory, for its log line and its
+readiness.
 
-Made on the worker's thread at most once a minute for each partition: the count by source passes over all its series.
+A report is made on the worker's thread at most once a minute per partition: the count by source passes over all series.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ log = get_logger(__name__)
 
 
 class MemoryReports:
-    """placement_labels: what a source is named by. One thread."""
+    """placement_labels: the labels that name a source in a report. One thread."""
 
     def __init__(self, placement_labels: Sequence[str], clock: Clock) -> None:
         self._names = placement_labels
@@ -29,7 +30,7 @@ class MemoryReports:
         self._made: dict[int, tuple[float, str]] = {}
 
     def message(self, head: Head, waiting: TsdbError) -> str:
-        """Why nothing is applied; for want of memory with the largest sources and the next step."""
+        """The report when the head has no room: largest sources and next step. Empty for any other reason to wait."""
         if not isinstance(waiting, Overloaded):
             return ""
         made = self._made.get(head.partition)

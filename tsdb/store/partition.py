@@ -1,6 +1,7 @@
-"""Partition: what the store's reads see of one: its head, how far it is, and whether it may answer.
+"""Partition: one partition as the store's reads see it: its head, its replay progress and its readiness.
 
-The worker writes progress, the watermark poller writes high watermarks, any thread judges; a lock guards the judgement.
+The worker writes progress and the watermark poller writes high watermarks. Any thread evaluates readiness, under a
+lock.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from tsdb.replay.replay import PartitionProgress
 from tsdb.store.readiness import Observation, PartitionReadiness, Verdict, is_lasting, is_old
 from tsdb.v1 import common_pb2
 
-LAG_REASONS = ("replaying", "lagging")  # Of a verdict that is about the lag alone.
-LAG_UNKNOWN_MS = (1 << 63) - 1  # On the wire: lag cannot be told yet.
+LAG_REASONS = ("replaying", "lagging")  # Reasons that come from the lag alone.
+LAG_UNKNOWN_MS = (1 << 63) - 1  # On the wire: the lag is not known yet.
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Where the replay of a partition stands, and the verdict on it."""
+    """Replay position and readiness of a partition at one moment."""
 
     partition: int
     topic_id: str
@@ -32,10 +33,10 @@ class Judged:
     stopped_message: str
 
     def check_fresh(self, max_lag_ms: int | None) -> None:
-        """Raises Unavailable naming partition and lag: not ready, or over the caller's own bound."""
+        """Raises Unavailable naming partition and lag: not ready, or a lag above max_lag_ms of the request."""
         verdict = self.verdict
         reason, bound = verdict.reason, ""
-        # A bound of the caller's own replaces ours on the lag, where the lag is known.
+        # The request's bound replaces the store's bound on the lag, where the lag is known.
         if max_lag_ms is not None and reason in ("", *LAG_REASONS):
             over = verdict.lag_ms is None or verdict.lag_ms > max_lag_ms
             reason, bound = (reason or "lagging") if over else "", f"; the request allows {max_lag_ms} ms"
@@ -53,7 +54,7 @@ class Judged:
         )
 
     def status(self, state: HeadState, sizes: HeadSizes | None = None) -> PartitionStatus:
-        """Together with the state that its head had then or after."""
+        """The status with a head state of the same moment or later."""
         return PartitionStatus(
             self.partition,
             self.topic_id,
@@ -68,18 +69,18 @@ class Judged:
 
 @dataclass(frozen=True)
 class PartitionStatus(Judged):
-    """One moment of a partition: where its head stands and the verdict on it; how much it holds only where asked."""
+    """A readiness snapshot together with the head's state. sizes: None unless requested."""
 
     state: HeadState
     sizes: HeadSizes | None = None
 
     @cached_property
     def encoded(self) -> bytes:
-        """The PartitionState message: few answers find another one than those before."""
+        """The encoded PartitionState message. Cached, because most answers find the same status again."""
         return self.to_proto().SerializeToString()
 
     def to_proto(self) -> common_pb2.PartitionState:
-        """As every answer carries it."""
+        """The PartitionState message that every answer carries."""
         state, verdict = self.state, self.verdict
         message = common_pb2.PartitionState(
             partition=self.partition,
@@ -112,7 +113,7 @@ class PartitionStatus(Judged):
         return message
 
     def check_coverage(self, start_ms: int) -> None:
-        """Raises OutOfCoverage when the range starts before what is complete here."""
+        """Raises OutOfCoverage when the range starts before the head's coverage."""
         state = self.state
         if state.from_start or start_ms >= state.coverage_start_ms:
             return
@@ -138,7 +139,7 @@ class PartitionStatus(Judged):
 
 
 class Partition:
-    """Joins what worker and poller know of one partition."""
+    """Combines the observations of worker and poller about one partition. Thread-safe."""
 
     def __init__(
         self,
@@ -159,30 +160,31 @@ class Partition:
         self._waiting = self._waiting_message = ""
         self._high_watermark: int | None = None
         self._high_watermark_at = 0.0
-        # What was said last, for few reads find anything else: while the verdict lasts, and with which state.
+        # The last results, because most reads find the same again: `_lasting` while its readiness stays valid, `_said`
+        # with the head state that it was combined with.
         self._lasting: Judged | None = None
         self._said: tuple[Judged, PartitionStatus] | None = None
 
     @property
     def head(self) -> Head:
-        """The head that answers now; a fresh start replaces it."""
+        """The head that answers reads. A fresh start of the replay replaces it."""
         with self._lock:
             return self._head
 
     @property
     def progress(self) -> PartitionProgress:
-        """Where the replay of this partition stands; moved by its worker."""
+        """Replay progress of this partition; its worker changes it."""
         with self._lock:
             return self._progress
 
     def renew(self, head: Head, progress: PartitionProgress) -> None:
-        """Answer from a fresh head from now on."""
+        """Replace the head and its progress after a fresh start of the replay."""
         with self._lock:
             self._head, self._progress = head, progress
             self._lasting = None
 
     def observe_waiting(self, reason: str, message: str = "") -> None:
-        """Why the worker cannot apply for now; empty when it can."""
+        """Set the reason why the worker cannot apply records now; empty when it can."""
         with self._lock:
             self._waiting_message = message
             if reason != self._waiting:
@@ -190,13 +192,13 @@ class Partition:
                 self._lasting = None
 
     def observe_high_watermark(self, high_watermark: int, at: float) -> None:
-        """A high watermark fetched at monotonic time `at`."""
+        """Set the high watermark that was fetched at monotonic time `at`."""
         with self._lock:
             self._high_watermark, self._high_watermark_at = high_watermark, at
             self._lasting = None
 
     def check_going(self) -> None:
-        """Raises Unavailable with the reason why nothing more will be applied."""
+        """Raises Unavailable with the reason when this partition will apply no more records."""
         progress = self.progress
         if progress.stopped:
             raise Unavailable(
@@ -212,8 +214,8 @@ class Partition:
         return judged.status(head.state(), head.sizes())
 
     def status_of(self, judged: Judged, state: HeadState) -> PartitionStatus:
-        """Both together, as `Judged.status`; what was said last where it is the same."""
-        said = self._said  # Looked at once, for any thread may replace it.
+        """As `Judged.status`; the last status again when both arguments are the same objects."""
+        said = self._said  # Read once: any thread may replace it.
         if said is not None and said[0] is judged and said[1].state is state:
             return said[1]
         status = judged.status(state)
@@ -221,7 +223,7 @@ class Partition:
         return status
 
     def judge(self) -> tuple[Head, Judged]:
-        """The head to read from, and what can be said of it before it is read."""
+        """The head to read from, and its readiness before the read."""
         with self._lock:
             head, progress = self._head, self._progress
             monotonic = self._clock.monotonic()

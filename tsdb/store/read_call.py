@@ -1,6 +1,6 @@
-"""Read call: until when one read may go on, whether its caller still waits, and what memory its answer holds.
+"""Read call: the deadline of one read, whether its caller still waits, and the memory that its answer holds.
 
-Reads look at it between pieces of work: between pieces of matching, between partitions, between stretches of history.
+A read checks its call between pieces of work: between pieces of matching, partitions and stretches of history.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.ops.metrics import counter
 from tsdb.store.answer_bytes import AnswerBytes, HeldBytes
 
-SLACK_S = 0.1  # A store's call with our deadline may end a little before it by our clock.
+SLACK_S = 0.1  # A call to a store with this read's deadline may end slightly before that deadline by this clock.
 
 abandoned_total = counter(
     "tsdb_reads_abandoned_total",
@@ -26,46 +26,46 @@ abandoned_total = counter(
 
 
 class Caller(Protocol):
-    """The call of a reader. A grpc.ServicerContext is one."""
+    """The call of a reader. A grpc.ServicerContext satisfies this protocol."""
 
     def time_remaining(self) -> float | None:
-        """Seconds until the caller gives up; None: it does not."""
+        """Seconds until the caller's deadline; None: no deadline."""
 
     def is_active(self) -> bool:
-        """Whether the caller still listens."""
+        """Whether the caller still waits for the answer."""
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Call it when the call ends; False when it has ended already."""
+        """Run `callback` when the call ends. False: the call has ended already, and `callback` is not run."""
 
     def peer(self) -> str:
-        """The connection of the caller."""
+        """The address of the caller's connection."""
 
 
 class ReadWork(Protocol):
-    """What bounds the work of one read."""
+    """The bounds on the work of one read."""
 
     def check_going(self) -> None:
         """Raises when the read need not go on."""
 
     def hold(self, size: int) -> None:
-        """The read and its answer have so many bytes of memory from now on, in all. Waits for room, or raises."""
+        """Set the memory of the read and its answer to `size` bytes in total. Waits for room, or raises."""
 
 
 class NoBounds:
-    """Of a read that nothing bounds, such as one of a test."""
+    """A ReadWork without bounds, for example in tests."""
 
     def check_going(self) -> None:
-        """It goes on."""
+        pass
 
     def hold(self, size: int) -> None:
-        """It may."""
+        pass
 
 
 NO_BOUNDS = NoBounds()
 
 
 class ReadCall:
-    """One read, a Caller itself: what a read asks of stores ends with it. A ReadWork."""
+    """One read. It is a ReadWork, and the Caller of the calls that it makes to stores, which end with it."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ReadCall:
         self._ends_at = monotonic() + timeout_s
 
     def time_remaining(self) -> float:
-        """Seconds until the caller or this server gives up."""
+        """Seconds until the earlier deadline: the caller's or this server's."""
         own_s, callers_s = self._ends_at - self._monotonic(), self._caller.time_remaining()
         return own_s if callers_s is None else min(own_s, callers_s)
 
@@ -96,12 +96,12 @@ class ReadCall:
         return self._caller.peer()
 
     def is_over(self, slack_s: float = 0.0) -> bool:
-        """Whether this server's own time for a read is over."""
+        """Whether this server's time limit for a read has passed."""
         return self._monotonic() + slack_s >= self._ends_at
 
     def check_going(self) -> None:
-        """Raises Unavailable (cancelled) when nobody waits for the answer, Overloaded (read_timeout) past the limit."""
-        if isinstance(self._caller, ReadCall):  # Of a querier in this process, whose refusal says which time is over.
+        """Raises Unavailable (cancelled) when the caller has left, Overloaded (read_timeout) past the time limit."""
+        if isinstance(self._caller, ReadCall):  # A querier in this process: its error names the limit that has passed.
             self._caller.check_going()
         left_s = self._caller.time_remaining()
         if not self._caller.is_active() or (left_s is not None and left_s <= 0):
@@ -115,19 +115,19 @@ class ReadCall:
         self._held.hold(size, self.check_going)
 
     def release(self) -> None:
-        """The answer is sent, or given up."""
+        """Release the memory: the answer is sent or abandoned."""
         self._held.release()
 
     def release_when_sent(self) -> None:
-        """For an answer of one message, which is sent when the handler has returned."""
+        """Release the memory when the call ends: an answer of one message is sent after the handler has returned."""
         held, self._held = self._held, HeldBytes(self._answers, self._caller.peer)
         if not self._caller.add_callback(held.release):
             held.release()
 
     def over(self) -> Overloaded:
-        """The refusal of a read that takes too long."""
+        """The error of a read over the time limit. Counts the read as abandoned."""
         abandoned_total.labels("read_timeout").inc()
-        # Without a hint to try again: the same read would take as long on any replica.
+        # No retry hint: the same read would take as long on any replica.
         return Overloaded(
             f"the read took over {self._timeout_s:g} s, which is the limit (read_timeout_s): ask for a shorter range,"
             " fewer series or a simpler regular expression",
@@ -138,19 +138,19 @@ class ReadCall:
 
 @dataclass(frozen=True, slots=True)
 class ReadCalls:
-    """What holds for every read of a process. timeout_s: of one read, its waits included."""
+    """Settings that all reads of a process share. timeout_s: time limit of one read, waits included."""
 
     timeout_s: float = 120.0
     answers: AnswerBytes = field(default_factory=AnswerBytes)
 
     @contextmanager
     def of(self, caller: Caller) -> Iterator[ReadCall]:
-        """The read of a caller."""
+        """The ReadCall of a caller, for the length of the block. Releases its memory at the end."""
         call = ReadCall(caller, self.timeout_s, answers=self.answers)
         try:
             yield call
         except Unavailable as error:
-            if error.reason == "deadline" and call.is_over(SLACK_S):  # A store of this querier ended by our time.
+            if error.reason == "deadline" and call.is_over(SLACK_S):  # A store's call ended by this server's limit.
                 raise call.over() from error
             raise
         finally:

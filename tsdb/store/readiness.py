@@ -1,9 +1,9 @@
-"""Readiness of one partition: a pure function of what was observed, with hysteresis.
+"""Readiness of one partition: a pure function of the observations, with hysteresis.
 
 Lag in time is min(now - broker time applied, time since next_offset last equalled a fresh high watermark), and 0 when
-caught up: the first term is right during a replay, the second after an idle stretch, when the last record is old but
-nothing is missing. A broker's clock that is ahead makes the first too small, so it is at least the time since
-next_offset last moved: a stall shows all the same. A partition becomes ready below `enter_s` and stops being ready
+caught up. The first term is right during a replay. The second is right after an idle stretch, when the last record is
+old but nothing is missing. A broker clock that is ahead makes the first term too small, so that term is at least the
+time since next_offset last moved: a stall still shows. A partition becomes ready below `enter_s` and stops being ready
 above `leave_s`, so it does not flap.
 """
 
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 ENTER_S = 5.0
 LEAVE_S = 20.0
-HIGH_WATERMARK_AGE_MAX_S = 10.0  # Without a fresh high watermark nobody can say that nothing is missing.
+HIGH_WATERMARK_AGE_MAX_S = 10.0  # Without a fresh high watermark, missing records cannot be ruled out.
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What is known of one partition at a moment.
+    """Progress of one partition at one moment.
 
     next_offset: next record to read. applied_broker_ms: broker time of the last applied record, None before the first.
     high_watermark: the broker's, fetched at `high_watermark_at` (monotonic seconds); None before the first fetch.
-    stopped: why applying has stopped for good or for now; empty while it goes on.
+    stopped: reason why applying has stopped, for good or for now; empty while it continues.
     """
 
     next_offset: int
@@ -34,7 +34,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Lag and readiness of one partition. lag_ms is None while it cannot be told."""
+    """Readiness and lag of one partition. reason: empty when ready. lag_ms: None while it is not known."""
 
     ready: bool
     reason: str
@@ -43,17 +43,18 @@ class Verdict:
 
 
 def is_lasting(verdict: Verdict) -> bool:
-    """Whether the verdict stays the same for as long as what was seen does, and its high watermark is not old."""
+    """Whether the result stays valid while the observation is unchanged and its high watermark is not old."""
     return verdict.ready and verdict.lag_records == 0
 
 
 def is_old(high_watermark_at: float, monotonic: float) -> bool:
-    """Whether a high watermark of then says nothing any more."""
+    """Whether a high watermark fetched at high_watermark_at is too old to use."""
     return monotonic - high_watermark_at > HIGH_WATERMARK_AGE_MAX_S
 
 
 class PartitionReadiness:
-    """Holds the one bit of hysteresis and the moments of the last catch-up and move. Called by one thread at a time."""
+    """Keeps the last result for the hysteresis, and the times of the last catch-up and the last move. One thread at a
+    time."""
 
     def __init__(self, *, enter_s: float = ENTER_S, leave_s: float = LEAVE_S) -> None:
         self._enter_ms = enter_s * 1000
@@ -64,7 +65,7 @@ class PartitionReadiness:
         self._moved_at = 0.0
 
     def judge(self, seen: Observation, *, now_ms: int, monotonic: float) -> Verdict:
-        """Readiness now. Reasons: stopped text, high_watermark_unknown, high_watermark_old, replaying, lagging."""
+        """Readiness now. Reasons: `seen.stopped`, high_watermark_unknown, high_watermark_old, replaying, lagging."""
         if seen.next_offset != self._next_offset:
             self._next_offset, self._moved_at = seen.next_offset, monotonic
         lag_records, lag_ms = self._lag(seen, now_ms, monotonic)
@@ -77,7 +78,7 @@ class PartitionReadiness:
             return None, None
         lag_records = max(0, seen.high_watermark - seen.next_offset)
         if not lag_records:
-            # Nothing was missing at the moment that this high watermark was taken, not at this one.
+            # Caught up at the time of the high watermark's fetch, not now.
             self._caught_up_at = max(self._caught_up_at or seen.high_watermark_at, seen.high_watermark_at)
             return 0, 0
         ages = []

@@ -1,6 +1,6 @@
-"""Reporter: says every half second, in gRPC health, metrics and the log, how each partition stands.
+"""Reporter: publishes every partition's status to gRPC health, metrics and the log, every half second.
 
-Readiness over HTTP asks the same statuses at the moment of the probe.
+Readiness over HTTP reads the same statuses at the time of the probe.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ holes = gauge("tsdb_store_holes", "Named losses among what is held.", label="par
 
 
 class StatusReporter(Periodic):
-    """Owns one thread. `set_health(partition, serving)`; partition None stands for the whole store."""
+    """Owns one thread. `set_health(partition, serving)`: partition None means the whole store."""
 
     def __init__(self, store: Store, set_health: Callable[[int | None, bool], None], clock: Clock) -> None:
         super().__init__("reporter", EVERY_S, self._look)
@@ -82,11 +82,11 @@ class StatusReporter(Periodic):
             )
 
     def _log_progress(self, statuses: list[PartitionStatus]) -> None:
-        """While anything replays: how far, how fast, how long still."""
+        """While a partition replays: records applied, rate and time left."""
         now = self._clock.monotonic()
         done = [self._store.partitions[status.partition].progress for status in statuses]
         records = sum(progress.records for progress in done)
-        rate = max(0, records - self._records) / (now - self._progress_at)  # A fresh start counts anew.
+        rate = max(0, records - self._records) / (now - self._progress_at)  # A fresh start counts from zero again.
         self._records, self._progress_at = records, now
         left = sum(status.verdict.lag_records or 0 for status in statuses)
         if all(status.verdict.ready for status in statuses):
@@ -102,7 +102,7 @@ class StatusReporter(Periodic):
 
 
 def partition_health(status: PartitionStatus) -> PartitionHealth:
-    """A status as `/-/ready` shows it."""
+    """The status in the form of `/-/ready`."""
     return PartitionHealth(
         status.verdict.ready,
         status.verdict.reason,

@@ -1,4 +1,4 @@
-"""Requests of the Reader service, checked and made plain: everything refused as bad input is refused here."""
+"""Requests of the Reader service: checked, and converted from messages. All bad input is refused here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AGGREGATIONS = frozenset(reader_pb2.Aggregation.values())
 
 @dataclass(frozen=True, slots=True)
 class SelectQuery:
-    """A Select that makes sense. Range half-open, ms. `series_ids`: uint64, ascending, unique; None: use matchers."""
+    """A valid Select. Range half-open, ms. `series_ids`: uint64, ascending, unique; None: use matchers."""
 
     matchers: tuple[Matcher, ...]
     series_ids: NDArray[np.uint64] | None
@@ -38,9 +38,10 @@ class SelectQuery:
 
 @dataclass(frozen=True, slots=True)
 class SeriesQuery:
-    """A Series request that makes sense; no matchers: every series.
+    """A valid Series request. No matchers: every series.
 
-    ranged: only series with a sample in [start_ms, end_ms). Without start_given it begins with whatever is held.
+    ranged: only series with a sample in [start_ms, end_ms). Without start_given the range begins with the oldest sample
+    in memory.
     """
 
     matchers: tuple[Matcher, ...]
@@ -53,9 +54,9 @@ class SeriesQuery:
 
 @dataclass(frozen=True, slots=True)
 class LabelsQuery:
-    """A request for label names or values that makes sense; no matchers: every series.
+    """A valid request for label names or values. No matchers: every series.
 
-    start_ms: from where on, None: whatever is held. end_ms: exclusive.
+    start_ms: None: all series in memory. end_ms: exclusive.
     """
 
     matchers: tuple[Matcher, ...]
@@ -119,7 +120,7 @@ def matchers_of(messages: Iterable[common_pb2.Matcher]) -> tuple[Matcher, ...]:
 
 
 def check_range(start_ms: int, end_ms: int) -> None:
-    """Raises InvalidRequest (bad_range) unless [start_ms, end_ms) holds something."""
+    """Raises InvalidRequest (bad_range) when [start_ms, end_ms) is empty or beyond the limits of time."""
     if not (-TIME_MAX_MS <= start_ms <= TIME_MAX_MS and -TIME_MAX_MS <= end_ms <= TIME_MAX_MS):
         raise InvalidRequest(f"range [{start_ms}, {end_ms}) is beyond +-2^61 ms", reason="bad_range")
     if start_ms >= end_ms:
@@ -128,8 +129,8 @@ def check_range(start_ms: int, end_ms: int) -> None:
 
 
 def tokens_of(messages: Iterable[common_pb2.Token], topic_id: str, known: Iterable[int]) -> dict[int, int]:
-    """Highest record offset per partition. Raises WrongTopic for another topic's token, InvalidRequest (bad_token,
-    bad_partition)."""
+    """The highest record offset per partition. Raises WrongTopic for a token of another topic, InvalidRequest
+    (bad_token, bad_partition)."""
     tokens = list(messages)
     if not tokens:
         return {}

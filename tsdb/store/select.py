@@ -1,7 +1,7 @@
 """Select over the heads of a store: exact or an error.
 
-Freshness is judged before the samples are gathered; the applied offset is from before the series were chosen; coverage
-and holes are those of the heads as they were read: an answer holds what it says.
+Readiness is evaluated before the samples are gathered. The applied offset is from before the series are selected.
+Coverage and holes are those of the heads at the time of the read. So an answer contains everything that it states.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tsdb.store.tolerance import Tolerance
 from tsdb.store.wire import Fields
 from tsdb.v1 import reader_pb2
 
-COPIES = 2  # Columns are gathered, then encoded; open samples are collected, then put in order.
+COPIES = 2  # Columns are gathered, then encoded; open samples are collected, then sorted.
 HEADER = reader_pb2.SelectResponse.DESCRIPTOR.fields_by_name["header"].number
 
 
 class ReadMemory:
-    """What reads leave for those after them; all of it could be made anew. Thread-safe."""
+    """Caches that reads share; all of it can be computed again. Thread-safe."""
 
     def __init__(self) -> None:
         self.selections = Selections()
@@ -41,7 +41,7 @@ class ReadMemory:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """told: of the partitions that were read."""
+    """told: header of the partitions that were read."""
 
     told: Told
     body: Body
@@ -55,8 +55,8 @@ def gather(
     memory: ReadMemory,
     work: ReadWork = NO_BOUNDS,
 ) -> Answer:
-    """Everything of an answer, before its first message is sent: an error leaves no half answer behind. partitions:
-    ascending. work: asked between pieces of work, and before memory is taken; it may raise."""
+    """The whole answer, gathered before its first message is sent, so that an error leaves no partial answer.
+    partitions: ascending. work: called between pieces of work and before memory is taken; it may raise."""
     heads: list[Head] = []
     judged: list[Judged] = []
     for partition in partitions:
@@ -64,7 +64,7 @@ def gather(
         tolerance.check_fresh(one)
         heads.append(head)
         judged.append(one)
-    # Before the series are chosen: a sample of a series that came after must not be below the stated offset.
+    # Before the series are selected: a series registered later must have no sample below the stated offset.
     before = [head.state() for head in heads]
     selection = memory.selections.select(heads, query, limits, work)
     work.check_going()
@@ -97,7 +97,7 @@ def _columns(
     selection.keep_collected(snapshot.collected)
     if any(len(held.below) for held in snapshot.held):
         return _columns_each(heads, selection, query, limits, work)
-    # Looked at once: another read of the same selection may replace them by those of its own range.
+    # Read once: another read of the same selection may replace them with the columns of its range.
     known = [part.columns for part in selection.parts]
     missing = [
         number
@@ -121,7 +121,7 @@ def _columns(
     body = selection.body_of(known, snapshot.overlay)
     if body is None:
         body = _body(heads, selection, known, snapshot.overlay.split(selection.refs.ends))
-        if snapshot.overlay is snapshot.collected.raw:  # Else it is a copy for this range, not worth its memory.
+        if snapshot.overlay is snapshot.collected.raw:  # Otherwise a copy for this range, not worth its memory.
             selection.keep_body(known, snapshot.overlay, body)
     return snapshot.states, body
 
@@ -129,7 +129,8 @@ def _columns(
 def _columns_each(
     heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits, work: ReadWork
 ) -> tuple[list[HeadState], Body]:
-    """Slices of late samples below coverage have to be decoded and merged: rare, and a head's own business."""
+    """Columns head by head, for heads with late samples below coverage: rare. Their slices are decoded and merged by
+    the head."""
     states: list[HeadState] = []
     encoded: list[EncodedColumns | None] = []
     overlays: list[RawResult] = []
@@ -155,7 +156,7 @@ def _raw(
     found: list[RawResult] = []
     samples = payload_bytes = 0
     before = selection.bytes
-    # All of it at once: reads that each hold a part and wait for more would wait for each other.
+    # The whole amount at once: reads that each hold a part and wait for the rest would deadlock.
     whole = before + _raw_bytes(heads, selection, query)
     work.hold(whole)
 
@@ -185,7 +186,7 @@ def _raw(
 
 
 def _collecting_bytes(heads: list[Head], selection: Selection) -> int:
-    """Memory that it takes to collect what is open of a selection: before it was, what is expected."""
+    """Memory to collect the open samples of a selection; an estimate before the first collection."""
     if selection.collected is None:
         parts = zip(heads, selection.parts, strict=True)
         return selection.bytes + COPIES * sum(head.open_bytes_expected(len(part.refs)) for head, part in parts)
@@ -194,12 +195,12 @@ def _collecting_bytes(heads: list[Head], selection: Selection) -> int:
 
 
 def _raw_bytes(heads: list[Head], selection: Selection, query: SelectQuery) -> int:
-    """Memory that a RAW answer takes until it is gathered, open samples as expected."""
+    """Memory that a RAW answer takes until it is gathered; open samples are estimated."""
     sizes = [
         head.sealed_bytes(part.refs, query.start_ms, query.end_ms) + COPIES * head.open_bytes_expected(len(part.refs))
         for head, part in zip(heads, selection.parts, strict=True)
     ]
-    # Of steps and of the newest little is kept: heads are gathered one after another.
+    # With steps or last_n a head leaves little: heads are gathered one after another, so the largest one counts.
     return max(sizes, default=0) if query.step_ms or query.last_n else sum(sizes)
 
 
@@ -217,7 +218,7 @@ def _body(
 
 @contextmanager
 def _limited(limits: SelectLimits, before: int = 0) -> Iterator[None]:
-    """A head knows what is left of the limit on samples, the caller the limit."""
+    """Restate a head's samples_limit error with the whole limit: a head knows only the part that is left of it."""
     try:
         yield
     except Overloaded as error:

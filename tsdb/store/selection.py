@@ -1,8 +1,8 @@
-"""Selections: the series that a selector names in the heads of a store, remembered as answers need them.
+"""Selections: a cache of the series that each selector matches in the heads of a store.
 
-A dashboard asks the same selectors again and again: what they name is put together once for as long as no series came
-or went, the sealed part of their answer once for as long as the slices are the same, and of what is open only what
-came since is collected.
+A dashboard repeats the same selectors. Their series are looked up once and reused until a series comes or goes. The
+sealed part of the answer is encoded once and reused while the slices are the same. Of the open samples only new ones
+are collected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tsdb.store.request import SelectQuery
 
 BYTES_MAX = 128 << 20
 SELECTIONS_MAX = 1024
-BLOCK_COPIES = 3  # Labels of a block as they are put together and serialized.
+BLOCK_COPIES = 3  # Copies of a block's labels while the block is built and serialized.
 
 lookups_total = counter(
     "tsdb_store_selections_total",
@@ -46,9 +46,9 @@ Key = tuple[tuple[Matcher, ...], bool, tuple[int, ...]]
 
 @dataclass(slots=True, eq=False)
 class Selected:
-    """What a selector names in one head of this generation of its index.
+    """The series that a selector matches in one head, at one generation of its index.
 
-    refs: ascending by series_id. block: the SeriesBlock message. columns: of an answer given before.
+    refs: ascending by series_id. block: the encoded SeriesBlock. columns: of an earlier answer.
     """
 
     index: SeriesIndex
@@ -59,14 +59,13 @@ class Selected:
 
     @property
     def bytes(self) -> int:
-        """Memory."""
         return self.refs.nbytes + len(self.block) + (self.columns.bytes if self.columns else 0)
 
 
 @dataclass(slots=True, eq=False)
 class Selection:
-    """What a selector names in several heads. refs: those of all parts. collected: what was open or late of them when
-    it was last read. body: of an answer given before, and what it was made of. changed: since it was remembered."""
+    """The series that a selector matches in several heads. refs: of all parts. collected: their open and late samples
+    at the last read. body: the body of an earlier answer, and its inputs. changed: since it was last remembered."""
 
     parts: list[Selected]
     refs: ManyRefs
@@ -76,29 +75,29 @@ class Selection:
 
     @classmethod
     def of(cls, parts: list[Selected]) -> Selection:
-        """Of each head one part."""
+        """parts: one for each head."""
         return cls(parts, ManyRefs.of([part.refs for part in parts]))
 
     def keep(self, part: int, columns: EncodedColumns | None) -> None:
-        """What an answer of now may give again."""
+        """Keep the columns of one part for later answers."""
         self.parts[part].columns = columns
         self.body = None
         self.changed = True
 
     def keep_collected(self, collected: Collected) -> None:
-        """What the next read begins with."""
+        """Keep the collected samples; the next read collects only newer ones."""
         if collected is not self.collected:
             self.collected = collected
             self.body = None
             self.changed = True
 
     def keep_body(self, columns: Sequence[EncodedColumns | None], overlay: RawResult, body: Body) -> None:
-        """What these columns, and what wins over them, came to."""
+        """Keep the body made of these columns and this overlay."""
         self.body = columns, overlay, body
 
     def body_of(self, columns: Sequence[EncodedColumns | None], overlay: RawResult) -> Body | None:
-        """What is kept of just these; None when it is of others."""
-        kept = self.body  # Looked at once: another read of the same selection may let go of it.
+        """The kept body, if it was made of exactly these columns and this overlay; else None."""
+        kept = self.body  # Read once: another read of the same selection may drop it.
         if kept is None:
             return None
         of_columns, of_overlay, body = kept
@@ -106,13 +105,13 @@ class Selection:
 
     @property
     def bytes(self) -> int:
-        """Memory, without that of `body`, which has nothing of its own."""
+        """Memory. `body` is not counted: it refers to the buffers of the other fields."""
         collected = self.collected.bytes if self.collected else 0
         return self.refs.refs.nbytes + self.refs.ends.nbytes + collected + sum(part.bytes for part in self.parts)
 
 
 class Selections:
-    """Remembers those asked last, bounded by bytes. Thread-safe."""
+    """The most recently used selections, bounded by bytes. Thread-safe."""
 
     def __init__(self, *, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -122,13 +121,13 @@ class Selections:
 
     @property
     def bytes(self) -> int:
-        """Memory of what is remembered."""
+        """Memory of all remembered selections."""
         return self._bytes
 
     def select(
         self, heads: Sequence[Head], query: SelectQuery, limits: SelectLimits, work: ReadWork = NO_BOUNDS
     ) -> Selection:
-        """What the query names in these heads. Raises as SeriesIndex.select, and Overloaded (series_limit)."""
+        """The series that the query matches in these heads. Raises as SeriesIndex.select; Overloaded (series_limit)."""
         if query.series_ids is not None:
             return self._by_ids(heads, query, limits, work)
         key = _key(heads, query)
@@ -144,7 +143,7 @@ class Selections:
             limits.check_series(len(before.refs.refs))
             return before
         lookups_total.labels("miss").inc()
-        # The generation before the search: what comes or goes during it makes the next query search again.
+        # The generation is read before the search: a change during the search makes the next query search again.
         found = [(head.index.generation, head.index.select(query.matchers, work.check_going)) for head in heads]
         limits.check_series(sum(len(refs) for _, refs in found))
         if query.labels:
@@ -160,12 +159,12 @@ class Selections:
         )
 
     def remember(self, heads: Sequence[Head], query: SelectQuery, selection: Selection) -> None:
-        """Keep a selection, with the columns that its parts have by now, for the next time."""
+        """Keep a selection, with the current columns of its parts, for later reads."""
         if query.series_ids is not None or not selection.changed:
             return
         selection.changed, size = False, selection.bytes
         if size > self._bytes_max // 2:
-            return  # It would drive out all others.
+            return  # It would evict all others.
         key = _key(heads, query)
         with self._lock:
             _, before = self._held.pop(key, (None, 0))
@@ -194,7 +193,7 @@ def _selected(
 ) -> Selected:
     joined = head.index.labels_of(refs) if labels else None
     block = series_block(head.partition, head.index.series_ids_of(refs), joined).SerializeToString()
-    # Other series came or went: the same refs of the same series have the same columns.
+    # The generation changed because of other series: the same refs of the same series have the same columns.
     same = before is not None and before.index is head.index and before.block == block
     columns = before.columns if before is not None and same and np.array_equal(before.refs, refs) else None
     return Selected(head.index, generation, refs, block, columns)

@@ -1,4 +1,4 @@
-"""Series over the heads of a store: which series match, when they were first and last seen, or how many per group."""
+"""Series over the heads of a store: the matching series with their first and last sample times, or counts per group."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def find(
     limits: SelectLimits,
     work: ReadWork,
 ) -> list[Found]:
-    """Exact or an error: a start before coverage, or a hole in the range, is refused as by Select."""
+    """The matching series: exact or an error. Raises as Select for a start before coverage and a hole in the range."""
     moments = [partition.judge() for partition in partitions]
     for _, judged in moments:
         tolerance.check_fresh(judged)
@@ -63,7 +63,7 @@ def find(
 
 
 def frames(found: list[Found], query: SeriesQuery, work: ReadWork) -> Iterator[Response]:
-    """Header, then counts per group, or the series of each partition, made as they are sent."""
+    """Header, then counts per group or the series of each partition. A block is built when it is sent."""
     header = reader_pb2.SelectHeader(partitions=[part.status.to_proto() for part in found])
     yield Response(header=header)
     if query.group_by:

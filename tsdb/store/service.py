@@ -23,9 +23,9 @@ from tsdb.store.tolerance import tolerance_of
 from tsdb.store.watch import Watch
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
 
-AFTER_WAIT_MAX_S = 30.0  # A caller without a deadline still gets an answer.
-ANSWER_SHARE = 0.05  # Of a caller's deadline, kept for the answer itself.
-WATCHES_MAX = 16  # Each holds a thread of the server; the rest must stay free for reads.
+AFTER_WAIT_MAX_S = 30.0  # Bounds the wait of a caller without a deadline.
+ANSWER_SHARE = 0.05  # Part of a caller's time left that is kept for sending the answer.
+WATCHES_MAX = 16  # Each watch holds a thread of the server; the other threads must stay free for reads.
 LABEL_VALUES_MAX = 1_000_000
 
 series_total = counter("tsdb_store_selected_series_total", "Series in Select answers.")
@@ -37,7 +37,7 @@ watches_refused_total = counter("tsdb_store_watches_refused_total", "Watch strea
 
 
 class ReaderService(reader_pb2_grpc.ReaderServicer):
-    """Answers from the heads of `partitions`. Called from the server's threads."""
+    """Answers reads from the heads of `partitions`. Called from the server's threads."""
 
     def __init__(
         self,
@@ -146,11 +146,11 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
             self._watches.release()
 
     def _ready_partitions(self, options: reader_pb2.ReadOptions, call: ReadCall) -> list[Partition]:
-        """The partitions to answer from, once they have applied what `after` names."""
+        """The partitions to answer from, after they have applied the records that `after` names."""
         numbers = partitions_of(options.partitions, self._partitions)
         tokens = tokens_of(options.after, self._topic_id, self._partitions)
         if tokens and not self._applied.has(self._partitions, tokens):
-            # A caller that leaves wakes the wait, which then sees that it has.
+            # A caller that leaves ends the wait: the notification makes `wait_for` check the call.
             call.add_callback(self._applied.notify)
             with waiting():
                 self._applied.wait_for(self._partitions, tokens, _wait_s(call), call.check_going)
@@ -169,13 +169,13 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
 
 @dataclass(frozen=True, slots=True)
 class _LabelRead:
-    """A partition whose labels are read, and how it stood before."""
+    """A partition whose labels are read, and its status before the read."""
 
     head: Head
     before: PartitionStatus
 
     def status(self) -> PartitionStatus:
-        """Of what was read between then and now."""
+        """The status of the read, from its beginning until now."""
         return replace(self.before, state=self.before.state.through(self.head.state()))
 
 
@@ -192,5 +192,5 @@ def _header(reads: Iterable[_LabelRead], start_ms: int | None) -> reader_pb2.Sel
 
 
 def _wait_s(call: ReadCall) -> float:
-    """How long a read may wait: within its deadline, with time left to say why it was not enough."""
+    """How long a read may wait for records: less than its deadline, so that time remains to return the error."""
     return min(call.time_remaining() * (1 - ANSWER_SHARE), AFTER_WAIT_MAX_S)

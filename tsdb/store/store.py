@@ -1,7 +1,7 @@
-"""Store: a share of the log's partitions in memory, rebuilt by replay at every start. It owns no state.
+"""Store: a share of the log's partitions in memory, rebuilt by replay at every start. It has no durable state.
 
-`start` resolves where each partition's replay begins and starts the workers; reads are refused until a partition has
-caught up. Nothing is committed anywhere: a killed store starts again from the log alone.
+Each partition's replay offset is resolved at construction; `start` starts the workers. Reads are refused until a
+partition has caught up. Nothing is committed: a killed store starts again from the log alone.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tsdb.store.readiness import PartitionReadiness
 from tsdb.store.watermarks import WatermarkPoller
 from tsdb.store.worker import Worker
 
-ALIVE_WITHIN_S = 120.0  # A step may compile kernels or merge a large slice; nothing of ours takes longer.
-RECORDS_MAX = 5_000  # Best for thin records while replaying; kernels then run milliseconds without the GIL.
-# A third less of what it costs to follow 18 partitions at 1,500 records/s than with 50 ms, and a third of what it costs
-# without: fewer steps and fetches, which reads run into.
+ALIVE_WITHIN_S = 120.0  # A step may compile kernels or merge a large slice; no step takes longer.
+RECORDS_MAX = 5_000  # Best for thin records during a replay; kernels then run milliseconds without the GIL.
+# Following 18 partitions at 1,500 records/s costs a third less than with 50 ms, and a third of the cost without a
+# linger: fewer steps and fetches compete with reads.
 LINGER_S = 0.1
 SERIES_WINDOWS_BACK = 2  # A gateway announces a series at least once in this many windows.
 
@@ -39,11 +39,11 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """How a store holds its partitions.
+    """Settings of a store.
 
     hold_ms: how far back memory reaches, at least the time set's least hold. workers: threads, each with one consumer.
     lag_enter_s, lag_leave_s: ready below, no longer ready above. records_max: fetched at a time. linger_s: how long a
-    record may wait in the log for others. placement_labels: what a source is named by where memory is full.
+    record may wait in the log for others. placement_labels: they name a source in the report of a full memory.
     """
 
     time_set: TimeSet
@@ -59,7 +59,7 @@ class StoreOptions:
 
 
 class Store:
-    """Partitions, workers and what their readers need. `start`, `close`, `join`."""
+    """Partitions, their workers and the watermark poller. `start`, `close`, `join`."""
 
     def __init__(self, log_: Log, partitions: Sequence[int], options: StoreOptions, clock: Clock) -> None:
         self._log = log_
@@ -94,32 +94,32 @@ class Store:
             worker.start()
 
     def close(self) -> None:
-        """Stop applying; reads that wait are woken."""
+        """Stop applying records. Waiting reads are woken and refused."""
         for worker in self._workers:
             worker.close()
         self._poller.close()
         self.applied.close()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the threads; False when one still runs."""
+        """Wait for the threads. False: one still runs."""
         deadline = Deadline.after(timeout_s)
         workers_ended = [worker.join(deadline.remaining()) for worker in self._workers]
         return self._poller.join(deadline.remaining()) and all(workers_ended)
 
     def abort(self) -> None:
-        """Nothing to drop: what is in memory is in the log."""
+        """Nothing to drop: everything in memory is in the log."""
 
     def statuses(self) -> list[PartitionStatus]:
         """State, lag and readiness of every partition now."""
         return [partition.status() for partition in self.partitions.values()]
 
     def failure(self) -> BaseException | None:
-        """What broke a thread; None while all work."""
+        """The exception that ended a thread; None while all threads run."""
         failures = [self._poller.failure(), *(worker.failure() for worker in self._workers)]
         return next(filter(None, failures), None)
 
     def stalled(self) -> str:
-        """Why the store is not alive; empty while it makes progress or has nothing to do. Lag is no reason."""
+        """Reason why the store is not alive; empty while it makes progress or has nothing to do. Lag does not count."""
         silent_s = max(worker.silent_s() for worker in self._workers)
         return f"a worker has been in one step for {silent_s:.0f} s" if silent_s > ALIVE_WITHIN_S else ""
 
@@ -173,7 +173,7 @@ class Store:
             raise
 
     def _series_starts(self, partitions: Sequence[int], horizon_ms: int) -> dict[int, int]:
-        """First announcement to read: two windows before the replay, where every series held was announced once."""
+        """First announcement to read, two windows before the replay: every series was announced at least once since."""
         since_ms = horizon_ms - SERIES_WINDOWS_BACK * self._options.time_set.window_ms
         marks = self._log.watermarks(SERIES, partitions)
         found = self._log.offsets_for_times(SERIES, dict.fromkeys(partitions, since_ms))
@@ -194,6 +194,6 @@ class Store:
 
 
 def _shares(partitions: Sequence[int], workers: int) -> list[list[int]]:
-    """Partitions dealt to workers in turn; never more workers than partitions."""
+    """Partitions assigned to workers in turn; never more workers than partitions."""
     count = max(1, min(workers, len(partitions)))
     return [list(partitions[first::count]) for first in range(count)]

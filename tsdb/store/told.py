@@ -1,6 +1,6 @@
-"""Told: what an answer says of its partitions, put together once for as long as it is the same.
+"""Response header cache: partition states encoded once and reused until one changes.
 
-Between two steps of the replay nothing moves, and many reads find the partitions as the read before did.
+Between two steps of the replay nothing changes, so many reads find the same partition states as the read before.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ PARTITIONS = reader_pb2.SelectHeader.DESCRIPTOR.fields_by_name["partitions"].num
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Told:
-    """statuses: ascending by partition. header: the SelectHeader message. complete_from_ms: from here on all of them
-    are; None: the whole log is held. holes: whether any has one."""
+    """statuses: ascending by partition. header: the encoded SelectHeader. complete_from_ms: from this time on all
+    partitions are complete; None: all of them hold their whole log. holes: whether any partition has a hole."""
 
     statuses: list[PartitionStatus]
     header: bytes
@@ -30,7 +30,7 @@ class Told:
 
     @classmethod
     def of(cls, statuses: list[PartitionStatus]) -> Told:
-        """Of these."""
+        """Encode the header."""
         header = Fields()
         for status in statuses:
             header.add_bytes(PARTITIONS, status.encoded)
@@ -39,27 +39,27 @@ class Told:
         return cls(statuses, header.joined(), max(starts, default=None), holes)
 
     def check_coverage(self, start_ms: int) -> None:
-        """As PartitionStatus.check_coverage, of each."""
+        """As PartitionStatus.check_coverage, for each partition."""
         if self.complete_from_ms is not None and start_ms < self.complete_from_ms:
             for status in self.statuses:
                 status.check_coverage(start_ms)
 
     def check_holes(self, tolerance: Tolerance, start_ms: int, end_ms: int) -> None:
-        """As Tolerance.check_holes, of each."""
+        """As Tolerance.check_holes, for each partition."""
         if self.holes:
             for status in self.statuses:
                 tolerance.check_holes(status, start_ms, end_ms)
 
 
 class LastTold:
-    """Remembers what was told last. Thread-safe."""
+    """The header of the last answer. Thread-safe."""
 
     def __init__(self) -> None:
         self._last: tuple[list[Judged], list[HeadState], Told] | None = None
 
     def of(self, partitions: Sequence[Partition], judged: list[Judged], states: list[HeadState]) -> Told:
-        """What to tell of these partitions, so judged and in these states."""
-        last = self._last  # Looked at once, for any thread may replace it.
+        """The header of these partitions: the last one, if all readiness snapshots and states are the same objects."""
+        last = self._last  # Read once: any thread may replace it.
         if last is not None and _same(last[0], judged) and _same(last[1], states):
             return last[2]
         told = Told.of([p.status_of(one, state) for p, one, state in zip(partitions, judged, states, strict=True)])
@@ -68,5 +68,5 @@ class LastTold:
 
 
 def _same(before: Sequence[object], now: Sequence[object]) -> bool:
-    """Whether these are the very same objects, of which none is changed any more."""
+    """Whether both have the same objects. Equality by identity is enough: the objects are immutable."""
     return len(before) == len(now) and all(map(is_, before, now))

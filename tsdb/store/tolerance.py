@@ -1,4 +1,4 @@
-"""Tolerance: what a reader accepts beyond exact and fresh."""
+"""Tolerance: the staleness and the holes that a reader accepts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tsdb.v1 import reader_pb2
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """The default accepts nothing. max_lag_ms: refuse above it; None: above the store's own bound."""
+    """The default accepts neither. max_lag_ms: refuse a larger lag; None: the store's bound applies."""
 
     allow_stale: bool = False
     allow_holes: bool = False
     max_lag_ms: int | None = None
 
     def check_fresh(self, judged: Judged) -> None:
-        """Raises Unavailable when a partition is further behind than accepted."""
+        """Raises Unavailable when the partition is further behind than accepted."""
         if not self.allow_stale and (judged.verdict.reason or self.max_lag_ms is not None):
             judged.check_fresh(self.max_lag_ms)
 
@@ -28,6 +28,6 @@ class Tolerance:
 
 
 def tolerance_of(options: reader_pb2.ReadOptions) -> Tolerance:
-    """As asked for on the wire."""
+    """The tolerance that the request states."""
     max_lag_ms = options.max_lag_ms if options.HasField("max_lag_ms") else None
     return Tolerance(options.allow_stale, options.allow_holes, max_lag_ms)

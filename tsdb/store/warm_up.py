@@ -1,7 +1,7 @@
-"""Warm-up: the kernels of replay and reads, compiled or loaded before a partition can be ready.
+"""Warm-up: the kernels of replay and reads are compiled or loaded before a partition can be ready.
 
-A read that compiles takes seconds, and so does a replay: a store must not say that it is ready, or measure its lag,
-before that is over.
+A read or a replay that compiles takes seconds. So a store must not report ready or measure its lag before the warm-up
+has ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _lock = threading.Lock()  # Held while one thread warms up; the others wait for 
 
 
 def warm_up() -> None:
-    """Once a process, whoever comes first; returns when the kernels are there. Says when it compiles."""
+    """Load the kernels, once per process. Later and concurrent calls wait for the first. Logs when it compiles."""
     with _lock:
         _warm_up()
 

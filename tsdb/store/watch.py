@@ -1,7 +1,7 @@
 """Watch: the live tail of applied samples, each once per offset, resumable within a head's ring.
 
-One stream, one thread: it looks at each head's ring in turn and sleeps on the applied signal. It never waits for a slow
-reader with a lock held; a reader slower than the ring is told the offset up to which it has seen everything.
+One stream, one thread: it reads each head's ring in turn and sleeps on the applied signal. It never waits for a slow
+reader with a lock held. A reader slower than the ring gets an error with the offset up to which it has seen everything.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from tsdb.store.partition import Partition
 from tsdb.v1 import reader_pb2
 
 HEARTBEAT_S = 1.0
-"""How often a quiet stream says how far it has looked."""
+"""How often a quiet stream sends its last offset."""
 
 
 class Watch:
-    """State of one stream: the last offset looked at and the series already described, per partition.
+    """State of one stream, per partition: the last offset read and the series already described.
 
-    resume: the last record seen of a partition; without one it starts now. Raises InvalidRequest for bad matchers.
+    resume: the last record seen of a partition; a partition without one starts now. Raises InvalidRequest for bad
+    matchers.
     """
 
     def __init__(
         self, partitions: Mapping[int, Partition], matchers: tuple[Matcher, ...], resume: Mapping[int, int]
     ) -> None:
-        conditions_of(matchers)  # What cannot be chosen by is refused now, not with the first record.
+        conditions_of(matchers)  # Bad matchers are refused now, not with the first record.
         self._partitions = partitions
         self._matchers = matchers
         self._seen = {p: resume.get(p, _now(partition)) for p, partition in partitions.items()}
         self._described: dict[int, set[int]] = {p: set() for p in partitions}
 
     def responses(self, applied: AppliedSignal, active: Callable[[], bool]) -> Iterator[reader_pb2.WatchResponse]:
-        """Frames until `active` says no more. Raises OutOfCoverage with the last offset when the ring has moved on,
+        """Frames while `active()` is true. Raises OutOfCoverage with the last offset when the ring has moved past it,
         Unavailable when the store ends."""
 
         def check_going() -> None:
@@ -65,7 +66,7 @@ class Watch:
             elif now - quiet_since < HEARTBEAT_S:
                 applied.wait(generation, HEARTBEAT_S - (now - quiet_since))
             else:
-                # Also while records come that do not match: the resume point must not fall out of the ring.
+                # Also while only records without a match arrive: the resume point must not fall out of the ring.
                 yield from self._heartbeats()
                 quiet_since = now
 
@@ -119,7 +120,7 @@ class Watch:
     def _not_described(
         self, number: int, refs: NDArray[np.uint32], series_ids: NDArray[np.uint64]
     ) -> NDArray[np.uint32]:
-        # By id: a ref may come to mean another series, and a fresh head has its own.
+        # By id, not by ref: a ref may be reused for another series, and a fresh head has other refs.
         described = self._described[number]
         ids, first = np.unique(series_ids, return_index=True)
         fresh = [at for series_id, at in zip(ids.tolist(), first.tolist(), strict=True) if series_id not in described]

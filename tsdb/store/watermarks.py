@@ -1,6 +1,6 @@
-"""Watermark poller: fetches fresh high watermarks for readiness, on a thread of its own.
+"""Watermark poller: fetches fresh high watermarks for readiness, on a separate thread.
 
-Apart from the workers on purpose: a worker that hangs must not also hide its lag.
+Separate from the workers, because a worker that hangs must not also hide its lag.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ poll_failures_total = counter("tsdb_store_watermark_poll_failures_total", "Reque
 
 
 class WatermarkPoller(Periodic):
-    """Keeps each partition's high watermark fresh; on failure they age, and readiness says so. Who starts it polls once
-    before."""
+    """Keeps each partition's high watermark fresh. When requests fail, the watermarks age and readiness reports it. The
+    store polls once before `start`."""
 
     def __init__(self, log_: Log, partitions: Mapping[int, Partition], clock: Clock) -> None:
         super().__init__("watermarks", EVERY_S, self.poll, at_once=False)
@@ -37,7 +37,7 @@ class WatermarkPoller(Periodic):
     def poll(self) -> None:
         """One request for all partitions."""
         polls_total.inc()
-        # Taken before the request: the answer is at least as fresh as this.
+        # The time before the request: the answer is at least as fresh.
         at = self._clock.monotonic()
         try:
             marks = self._log.watermarks(METRICS, list(self._partitions))

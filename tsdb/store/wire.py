@@ -1,7 +1,7 @@
-"""Wire: protobuf messages put together from fields that are bytes already.
+"""Wire: builds protobuf messages from fields that are already bytes.
 
-What protobuf would copy field by field, and then once more as it serializes, is copied once: an answer is large arrays
-with little around them. The encoding of a field: https://protobuf.dev/programming-guides/encoding/.
+An answer is mostly large arrays. Protobuf would copy each array into a field and again when it serializes; here each is
+copied once. The encoding of a field: https://protobuf.dev/programming-guides/encoding/.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _LENGTH_DELIMITED = 2
 
 
 class Fields:
-    """A message in the making; buffers are kept, not copied, until it is joined. Field numbers are 1 to 15."""
+    """A message under construction. Buffers are referenced, not copied, until `joined`. Field numbers are 1 to 15."""
 
     __slots__ = ("_buffers", "size")
 
     def __init__(self, encoded: bytes = b"") -> None:
-        self._buffers: list[Any] = [encoded]  # Bytes, and arrays in C order, whose bytes go as they lie.
+        self._buffers: list[Any] = [encoded]  # Bytes, and arrays in C order, which `join` reads as bytes.
         self.size = len(encoded)  # Bytes so far.
 
     def add_bytes(self, number: int, value: bytes) -> None:
@@ -37,14 +37,14 @@ class Fields:
         self.size += len(head) + size
 
     def add_message(self, number: int, message: Fields) -> None:
-        """A field that is a message in the making, which is not to change any more."""
+        """A field of message type. `message` must not change afterwards."""
         head = _head(number, message.size)
         self._buffers.append(head)
         self._buffers += message._buffers
         self.size += len(head) + message.size
 
     def add_fields(self, more: Fields) -> None:
-        """The fields of another message, after these."""
+        """Append the fields of another message."""
         self._buffers += more._buffers
         self.size += more.size
 
@@ -55,7 +55,7 @@ class Fields:
 
 @lru_cache(maxsize=8192)
 def _head(number: int, size: int) -> bytes:
-    """Tag and length. Few sizes come often: those of the same selectors over the same slices."""
+    """Tag and length. Cached: the same selectors over the same slices repeat the same few sizes."""
     out = bytearray((number << 3 | _LENGTH_DELIMITED,))
     while size > 0x7F:
         out.append(size & 0x7F | 0x80)

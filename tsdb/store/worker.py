@@ -1,7 +1,7 @@
 """Worker: one thread with one consumer and its share of the partitions.
 
-It warms up, opens the replay as soon as the log answers, steps it, maintains the heads, and tells readers what became
-visible. A failure of ours ends the thread; the exception is kept and ends the process.
+It warms up, opens the replay as soon as the log answers, steps the replay, maintains the heads, and notifies readers of
+newly visible records. An unexpected exception ends the thread; it is kept and ends the process.
 """
 
 from __future__ import annotations
@@ -63,18 +63,18 @@ class Worker:
         self._closing.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the thread; False when it still runs."""
+        """Wait for the thread. False: it still runs."""
         if self._thread.ident is None:
             return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def failure(self) -> BaseException | None:
-        """What ended the thread; None while it works."""
+        """The exception that ended the thread; None while it runs."""
         return self._error
 
     def silent_s(self) -> float:
-        """Seconds since its last step began; 0 before the first, which may have to wait for kernels to compile."""
+        """Seconds since the last step began; 0 before the first step, which may wait for kernels to compile."""
         beat_at = self._beat_at
         return 0.0 if beat_at is None else self._clock.monotonic() - beat_at
 
@@ -98,7 +98,7 @@ class Worker:
             self._applied.notify()
 
     def _open(self) -> Replay[Head] | None:
-        """The replay, as soon as the log answers; None when closed before."""
+        """The replay, as soon as the log answers; None when the worker was closed before."""
         self._tell("replaying")
         while not self._closing.is_set():
             try:
