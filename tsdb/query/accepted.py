@@ -1,7 +1,7 @@
-"""Accepted: holes that stores find in the log again at every replay, although somebody accepted them in history.
+"""Accepted holes: stores find the same holes in the log at every replay, also those that were accepted in history.
 
-A store knows of no acceptance and refuses. Then it is asked to answer all the same, and what it says of its holes is
-judged here.
+A store does not know which holes are accepted, so it refuses. The querier then repeats the request with allow_holes and
+checks the holes of the answer itself, against those accepted in history.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ States = Iterable[common_pb2.PartitionState]
 
 
 class Accepted:
-    """Of one request over [start_ms, end_ms). history: None without one, where nothing can be accepted."""
+    """Hole checks of one request over [start_ms, end_ms). history: None without one; then no hole is accepted."""
 
     def __init__(self, history: HistoryReads | None, start_ms: int, end_ms: int, *, allow_holes: bool) -> None:
         self._history = None if allow_holes else history
@@ -27,27 +27,27 @@ class Accepted:
         self._judged: set[int] = set()
 
     def handled(self, share: Share, error: TsdbError) -> bool:
-        """Whether the store is worth asking again, for an answer whose holes are judged afterwards."""
+        """Whether to repeat the request to the same store with allow_holes, and check the holes of its answer here."""
         if self._history is None or not isinstance(error, HoleInRange) or not self._judged.isdisjoint(share.partitions):
             return False
         self._judged.update(share.partitions)
         return True
 
     def apply(self, request: Any, share: Share) -> Any:
-        """The request for a share, lenient where its holes are judged here."""
+        """Set allow_holes in a share's request where its holes are checked here."""
         if not self._judged.isdisjoint(share.partitions):
             request.options.allow_holes = True
         return request
 
     def check(self, states: States) -> None:
-        """Raises HoleInRange for a hole that a store was told to overlook and nobody accepted."""
+        """Raises HoleInRange for a hole that is not accepted, in an answer that was requested with allow_holes here."""
         judged = [state for state in states if state.partition in self._judged]
         if judged and self._history is not None:
             check_memory_holes(self._history, judged, *self._range)
 
 
 def check_memory_holes(history: HistoryReads, states: States, start_ms: int, end_ms: int) -> None:
-    """Raises HoleInRange naming the first hole of memory in [start_ms, end_ms) that nobody accepted."""
+    """Raises HoleInRange naming the first hole of memory in [start_ms, end_ms) that is not accepted."""
     touching = [hole for state in states for hole in state.holes if hole.start_ms < end_ms and hole.end_ms > start_ms]
     if not touching:
         return
@@ -66,5 +66,5 @@ def check_memory_holes(history: HistoryReads, states: States, start_ms: int, end
 
 
 def _key(hole: HoleRecord | common_pb2.Hole) -> tuple[int, int, int, int, str, int]:
-    """Stores and the chunk stage name a loss in the log by the same rules."""
+    """Identity of a hole: stores and the chunk stage name the same loss with the same fields."""
     return hole.partition, hole.pack_id, hole.start_ms, hole.end_ms, hole.reason, hole.record_offset

@@ -1,7 +1,8 @@
 """Completeness: whether memory and history together hold all of a range, per partition. Pure.
 
-Memory holds the log from since_offset on; history holds, of what lies below X (the loaded position), all before
-emitted_through. So they meet when X >= since_offset, and all before the seam is there when emitted_through reaches it.
+Memory holds the log from since_offset on. History holds every sample below offset X (the loaded position) whose time is
+before emitted_through. So they meet when X >= since_offset, and history is complete before the seam when
+emitted_through reaches the seam.
 """
 
 from __future__ import annotations
@@ -21,26 +22,28 @@ def reaches(state: common_pb2.PartitionState, start_ms: int) -> bool:
 
 
 def seam_ms(state: common_pb2.PartitionState, end_ms: int) -> int:
-    """History answers before it, memory from it on."""
+    """The seam: history answers before this time, memory from it on."""
     return min(state.coverage_start_ms, end_ms)
 
 
 def check_complete(state: common_pb2.PartitionState, loaded: Mapping[int, Loaded], seam: int) -> None:
-    """Raises Unavailable (history_behind) naming the partition and the four numbers, unless all before `seam` is there.
+    """Raises Unavailable (history_behind) naming the partition and the four numbers, unless history is complete before
+    `seam`.
 
-    loaded: read before any chunk was. seam: of the range, see seam_ms.
+    loaded: read before any chunk. seam: see seam_ms.
     """
     _check(state, loaded.get(state.partition), seam)
 
 
 def check_series_complete(state: common_pb2.PartitionState, loaded: Mapping[int, Loaded]) -> None:
-    """As check_complete, for the index alone: what was announced below a position is there before it is loaded."""
+    """As check_complete, for the series index alone: series announced below a position are in history before that
+    position is loaded, so emitted_through does not matter."""
     _check(state, loaded.get(state.partition), None)
 
 
 def _check(state: common_pb2.PartitionState, loaded: Loaded | None, needed_ms: int | None) -> None:
     if loaded is not None and loaded.topic_id != state.topic_id:
-        loaded = None  # Of another incarnation of the log: its offsets mean nothing here.
+        loaded = None  # From another incarnation of the log: its offsets have no meaning here.
     joined = loaded is not None and loaded.position >= state.since_offset
     if loaded is not None and joined and (needed_ms is None or loaded.emitted_through_ms >= needed_ms):
         return

@@ -1,4 +1,4 @@
-"""Coverage over stores and history: of each partition what the best store holds, and how far history reaches."""
+"""Coverage over stores and history: per partition the state of the best store, and how far history reaches."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from tsdb.query.sources import Sources
 from tsdb.store.read_call import Caller
 from tsdb.v1 import reader_pb2
 
-REFRESH_S = 2.0  # A store that does not answer within it is left out.
-ANSWER_SHARE = 0.8  # Of the caller's time, for the stores.
+REFRESH_S = 2.0  # A store that does not answer within this time is left out.
+ANSWER_SHARE = 0.8  # Part of the caller's time left that the stores may use.
 
 
 def coverage(sources: Sources, caller: Caller) -> reader_pb2.CoverageResponse:
-    """As of now. Partitions that no store answers for are missing. Raises as history does."""
+    """Coverage now. Partitions without an answering store are missing. Raises as history does."""
     left_s = caller.time_remaining()
     sources.stores.refresh(REFRESH_S if left_s is None else min(REFRESH_S, left_s * ANSWER_SHARE))
     answer = reader_pb2.CoverageResponse(partitions=best_states(sources.stores, sources.topic_id, sources.partitions))

@@ -1,7 +1,7 @@
 """Downsampled: which part of a query with steps is answered from derived series, and their samples as steps.
 
-Only what was asked for so. A step of `sum` is then the sum of sums, so it may differ from that of the samples in its
-last bits; late data shows after the next run of the job.
+Only for queries that request `downsampled`. A step of `sum` is then a sum of sums, so its last bits may differ from the
+sum of the samples. Late data shows after the next run of the downsampling job.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tsdb.store.request import SelectQuery
 
 ASK_AGAIN_S = 60.0  # The job runs hourly at most.
 
-# Of each aggregation of a query: what derived series it needs, and how those of a step become one.
+# For each aggregation of a query: the derived series that it needs, and how their samples in one step are aggregated.
 _NEEDS: Mapping[int, Mapping[str, int]] = {
     steps.LAST: {LAST: steps.LAST},
     steps.AVG: {SUM: steps.SUM, COUNT: steps.SUM},
@@ -55,12 +55,12 @@ class DerivedPart:
     end_ms: int
 
     def before(self, seam_ms: int, query: SelectQuery) -> DerivedPart | None:
-        """The part that is before a seam, in whole steps; None when that is nothing."""
+        """The part before a seam, in whole steps; None when it is empty."""
         end_ms = _whole_steps(query, min(self.end_ms, seam_ms))
         return DerivedPart(self.resolution, end_ms) if end_ms > query.start_ms else None
 
     def matchers(self, query: SelectQuery) -> tuple[Matcher, ...]:
-        """Of the derived series that the query needs."""
+        """Matchers of the derived series that the query needs."""
         needed = "|".join(_NEEDS[query.aggregation])
         return (
             *query.matchers,
@@ -70,7 +70,8 @@ class DerivedPart:
 
 
 class Resolutions:
-    """What is downsampled, read when a query wants it, once a minute. Thread-safe."""
+    """The downsampled spans by resolution. Read from the log when a query needs them, at most once a minute.
+    Thread-safe."""
 
     def __init__(
         self,
@@ -82,12 +83,13 @@ class Resolutions:
         self._clock = clock
         # The coarsest first.
         self._lengths_ms = sorted(lengths_ms.items(), key=lambda one: -one[1])
-        self._lock = threading.Lock()  # Guards what is below; held while it is read, by those who wait for it anyway.
+        self._lock = threading.Lock()  # Guards all below. Held during the read: other queries need its result anyway.
         self._known: Mapping[str, Downsampled] = {}
         self._ask_at: float | None = None
 
     def part(self, query: SelectQuery) -> DerivedPart | None:
-        """The coarsest resolution that the query's steps are made of whole; None where none is, or nothing is there."""
+        """The part at the coarsest resolution that divides the query's steps; None when no resolution does or none has
+        samples there."""
         if not query.downsampled:
             return None
         known = self._spans()
@@ -109,14 +111,15 @@ class Resolutions:
 
 
 class DerivedSteps:
-    """Stretches of derived series as steps of their sources. Of one partition and query. Not thread-safe."""
+    """Converts stretches of derived series to steps of their source series, for one partition and query. Not
+    thread-safe."""
 
     def __init__(self, part: DerivedPart, query: SelectQuery, derived: PastSeries, sources: NDArray[np.uint64]) -> None:
         self._query = query
         self._of: dict[str, tuple[NDArray[np.uint64], NDArray[np.uint64]]] = {}
         named = [source_labels(canonical) for canonical in derived.labels]
         source_ids = np.array([series_id(source) for source, _, _ in named], np.uint64)
-        # A source that the index does not know of this range is not in the answer.
+        # A source series that the index does not have for this range is not in the answer.
         known = np.isin(source_ids, sources)
         for aggregate in _NEEDS[query.aggregation]:
             mine = known & np.array([found == aggregate for _, _, found in named], np.bool_)
@@ -125,16 +128,16 @@ class DerivedSteps:
 
     @property
     def series_ids(self) -> NDArray[np.uint64]:
-        """Derived series to read, uint64 ascending."""
+        """Derived series to read: uint64, ascending."""
         return np.unique(np.concatenate([derived for derived, _ in self._of.values()]))
 
     def steps(self, stretch: Fragment) -> Iterator[Fragment]:
-        """One fragment of the sources' steps, or none."""
+        """One fragment with the steps of the source series; nothing when a needed derived series has no samples."""
         parts = [part for part in map(self._reduced, [stretch] * len(self._of), self._of) if part is not None]
         if len(parts) < len(self._of):
             return
         first, *rest = parts
-        # An average: sums over counts, which were made of the same samples.
+        # An average is sum / count; both were computed from the same samples.
         value = first.value / rest[0].value if rest else first.value
         yield Fragment(
             first.pack_id, first.window_start_ms, first.series_id, first.sample_start, first.ts_ms, value, first.order
@@ -156,7 +159,7 @@ def _whole_steps(query: SelectQuery, end_ms: int) -> int:
 
 
 def _renamed(fragment: Fragment, series_ids: NDArray[np.uint64]) -> Fragment:
-    """The same samples, of these series, put in their order."""
+    """The same samples under other series ids, sorted by the new ids."""
     by_id = np.argsort(series_ids)
     counts = np.diff(fragment.sample_start)[by_id]
     starts = fragment.sample_start[:-1][by_id]

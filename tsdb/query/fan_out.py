@@ -1,7 +1,8 @@
-"""Fan-out: asks the stores that share a request, all at once, and the next store where one does not answer.
+"""Fan-out: sends a request to all stores that share it at once, and to the next store where one does not answer.
 
-A store judges a request before its first message, so what matters is known when the first messages are there. A stream
-that breaks later is the caller's to ask again: nothing half answered is ever passed off as whole.
+A store accepts or refuses a request before its first message, so all refusals are known with the first messages. A
+stream that breaks later ends the answer with an error, and the caller repeats the request: a partial answer is never
+returned as a whole one.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ Message = TypeVar("Message")
 
 @dataclass(frozen=True, slots=True)
 class Opened(Generic[Message]):
-    """A store that answers. first: the first message of each of its streams; rest: what follows, stream by stream."""
+    """A store that answers. first: the first message of each of its streams. rest: the remaining messages by stream."""
 
     share: Share
     first: tuple[Message, ...]
     rest: tuple[Iterator[Message], ...]
 
     def messages(self, stream: int = 0) -> Iterator[Message]:
-        """One stream from its first message on."""
+        """All messages of one stream, the first included."""
         return chain((self.first[stream],), self.rest[stream])
 
 
@@ -41,8 +42,8 @@ def open_all(
 ) -> list[Opened[Message]]:
     """Streams of stores that together answer for all partitions.
 
-    start: begins the streams of a share, without waiting. handled: whether a refusal was dealt with, so that the same
-    store is worth asking again. Raises what the last store said.
+    start: opens the streams of a share, without waiting. handled: whether a refusal was handled, so that the same store
+    gets the request again. Raises the last store's error.
     """
     opened: list[Opened[Message]] = []
     waiting = list(partitions)

@@ -1,4 +1,4 @@
-"""Held: what a store's memory gives of one partition, as arrays."""
+"""Store samples: one partition of a store's RAW answer, as arrays."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tsdb.v1 import reader_pb2
 class Held:
     """Samples of s series, n in all, of one partition.
 
-    series_ids: uint64 (s,), ascending. labels: canonical, one of each. counts: int64 (s,). ts_ms: int64 (n,), ascending
-    within a series. values: float64 (n,). orders: int64 (n,), the offset of a sample below coverage, -1 above.
+    series_ids: uint64 (s,), ascending. labels: canonical, one per series. counts: int64 (s,). ts_ms: int64 (n,),
+    ascending within a series. values: float64 (n,). orders: int64 (n,), a sample's offset below coverage, -1 above.
     """
 
     series_ids: NDArray[np.uint64]
@@ -29,7 +29,7 @@ class Held:
     orders: NDArray[np.int64]
 
     def since(self, start_ms: int) -> Held:
-        """The samples from start_ms on; all series stay."""
+        """The samples from start_ms on; series without samples stay."""
         keep = self.ts_ms >= start_ms
         series = np.repeat(np.arange(len(self.counts)), self.counts)[keep]
         counts = np.bincount(series, minlength=len(self.counts)).astype(np.int64)
@@ -47,7 +47,7 @@ NOTHING = Held(
 
 
 def held_of(messages: Sequence[reader_pb2.SelectResponse]) -> Held:
-    """All messages of one partition in a RAW answer. Raises CorruptData (answer_malformed)."""
+    """Decode all messages of one partition in a RAW answer. Raises CorruptData (answer_malformed)."""
     blocks = [block for message in messages for block in message.series]
     if len(blocks) != 1:
         raise malformed(f"{len(blocks)} series blocks of one partition")

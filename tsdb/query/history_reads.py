@@ -1,4 +1,4 @@
-"""History reads: what of a ChunkStore a querier uses; the contracts are those of tsdb.history.interface."""
+"""History reads: the methods of a ChunkStore that a querier uses. Their contracts are in tsdb.history.interface."""
 
 from __future__ import annotations
 

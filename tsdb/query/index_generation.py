@@ -1,7 +1,7 @@
-"""Index generation as a querier knows it: looked up in `meta` when history is read, at most twice a second.
+"""Index generation as a querier sees it: read from `meta` when history is read, at most twice a second.
 
-Reads that memory answers alone never ask. While the log does not answer the generation is not known: history's index
-is then read anew for each answer, and an answer that a store gives is as exact as before.
+Reads that memory answers alone never need it. While the log does not answer, the generation is unknown. History's index
+is then read again for each answer, and answers from memory stay exact.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
-AGAIN_S = 10.0  # After a look that failed: it took the log's timeout.
+AGAIN_S = 10.0  # After a failed request, which took the log's timeout.
 
 log = get_logger(__name__)
 
@@ -27,20 +27,20 @@ look_failures_total = counter(
 
 
 class IndexGeneration:
-    """Of one log. Thread-safe; while the log does not answer one caller at a time waits for it."""
+    """Index generation of one log. Thread-safe. While the log does not answer, one caller at a time waits for it."""
 
     def __init__(self, log_: Log, topic_id: str, clock: Clock) -> None:
         self._log = log_
         self._topic_id = topic_id
         self._clock = clock
-        self._lock = threading.Lock()  # Guards all below; held while the log is asked.
+        self._lock = threading.Lock()  # Guards all below. Held during a request to the log.
         self._generation: int | None = None
-        self._high: int | None = None  # High watermark of `meta` when the generation was read; None: it is not known.
+        self._high: int | None = None  # High watermark of `meta` at the last read; None: the generation is not known.
         self._looked_at: float | None = None
         self._failed = False
 
     def now(self) -> int | None:
-        """At least as new as LOOK_EVERY_S before this call; None: not known."""
+        """The generation, at most LOOK_EVERY_S old; None: not known."""
         called_at = self._clock.monotonic()
         if not self._lock.acquire(blocking=not self._failed):
             return None

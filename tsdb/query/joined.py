@@ -1,7 +1,7 @@
-"""Joined: the partitions of one Select whose memory does not reach the start, each out of memory and history.
+"""Joined read: the partitions of one Select whose memory does not reach the start, answered from memory and history.
 
-What can be refused without reading a chunk is refused before the first message: history that does not reach memory,
-and holes. Chunks are read as the answer is taken, a partition at a time.
+Errors that need no chunk are raised before the first message: history that does not reach memory, and holes. Chunks are
+read while the answer is consumed, one partition at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ joined_seconds = histogram("tsdb_query_joined_seconds", "Time to join one partit
 
 
 class JoinedRead:
-    """The joined partitions of one Select. Not thread-safe: it has the caller's thread."""
+    """The joined partitions of one Select. Not thread-safe: it runs on the caller's thread."""
 
     def __init__(self, past: Past, query: SelectQuery, totals: Totals, caller: ReadCall, *, allow_holes: bool) -> None:
         self._past = past
@@ -39,13 +39,13 @@ class JoinedRead:
         self._allow_holes = allow_holes
 
     def open(self, opened: Sequence[Opened[Response]]) -> tuple[States, list[Iterator[Piece]]]:
-        """States for the header, and per store the pieces of its partitions, which are read as they are taken.
+        """States for the header, and per store an iterator over the pieces of its partitions, which reads lazily.
 
         Raises Unavailable (history_behind), HoleInRange, and as history does.
         """
         states = {state.partition: state for one in opened for state in _states(one)}
         topic_id = next(iter(states.values())).topic_id
-        # Before any chunk is read: what is loaded after this is in no marker seen here.
+        # Before any chunk is read: `loaded` must not state more than the chunks that are read after it.
         loaded = self._past.store.loaded(topic_id)
         seams = {
             partition: seam_ms(state, self._query.end_ms)
@@ -62,13 +62,13 @@ class JoinedRead:
         )
         parts = [self._pieces(one, states, join) for one in opened]
         if self._allow_holes:
-            # The header lists every hole, those that only reading finds among them.
+            # The header lists every hole, also corrupt chunks, which only reading finds.
             parts = [iter(list(part)) for part in parts]
         holes.list_in(states)
         return states, parts
 
     def _kept_bytes(self) -> int:
-        """Memory of what is not sent as soon as it is answered."""
+        """Memory of answered partitions that are not sent at once."""
         return self._totals.bytes if self._allow_holes else 0
 
     def _pieces(self, opened: Opened[Response], states: States, join: PartitionJoin) -> Iterator[Piece]:
@@ -85,13 +85,13 @@ class JoinedRead:
     def _messages(self, partition: int, joined: Joined) -> Iterator[Piece]:
         labels = joined.packed_labels() if self._query.labels else None
         yield Piece(partition, Response(series=[series_block(partition, joined.series_ids, labels)]))
-        # An answer of COLUMNS has samples that are in none as overlay.
+        # In a COLUMNS answer, samples outside columns are sent as overlay.
         for frame in raw_frames(partition, joined.raw, overlay=self._query.columns):
             yield Piece(partition, Response(raw=[reader_pb2.RawFrame.FromString(frame.joined())]))
 
 
 def _states(opened: Opened[Response]) -> Iterator[common_pb2.PartitionState]:
-    """Of the samples' stream; where there are steps too, both have been applied to the lower offset."""
+    """States of the samples' stream. With a stream of steps too, the applied offset is the lower of both."""
     answers = [{state.partition: state for state in first.header.partitions} for first in opened.first]
     for partition in opened.share.partitions:
         found = [answer[partition] for answer in answers if partition in answer]

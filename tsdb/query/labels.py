@@ -1,4 +1,4 @@
-"""Labels over stores and history: the names of labels, or the values of one, of all series that match."""
+"""Labels over stores and history: label names, or the values of one label, of all matching series."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Start = Callable[[Share], Sequence[Iterator[Any]]]
 
 
 class LabelsRead:
-    """One LabelNames or LabelValues call. Not thread-safe: it has the caller's thread."""
+    """One LabelNames or LabelValues call. Not thread-safe: it runs on the caller's thread."""
 
     def __init__(self, sources: Sources, query: LabelsQuery, caller: ReadCall, *, allow_holes: bool) -> None:
         self._sources = sources
@@ -80,7 +80,7 @@ class LabelsRead:
 
 
 def _whole(request: Any, share: Share) -> Any:
-    """What memory holds, where the past is added to it."""
+    """The request without its range, where history is added: memory then gives all that it holds."""
     if not share.alone:
         request.ClearField("start_ms")
         request.ClearField("end_ms")

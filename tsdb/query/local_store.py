@@ -1,4 +1,4 @@
-"""Local store: the store of this process, asked by calls and not over a network."""
+"""Local store: the store of this process, called directly instead of over a network."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tsdb.store.read_call import Caller
 from tsdb.store.service import ReaderService
 from tsdb.v1 import common_pb2, reader_pb2
 
-STATES_AGE_S = 0.1  # They choose the way only: a store that has moved on since says so, and the choice is made anew.
+STATES_AGE_S = 0.1  # States only choose the route: a store that has changed since refuses, and routing chooses again.
 
 
 class LocalStore:
-    """Over the Reader service of a store. Thread-safe."""
+    """A StoreReader over the Reader service of a store. Thread-safe."""
 
     def __init__(self, service: ReaderService, clock: Clock) -> None:
         self._service = service
         self._clock = clock
-        self._lock = threading.Lock()  # Guards what was learned last; a leaf.
+        self._lock = threading.Lock()  # Guards all below; a leaf.
         self._states: dict[int, common_pb2.PartitionState] = {}
         self._asked_at: float | None = None
 
@@ -69,7 +69,7 @@ class LocalStore:
 
 
 class OneStore:
-    """Stores of a process that has one of its own."""
+    """The Stores of a process with one local store."""
 
     def __init__(self, store: StoreReader) -> None:
         self._all = (store,)
@@ -83,5 +83,5 @@ class OneStore:
 
 
 def _context(caller: Caller | None) -> grpc.ServicerContext:
-    # A store asks its context nothing that a Caller does not know.
+    # The store's service uses only the methods of Caller on its context.
     return cast(grpc.ServicerContext, caller)

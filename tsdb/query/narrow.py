@@ -1,4 +1,4 @@
-"""Narrow: the part of a fragment that is of some series. Pure."""
+"""Narrow: selects series of a fragment. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EVER = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
 def narrow(fragment: Fragment, wanted: NDArray[np.uint64]) -> Fragment | None:
-    """The samples of these series (uint64, ascending); None when it has none of them."""
+    """The samples of the series `wanted` (uint64, ascending); None when the fragment has none of them."""
     stretch = Stretch(wanted, *EVER)
     stretch.add(fragment)
     return stretch.take()

@@ -1,4 +1,4 @@
-"""Partition join: one partition's answer, out of what its store holds and what history holds of the same series."""
+"""Partition join: one partition's answer, from its store's samples and history's samples of the same series."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ answered_total = counter(
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """series_ids: uint64 (s,), ascending; labels: canonical, one of each; raw: their samples."""
+    """series_ids: uint64 (s,), ascending. labels: canonical, one per series. raw: their samples."""
 
     series_ids: NDArray[np.uint64]
     labels: list[bytes]
     raw: RawResult
 
     def packed_labels(self) -> tuple[bytes, NDArray[np.uint32]]:
-        """(labels joined, bytes of each)."""
+        """(concatenated labels, length of each in bytes)."""
         return b"".join(self.labels), np.fromiter(map(len, self.labels), np.uint32, len(self.labels))
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionJoin:
-    """Of one Select. seams: by partition that needs history, the time before which history answers.
+    """The join of one Select. seams: for each partition that needs history, the time before which history answers.
 
-    loaded: read before any chunk. work: asked between pieces, and before memory is taken. kept_bytes: memory of the
-    partitions that were answered before and are not sent yet.
+    loaded: read before any chunk. work: called between pieces of work and before memory is taken. kept_bytes: memory of
+    partitions that are answered but not sent yet.
     """
 
     past: Past
@@ -68,7 +68,7 @@ class PartitionJoin:
     kept_bytes: Callable[[], int]
 
     def answer(self, state: common_pb2.PartitionState, held: Held, steps: Held) -> Joined:
-        """held: samples that memory has, with orders; steps: of what follows them, aggregated by the store already.
+        """held: the store's samples, with orders. steps: the steps after them, already aggregated by the store.
 
         Raises Overloaded (samples_limit), HoleInRange, CorruptData, and as history does.
         """
@@ -98,14 +98,14 @@ class PartitionJoin:
         return Joined(series_ids, labels, seam.result(series_ids, steps))
 
     def _hold(self, samples: int) -> None:
-        """Go on with so many samples in memory, twice while they are merged."""
+        """Check the call and reserve memory for `samples`; a merge needs them twice."""
         self.work.check_going()
         self.work.hold(self.kept_bytes() + MERGE_COPIES * ORDERED_SAMPLE_BYTES * samples)
 
     def _stretches(
         self, partition: int, series: PastSeries, start_ms: int, end_ms: int, look: Callable[[int], None]
     ) -> Iterator[Fragment]:
-        """What history has of these series in [start_ms, end_ms)."""
+        """History's samples of these series in [start_ms, end_ms)."""
         start_ms, end_ms = max(start_ms, series.start_ms), min(end_ms, series.end_ms)
         if not series.pack_ids or start_ms >= end_ms:
             return
@@ -154,14 +154,14 @@ class PartitionJoin:
 
 
 def _names(query: SelectQuery, held: Held) -> frozenset[bytes] | None:
-    """Metric names of series asked for by id, when memory knows them all; else they may have any name."""
+    """Metric names of the requested series ids, when memory has them all; None: the names are not known."""
     if query.series_ids is None or len(held.series_ids) < len(query.series_ids):
         return None
     return frozenset(map(metric_name, held.labels))
 
 
 def _union(held: Held, steps: Held, past: PastSeries) -> tuple[NDArray[np.uint64], list[bytes]]:
-    """All series, ascending by id, each once. Of one id the labels are the same everywhere."""
+    """All series, ascending by id, each once. An id has the same labels in every source."""
     sources = [(held.series_ids, held.labels), (steps.series_ids, steps.labels), (past.series_ids, past.labels)]
     filled = [source for source in sources if len(source[0])]
     if not filled:

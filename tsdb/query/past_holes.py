@@ -1,4 +1,4 @@
-"""Past holes: the named losses of history that touch one answer, accepted ones left out."""
+"""History holes: the holes of history that touch one answer, without accepted ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CORRUPT_CHUNK = "corrupt_chunk"
 
 @dataclass(slots=True)
 class PastHoles:
-    """By partition. Those of one pack count only where that pack is read."""
+    """Holes by partition. A hole of one pack counts only where that pack is read."""
 
     allowed: bool
     holes: dict[int, list[HoleRecord]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class PastHoles:
         self.holes.setdefault(partition, []).append(hole)
 
     def list_in(self, states: Mapping[int, common_pb2.PartitionState]) -> None:
-        """Add them to what the header says of each partition."""
+        """Add the holes to the header's partition states."""
         for partition, holes in self.holes.items():
             for hole in holes:
                 states[partition].holes.add(

@@ -1,6 +1,6 @@
-"""Past index: the series that history knows, chosen by the same rules as those in memory.
+"""History index: the series of history, selected by the same rules as series in memory.
 
-Read by (index epoch, metric name), and kept for as long as it serves (tsdb.query.past_parts). Thread-safe.
+Read by (index epoch, metric name), and cached while valid (tsdb.query.past_parts). Thread-safe.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from tsdb.ops.metrics import counter
 from tsdb.query.history_reads import HistoryReads
 from tsdb.query.past_parts import SERIES_KEPT_MAX, Moment, Names, Needs, Part, PastParts
 
-EPOCHS_MAX = 1_000  # 80 years; beyond it the range is a mistake that would ask history thousands of times.
-READERS = 16  # A selector over all metrics asks for each of them; one after another would take seconds.
+EPOCHS_MAX = 1_000  # 80 years; a longer range is a mistake, and would cost thousands of reads of history.
+READERS = 16  # A selector over all metrics reads each of them; one after another would take seconds.
 
 reads_total = counter(
     "tsdb_query_past_index_reads_total", "Reads of the series of one (epoch, metric name) from history."
 )
 Generation = Callable[[], int | None]
-"""Generation of history's index now; None: not known, and nothing that is kept serves."""
+"""Returns the current generation of history's index; None: not known, and no cached part is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastSeries:
     """Series of one partition that may have samples in a range.
 
-    series_ids: uint64 (s,), ascending. labels: canonical, one of each. pack_ids: ascending, of all of them together.
-    No sample of them lies outside [start_ms, end_ms), the epochs that they were announced in: history is asked by
-    month, also where it has nothing.
+    series_ids: uint64 (s,), ascending. labels: canonical, one per series. pack_ids: ascending, of all series together.
+    All their samples lie in [start_ms, end_ms), the epochs in which they were announced. These bounds save reads:
+    history is read by month, also where it has no samples.
     """
 
     series_ids: NDArray[np.uint64]
@@ -55,10 +55,10 @@ NO_SERIES = PastSeries(np.empty(0, np.uint64), [], [], 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which series: those that satisfy all matchers (none: every series), or those with these ids (uint64).
+    """Selects series that satisfy all matchers (none: every series), or series with these ids (uint64).
 
-    names: the metric names that they can have; None: any. derived: take the matchers as they are; else derived series
-    (tsdb.model.resolution) are passed over unless one of the matchers names their label.
+    names: the metric names that they can have; None: any. derived: use the matchers unchanged; else derived series
+    (tsdb.model.resolution) are skipped unless a matcher names their label.
     """
 
     matchers: tuple[Matcher, ...]
@@ -67,7 +67,7 @@ class Choice:
     derived: bool = False
 
     def names_of(self, names: Iterable[bytes], check_going: CheckGoing = go_on) -> list[bytes]:
-        """Those of these metric names that a series chosen can have. check_going: called for each."""
+        """The metric names of `names` that a selected series can have. check_going: called for each name."""
         conditions = conditions_of(self.matchers) if self.matchers else ()
         on_name = [condition for condition in conditions if condition.name == METRIC_NAME]
         found = []
@@ -87,7 +87,7 @@ class _Found:
 
 
 class PastIndex:
-    """Over the series of one history. generation: a history to which nothing is imported meanwhile has one."""
+    """The series index of one history. generation: constant for a history without imports."""
 
     def __init__(
         self,
@@ -110,10 +110,10 @@ class PastIndex:
         needs: Needs,
         check_going: CheckGoing = go_on,
     ) -> dict[int, PastSeries]:
-        """By partition of `needs`: series chosen that were announced for a sample time in [start_ms, end_ms).
+        """By partition of `needs`: the selected series that were announced for a sample time in [start_ms, end_ms).
 
-        loaded: what history held before this call. check_going: called between pieces of work, and may raise. Raises
-        Overloaded (epochs_limit) and as the history does.
+        loaded: history's loaded positions, read before this call. check_going: called between pieces of work; it may
+        raise. Raises Overloaded (epochs_limit) and as history does.
         """
         epochs, now = _epochs(start_ms, end_ms), Moment(loaded, self._generation())
         found: dict[int, list[_Found]] = {partition: [] for partition in needs}
@@ -131,7 +131,7 @@ class PastIndex:
         return {partition: _union(parts) for partition, parts in found.items()}
 
     def _parts_of(self, epoch: int, choice: Choice, now: Moment, needs: Needs, check_going: CheckGoing) -> list[Part]:
-        """Of every metric name that can be chosen; those that are not kept are read at once."""
+        """The parts of every metric name that can be selected; parts that are not cached are read concurrently."""
         names = choice.names_of(self._names_of(epoch, now, needs), check_going)
         kept = {name: self._parts.part(epoch, name, now, needs) for name in names}
         missing = [name for name, part in kept.items() if part is None]
@@ -157,7 +157,8 @@ class PastIndex:
 
 
 def _epochs(start_ms: int, end_ms: int) -> range:
-    """Index epochs of any series with a sample time in [start_ms, end_ms): each series has a phase of its own."""
+    """Index epochs of any series with a sample time in [start_ms, end_ms). The epochs of each series have a phase, so
+    one epoch more is included."""
     epochs = range(start_ms // EPOCH_MS, (end_ms - 1 + EPOCH_MS - 1) // EPOCH_MS + 1)
     if len(epochs) > EPOCHS_MAX:
         raise Overloaded(
@@ -171,7 +172,7 @@ def _epochs(start_ms: int, end_ms: int) -> range:
 
 
 def _touching(series_ids: NDArray[np.uint64], epoch: int, start_ms: int, end_ms: int) -> NDArray[np.bool_]:
-    """Which series have part of [start_ms, end_ms) in this epoch of theirs."""
+    """(n,): whether this epoch of each series overlaps [start_ms, end_ms)."""
     starts = epoch * EPOCH_MS - (series_ids % np.uint64(EPOCH_MS)).astype(np.int64)
     touching: NDArray[np.bool_] = (starts < end_ms) & (starts + EPOCH_MS > start_ms)
     return touching
@@ -198,7 +199,7 @@ def _union(found: Sequence[_Found]) -> PastSeries:
     packs = np.unique(np.concatenate([one.part.pack_id[one.refs] for one in found]))
     series_ids, first = np.unique(ids, return_index=True)
     epochs = [one.epoch for one in found]
-    # The phase of a series moves its epochs back by less than one.
+    # The phase of a series moves its epochs back by less than one epoch.
     start_ms, end_ms = (min(epochs) - 1) * EPOCH_MS, (max(epochs) + 1) * EPOCH_MS
     return PastSeries(series_ids, [labels[at] for at in first.tolist()], packs.tolist(), start_ms, end_ms)
 

@@ -1,9 +1,8 @@
-"""Past parts: what is kept of history's series index, by (index epoch, metric name), and for how long it serves.
+"""History parts: a cache of history's series index by (index epoch, metric name), with its validity.
 
-A part has every series with a sample below the loaded positions of before it was read, so it serves as long as memory
-begins at or below them: nothing has to be read again because the loader went on. Series of imports and downsampling
-reach history without passing through the log, so a part serves within one generation of the index alone
-(tsdb.log.index_generation).
+A part has every series with a sample below the loaded positions that were read before the part. So it is valid while
+memory begins at or below them, also when the loader goes on. Series of imports and downsampling reach history without
+passing through the log, so a part is valid only within one generation of the index (tsdb.log.index_generation).
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from tsdb.model.errors import CorruptData
 from tsdb.ops.metrics import gauge
 
 SERIES_KEPT_MAX = 1_000_000  # A few hundred bytes each.
-EPOCHS_KEPT_MAX = 2_000  # Metric names of an epoch; any range may ask for epochs that hold nothing.
+EPOCHS_KEPT_MAX = 2_000  # Metric names of an epoch; a range may touch epochs without series.
 
 kept_series = gauge("tsdb_query_past_index_series", "Series of the past kept in memory; one an epoch.")
 
 Needs = Mapping[int, int]
-"""since_offset of each partition that an answer is for: the index must be complete below it."""
+"""since_offset of each partition of an answer: the index must be complete below it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What history held, both taken before its index was read. generation: None: not known."""
+    """Loaded positions and generation of history, both read before its index. generation: None: not known."""
 
     loaded: Mapping[int, Loaded]
     generation: int | None
 
     def serves(self, now: Moment, needs: Needs) -> bool:
-        """Whether what was read after this moment still has all that an answer of now needs."""
+        """Whether an index read at this point is complete for an answer at point `now`."""
         if self.generation is None or self.generation != now.generation:
             return False
         return all(
@@ -58,7 +57,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Series of one (epoch, name), by ref of `index`: pack and partition."""
+    """Series of one (epoch, name). pack_id, partition: by ref of `index`."""
 
     moment: Moment
     index: SeriesIndex
@@ -76,7 +75,7 @@ class Part:
 
 
 class PastParts:
-    """Those asked for last, bounded by their series and epochs. Thread-safe."""
+    """The most recently used parts and names, bounded by series and epochs. Thread-safe."""
 
     def __init__(self, series_kept_max: int = SERIES_KEPT_MAX) -> None:
         self._series_kept_max = series_kept_max
@@ -86,7 +85,7 @@ class PastParts:
         self._kept = 0
 
     def names(self, epoch: int, now: Moment, needs: Needs) -> list[bytes] | None:
-        """None: to be read."""
+        """The cached metric names; None: not cached or no longer valid."""
         with self._lock:
             known = self._names.get(epoch)
             if known is None or not known.moment.serves(now, needs):
@@ -95,7 +94,7 @@ class PastParts:
             return known.names
 
     def part(self, epoch: int, name: bytes, now: Moment, needs: Needs) -> Part | None:
-        """None: to be read."""
+        """The cached part; None: not cached or no longer valid."""
         key = epoch, name
         with self._lock:
             known = self._parts.get(key)
@@ -105,7 +104,7 @@ class PastParts:
             return known
 
     def keep_names(self, epoch: int, names: Names) -> None:
-        """In place of what was kept of the epoch."""
+        """Replace the names of the epoch."""
         with self._lock:
             self._names[epoch] = names
             self._names.move_to_end(epoch)
@@ -113,7 +112,7 @@ class PastParts:
                 self._names.popitem(last=False)
 
     def keep_part(self, epoch: int, name: bytes, part: Part) -> None:
-        """In place of what was kept of the epoch and name."""
+        """Replace the part of the epoch and name."""
         key = epoch, name
         with self._lock:
             before = self._parts.pop(key, None)

@@ -1,4 +1,4 @@
-"""Past samples: what history holds of some series in a range, in bounded stretches of whole packs."""
+"""History samples: history's samples of some series in a range, in bounded stretches of whole packs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tsdb.ops.metrics import counter
 from tsdb.query.history_reads import HistoryReads
 from tsdb.query.stretch import Stretch
 
-STRETCH_SAMPLES = 4 << 20  # As a head decodes at a time: bounds what a read needs beside its result.
+STRETCH_SAMPLES = 4 << 20  # As many as a head decodes at a time: bounds a read's memory beside its result.
 
 chunks_total = counter("tsdb_query_history_chunks_total", "Chunks (parts) read back from history.")
 bytes_total = counter("tsdb_query_history_bytes_total", "Bytes of the chunks read back from history.")
@@ -28,7 +28,7 @@ wanted_total = counter(
 corrupt_total = counter("tsdb_query_history_corrupt_chunks_total", "Chunks read back that do not decode.")
 
 OnCorrupt = Callable[[ChunkRow, CorruptData], None]
-"""Decides about a chunk that does not decode: raises, or lets the answer go on without it."""
+"""Called for a chunk that does not decode: raises, or returns to continue without the chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class PastQuery:
 def past_samples(
     history: HistoryReads, query: PastQuery, window_ms: int, on_corrupt: OnCorrupt, look: Callable[[int], None]
 ) -> Iterator[Fragment]:
-    """Merged samples in stretches of about STRETCH_SAMPLES, none empty; a pack is in one of them, whole.
+    """Merged samples in stretches of about STRETCH_SAMPLES; no stretch is empty, and each pack is whole in one stretch.
 
-    look: called between pieces of history with the samples that the stretch has so far; it may raise.
+    look: called between pieces of history with the number of samples in the stretch so far; it may raise.
     """
     stretch = Stretch(query.series_ids, query.start_ms, query.end_ms)
     pack_id = None

@@ -1,4 +1,4 @@
-"""Past series: which series of some partitions were there before their memory begins. Exact or an error, as samples."""
+"""History series: the series of some partitions before their memory begins. Exact or an error, as for samples."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ def past_series(
     allow_holes: bool,
     check_going: CheckGoing,
 ) -> dict[int, PastSeries]:
-    """Of each partition whose memory does not reach start_ms: its series in [start_ms, end_ms) before memory begins.
+    """For each partition whose memory does not reach start_ms: its series in [start_ms, end_ms) before memory begins.
 
-    check_going: called between pieces of work, and may raise.
-
-    Raises Unavailable (history_behind), HoleInRange, and as history does.
+    check_going: called between pieces of work; it may raise. Raises Unavailable (history_behind), HoleInRange, and as
+    history does.
     """
     wanted = {partition: state for partition, state in states.items() if not reaches(state, start_ms)}
     if not wanted:
@@ -41,7 +40,7 @@ def past_series(
     for partition in wanted:
         holes.check(partition)
     if not allow_holes:
-        # A store asked without a range looks at no hole.
+        # A store checks no holes for a request without a range.
         check_memory_holes(past.store, wanted.values(), start_ms, end_ms)
     needs = {partition: state.since_offset for partition, state in wanted.items()}
     return past.index.find(choice, start_ms, max(seams.values()), loaded, needs, check_going)

@@ -1,7 +1,7 @@
-"""Pieces: Select answers taken apart by partition, and put together again as one answer.
+"""Pieces: splits Select answers by partition and merges them into one answer.
 
 A store answers its partitions in ascending order, so the answers of several stores merge like sorted files: each is
-read only as far as its turn has come, and nothing is held but the message at hand.
+read only as far as needed, and only the current message is in memory.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Response = reader_pb2.SelectResponse
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Series and frames of one partition, in the order in which they came."""
+    """Series and frames of one partition, in the order of arrival."""
 
     partition: int
     message: Response
 
 
 class Totals:
-    """What went into one answer so far, for its trailer; each addition is checked against the limits of the whole."""
+    """Running totals of one answer, for its trailer. Each addition is checked against the limits of the answer."""
 
     def __init__(self, limits: SelectLimits) -> None:
         self.limits = limits
@@ -44,7 +44,7 @@ class Totals:
 
 
 def pieces(messages: Iterable[Response], totals: Totals | None) -> Iterator[Piece]:
-    """The pieces of one store's answer, partitions ascending; its trailer is added to totals, where given.
+    """The pieces of one store's answer, partitions ascending. Its trailer is added to `totals`, if given.
 
     Raises Unavailable (answer_cut) when the trailer is missing.
     """
@@ -62,7 +62,7 @@ def pieces(messages: Iterable[Response], totals: Totals | None) -> Iterator[Piec
 
 
 def merged(sources: Sequence[Iterable[Piece]]) -> Iterator[Piece]:
-    """Pieces of all sources, partitions ascending; a partition comes from one source."""
+    """Pieces of all sources, partitions ascending. Each partition comes from one source."""
     return heapq.merge(*sources, key=lambda piece: piece.partition)
 
 

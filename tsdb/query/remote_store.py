@@ -1,4 +1,4 @@
-"""Remote store: a store behind gRPC. Its calls end with the caller's: by deadline, or when the caller leaves."""
+"""Remote store: a store behind gRPC. Its calls end with the call of the caller: at the deadline or on cancellation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tsdb.ops.metrics import counter
 from tsdb.store.read_call import Caller
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
 
-STATES_AGE_MAX_S = 10.0  # As the store's own bound for a high watermark: older news say nothing of now.
+STATES_AGE_MAX_S = 10.0  # As the store's bound for a high watermark: older states are not reliable.
 CANCELLED = "cancelled"
 NO_DEADLINE_S = 1e7  # gRPC gives callers without one a deadline in a century or so.
 
@@ -29,7 +29,8 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class RemoteStore:
-    """One store at one address over a channel that it owns. Thread-safe. metadata: of each call, such as a token."""
+    """One store at one address, over a channel that this object owns. Thread-safe. metadata: sent with each call, for
+    example a token."""
 
     def __init__(self, name: str, channel: grpc.Channel, metadata: Metadata, clock: Clock) -> None:
         self._name = name
@@ -37,7 +38,7 @@ class RemoteStore:
         self._stub = reader_pb2_grpc.ReaderStub(channel)
         self._metadata = metadata
         self._clock = clock
-        self._lock = threading.Lock()  # Guards what was learned last; a leaf.
+        self._lock = threading.Lock()  # Guards all below; a leaf.
         self._states: dict[int, common_pb2.PartitionState] = {}
         self._heard_at: float | None = None
         self._reachable: bool | None = None
@@ -59,17 +60,18 @@ class RemoteStore:
         self.finish_refresh(self.begin_refresh(timeout_s))
 
     def begin_refresh(self, timeout_s: float) -> Any:
-        """Ask, without waiting: several stores are asked at a time. Returns what `finish_refresh` wants."""
+        """Send the request without waiting, so that several stores are asked at a time. Returns the argument for
+        `finish_refresh`."""
         polls_total.inc()
         try:
             return self._stub.Coverage.future(
                 reader_pb2.CoverageRequest(), timeout=timeout_s, metadata=self._metadata, wait_for_ready=False
             )
-        except ValueError:  # All that gRPC says of a channel that was closed.
+        except ValueError:  # gRPC raises it for a closed channel.
             return None
 
     def finish_refresh(self, asked: Any) -> None:
-        """Take the answer; one that is an error leaves the store without states."""
+        """Wait for the answer and keep its states. An error leaves the store without states."""
         try:
             answer = None if asked is None else asked.result()
         except (grpc.RpcError, grpc.FutureCancelledError) as error:
@@ -120,10 +122,10 @@ class RemoteStore:
         return self._messages(call, lambda: (call.result(),), caller)
 
     def _begin(self, method: Any, request: Any, caller: Caller) -> Any:
-        """The call under way; None when the store has left since it was chosen."""
+        """The started call; None when the store has left since routing chose it."""
         try:
             call = method(request, timeout=_timeout_s(caller), metadata=self._metadata)
-        except ValueError:  # All that gRPC says of a channel that was closed.
+        except ValueError:  # gRPC raises it for a closed channel.
             return None
         if not caller.add_callback(call.cancel):
             call.cancel()
@@ -145,7 +147,8 @@ class RemoteStore:
             call.cancel()
 
     def _cancelled(self, caller: Caller) -> Unavailable:
-        """Either the caller left, or the store did: its name stands for others now. Then another one may answer."""
+        """The error of a cancelled call. Either the caller left, or the store was removed because its name resolves to
+        other addresses now; then another store may answer."""
         if caller.is_active():
             return Unavailable(f"store {self._name} is no longer asked", reason="store_left", retry_after_s=0.1)
         return Unavailable("the caller left", reason=CANCELLED)

@@ -1,7 +1,7 @@
-"""Reporter: says every half second, in gRPC health, metrics and the log, which partitions can be answered.
+"""Reporter: publishes to gRPC health, metrics and the log, every half second, which partitions can be read.
 
-A partition is ready while a store that answers is ready for it. History that is away or behind is no reason: what
-memory holds can be read all the same, and a read that needs more is refused with what is missing.
+A partition is ready while an answering store is ready for it. A history that is down or behind does not make it not
+ready: memory can still be read, and a read that needs history is refused with the missing range.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ready = gauge("tsdb_query_partition_ready", "1 when a store that is ready answer
 
 
 class StoresReporter(Periodic):
-    """Owns one thread. `set_health(partition, serving)`; partition None stands for the whole querier."""
+    """Owns one thread. `set_health(partition, serving)`: partition None means the whole querier."""
 
     def __init__(self, sources: Sources, set_health: Callable[[int | None, bool], None]) -> None:
         super().__init__("reporter", EVERY_S, self._look)
@@ -47,7 +47,7 @@ class StoresReporter(Periodic):
 
 
 def partitions_health(sources: Sources) -> dict[int, PartitionHealth]:
-    """Every partition of the log, as `/-/ready` shows it."""
+    """Every partition of the log, in the form of `/-/ready`."""
     states = best_states(sources.stores, sources.topic_id, sources.partitions)
     found = {state.partition: _health(state) for state in states}
     return {partition: found.get(partition, PartitionHealth(False, NO_STORE)) for partition in sources.partitions}

@@ -1,8 +1,8 @@
-"""Routing: which store answers for each partition of one request, and which next when one does not.
+"""Routing: chooses the store for each partition of one request, and the next store when one does not answer.
 
-A store that is ready comes before one that is not, one whose memory reaches the start before one that needs history,
-less lag before more; equals take turns. What a store covers is news of up to a second ago: it says itself when that is
-no longer so, and then the next is asked, or the same one together with history.
+Ready stores come first, then stores whose memory reaches the start, then stores with less lag; equal stores take turns.
+The states of a store may be up to a second old. A store whose coverage has moved since then refuses; the request then
+goes to the next store, or to the same store joined with history.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tsdb.query.stores import StoreReader, Stores
 from tsdb.v1 import common_pb2
 
 LAG_STEP_MS = 1000  # Stores that differ by less take turns.
-NO_START_MS = (1 << 63) - 1  # A request without a start: whatever is held is the answer.
+NO_START_MS = (1 << 63) - 1  # A request without a start: the answer is all that memory holds.
 
 next_store_total = counter("tsdb_query_next_store_total", "Reads passed on to the next store, by why.", "reason")
 
@@ -27,7 +27,8 @@ _turns = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one store is asked: for these partitions, ascending; alone, or for what history is to be joined with."""
+    """One store's part of a request. partitions: ascending. alone: the store's answer is the whole answer; else it is
+    joined with history."""
 
     store: StoreReader
     partitions: tuple[int, ...]
@@ -35,7 +36,7 @@ class Share:
 
 
 class Routing:
-    """One request's choices. Not thread-safe: a request has one thread."""
+    """The choices for one request. Not thread-safe: a request has one thread."""
 
     def __init__(self, stores: Stores, topic_id: str, start_ms: int, *, history: bool) -> None:
         known = list(stores.all())
@@ -57,11 +58,12 @@ class Routing:
         return [Share(store, tuple(mine), alone) for (_, alone), (store, mine) in chosen.items()]
 
     def state(self, share: Share, partition: int) -> common_pb2.PartitionState:
-        """What the store of a share said of a partition."""
+        """The state of a partition in the store of a share."""
         return next(states[partition] for store, states in self._stores if store.name == share.store.name)
 
     def refused(self, share: Share, error: TsdbError) -> None:
-        """A store did not answer: `shares` will pass it by. Raises `error` when no other store would do better."""
+        """Record a refusal: `shares` then chooses the next store, or the same store joined with history. Raises `error`
+        when neither would help."""
         if isinstance(error, OutOfCoverage) and share.alone:
             if self._history:
                 self._joined.update(share.partitions)
@@ -88,7 +90,7 @@ class Routing:
 
     def _rank(self, state: common_pb2.PartitionState) -> tuple[bool, bool, int, int]:
         reaches = self._reaches(state)
-        # Of those that do not reach, the deepest needs least of history.
+        # Of the stores that do not reach the start, the deepest one needs the least history.
         depth = 0 if reaches else state.coverage_start_ms
         return not state.ready, not reaches, depth, state.lag_ms // LAG_STEP_MS
 
@@ -114,7 +116,7 @@ class Routing:
 
 
 def best_states(stores: Stores, topic_id: str, partitions: Iterable[int]) -> list[common_pb2.PartitionState]:
-    """Of each partition that a store answers for, the state of the store that reads would choose now."""
+    """For each partition with an answering store: the state of the store that a read would choose now."""
     routing = Routing(stores, topic_id, NO_START_MS, history=False)
     states = []
     for partition in partitions:
@@ -127,8 +129,8 @@ def best_states(stores: Stores, topic_id: str, partitions: Iterable[int]) -> lis
 
 
 def _passes(error: TsdbError) -> bool:
-    """Whether another store may answer where one gave this error."""
-    # Partitions are known to be there: a store that was set to hold others meanwhile is passed by.
+    """Whether another store may answer after this error."""
+    # The partitions exist: bad_partition means that the store's assignment has changed since.
     return worth_retrying(error) or (isinstance(error, InvalidRequest) and error.reason == "bad_partition")
 
 

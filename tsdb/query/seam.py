@@ -1,7 +1,7 @@
-"""Seam: one partition's answer out of memory and history, as if one had held it all. Pure.
+"""Seam: merges memory and history into one partition's answer, the same as from one complete source. Pure.
 
-Memory and history overlap: what memory holds below coverage came late, or came first and is loaded already. The order
-of a sample decides between them. Above coverage memory is complete, and nothing of history is looked at.
+Memory and history overlap: samples in memory below coverage are late samples, or samples that history has already too.
+The higher order of a sample wins. Above coverage memory is complete and history is not used.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from tsdb.model.errors import CorruptData
 from tsdb.query.held import Held
 from tsdb.query.narrow import narrow
 
-NO_PACK = 0  # Of fragments that are of no one pack.
-_ABOVE_COVERAGE = np.iinfo(np.int64).max  # Order of what only memory has: it stands.
+NO_PACK = 0  # Pack of a fragment with series of several packs.
+_ABOVE_COVERAGE = np.iinfo(np.int64).max  # Order of samples above coverage: memory always wins there.
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """What becomes of a series' samples: all (no step, last_n 0), one a step from start_ms on, or the newest last_n."""
+    """Reduces the samples of each series: to all of them (no step, last_n 0), to one per step from start_ms on, or to
+    the newest last_n."""
 
     start_ms: int
     step_ms: int = 0
@@ -33,7 +34,7 @@ class Reduction:
     last_n: int = 0
 
     def apply(self, fragment: Fragment) -> Fragment:
-        """The samples left; the orders of aggregates mean nothing."""
+        """The remaining samples. The orders of aggregates have no meaning."""
         if not self.step_ms and not self.last_n:
             return fragment
         starts, ends = fragment.sample_start[:-1].copy(), fragment.sample_start[1:].copy()
@@ -49,9 +50,9 @@ class Reduction:
 
 
 class Seam:
-    """Joins the stretches of one partition's past with what memory holds of it.
+    """Joins the history stretches of one partition with its samples in memory.
 
-    Give `add` each stretch, then take `result`. held: all that memory has of the range. Not thread-safe.
+    Call `add` for each stretch, then `result`. held: all samples of the range in memory. Not thread-safe.
     """
 
     def __init__(self, held: Held, reduction: Reduction) -> None:
@@ -61,18 +62,18 @@ class Seam:
         self._joined: list[NDArray[np.uint64]] = []
 
     def add(self, past: Fragment) -> int:
-        """One stretch of the past, of series that no other has. Returns the samples it leaves."""
+        """Merge one stretch of history; no two stretches share a series. Returns the number of remaining samples."""
         self._joined.append(past.series_id)
         mine = self._of(past.series_id)
         return self._keep(past if mine is None else merge([past, mine]))
 
     def add_steps(self, steps: Fragment) -> int:
-        """Steps of the past, ahead of all that is added otherwise. Returns how many."""
+        """Add finished steps of history, which lie before all other samples. Returns their number."""
         self._done.append(steps)
         return steps.samples
 
     def result(self, series_ids: NDArray[np.uint64], steps: Held) -> RawResult:
-        """Samples of these series (uint64, ascending), which hold all that was joined, and then the steps."""
+        """The joined samples followed by the steps. series_ids: uint64, ascending, all series of both."""
         self._keep_rest()
         later = fragment_of(steps)
         return raw_of(self._done if later is None else [*self._done, later], series_ids)
@@ -81,7 +82,7 @@ class Seam:
         return None if self._held is None else narrow(self._held, series_ids)
 
     def _keep_rest(self) -> None:
-        """What memory alone has."""
+        """Keep the samples of series that only memory has."""
         if self._held is None:
             return
         joined = np.concatenate(self._joined) if self._joined else np.empty(0, np.uint64)
@@ -97,9 +98,10 @@ class Seam:
 
 
 def raw_of(fragments: list[Fragment], series_ids: NDArray[np.uint64]) -> RawResult:
-    """Fragments without common samples as one result over series_ids. Raises CorruptData for a series not among them.
+    """Merge fragments into one result over series_ids. Raises CorruptData for a series that is not in series_ids.
 
-    No two may have samples of one series and time, except that one has all later ones: steps after samples.
+    The fragments have no (series, timestamp) in common. They may share a series when all its samples in one fragment
+    are later than in the other, as steps after samples are.
     """
     counts = np.zeros(len(series_ids), np.uint32)
     if not fragments:
@@ -113,7 +115,7 @@ def raw_of(fragments: list[Fragment], series_ids: NDArray[np.uint64]) -> RawResu
 
 
 def fragment_of(held: Held) -> Fragment | None:
-    """What memory holds, ranked against history; None when it is nothing."""
+    """Memory's samples with orders comparable to history's; None when there are no samples."""
     if not len(held.ts_ms):
         return None
     orders = np.where(held.orders < 0, _ABOVE_COVERAGE, held.orders)

@@ -1,7 +1,8 @@
-"""Select over stores and history: exact or an error, whichever of them holds what was asked.
+"""Select over stores and history: exact or an error, wherever the samples are.
 
-Memory first. Partitions whose memory reaches the start are the stores' own answers, passed on as they are. For the
-others a store gives what it holds, with the order of what lies below coverage, and history everything before that.
+Memory first. For a partition whose memory reaches the start, the store's answer is passed on unchanged. For other
+partitions a store gives its samples, with the orders of samples below coverage, and history gives everything before
+coverage.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Response = reader_pb2.SelectResponse
 
 
 class Select:
-    """One Select. Not thread-safe: it has the caller's thread."""
+    """One Select. Not thread-safe: it runs on the caller's thread."""
 
     def __init__(
         self,
@@ -47,9 +48,9 @@ class Select:
         self._accepted = Accepted(history, query.start_ms, query.end_ms, allow_holes=allow_holes)
 
     def responses(self, partitions: Sequence[int]) -> Iterator[Response]:
-        """The answer. Raises what a store or history refused with, Unavailable (history_behind), DATA_LOSS errors."""
+        """The answer. Raises the errors of stores and history, Unavailable (history_behind) and DATA_LOSS errors."""
         query = self._query
-        # A partial answer is what memory holds: the caller has a history of its own.
+        # A partial answer is memory only: the caller joins it with history itself.
         history = self._sources.past is not None and not query.partial
         routing = Routing(self._sources.stores, self._sources.topic_id, query.start_ms, history=history)
         with stores_answering(self._request):
@@ -91,18 +92,18 @@ class Select:
         return StepSplit(None)
 
     def _handled(self, share: Share, error: TsdbError) -> bool:
-        """Whether the same store is worth asking again."""
+        """Whether to send the request to the same store again."""
         if self._accepted.handled(share, error):
             return True
         if share.alone or not isinstance(error, OutOfCoverage):
             return False
-        # Coverage moved past where the steps of a share were split: it is asked again for all of its samples.
+        # Coverage moved past the split of the share's steps: the next request is for all samples, without a split.
         self._unsplit.update(share.partitions)
         return True
 
 
 def _limited(request: reader_pb2.SelectRequest, limits: SelectLimits) -> reader_pb2.SelectRequest:
-    """The request with the limits of the whole, which hold for each part of it as well."""
+    """The request with the limits of the whole answer, which each store applies to its part too."""
     limited = reader_pb2.SelectRequest()
     limited.CopyFrom(request)
     limited.series_max, limited.samples_max, limited.bytes_max = (

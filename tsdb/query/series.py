@@ -1,4 +1,4 @@
-"""Series over stores and history: which match, when memory saw them first and last, or how many there are per group."""
+"""Series over stores and history: matching series with their first and last sample times in memory, or group counts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tsdb.v1 import common_pb2, reader_pb2
 Response = reader_pb2.SeriesResponse
 
 JOIN_COPIES = 3
-NEVER_FIRST_MS, NEVER_LAST_MS = np.iinfo(np.int64).max, np.iinfo(np.int64).min  # On the wire: no sample is held.
+NEVER_FIRST_MS, NEVER_LAST_MS = np.iinfo(np.int64).max, np.iinfo(np.int64).min  # On the wire: no sample in memory.
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class Seen:
         return cls(ids, block_labels(block, len(ids)), first, last)
 
     def within(self, start_ms: int, end_ms: int) -> Seen:
-        """Those whose samples in memory may be in [start_ms, end_ms)."""
+        """The series that may have samples in memory in [start_ms, end_ms)."""
         kept = np.flatnonzero((self.last_ms >= start_ms) & (self.first_ms < end_ms))
         labels = [self.labels[index] for index in kept.tolist()]
         return Seen(self.series_ids[kept], labels, self.first_ms[kept], self.last_ms[kept])
 
     def with_past(self, past: PastSeries) -> Seen:
-        """And the series of the past, of which nobody knows here when they were seen."""
+        """Add the series of history. Their first and last sample times are not known here."""
         fresh = np.flatnonzero(~np.isin(past.series_ids, self.series_ids))
         ids = np.concatenate([self.series_ids, past.series_ids[fresh]])
         labels = self.labels + [past.labels[index] for index in fresh.tolist()]
@@ -64,7 +64,6 @@ class Seen:
         return Seen(ids[order], [labels[index] for index in order.tolist()], first[order], last[order])
 
     def block(self, partition: int) -> common_pb2.SeriesBlock:
-        """As a message."""
         lengths = np.fromiter(map(len, self.labels), np.uint32, len(self.labels))
         block = series_block(partition, self.series_ids, (b"".join(self.labels), lengths))
         block.first_seen_ms, block.last_seen_ms = self.first_ms.tobytes(), self.last_ms.tobytes()
@@ -72,7 +71,7 @@ class Seen:
 
 
 class SeriesRead:
-    """One Series call. Not thread-safe: it has the caller's thread."""
+    """One Series call. Not thread-safe: it runs on the caller's thread."""
 
     def __init__(
         self,
@@ -97,7 +96,7 @@ class SeriesRead:
     def responses(self, partitions: Sequence[int]) -> Iterator[Response]:
         """The answer. Raises as Select."""
         query, sources = self._query, self._sources
-        # Without a start the answer begins with whatever memory holds.
+        # Without a start the answer is all that memory holds.
         history = sources.past is not None and query.start_given
         start_ms = query.start_ms if query.start_given else NO_START_MS
         routing = Routing(sources.stores, sources.topic_id, start_ms, history=history)
@@ -112,7 +111,7 @@ class SeriesRead:
     def _start(self, share: Share) -> Sequence[Iterator[Response]]:
         request = self._accepted.apply(request_for(self._request, share), share)
         if not share.alone:
-            # Whole, to be joined with the past before it is counted and cut to the range.
+            # All series: they are joined with history first, then cut to the range and counted.
             request.ClearField("start_ms")
             request.ClearField("end_ms")
             del request.group_by[:]
@@ -145,7 +144,7 @@ class SeriesRead:
             yield Response(series=blocks[partition])
 
     def _held(self, messages: Iterable[Response]) -> Iterator[Response]:
-        """Messages that stay in memory until the whole is answered: parsed, and put together again."""
+        """Pass messages on and reserve memory for them: they stay until the answer is complete, parsed and rebuilt."""
         for message in messages:
             self._caller.check_going()
             self._bytes += JOIN_COPIES * message.ByteSize()

@@ -27,7 +27,7 @@ watches_refused_total = counter("tsdb_query_watches_refused_total", "Watch strea
 
 
 class QuerierService(reader_pb2_grpc.ReaderServicer):
-    """Answers from stores and history. Called from the server's threads."""
+    """Answers reads from stores and history. Called from the server's threads."""
 
     def __init__(self, sources: Sources, limits: SelectLimits, calls: ReadCalls | None = None) -> None:
         self._sources = sources
@@ -109,7 +109,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
             self._watches.release()
 
     def _partitions(self, options: reader_pb2.ReadOptions) -> list[int]:
-        """The partitions to answer for; the tokens to wait for are checked, and waited for by the stores."""
+        """The partitions to answer for. Checks the tokens of `after`; the stores wait for them."""
         partitions = partitions_of(options.partitions, self._sources.partitions)
         tokens_of(options.after, self._sources.topic_id, self._sources.partitions)
         return partitions

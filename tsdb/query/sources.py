@@ -1,4 +1,4 @@
-"""Sources: all that a querier reads from, and how a request is cut for the stores that share it."""
+"""Sources: stores and history of a querier, and the part of a request for each store that shares it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ Request = TypeVar(
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """History as a querier reads it. window_ms: of the time set that all share. resolutions: None: nothing is ever made
-    of derived series."""
+    """History as a querier reads it. window_ms: of the common time set. resolutions: None: no derived series."""
 
     store: HistoryReads
     index: PastIndex
@@ -37,7 +36,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """topic_id, partitions (ascending): of the log, so that a missing store is missed. past: None without a history."""
+    """topic_id, partitions (ascending): of the log, so that a missing store is noticed. past: None without history."""
 
     stores: Stores
     topic_id: str
@@ -46,7 +45,7 @@ class Sources:
 
 
 def request_for(request: Request, share: Share) -> Request:
-    """A copy for one share: its partitions, and of the tokens to wait for those that are of them."""
+    """A copy of the request for one share, with the share's partitions and only their tokens."""
     part = type(request)()
     part.CopyFrom(request)
     del part.options.partitions[:]
@@ -58,7 +57,8 @@ def request_for(request: Request, share: Share) -> Request:
 
 
 def stores_answering(request: Request) -> AbstractContextManager[None]:
-    """The block in which the first messages of stores are waited for: they may have to wait for records themselves."""
+    """Context for waiting for the stores' first messages. A store may itself wait for the records of `after`, so then
+    the call counts as waiting."""
     return waiting() if request.options.after else nullcontext()
 
 

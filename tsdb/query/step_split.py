@@ -1,4 +1,4 @@
-"""Step split: which steps of a range a store can aggregate, and which samples it must give instead."""
+"""Step split: the steps of a range that a store can aggregate, and the samples that it must give instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tsdb.v1 import common_pb2, reader_pb2
 
 @dataclass(frozen=True, slots=True)
 class StepSplit:
-    """Steps from at_ms on are aggregated by the store: all of their samples lie in its memory. None: no steps are."""
+    """Steps from at_ms on are aggregated by the store: it has all their samples in memory. None: no steps are."""
 
     at_ms: int | None
 
@@ -26,12 +26,12 @@ class StepSplit:
         return cls(at_ms if query.start_ms < at_ms < query.end_ms else None)
 
     def requests(self, request: reader_pb2.SelectRequest) -> list[reader_pb2.SelectRequest]:
-        """What the store is asked: samples with their orders, before the split, and steps from there on."""
+        """The requests to the store: samples with their orders before the split, and steps from the split on."""
         samples, steps = reader_pb2.SelectRequest(), reader_pb2.SelectRequest()
         samples.CopyFrom(request)
         samples.encoding, samples.partial = reader_pb2.RAW, True
         samples.step_ms, samples.aggregation, samples.downsampled = 0, reader_pb2.NONE, False
-        # The names of series known by id say where in history the rest of them is to be looked for.
+        # For series requested by id, history needs their metric names, so labels are requested.
         samples.omit_labels = request.omit_labels and not request.series_ids
         if self.at_ms is None:
             return [samples]

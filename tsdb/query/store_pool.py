@@ -1,6 +1,7 @@
-"""Store pool: channels to all stores that the configured names stand for, and what each of them covers.
+"""Store pool: channels to all stores that the configured names resolve to, and the coverage of each store.
 
-One thread resolves the names now and then, so that pods come and go, and asks every store what it covers each second.
+One thread resolves the names every ten seconds, so that pods can come and go, and reads every store's coverage each
+second.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tsdb.ops.periodic import Periodic
 from tsdb.query.remote_store import RemoteStore
 
 POLL_EVERY_S = 1.0
-POLL_TIMEOUT_S = 2.0  # A frozen store is passed by from then on; reads that it holds end by their own deadline.
+POLL_TIMEOUT_S = 2.0  # A frozen store is skipped after this time; reads already sent to it end by their deadline.
 RESOLVE_EVERY_S = 10.0
 
 log = get_logger(__name__)
@@ -31,7 +32,7 @@ resolve_failures_total = counter(
 
 @dataclass(frozen=True, slots=True, order=True)
 class StoreAddress:
-    """Where a store is, or a name that stands for several. The host of an IPv6 address is without brackets."""
+    """The address of a store, or a name that resolves to several. The host of an IPv6 address has no brackets."""
 
     host: str
     port: int
@@ -42,11 +43,11 @@ class StoreAddress:
 
 Resolve = Callable[[StoreAddress], list[StoreAddress]]
 Open = Callable[[StoreAddress, StoreAddress], RemoteStore]
-"""(the name as configured, the address it stands for) -> the store there."""
+"""(configured name, resolved address) -> the store at that address."""
 
 
 def resolve(name: StoreAddress) -> list[StoreAddress]:
-    """All addresses of one family that a name stands for: IPv4 where there are any. Raises OSError."""
+    """All addresses that a name resolves to, of one family: IPv4 if there are any. Raises OSError."""
     found = socket.getaddrinfo(name.host, name.port, type=socket.SOCK_STREAM)
     hosts = {(family, str(address[0])) for family, _, _, _, address in found}
     # A pod with both families would be two stores.
@@ -55,7 +56,7 @@ def resolve(name: StoreAddress) -> list[StoreAddress]:
 
 
 class StorePool(Periodic):
-    """Stores by name. A component of a process: `start`, `close`, `join`. Thread-safe."""
+    """The stores behind configured names. A component of a process: `start`, `close`, `join`. Thread-safe."""
 
     def __init__(
         self, names: Sequence[StoreAddress], open_store: Open, clock: Clock, *, resolve: Resolve = resolve
@@ -71,17 +72,17 @@ class StorePool(Periodic):
         self._resolved_at: float | None = None
 
     def all(self) -> Sequence[RemoteStore]:
-        """Those known now, in the order of their addresses."""
+        """The stores known now, ordered by address."""
         with self._lock:
             return [store for _, store in sorted(self._stores.items())]
 
     def start(self) -> None:
-        """Ask all stores once, then go on in the background."""
+        """Poll all stores once, then continue in the background."""
         self.poll()
         super().start()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the thread and close the channels; False when it still runs."""
+        """Wait for the thread and close the channels. False: it still runs."""
         ended = super().join(timeout_s)
         if ended:
             self.abort()
@@ -95,13 +96,13 @@ class StorePool(Periodic):
             store.close()
 
     def poll(self) -> None:
-        """Resolve the names when it is time, and ask every store what it covers. Called by one thread at a time."""
+        """Resolve the names when due, and read every store's coverage. Called by one thread at a time."""
         if self._resolved_at is None or self._clock.monotonic() - self._resolved_at >= RESOLVE_EVERY_S:
             self._resolve_names()
         self.refresh(POLL_TIMEOUT_S)
 
     def refresh(self, timeout_s: float) -> None:
-        """Ask every store what it covers, all at once."""
+        """Read the coverage of all stores at once."""
         stores = self.all()
         asked = [(store, store.begin_refresh(timeout_s)) for store in stores]
         for store, answer in asked:

@@ -1,6 +1,6 @@
 """Stores: the memory side of a querier. Each is a Reader service over some partitions, in this process or behind gRPC.
 
-Every method raises errors of tsdb.model.errors only, whichever side of a network the store is on.
+Every method raises only errors of tsdb.model.errors, for local and for remote stores.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from tsdb.v1 import common_pb2, reader_pb2
 
 
 class StoreReader(Protocol):
-    """One store. Streams may begin before they are iterated; closing one ends it."""
+    """One store. Streams may begin before they are iterated; closing a stream ends it."""
 
     @property
     def name(self) -> str:
-        """Where it is, for messages; no two stores of a querier share one."""
+        """The store's address, for messages; unique within a querier."""
 
     def states(self) -> Mapping[int, common_pb2.PartitionState]:
-        """What it holds, by partition, as it said lately; empty while it does not answer."""
+        """Its last known states, by partition; empty while it does not answer."""
 
     def refresh(self, timeout_s: float) -> None:
-        """Ask it now, so that `states` is of this moment; one that does not answer in time has none."""
+        """Update `states` now. A store that does not answer in time has no states."""
 
     def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
         """As Reader.Select."""
@@ -46,10 +46,10 @@ class StoreReader(Protocol):
 
 
 class Stores(Protocol):
-    """The stores there are now."""
+    """The current set of stores."""
 
     def all(self) -> Sequence[StoreReader]:
-        """Those that are known, whether they answer or not."""
+        """All known stores, also those that do not answer."""
 
     def refresh(self, timeout_s: float) -> None:
-        """Ask all of them now what they hold."""
+        """Update the states of all stores now."""

@@ -1,6 +1,6 @@
-"""Stretch: what a query wants of the chunks of some whole packs, put together as one fragment with one copy.
+"""Stretch: the wanted samples of some whole packs' chunks, combined into one fragment with one copy.
 
-Chunks of a window are merged only where there are several: nearly all windows have one, and no sample came late.
+Chunks of a window are merged only where there are several. Nearly all windows have one chunk and no late samples.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tsdb.query.past_kernels import BROKEN, append_runs_kernel, wanted_runs_kern
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Runs [low, high) of a fragment's samples, each of the wanted series at `slot`."""
+    """Runs [low, high) of a fragment's samples; each run belongs to the wanted series at index `slot`."""
 
     fragment: Fragment
     slot: NDArray[np.int64]
@@ -29,7 +29,7 @@ class _Piece:
 class Stretch:
     """Collects fragments of the series `wanted` (uint64, ascending) in [start_ms, end_ms).
 
-    Fragments of a pack come window after window; those of one window one after another. Not thread-safe.
+    Fragments of a pack are added window by window, all fragments of one window in a row. Not thread-safe.
     """
 
     def __init__(self, wanted: NDArray[np.uint64], start_ms: int, end_ms: int) -> None:
@@ -41,13 +41,12 @@ class Stretch:
         self.samples = 0
 
     def add(self, fragment: Fragment) -> None:
-        """One chunk."""
         if self._window and not _same_window(self._window[0], fragment):
             self._close_window()
         self._window.append(fragment)
 
     def take(self) -> Fragment | None:
-        """All of it, and begin anew; None when nothing was wanted.
+        """The collected fragment, and start again empty; None when there are no samples.
 
         Raises CorruptData (two_packs) when chunks of two packs have the same series.
         """

@@ -1,4 +1,4 @@
-"""Warm-up: the kernels of reads that span memory and history, compiled or loaded before such a read comes."""
+"""Warm-up: the kernels of reads that span memory and history are compiled or loaded before the first such read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ WINDOW_MS = 1000
 
 
 def warm_up() -> None:
-    """Join a small past with a small memory, whose result is known."""
+    """Join a small history with a small memory, and check the known result."""
     warm_up_index()
     ids = np.array([1, 2], np.uint64)
     half = np.arange(SAMPLES // 2, dtype=np.int64) * 10
     times, starts = np.concatenate([half, half]), np.array([0, SAMPLES // 2, SAMPLES], np.int64)
-    # Noise, decimals: each has a way of its own into a column.
+    # Noise and decimals are encoded differently.
     values = np.concatenate([np.sin(half.astype(np.float64)), half / 10])
     chunk = encode_chunk(Fragment(7, 0, ids, starts, times, values, times + 1), window_ms=WINDOW_MS)
     held = Held(ids, [b"", b""], np.array([1, 1]), np.array([5, 500]), np.array([1.0, 2.0]), np.array([9, -1]))

@@ -1,6 +1,7 @@
 """Watch over stores: the live tail of each partition from one store, all in one stream.
 
-A stream that ends or breaks ends the whole: the watcher resumes by its tokens, and then the next store is chosen.
+When one store's stream ends or breaks, the whole watch ends. The watcher resumes by its tokens, and routing then
+chooses the next store.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tsdb.v1 import common_pb2, reader_pb2
 
 Response = reader_pb2.WatchResponse
 
-QUEUED_MAX = 64  # Messages waiting for a slow watcher; beyond them the stores' own streams wait.
+QUEUED_MAX = 64  # Messages queued for a slow watcher; when the queue is full, the stores' streams wait.
 LOOK_EVERY_S = 0.5  # How soon a watcher that left is noticed on a quiet stream.
 
 
@@ -37,7 +38,7 @@ class Watch:
         self._caller = caller
 
     def responses(self, partitions: Sequence[int]) -> Iterator[Response]:
-        """Messages of all partitions, those of one in their order. Raises what a store ended with."""
+        """Messages of all partitions; those of one partition in order. Raises the error that ended a store's stream."""
         routing = Routing(self._sources.stores, self._sources.topic_id, NO_START_MS, history=False)
         shares = routing.shares(partitions)
         streams = [share.store.watch(self._part(share), self._caller) for share in shares]
@@ -58,14 +59,14 @@ class Watch:
 
 
 class _Ended:
-    """Stands in the queue where a stream ended, with why."""
+    """Queue entry for the end of a stream, with its error."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
 def _together(streams: Sequence[Iterator[Response]], active: Callable[[], bool]) -> Iterator[Response]:
-    """What comes from any of the streams, as it comes, until one ends. Each is read by a thread of its own."""
+    """Messages of all streams in order of arrival, until one stream ends. One thread reads each stream."""
     arrived: queue.Queue[Response | _Ended] = queue.Queue(QUEUED_MAX)
     done = threading.Event()
     threads = [
@@ -84,7 +85,7 @@ def _together(streams: Sequence[Iterator[Response]], active: Callable[[], bool])
                 raise message.error
             yield message
     finally:
-        # The calls themselves end with the caller's; a thread that waits for room sees that nobody reads any more.
+        # The stores' calls end with the caller's call. A thread that waits for room in the queue stops by `done`.
         done.set()
 
 
