@@ -1,1 +1,1 @@
-"""What every process needs around its work: metrics, logs, health, servers, credentials, an orderly end."""
+"""Parts that every process needs beside its work: metrics, logs, health, servers, credentials, an orderly shutdown."""

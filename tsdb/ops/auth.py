@@ -1,7 +1,7 @@
-"""Bearer tokens: which are valid now, and whether a request shows one. Knows nothing of gRPC or HTTP.
+"""Bearer tokens: the valid ones, and the check of a request's authorization. Independent of gRPC and HTTP.
 
-Several tokens may be valid at once, so that they can be rotated without a gap; a token file is read again when it
-changes. Comparison takes the same time whichever token, if any, matches.
+Several tokens may be valid at once, so that tokens can be rotated without a gap. A token file is read again when it
+changes. The comparison takes the same time for every token, valid or not.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Tokens:
 
     def _known(self, token: bytes) -> bool:
         shown = hashlib.sha256(token).digest()
-        # No early exit: time must not tell how many tokens there are or which one was near.
+        # No early exit: the time taken must not reveal the number of tokens or a near match.
         return sum(hmac.compare_digest(shown, valid) for valid in (*self._fixed, *self._current())) > 0
 
     def _current(self) -> frozenset[bytes]:

@@ -1,6 +1,6 @@
-"""File descriptors of the process: the limit raised as far as it goes, and shares of it for connections.
+"""File descriptors of the process: raise the limit as far as possible, and give connections a share of it.
 
-What is left of them is for the log, history and everything else that a process opens.
+The rest is for the log, history and all other files of the process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ HTTP_SHARE = 4
 
 
 def raise_limit() -> None:
-    """Ask for as many as the process may have: the soft limit is often 1,024, for programs that use select()."""
+    """Raise the soft limit to the hard limit. The soft limit is often 1,024, for programs that use select()."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -28,6 +28,6 @@ def http_connections(connections_max: int) -> int:
 
 
 def share_of(count: int, share: int) -> int:
-    """`count`, and at most the `share`-th part of all descriptors."""
+    """`count`, but at most 1/`share` of all descriptors, and at least 1."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return count if soft == resource.RLIM_INFINITY else max(1, min(count, soft // share))

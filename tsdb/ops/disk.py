@@ -1,6 +1,7 @@
-"""Files that cannot grow now, for readiness: a full disk shows there, with the path and what is free.
+"""Files that cannot grow now. Readiness shows a full disk with the path and the free bytes.
 
-Known to the whole process, as metrics are: who opens files and who answers probes do not meet.
+The list is global to the process, as metrics are: the code that opens files has no link to the code that answers
+probes.
 """
 
 from __future__ import annotations
@@ -18,32 +19,32 @@ _full_files = gauge("tsdb_disk_full_files", "Database files of this process that
 
 
 class GrowingFile:
-    """A file that is written to. Thread-safe."""
+    """A file that the process writes to. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @property
     def is_full(self) -> bool:
-        """Whether the last write did not fit."""
+        """Whether the disk refused the last write."""
         return self in _full
 
     def refused(self, error: TsdbError) -> None:
-        """A write failed; only what the disk is to blame for counts."""
+        """Record a failed write. An error with a reason other than REASONS is ignored: the disk did not cause it."""
         if error.reason in REASONS:
             with _lock:
                 _full[self] = error
                 _full_files.set(len(_full))
 
     def grew(self) -> None:
-        """A write fitted, or no more are made."""
+        """Record that a write succeeded, or that there will be no more writes."""
         if self in _full:
             with _lock:
                 _full.pop(self, None)
                 _full_files.set(len(_full))
 
     def text(self, error: TsdbError) -> str:
-        """What happened, for a person."""
+        """Message for an operator: path, error, free bytes."""
         try:
             free = f"{shutil.disk_usage(self._path.parent).free} bytes are free on its disk"
         except OSError as unknown:
@@ -56,7 +57,7 @@ _full: dict[GrowingFile, TsdbError] = {}
 
 
 def disk_trouble() -> tuple[str, str] | None:
-    """Reason (disk_full, disk_error) and text of a file that cannot grow; None when all can."""
+    """Reason (disk_full, disk_error) and message of one file that cannot grow; None when all files can grow."""
     with _lock:
         found = next(iter(_full.items()), None)
     if found is None:

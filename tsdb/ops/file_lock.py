@@ -1,4 +1,4 @@
-"""FileLock: a file that one process at a time holds, and that names this process to the others."""
+"""FileLock: a file that at most one process locks. It contains the process id of its holder."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ PID_BYTES_MAX = 32
 
 
 class FileLock:
-    """Taken by `take`, let go by `release` or by the end of the process, however it ends. Not thread-safe."""
+    """`take` locks the file; `release`, or any end of the process, unlocks it. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: int | None = None
 
     def take(self) -> str:
-        """Take it; idempotent. Returns the id of the process that holds it instead, "" when it is ours now."""
+        """Lock the file; idempotent. Returns "" on success, else the id of the process that holds the lock."""
         if self._file is not None:
             return ""
         file = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
@@ -33,7 +33,7 @@ class FileLock:
         return ""
 
     def release(self) -> None:
-        """Idempotent."""
+        """Unlock the file; idempotent."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

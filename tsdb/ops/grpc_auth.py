@@ -37,5 +37,5 @@ def _refusal(error: Unauthenticated) -> Handler:
     def refuse(_requests: Iterator[bytes], _context: grpc.ServicerContext) -> Iterator[bytes]:
         raise error
 
-    # Whatever the method is, as a stream its request is not read: a stranger cannot fill memory.
+    # A stream handler for every kind of method: gRPC then reads no request, so an unknown caller cannot fill memory.
     return grpc.stream_stream_rpc_method_handler(refuse)

@@ -1,9 +1,9 @@
-"""What surrounds each gRPC call on a server: its request, a slot to run in, errors made into statuses, counts, times.
+"""Calls: the outermost interceptor. It receives requests, assigns slots, maps errors to statuses, counts and times.
 
-The order is the same for each method: the token (an inner interceptor), a receipt, the size, the message, a slot. A
-call beyond the bound is refused at once instead of waiting in a queue that nobody sees. A request that is not a message
-of its type is the caller's error, as is every other bad input. Health checks pass by all of this
-(tsdb.ops.grpc_health), and calls that a service wants answered always need no slot.
+The steps of each call have one order: token (an inner interceptor), receipt, size, message, slot. A call beyond the
+bound is refused at once, instead of waiting in an unbounded queue without a metric. A request that does not parse as
+its message type is the caller's error, as is every other bad input. Health checks skip all of this
+(tsdb.ops.grpc_health). Methods in `GrpcService.always` need no slot.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ _errors = counter(
 )
 _seconds = histogram("tsdb_grpc_duration_seconds", "From a call's start to its last byte handed to gRPC.", "method")
 
-STREAMED_BYTES_MAX = 4096  # Of a request of reflection, whose answer repeats it; nothing else streams requests.
+# Bytes of one request of a request stream. Only reflection streams requests, and its answer repeats the request.
+STREAMED_BYTES_MAX = 4096
 HEALTH_PREFIX = "/grpc.health.v1.Health/"
 
-# The stubs type both by request and response, of which an interceptor sees all; the classes themselves know no types.
+# The stubs make both classes generic in request and response. An interceptor handles all methods, and the classes at
+# run time are not generic.
 if TYPE_CHECKING:
     Interceptor = grpc.ServerInterceptor[Any, Any]
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -48,10 +50,7 @@ Continuation = Callable[[grpc.HandlerCallDetails], "Handler | None"]
 
 
 class Calls(Interceptor):
-    """The outermost interceptor. `methods`: full names ("/package.Service/Method") of all that the server serves.
-
-    always: those of them that need no slot.
-    """
+    """`methods`: full names ("/package.Service/Method") of all methods. `always`: the methods that need no slot."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class Calls(Interceptor):
         self._slots = slots
         self._senders = senders
         self._always = always
-        self._handlers: dict[str, tuple[Handler, Handler]] = {}  # By method: what it was made of, and itself.
+        self._handlers: dict[str, tuple[Handler, Handler]] = {}  # By method: the inner handler and the wrapped one.
         for method in methods:
             _requests.labels(method, grpc.StatusCode.OK.name)
             _seconds.labels(method)
@@ -79,13 +78,13 @@ class Calls(Interceptor):
         method = handler_call_details.method
         handler = continuation(handler_call_details)
         if handler is None:
-            # The caller chose this name, so it must not become a label.
+            # The name comes from the caller, so it must not become a label value.
             _requests.labels("unknown", grpc.StatusCode.UNIMPLEMENTED.name).inc()
             return None
         if method.startswith(HEALTH_PREFIX):
             return handler
         of, surrounded = self._handlers.get(method, (None, handler))
-        if of is not handler:  # A method's handler is the same for every call, unless an interceptor refuses this one.
+        if of is not handler:  # A method has the same handler for every call, unless the token check refuses the call.
             surrounded = self._surrounded(method, handler)
             self._handlers[method] = handler, surrounded
         return surrounded
@@ -94,7 +93,7 @@ class Calls(Interceptor):
         behavior = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
         assert behavior is not None
 
-        if handler.request_deserializer is None:  # A refusal: it reads nothing.
+        if handler.request_deserializer is None:  # A refusal of the token check: it reads no request.
             return _handler(partial(self._refuse, method, behavior), streams=True)
         input_type = descriptor_pool.Default().FindMethodByName(method[1:].replace("/", ".")).input_type
         small = {"bytes_max": STREAMED_BYTES_MAX} if handler.request_streaming else {}
@@ -138,20 +137,20 @@ class Calls(Interceptor):
     def _request(
         self, reader: MessageReader, messages: Iterator[bytes], context: grpc.ServicerContext
     ) -> Iterator[Any]:
-        """The one request of a call, its bytes reserved until the call ends."""
+        """The single request of a call. Its bytes stay reserved until the call ends."""
         with self._receipts.receive_one(reader, messages, context) as request:
             yield request.message()
 
     def _requests(
         self, reader: MessageReader, messages: Iterator[bytes], context: grpc.ServicerContext
     ) -> Iterator[Any]:
-        """The requests of a call that streams them, one in hand at a time."""
+        """The requests of a request stream. One at a time is in memory."""
         while (request := self._receipts.receive(reader, messages, context)) is not None:
             with request:
                 yield request.message()
 
     def _sent(self, messages: Iterator[Any], sender: Sender) -> Iterator[Any]:
-        """The messages of a stream, each with the time since when its reader is waited for."""
+        """Pass on the messages of a stream, with the time of each hand-over in `sender.since` until gRPC takes it."""
         self._senders.add(sender)
         try:
             for message in messages:
@@ -171,14 +170,14 @@ class Calls(Interceptor):
             code = code_of(error)
             _errors.labels(method, error.reason).inc()
             abort(context, error)
-        except grpc.RpcError:  # the caller's stream broke while we read it
+        except grpc.RpcError:  # The caller's stream broke during a read.
             code = grpc.StatusCode.CANCELLED
             raise
-        except GeneratorExit:  # the caller went away in the middle of an answer
+        except GeneratorExit:  # The caller disconnected before the end of the answer.
             code = grpc.StatusCode.CANCELLED
             raise
         except Exception as error:
-            aborted = cast(Any, context).code()  # the stubs do not know it; set when the handler ended the call itself
+            aborted = cast(Any, context).code()  # Not in the stubs. Set when the handler itself ended the call.
             if aborted is not None:
                 code = aborted
                 raise
@@ -197,14 +196,14 @@ class Calls(Interceptor):
 def _handler(
     behavior: Callable[..., Any], serialize: Callable[[Any], bytes] | None = None, *, streams: bool
 ) -> Handler:
-    """The handler of a method, whatever its kind: as one that streams requests it decides itself when to read one."""
+    """A handler for any kind of method. It takes a request stream, so that our code decides when to read a request."""
     make: Any = grpc.stream_stream_rpc_method_handler if streams else grpc.stream_unary_rpc_method_handler
     handler: Handler = make(behavior, response_serializer=serialize)
     return handler
 
 
 def _bytes_or(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
-    # An answer of large arrays is put together as bytes: see tsdb.store.wire.
+    # Answers of large arrays are encoded as bytes before they come here: see tsdb.store.wire.
     def serialized(message: Any) -> bytes:
         return message if isinstance(message, bytes) or serialize is None else serialize(message)
 

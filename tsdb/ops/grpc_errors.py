@@ -1,7 +1,8 @@
-"""Errors on the wire: the one table between our exceptions and gRPC statuses, used by servers and by clients.
+"""Errors on the wire: the table between our exceptions and gRPC statuses, for servers and clients.
 
-A status carries google.rpc.Status details: ErrorInfo (domain "kafka-tsdb", our reason and metadata) and RetryInfo where
-a retry helps, so nobody parses text. Several of our classes share a code; the metadata key `error` tells them apart.
+A status has google.rpc.Status details: ErrorInfo (domain "kafka-tsdb", our reason and metadata) and, where a retry
+helps, RetryInfo. No client has to parse text. Several exception classes share a code; the metadata key `error` names
+the class.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ DOMAIN = "kafka-tsdb"
 CLASS_KEY = "error"
 DETAILS_HEADER = "grpc-status-details-bin"
 
-# Trailers travel in HTTP/2 headers, which peers cap at 8 KiB; the text is there twice, percent-encoded once.
+# Trailers are HTTP/2 headers, and peers limit those to 8 KiB. They contain the text twice, once percent-encoded.
 MESSAGE_BYTES_MAX = 1024
 VALUE_BYTES_MAX = 256
 METADATA_MAX = 12
@@ -32,7 +33,7 @@ CODES: dict[type[errors.TsdbError], grpc.StatusCode] = {
     errors.WrongTopic: grpc.StatusCode.INVALID_ARGUMENT,
     errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
-    # A store that lost its place starts afresh: for a caller that is a replica to come back to.
+    # A store whose offsets are gone from the log starts again from the log: the caller can retry this replica later.
     errors.LostOffsets: grpc.StatusCode.UNAVAILABLE,
     errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.OutOfCoverage: grpc.StatusCode.OUT_OF_RANGE,
@@ -44,7 +45,8 @@ CODES: dict[type[errors.TsdbError], grpc.StatusCode] = {
 }
 _CLASSES = {cls.__name__: cls for cls in CODES}
 
-# Statuses that gRPC itself makes, without details of ours: what a caller can do next, and the reason to count it under.
+# Statuses that gRPC itself creates have no details of ours. Each maps to a class, which decides the caller's next step,
+# and a reason, for counters.
 _BARE: dict[grpc.StatusCode, tuple[type[errors.TsdbError], str]] = {
     grpc.StatusCode.UNAVAILABLE: (errors.Unavailable, "unreachable"),
     grpc.StatusCode.DEADLINE_EXCEEDED: (errors.Unavailable, "deadline"),
@@ -63,12 +65,12 @@ _BARE: dict[grpc.StatusCode, tuple[type[errors.TsdbError], str]] = {
 
 
 def code_of(error: errors.TsdbError) -> grpc.StatusCode:
-    """The status code of an error: its class's, else that of the nearest class above it."""
+    """The status code of the error's class, else of its nearest base class in CODES."""
     return CODES[_wire_class(error)]
 
 
 def to_status(error: errors.TsdbError) -> status_pb2.Status:
-    """google.rpc.Status of an error, texts cut to what headers can carry."""
+    """google.rpc.Status of an error. Texts are cut to fit into HTTP/2 headers."""
     info = ErrorInfo(domain=DOMAIN, reason=error.reason, metadata={CLASS_KEY: _wire_class(error).__name__})
     for key, value in list(error.metadata.items())[:METADATA_MAX]:
         info.metadata[key] = _cut(value, VALUE_BYTES_MAX)
@@ -89,12 +91,11 @@ def abort(context: grpc.ServicerContext, error: errors.TsdbError) -> NoReturn:
 
 
 def from_rpc_error(error: grpc.RpcError) -> errors.TsdbError:
-    """The error that the server meant, or ours for what gRPC itself reports. Takes sync and asyncio errors alike.
+    """The exception that the server sent, or the one in _BARE for a status of gRPC itself. Sync or asyncio errors.
 
-    The result is to be raised by the caller, `from` the argument. Never raises on malformed details: these fall back
-    to the bare code.
+    The caller raises the result `from` the argument. Malformed details raise nothing; the bare code is used instead.
     """
-    call: Any = error  # RpcError declares nothing; what gRPC raises is also a Call
+    call: Any = error  # RpcError declares no methods; the objects that gRPC raises are also a Call.
     code, text = call.code(), call.details() or ""
     info, retry_after_s = _details(call.trailing_metadata() or ())
     if info is None:
@@ -109,7 +110,7 @@ def from_rpc_error(error: grpc.RpcError) -> errors.TsdbError:
 def _from_bare(code: grpc.StatusCode, text: str) -> errors.TsdbError:
     cls, reason = _BARE.get(code, (errors.TsdbError, "internal"))
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in text:
-        # gRPC's own limit on one message: sending the same again cannot succeed.
+        # gRPC's own limit on one message: a retry of the same message cannot succeed.
         cls, reason = errors.InvalidRequest, "message_too_large"
     return _build(cls, text or code.name, reason, None, {})
 
@@ -121,7 +122,7 @@ def _build(
         error: errors.TsdbError = cls(text, reason=reason, retry_after_s=retry_after_s)
     else:
         error = cls(text, reason=reason)
-    # Assigned, not passed: the peer chooses the keys, and one might be named like a parameter.
+    # Assigned, not passed as keyword arguments: the peer chooses the keys, and a key may equal a parameter's name.
     error.metadata = metadata
     return error
 
@@ -149,6 +150,6 @@ def _wire_class(error: errors.TsdbError) -> type[errors.TsdbError]:
 
 
 def _cut(text: str, bytes_max: int) -> str:
-    # Labels may hold what is no UTF-8; an error about them must still travel.
+    # Labels may contain invalid UTF-8. The error about such a label must still reach the caller.
     data = text.encode("utf-8", "replace")
     return data.decode() if len(data) <= bytes_max else data[: bytes_max - 3].decode("utf-8", "ignore") + "..."

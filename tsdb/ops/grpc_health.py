@@ -1,6 +1,6 @@
 """grpc.health.v1: the whole server under "", each partition under "partition-N".
 
-Health checks need no token and have threads and receipts of their own: nothing that other calls do holds them up.
+Health checks need no token. They have separate threads and receipts, so other calls cannot delay them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tsdb.ops.grpc_threads import CallThreads
 from tsdb.ops.request_bytes import RequestBytes
 
 SERVICE = health.SERVICE_NAME
-THREADS = 4  # A check takes microseconds once its request is there.
-REQUEST_BYTES_MAX = 1024  # A name of a service.
+THREADS = 4  # A check takes microseconds once its request has arrived.
+REQUEST_BYTES_MAX = 1024  # A request contains the name of a service.
 _STATUS = health_pb2.HealthCheckResponse
 
 
@@ -30,7 +30,7 @@ def partition_service(partition: int) -> str:
 
 
 class Health:
-    """What health checks answer. Not serving until told otherwise. Thread-safe."""
+    """State behind the health checks. Every service is NOT_SERVING until `set`. Thread-safe."""
 
     def __init__(self) -> None:
         self._threads = CallThreads(THREADS, "grpc-health")
@@ -50,7 +50,7 @@ class Health:
         self._servicer.set(service, _STATUS.SERVING if serving else _STATUS.NOT_SERVING)
 
     def drain(self) -> None:
-        """Everything is not serving from now on."""
+        """Report NOT_SERVING for every service from now on."""
         self._servicer.enter_graceful_shutdown()
 
     def add_to(self, server: grpc.Server) -> None:

@@ -1,8 +1,8 @@
-"""Messages of gRPC calls, from bytes as they came to parsed requests: measured first, expanded and parsed after.
+"""Messages of gRPC calls: measure the received bytes first, then expand and parse them.
 
-gRPC hands a compressed message over as it is, so that what it expands to is bounded here. A parsed message can take
-many times its bytes (an empty repeated field: 2 bytes become 16 or more), so its fields are counted before. What a
-request may take is reserved before it is expanded or parsed, until its call ends.
+gRPC passes on a compressed message unexpanded, so this module bounds the expanded size. A parsed message can take many
+times its serialised bytes (an empty repeated field: 2 bytes become 16 or more), so the fields are counted first. The
+memory for a request is reserved before it is expanded or parsed, and until its call ends.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from google.protobuf.message import DecodeError
 from tsdb.model.errors import InvalidRequest
 from tsdb.ops.request_bytes import RequestBytes
 
-GZIP = b"\x1f\x8b"  # No message begins so: it would be a field of wire type 7, which there is not.
+GZIP = b"\x1f\x8b"  # No message begins with these bytes: they would be a field of wire type 7, which does not exist.
 GZIP_BYTES_MIN = 18
-COPIES = 3  # As received, as parsed, and as the arrays and strings that are taken out of it.
-FIELD_BYTES = 64  # Of a field of a parsed message, beside its content, and of the object that it becomes.
-NESTED_FACTOR = 50  # Parsed over serialised bytes of nested messages, at most: an empty one has 2 bytes and takes 100.
-UNMEASURED_BYTES_MAX = 4096  # At the highest factor still little enough to reserve without a look.
+COPIES = 3  # The received bytes, the parsed message, and the arrays and strings taken from it.
+FIELD_BYTES = 64  # Overhead of one field of a parsed message and of its Python object, without the content.
+NESTED_FACTOR = 50  # Parsed bytes per serialised byte of nested messages, at most: an empty one has 2 bytes, takes 100.
+UNMEASURED_BYTES_MAX = 4096  # Smaller requests are not measured: even at the highest factor they take little memory.
 _PIECE_BYTES = 1 << 20
 _PLAIN = (FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_STRING)
 
 
 class MessageReader:
-    """Requests of one method. bytes_max: of a message, expanded. fields_max: of its top-level fields."""
+    """Reads requests of one method. bytes_max: limit of one expanded message. fields_max: of its top-level fields."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class MessageReader:
         self._repeated = [(field.number << 3) | 2 for field in fields if field.is_repeated and field.number < 16]
 
     def take(self, data: bytes) -> Request:
-        """A request as it came, with room for what it becomes; gzip is expanded.
+        """Reserve memory for the received bytes and expand gzip. The request is parsed later, by `Request.message`.
 
-        Raises InvalidRequest for what is too large or no message, Overloaded when others hold the room.
+        Raises InvalidRequest (message_too_large, malformed_request); Overloaded when other requests hold the memory.
         """
         reserved = Reserved(self._held)
         try:
@@ -64,7 +64,8 @@ class MessageReader:
                 reserved.set(declared * COPIES)
                 data = _expanded(data)
             self._check_bytes(len(data))
-            reserved.set(len(data) * COPIES)  # First: few large ones at once are worth a closer look.
+            # First the lower bound: it limits how many large requests are measured at once.
+            reserved.set(len(data) * COPIES)
             reserved.set(self._memory(data))
         except BaseException:
             reserved.give_back()
@@ -76,7 +77,7 @@ class MessageReader:
             raise _too_large(self._name, "bytes", size, self._bytes_max)
 
     def _memory(self, data: bytes) -> int:
-        """Bytes that the request takes at most, once it is parsed."""
+        """Upper bound of the parsed request's memory, in bytes."""
         size = len(data)
         factor = NESTED_FACTOR if self._nested else COPIES
         fields_at_most = size // 2
@@ -92,24 +93,24 @@ class MessageReader:
         return size * COPIES + measured.structured_bytes * factor + FIELD_BYTES * measured.fields
 
     def _repeated_at_most(self, data: bytes) -> int:
-        """At least as many as there are repeated fields: bytes that could begin one, wherever they are."""
+        """Upper bound of the number of repeated fields: bytes at any position that equal the tag of one."""
         values = np.frombuffer(data, np.uint8)
         found = 0
         for begin in range(0, len(values), _PIECE_BYTES):
-            low_bits = values[begin : begin + _PIECE_BYTES] & 0x7F  # A tag may be written longer than it needs.
+            low_bits = values[begin : begin + _PIECE_BYTES] & 0x7F  # A tag may be encoded in more bytes than necessary.
             found += sum(int(np.count_nonzero(low_bits == tag)) for tag in self._repeated)
         return found
 
 
 class Reserved:
-    """Bytes of one request."""
+    """Memory reserved for one request."""
 
     def __init__(self, held: RequestBytes) -> None:
         self._held = held
         self._size = 0
 
     def set(self, size: int) -> None:
-        """Hold so many from now on."""
+        """Change the reservation to `size` bytes. Raises Overloaded, InvalidRequest."""
         if size > self._size:
             self._held.take(size, self._size)
         else:
@@ -117,12 +118,11 @@ class Reserved:
         self._size = size
 
     def give_back(self) -> None:
-        """Hold none."""
         self.set(0)
 
 
 class Request:
-    """A request in hand. A context manager: leaving it gives the room back."""
+    """One request in memory. A context manager: leaving it frees the reserved memory."""
 
     def __init__(self, data: bytes, parse: Callable[[bytes], Any], reserved: Reserved) -> None:
         self._data = data
@@ -130,7 +130,7 @@ class Request:
         self._reserved = reserved
 
     def message(self) -> Any:
-        """The parsed message, once: the bytes are let go. Raises InvalidRequest (malformed_request)."""
+        """Parse the message; call it once, since it drops the bytes. Raises InvalidRequest (malformed_request)."""
         data, self._data = self._data, b""
         try:
             return self._parse(data)
@@ -146,14 +146,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Top-level fields, and the bytes of those that are neither bytes nor text."""
+    """Number of top-level fields, and the bytes of length-delimited fields other than bytes and strings."""
 
     fields: int
     structured_bytes: int
 
 
 def measure(data: bytes, plain: frozenset[int], fields_max: int) -> Measured:
-    """Count the fields of a serialised message, up to one more than fields_max. Raises InvalidRequest."""
+    """Count the fields of a serialised message; stops at fields_max + 1. `plain`: numbers of bytes and string fields.
+
+    Raises InvalidRequest (malformed_request).
+    """
     position, end, fields, structured = 0, len(data), 0, 0
     try:
         while position < end and fields <= fields_max:
@@ -192,7 +195,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _declared_bytes(data: bytes) -> int:
-    """What gzip data says that it expands to; `_expanded` takes it at its word."""
+    """The expanded size in the trailer of gzip data. `_expanded` refuses data that expands to another size."""
     if len(data) < GZIP_BYTES_MIN:
         raise _malformed("the gzip data is cut short")
     return int.from_bytes(data[-4:], "little")

@@ -1,8 +1,8 @@
 """Receipts: the requests that a gRPC server is receiving now, bounded in number, time and threads.
 
-gRPC reads a message when it is asked for, so a call asks only once it has a slot. Under pressure the call that has been
-receiving longest is cancelled: one that sends slowly, or nothing, never locks out others. The newest call that waits is
-served first, since the callers of older ones are likelier to have given up. Thread-safe.
+gRPC reads a message only on demand, so a call demands it only once it has a slot. Under pressure the call that has been
+receiving longest is cancelled: a caller that sends slowly, or sends nothing, never locks out other callers. The newest
+waiting call is served first, since the callers of older ones are more likely to have given up. Thread-safe.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tsdb.ops.grpc_threads import CallThreads
 from tsdb.ops.metrics import counter, gauge
 
 TIMEOUT_S = 10.0  # 16 MiB at 13 Mbit/s; a sender that needs longer should send smaller requests.
-PATIENCE_S = 0.3  # Under pressure. A message that has arrived with its headers is received within milliseconds.
-WAIT_S = 5.0  # For a slot. Each slot is free after PATIENCE_S at the latest, so this long a queue is an overload.
+PATIENCE_S = 0.3  # Timeout under pressure. A message that arrived with its headers is received within milliseconds.
+WAIT_S = 5.0  # Wait for a slot. Each slot becomes free within PATIENCE_S, so a longer wait means overload.
 RETRY_AFTER_S = 0.5
 
 _evicted = counter(
@@ -43,7 +43,7 @@ class _Receipt:
         self.evicted = False
 
     def evict(self, reason: str) -> None:
-        """Cancel the call. One that waits for a slot finds itself cancelled when it asks for its request."""
+        """Cancel the call. A call that waits for a slot gets one, and its read of the request then fails."""
         if not self.evicted:
             self.evicted = True
             _evicted.labels(reason).inc()
@@ -52,7 +52,7 @@ class _Receipt:
 
 
 class Receipts:
-    """`slots`: requests received at once. `relieve` is to be called every few hundred milliseconds."""
+    """`slots`: requests received at once. The owner calls `relieve` every few hundred milliseconds."""
 
     def __init__(self, slots: int, threads: CallThreads, *, timeout_s: float = TIMEOUT_S) -> None:
         self._free = slots
@@ -67,23 +67,23 @@ class Receipts:
     def receive(
         self, reader: MessageReader, messages: Iterator[bytes], context: grpc.ServicerContext
     ) -> Request | None:
-        """The call's next request, with room for what it becomes; None when its caller sends no more.
+        """The call's next request, with its memory reserved; None at the end of the caller's stream.
 
-        Raises Overloaded (receiving, request_bytes), InvalidRequest, grpc.RpcError when the call was cancelled.
+        Raises Overloaded (receiving, request_bytes), InvalidRequest; grpc.RpcError when the call was cancelled.
         """
         with self._slot(context):
             data = next(messages, None)
             return None if data is None else reader.take(data)
 
     def receive_one(self, reader: MessageReader, messages: Iterator[bytes], context: grpc.ServicerContext) -> Request:
-        """As `receive` for a call that has one request. Raises InvalidRequest (no_message) too."""
+        """As `receive`, for a call with one request. Also raises InvalidRequest (no_message)."""
         request = self.receive(reader, messages, context)
         if request is None:
             raise InvalidRequest("the call needs one request message; none came", reason="no_message")
         return request
 
     def relieve(self) -> None:
-        """Cancel calls that take too long: at once when past the timeout, the oldest when others wait."""
+        """Cancel every call past the timeout, and the oldest calls while others wait for a slot or a thread."""
         now = time.monotonic()
         with self._lock:
             holding, waiting = list(self._holding), list(self._waiting)

@@ -1,8 +1,8 @@
-"""Senders: streams whose next message waits for a reader, and what becomes of them when the reader does not read.
+"""Senders: answer streams of a server, and the end of streams whose reader does not read.
 
-gRPC takes a message from a stream when the transport has room for it, so a reader that stops reading shows as a stream
-that is not resumed. Such a call first gives up its slot of a running call, and is ended after `send_timeout_s`: its
-answer is memory, and its thread is one that others need. One thread looks at all streams of a server.
+gRPC takes a message from a stream when the transport has room for it. When a reader stops reading, gRPC stops resuming
+the stream. Such a call first moves from a running slot to a waiting slot, and is cut after `send_timeout_s`: its answer
+holds memory, and other calls need its thread. One thread checks all streams of a server.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tsdb.ops.metrics import counter
 from tsdb.ops.periodic import Periodic
 
 LOOK_EVERY_S = 0.2
-STALLED_S = 0.25  # A reader that reads takes a message within milliseconds.
-DRAIN_TIMEOUT_S = 1.0  # The send timeout of a server that ends: it waits for readers that read.
+STALLED_S = 0.25  # An active reader takes a message within milliseconds.
+DRAIN_TIMEOUT_S = 1.0  # The send timeout during shutdown, which waits for active readers only.
 LOG_EVERY_S = 60.0
-LAST_BYTES_MIN = 1 << 20  # The transport takes less without a reader.
+LAST_BYTES_MIN = 1 << 20  # The transport buffers smaller messages, reader or not.
 
 log = get_logger(__name__)
 
@@ -37,14 +37,14 @@ class Cancellable(Protocol):
     """The call of a stream."""
 
     def cancel(self) -> None:
-        """End it now."""
+        """End the call at once."""
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Call it when the call ends; False when it has ended already."""
+        """Run `callback` when the call ends; False when the call has ended already."""
 
 
 class Sender:
-    """One stream. since: when its last message was handed over; None while the stream makes the next one."""
+    """One stream. since: time of the hand-over of its last message; None while the stream produces the next message."""
 
     __slots__ = ("call", "method", "since", "slot")
 
@@ -69,19 +69,17 @@ class Senders(Periodic):
         self._logged_at: float | None = None
 
     def drain(self) -> None:
-        """The server ends: readers that do not read are not waited for."""
+        """Shorten the send timeout: the shutdown of the server does not wait for stalled readers."""
         self._send_timeout_s = min(self._send_timeout_s, DRAIN_TIMEOUT_S)
 
     def add(self, sender: Sender) -> None:
-        """A stream begins."""
         self._senders.add(sender)
 
     def remove(self, sender: Sender) -> None:
-        """A stream has ended."""
         self._senders.discard(sender)
 
     def watch_last(self, sender: Sender, size: int) -> None:
-        """The call hands over its only message, of `size` bytes, and ends when that is sent."""
+        """Watch a call that hands over its only message, of `size` bytes, and ends once the message is sent."""
         if size < LAST_BYTES_MIN:
             return
         sender.since = self._monotonic()
@@ -90,7 +88,7 @@ class Senders(Periodic):
             self.remove(sender)
 
     def look(self) -> None:
-        """End what was not read for too long; let what is not read now wait in slots for that."""
+        """Cut streams that were not read for `send_timeout_s`; move streams that stall now to waiting slots."""
         now = self._monotonic()
         stalled = [(at, sender) for sender in self._senders.copy() if (at := sender.since) is not None]
         stalled = sorted((one for one in stalled if now - one[0] >= STALLED_S), key=lambda one: one[0])
@@ -105,7 +103,7 @@ class Senders(Periodic):
                 self._cut(longest, "waiting_requests", now)
 
     def _longest(self, timely: list[Sender], peer: str) -> Sender | None:
-        """The stream that was not read for longest and that waits: of this connection if its share is used up."""
+        """The waiting stream that was not read for the longest time; of `peer` alone when its share is used up."""
         waits = [one for one in timely if one.slot.waits and one in self._senders]
         if self._slots.share_is_full(peer):
             waits = [one for one in waits if one.slot.peer == peer]

@@ -1,4 +1,4 @@
-"""A gRPC server: threads, limits, TLS, tokens, health, reflection, and an orderly end. Roles bring their servicers."""
+"""A gRPC server: threads, limits, TLS, tokens, health, reflection and shutdown. Each role adds its servicers."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from tsdb.ops.tls import ServerTls
 
 log = get_logger(__name__)
 
-SPARE_THREADS = 8  # answer refusals, and calls that need no slot, while all others are busy
-BACKLOG = 256  # calls beyond the bound that may wait for a spare thread; gRPC itself refuses more
+SPARE_THREADS = 8  # Run refusals, and calls that need no slot, while all other threads are busy.
+BACKLOG = 256  # Calls beyond the bound that may wait for a spare thread; gRPC itself refuses more.
 NO_COMPRESSION, GZIP_COMPRESSION = 1, 4  # Bits of gRPC's algorithms.
-STREAMS_MAX = 256  # Calls of one connection at once; a client keeps more waiting on its side.
-RELIEF_EVERY_S = 0.1  # How often calls are looked at that do not send their request.
-FLUSH_S = 2.0  # After the last call, for its answer to reach its caller. gRPC itself waits 20 s for silent peers.
+STREAMS_MAX = 256  # Calls of one connection at once. A client queues further calls on its side.
+RELIEF_EVERY_S = 0.1  # Interval of the check for calls whose request does not arrive.
+FLUSH_S = 2.0  # Time for the last answer to reach its caller. gRPC itself waits 20 s for silent peers.
 JOIN_POLL_S = 0.05
-GRACE_S = 3600.0  # how long gRPC waits for running calls; the caller's deadline ends it sooner, by abort()
+GRACE_S = 3600.0  # gRPC's own wait for running calls. Our deadline comes first and calls abort().
 
 
 @dataclass(frozen=True, slots=True)
 class GrpcService:
-    """One service of a server: its full name, the object that serves it, the generated function that registers it.
+    """One service of a server: full name, servicer, and the generated function that registers the servicer.
 
     `GrpcService("tsdb.v1.Ingest", servicer, ingest_pb2_grpc.add_IngestServicer_to_server)`
 
-    always: methods that take no slot and are never refused, because operators and routing depend on them.
+    always: methods that need no slot and are never refused, because operators and routing depend on them.
     """
 
     name: str
@@ -60,15 +60,15 @@ class GrpcService:
 class GrpcLimits:
     """running_max: calls at once, streams included; more are refused with Overloaded (concurrent_requests).
 
-    waiting_max: calls that wait, beyond those that run (tsdb.ops.grpc_slots). send_timeout_s: a stream whose reader
-    does not read for so long is ended.
+    waiting_max: calls that wait, beyond the running ones (tsdb.ops.grpc_slots). send_timeout_s: a stream that its
+    reader does not read for this time is cut.
 
-    receive_bytes_max, send_bytes_max: one message; gRPC refuses larger ones before we see them, so keep the first
-    above the role's own limit, whose refusal says more.
+    receive_bytes_max, send_bytes_max: one message. gRPC refuses larger ones before our code runs, so keep the first
+    above the role's own limit: the role's refusal gives more details.
     fields_max: top-level fields of one request.
-    requests_bytes_max: all requests that are being received, and again all that are in hand, as they are in memory.
-    connections_max: more are closed at once. idle_s: a connection without a call is closed after so long.
-    handshake_s: a new connection has to have greeted by then.
+    requests_bytes_max: memory of all requests being received, and once more of all requests being handled.
+    connections_max: connections above it are closed at once. idle_s: a connection without a call is closed after this
+    time. handshake_s: time for the handshake of a new connection.
     """
 
     running_max: int = 64
@@ -117,21 +117,21 @@ class GrpcServer:
         self._relief = Periodic("grpc-relief", RELIEF_EVERY_S, relieve)
 
     def start(self) -> None:
-        """Begins to serve. Health stays as the role set it."""
+        """Start to serve. Health stays as the role has set it."""
         self._server.start()
         self._senders.start()
         self._relief.start()
         log.info("grpc server listens", host=self.host, port=self.port)
 
     def close(self) -> None:
-        """Refuses new calls; running ones go on. Returns at once."""
+        """Refuse new calls; running calls continue. Returns at once."""
         self._health.drain()
         self._senders.drain()
         if self._stopped is None:
             self._stopped = self._server.stop(GRACE_S)
 
     def join(self, timeout_s: float) -> bool:
-        """After close: waits for the running calls. False when some still run."""
+        """After close: wait for the running calls. False when some still run."""
         assert self._stopped is not None, "close comes before join"
         deadline = Deadline.after(timeout_s)
         while not self._stopped.wait(min(JOIN_POLL_S, deadline.remaining())):
@@ -143,7 +143,7 @@ class GrpcServer:
         return True
 
     def _flushed(self) -> bool:
-        """Whether no call has run for FLUSH_S: what is still connected then only keeps its connection open."""
+        """Whether no call has run for FLUSH_S. The remaining connections are then idle."""
         if self._threads.unfinished:
             self._idle = None
         elif self._idle is None:
@@ -151,12 +151,12 @@ class GrpcServer:
         return self._idle is not None and self._idle.expired
 
     def abort(self) -> None:
-        """Cancels the running calls."""
+        """Cancel the running calls."""
         self._server.stop(None).wait(5.0)
         self._release()
 
     def failure(self) -> BaseException | None:
-        """What ended the look at slow senders and readers; None while it goes on."""
+        """The exception that ended the check of slow senders or readers; None while both run."""
         return self._senders.failure() or self._relief.failure()
 
     def _release(self) -> None:
@@ -189,7 +189,7 @@ def build_server(
 ) -> GrpcServer:
     """A server bound to host and port (0: any free one), not yet started.
 
-    Raises Unavailable (bind) when the address cannot be had, ConfigMismatch (tls) for files that do not work.
+    Raises Unavailable (bind) when the address is not available, ConfigMismatch (tls) for unusable files.
     """
     limits = limits or GrpcLimits()
     names = [service.name for service in services]
@@ -225,18 +225,19 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", limits.receive_bytes_max),
         ("grpc.max_send_message_length", limits.send_bytes_max),
-        # Expanded here, where the size is known before: tsdb.ops.grpc_messages.
+        # Our code expands messages, with the size checked first: tsdb.ops.grpc_messages.
         ("grpc.per_message_decompression", 0),
         ("grpc.compression_enabled_algorithms_bitset", NO_COMPRESSION | GZIP_COMPRESSION),
-        # What a stream may send before its message is asked for; by itself this would grow to megabytes a stream.
+        # Fixes the flow-control window: the bytes that a caller may send before a read. The probe would grow it to
+        # megabytes for each stream.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.max_concurrent_streams", STREAMS_MAX),
         ("grpc.max_allowed_incoming_connections", limits.connections_max),
         ("grpc.max_connection_idle_ms", round(limits.idle_s * 1000)),
         ("grpc.server_handshake_timeout_ms", round(limits.handshake_s * 1000)),
-        # With port reuse a second process would quietly take half of the calls.
+        # With port reuse a second process on the same port would silently take half of the calls.
         ("grpc.so_reuseport", 0),
-        # A peer that vanished is noticed, and idle clients may ask as often as every 5 s whether we live.
+        # Detect peers that are gone, and allow idle clients one keepalive ping every 5 s.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),

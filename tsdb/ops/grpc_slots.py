@@ -1,7 +1,7 @@
-"""Call slots: which calls of a gRPC server run, which wait, and what share of both one connection may hold.
+"""Call slots: running and waiting calls of a gRPC server, and the share of both that one connection may hold.
 
-A call that waits for a record, for memory or for its reader needs no core. It gives its slot of a running call back and
-takes one of a waiting call, so that calls that wait never keep others from running. Thread-safe.
+A call that waits for a record, for memory or for its reader needs no core. It exchanges its running slot for a waiting
+slot, so that waiting calls never block running ones. Thread-safe.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from tsdb.model.errors import Overloaded
 from tsdb.ops.metrics import counter, gauge
 
-RETRY_AFTER_S = 0.1  # A call takes milliseconds: room appears soon.
+RETRY_AFTER_S = 0.1  # A call takes milliseconds, so a slot becomes free soon.
 WAITING_RETRY_AFTER_S = 1.0
-RETURN_WITHIN_S = 5.0  # Of a call that has waited and now wants to run.
-RECENT_S = 10.0  # A connection that called so lately keeps its half of the slots free.
+RETURN_WITHIN_S = 5.0  # Longest wait of a waiting call for a running slot.
+RECENT_S = 10.0  # Half of the running slots is kept free for other connections that called within this time.
 PEERS_MAX = 4096
 
 _running = gauge("tsdb_grpc_running_requests", "gRPC calls running now, streams included.")
@@ -34,7 +34,7 @@ _of_thread = threading.local()
 
 
 class CallSlots:
-    """running_max: calls that run at once. waiting_max: calls that wait at once, beyond those.
+    """running_max: calls that run at once. waiting_max: calls that wait at once, beyond the running ones.
 
     One connection holds at most half of the waiting slots, and half of the running ones when another connection called
     within RECENT_S.
@@ -47,13 +47,13 @@ class CallSlots:
         self._running_share = max(1, running_max // 2)
         self._monotonic = monotonic
         self._changed = threading.Condition()  # Guards all below; a leaf.
-        self._running: Tally[str] = Tally()  # By connection; none of 0.
+        self._running: Tally[str] = Tally()  # By connection, without zero entries.
         self._waiting: Tally[str] = Tally()
         self._running_count = self._waiting_count = 0
         self._called_at: dict[str, float] = {}
 
     def enter(self, peer: str) -> Slot:
-        """A slot of a running call. Raises Overloaded (concurrent_requests, connection_requests)."""
+        """A running slot. Raises Overloaded (concurrent_requests, connection_requests)."""
         with self._changed:
             now = self._monotonic()
             self._called_at[peer] = now
@@ -73,13 +73,13 @@ class CallSlots:
         return Slot(self, peer)
 
     def pass_by(self) -> Slot:
-        """For a call that needs no slot: it has one that counts nowhere."""
+        """A slot that counts towards no limit, for a call that needs none."""
         slot = Slot(self, "")
         slot.waits = slot.left = True
         return slot
 
     def step_aside(self, slot: Slot) -> None:
-        """The running call waits from now on. Raises Overloaded (waiting_requests)."""
+        """Exchange a running slot for a waiting slot. Raises Overloaded (waiting_requests)."""
         with self._changed:
             if not self._step_aside_locked(slot):
                 held, limit = self._waiting[slot.peer], self.waiting_share
@@ -95,17 +95,20 @@ class CallSlots:
                 )
 
     def try_aside(self, slot: Slot) -> bool:
-        """As `step_aside`; False where that refuses."""
+        """As `step_aside`, but returns False where that raises."""
         with self._changed:
             return self._step_aside_locked(slot)
 
     def share_is_full(self, peer: str) -> bool:
-        """Whether a connection holds all the waiting slots that it may."""
+        """Whether a connection holds its whole share of the waiting slots."""
         with self._changed:
             return self._waiting[peer] >= self.waiting_share
 
     def step_back(self, slot: Slot) -> None:
-        """The waiting call runs again. Raises Overloaded (concurrent_requests) when no slot became free in time."""
+        """Exchange a waiting slot for a running slot.
+
+        Raises Overloaded (concurrent_requests) when none becomes free within RETURN_WITHIN_S.
+        """
         with self._changed:
             if not self._changed.wait_for(lambda: self._running_count < self.running_max, RETURN_WITHIN_S):
                 raise self._all_run()
@@ -114,7 +117,7 @@ class CallSlots:
             slot.waits = False
 
     def leave(self, slot: Slot) -> None:
-        """The call has ended."""
+        """Free the slot of an ended call; idempotent."""
         with self._changed:
             if slot.left:
                 return
@@ -167,7 +170,7 @@ class CallSlots:
 
 
 class Slot:
-    """The slot of one call. A context manager for the thread of the call."""
+    """The slot of one call. A context manager: binds the slot to the call's thread, and frees it on exit."""
 
     __slots__ = ("left", "peer", "slots", "waits")
 
@@ -188,7 +191,7 @@ class Slot:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """The call of this thread waits in the block and then runs again; nothing happens on a thread without a call.
+    """The call of this thread holds a waiting slot inside the block. No effect on a thread without a call.
 
     Raises Overloaded: waiting_requests before the block, concurrent_requests after it.
     """
@@ -197,7 +200,7 @@ def waiting() -> Iterator[None]:
         yield
         return
     slot.slots.step_aside(slot)
-    yield  # A call that ends with an error gives back the slot that it has.
+    yield  # After an error the call keeps the waiting slot; its end frees the slot.
     slot.slots.step_back(slot)
 
 

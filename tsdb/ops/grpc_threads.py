@@ -1,4 +1,4 @@
-"""CallThreads: the threads of a gRPC server, which know how many calls wait for one."""
+"""CallThreads: the thread pool of a gRPC server, with the number of calls that wait for a thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ class CallThreads(ThreadPoolExecutor):
         self._unfinished = 0
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        """As any pool's."""
         with self._lock:
             self._unfinished += 1
         future = super().submit(fn, *args, **kwargs)
@@ -31,13 +30,13 @@ class CallThreads(ThreadPoolExecutor):
 
     @property
     def queued(self) -> int:
-        """Calls that no thread has begun."""
+        """Number of calls that wait for a thread."""
         with self._lock:
             return max(0, self._unfinished - self._size)
 
     @property
     def unfinished(self) -> int:
-        """Calls that run or wait for a thread."""
+        """Number of calls that run or wait for a thread."""
         with self._lock:
             return self._unfinished
 

@@ -1,4 +1,4 @@
-"""What the probes ask: whether a process can serve (readiness, per partition) and whether it still moves (liveness)."""
+"""Results of the probes: readiness (can the process serve, by partition) and liveness (does it still progress)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class PartitionHealth:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """A process is ready when nothing of its own stands in the way and all its partitions are ready.
+    """A process is ready when `reason` is empty and all its partitions are ready.
 
-    `reason` says what of the process itself is not ready (starting, draining, log_unavailable, disk_full); empty when
-    nothing. `message`: the same for a person.
+    `reason`: obstacle of the process itself (starting, draining, log_unavailable, disk_full). `message`: details of the
+    reason for an operator.
     """
 
     reason: str = ""
@@ -34,7 +34,7 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """Alive means progress, or nothing to do. Lag is never a reason: a restart would only add to it."""
+    """Alive means progress, or nothing to do. Lag never makes a process dead: a restart would only increase the lag."""
 
     alive: bool = True
     reason: str = ""

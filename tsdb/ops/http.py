@@ -1,6 +1,6 @@
-"""The ops HTTP server of a process, on a thread of its own: `/-/ready`, `/-/healthy`, `/metrics`, and an index.
+"""The ops HTTP server of a process, on a separate thread: `/-/ready`, `/-/healthy`, `/metrics`, and an index.
 
-Probes are answered whatever else is connected: tsdb.ops.http_connections.
+Probes are answered with any number of other connections: tsdb.ops.http_connections.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tsdb.ops.tls import ServerTls
 
 log = get_logger(__name__)
 
-BACKLOG = 1024  # Connections that the kernel holds until they are accepted: a probe must find room in it.
+BACKLOG = 1024  # Connections that the kernel queues until they are accepted. A probe must find room in the queue.
 HEADER_BYTES_MAX = 16 << 10
 START_TIMEOUT_S = 10.0
 GRACE_S = 5
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server with a listener of ours."""
+    """uvicorn's server with HttpListener in place of asyncio's."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket, limits: HttpLimits) -> None:
         super().__init__(config)
@@ -42,7 +42,6 @@ class _Server(uvicorn.Server):
         self._accepting: HttpListener | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections."""
         await self.lifespan.startup()
         make = partial(
             Connection,
@@ -57,7 +56,6 @@ class _Server(uvicorn.Server):
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more, answer what runs."""
         if self._accepting is not None:
             self._accepting.close()
         self._socket.close()
@@ -65,7 +63,7 @@ class _Server(uvicorn.Server):
 
 
 class OpsServer:
-    """Made by `serve_ops`. `port` is the real one. One thread, `ops-http`, owns the event loop and all requests."""
+    """Created by `serve_ops`. `port`: the bound port. One thread, `ops-http`, owns the event loop and all requests."""
 
     def __init__(self, server: uvicorn.Server, listener: socket.socket) -> None:
         self.port: int = listener.getsockname()[1]
@@ -75,21 +73,21 @@ class OpsServer:
         self._thread = threading.Thread(target=self._run, name="ops-http", daemon=True)
 
     def start(self) -> None:
-        """Returns once requests are answered. Raises what stopped the server from starting."""
+        """Returns once requests are answered. Raises Unavailable (http_start) with the cause."""
         self._thread.start()
         deadline = Deadline.after(START_TIMEOUT_S)
         while not self._server.started:
-            # uvicorn has no event for this; the socket already queues what comes meanwhile.
+            # uvicorn has no event for this. The socket already queues new connections.
             self._thread.join(0.005)
             if not self._thread.is_alive() or deadline.expired:
                 raise Unavailable(f"the HTTP server did not start: {self._failure}", reason="http_start")
         log.info("ops http server listens", port=self.port)
 
     def close(self) -> None:
-        """Nothing yet: probes and scrapers are answered while the rest of the process drains; `join` ends it."""
+        """No effect: probes and scrapes are answered while the rest of the process drains. `join` stops the server."""
 
     def join(self, timeout_s: float) -> bool:
-        """Takes no new connection; False when requests still run after the timeout. Raises what broke the server."""
+        """Stop accepting and wait. False when requests still run after the timeout. Raises the server's exception."""
         self._server.should_exit = True
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
@@ -101,12 +99,12 @@ class OpsServer:
         return True
 
     def abort(self) -> None:
-        """Drops the running requests."""
+        """Drop the running requests."""
         self._server.force_exit = True
         self.join(GRACE_S)
 
     def failure(self) -> BaseException | None:
-        """What broke the server, if anything did."""
+        """The exception that stopped the server; None while it works."""
         return self._failure
 
     def _run(self) -> None:
@@ -138,8 +136,8 @@ def serve_ops(
 ) -> OpsServer:
     """A server bound to host and port (0: any free one), not yet started. The callables run on its threads.
 
-    `tokens` guard everything but the two probes; client certificates are not asked for, since probes have none.
-    Raises Unavailable (bind) when the address cannot be had.
+    `tokens` guard everything except the two probes. Client certificates are not required, since probes have none.
+    Raises Unavailable (bind) when the address is not available.
     """
     limits = limits or HttpLimits()
     config = uvicorn.Config(
@@ -152,7 +150,7 @@ def serve_ops(
         http="h11",
         loop="asyncio",
         server_header=False,
-        # Longer than our own timer, which is the one that closes.
+        # Longer than our own timer, so that our timer closes idle connections.
         timeout_keep_alive=round(limits.idle_timeout_s) + 1,
         timeout_graceful_shutdown=GRACE_S,
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,

@@ -1,4 +1,4 @@
-"""The routes of the ops HTTP server: probes, metrics, index. Each answers from a callable; none keeps state."""
+"""The routes of the ops HTTP server: probes, metrics, index. Each calls a function for its answer and has no state."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ HEALTHY = "/-/healthy"
 METRICS = "/metrics"
 PROBES = frozenset((READY, HEALTHY))
 
-PROBE_THREADS = 8  # Of the probes alone.
-METRICS_THREADS = 2  # Encoding holds the interpreter: more at once are no faster.
+PROBE_THREADS = 8  # Only for probes.
+METRICS_THREADS = 2  # Encoding holds the GIL, so more threads are no faster.
 RETRY_AFTER_S = 1
 
 _Endpoint = Callable[[Request], Awaitable[Response]]
@@ -45,9 +45,9 @@ def ops_app(
     tokens: Tokens | None,
     requests_max: int,
 ) -> Starlette:
-    """The application. `routes` are a role's own. With `tokens`, all but the probes want a bearer token.
+    """The application. `routes`: further routes of the role. With `tokens`, all but the probes need a bearer token.
 
-    requests_max: at once, the probes not counted; more are refused with 503.
+    requests_max: requests at once, probes not counted; more are refused with 503.
     """
     probes = CapacityLimiter(PROBE_THREADS)
 
@@ -67,7 +67,7 @@ def ops_app(
 
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        # On a thread, so that it does not hold up a probe.
+        # On a thread, so that it does not delay a probe.
         return Response(await to_thread.run_sync(encode, registry, limiter=scrapes), media_type=content_type)
 
     own = [Route("/", index), Route(READY, ready), Route(HEALTHY, healthy), Route(METRICS, metrics)]
@@ -96,9 +96,9 @@ async def _failed(_request: Request, error: Exception) -> Response:
 
 
 class _Guard:
-    """Asks for the token where one is wanted, bounds the requests that run, and counts answers by route and code.
+    """Checks tokens, bounds the running requests, and counts answers by route and code.
 
-    The route is never the caller's path: that is the caller's to choose.
+    The label `route` is a known path or "unknown", never the caller's path: callers choose their paths.
     """
 
     def __init__(self, app: ASGIApp, *, tokens: Tokens | None, known: frozenset[str], requests_max: int) -> None:
@@ -106,7 +106,7 @@ class _Guard:
         self._tokens = tokens
         self._known = known
         self._requests_max = requests_max
-        self._running = 0  # Moved by the event loop's thread alone.
+        self._running = 0  # Changed by the event loop's thread alone.
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")

@@ -1,8 +1,8 @@
-"""Connections of the HTTP server: how many there are, how long each may wait, and which one makes room for a new one.
+"""Connections of the HTTP server: their number, their time limits, and the choice of the one to close for a new one.
 
-A connection waits (for a handshake, a header, the next request) or runs a request. Waiting ends by a timer, whatever
-bytes trickle in meanwhile. When a new connection finds no room, the one that has been waiting longest is closed, so
-that a probe always gets in. All of it belongs to the event loop's thread.
+A connection waits (for a handshake, a header, the next request) or runs a request. A timer ends each wait; slowly
+arriving bytes do not restart it. When there is no room for a new connection, the one that has waited longest is closed,
+so that a probe always gets in. Only the event loop's thread uses this module.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _closed = counter(
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """connections_max: at once. requests_max: at once, probes not counted.
+    """connections_max: open connections. requests_max: running requests, probes not counted.
 
-    header_timeout_s: from a connection, or the first byte of a request, to the end of its header. idle_timeout_s:
-    between requests. request_timeout_s: from the header to the last byte of the answer taken by the peer.
+    header_timeout_s: from the start of a connection, or the first byte of a later request, to the end of the header.
+    idle_timeout_s: between requests. request_timeout_s: from the header until the peer has the last byte of the answer.
     """
 
     connections_max: int = 2048
@@ -42,48 +42,48 @@ class HttpLimits:
 
 
 class Abortable(Protocol):
-    """A connection, as one that makes room."""
+    """A connection that can be closed to make room."""
 
     def abort(self) -> None:
         """Close at once."""
 
 
 class Connections:
-    """Those that are open, waiting and running, each in the order in which they became so.
+    """The open connections: waiting ones and running ones, each in the order in which they entered that state.
 
-    on_closed: called after one has gone, when its descriptor is free.
+    on_closed: called when a connection is gone; asyncio frees its descriptor later in the same turn of the loop.
     """
 
     def __init__(self, limits: HttpLimits) -> None:
         self.limits = limits
         self.on_closed: Callable[[], None] = lambda: None
-        self._waiting: dict[Abortable, float] = {}  # With the monotonic time since when.
+        self._waiting: dict[Abortable, float] = {}  # The value is the monotonic time when the state began.
         self._running: dict[Abortable, float] = {}
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._running)
 
     def wait(self, connection: Abortable) -> None:
-        """It is new, or its request has been answered."""
+        """The connection is new, or its request has been answered."""
         self._move(connection, self._waiting)
 
     def run(self, connection: Abortable) -> None:
-        """Its request has begun."""
+        """A request of the connection has begun."""
         self._move(connection, self._running)
 
     def remove(self, connection: Abortable) -> None:
-        """It has gone."""
+        """The connection is closed."""
         self._waiting.pop(connection, None)
         self._running.pop(connection, None)
         _open.set(len(self))
         self.on_closed()
 
     def make_room(self, reason: str) -> bool:
-        """Close the one that has waited longest, else the one that has run longest; False when there is none."""
+        """Close the connection that has waited longest, else the one that has run longest; False without any."""
         oldest = next(iter(self._waiting or self._running), None)
         if oldest is None:
             return False
-        # Gone from here at once: it must not be chosen again while the loop closes it.
+        # Removed at once, so that it is not chosen again while the loop closes it.
         self._waiting.pop(oldest, None)
         self._running.pop(oldest, None)
         _closed.labels(reason).inc()
@@ -91,7 +91,7 @@ class Connections:
         return True
 
     def make_room_of_old(self, reason: str, age_s: float) -> int:
-        """Close the older half of those that have waited for longer; returns how many."""
+        """Close the older half of the connections that have waited longer than `age_s`. Returns the number closed."""
         before = time.monotonic() - age_s
         old = [connection for connection, since in self._waiting.items() if since < before]
         for _ in range((len(old) + 1) // 2):
@@ -99,7 +99,7 @@ class Connections:
         return (len(old) + 1) // 2
 
     def overdue(self, connection: Abortable, reason: str) -> None:
-        """Close one whose time is over."""
+        """Close a connection whose timer has expired."""
         _closed.labels(reason).inc()
         connection.abort()
 
@@ -111,7 +111,7 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection with a timer: whatever it waits for ends in time."""
+    """uvicorn's connection with a timer for each wait."""
 
     def __init__(self, connections: Connections, handshake: Abortable, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
@@ -121,20 +121,19 @@ class Connection(H11Protocol):
         self._between_requests = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """The peer is there: it owes a header."""
+        """Start the timer of the first header."""
         super().connection_made(transport)
         self._table.remove(self._handshake)
         self._table.wait(self)
         self._expect("header_timeout", self._table.limits.header_timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The descriptor is closed after this returns."""
         super().connection_lost(exc)
         self._cancel_timer()
         self._table.remove(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of a header start its timer once; more of them do not start it again."""
+        """The first byte of a header starts its timer; further bytes do not restart it."""
         if self._between_requests:
             self._between_requests = False
             self._expect("header_timeout", self._table.limits.header_timeout_s)
@@ -144,10 +143,10 @@ class Connection(H11Protocol):
             self._begin()
 
     def on_response_complete(self) -> None:
-        """The answer is handed to the transport; the peer may still have to take it."""
+        """The transport has the whole answer; the peer may not have received it yet."""
         before = self.cycle
         super().on_response_complete()
-        if self.cycle is not before:  # A request that was sent ahead has begun.
+        if self.cycle is not before:  # A pipelined request has begun.
             self._begin()
         elif not self.transport.is_closing():
             self._between_requests = True
@@ -155,7 +154,7 @@ class Connection(H11Protocol):
             self._expect("idle_timeout", self._table.limits.idle_timeout_s)
 
     def abort(self) -> None:
-        """Close without waiting for a peer that does not read."""
+        """Close without sending the rest: the peer may not read."""
         self.transport.abort()
 
     def _begin(self) -> None:

@@ -1,7 +1,7 @@
-"""HttpListener: accepts connections on an event loop, within a number of connections and of file descriptors.
+"""HttpListener: accepts connections on an event loop, with a limit of connections and a reserve of file descriptors.
 
-When the process has no descriptor left, the connection that has waited longest is closed for the new one. Some
-descriptors are kept in reserve, for probes must be answered also when others (gRPC, files) hold all the rest.
+When the process has no free descriptor, the connections that have waited longest are closed for new ones. Some
+descriptors are kept in reserve: probes must be answered even while gRPC and files hold all the others.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tsdb.ops.metrics import counter
 
 log = get_logger(__name__)
 
-AT_ONCE = 32  # Accepted before others of the loop have their turn.
-RESERVE = 32  # Descriptors, and at most an eighth of all.
+AT_ONCE = 32  # Connections accepted in one turn of the event loop.
+RESERVE = 32  # Reserved descriptors, but at most an eighth of all.
 RESERVE_SHARE = 8
-YOUNG_S = 0.008  # A probe that was queued has sent its request by then; what has waited longer makes room.
-RETRY_S = 0.001  # A descriptor given back is free after the loop's turn.
-BACK_OFF_S = 0.01  # When nothing can be given back yet.
+YOUNG_S = 0.008  # A queued probe sends its request within this time. Connections that wait longer may be closed.
+RETRY_S = 0.001  # A closed connection's descriptor is free after one turn of the loop.
+BACK_OFF_S = 0.01  # Retry when no connection could be closed.
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _failures = counter("tsdb_http_accept_failures_total", "Connections that could not be accepted: no descriptor free.")
 
 
 class HttpListener:
-    """Made on the event loop's thread. `make`: the protocol of a connection, which stands for its handshake so far."""
+    """Created on the event loop's thread. `make`: creates the protocol of a connection, in place of its handshake."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class HttpListener:
         self._resume()
 
     def close(self) -> None:
-        """Accept no more. Connections go on."""
+        """Stop accepting. Open connections continue."""
         self._closed = True
         self._loop.remove_reader(self._listener)
         while self._reserve:
@@ -76,7 +76,8 @@ class HttpListener:
             except OSError as error:
                 if error.errno not in _NO_DESCRIPTORS:
                     raise
-                if self._reserve:  # Closed and used within this turn: a free one would be taken by others.
+                # Closed and reused within this turn: other threads would take a descriptor that stays free.
+                if self._reserve:
                     os.close(self._reserve.pop())
                     continue
                 self._out_of_descriptors(error)
@@ -95,7 +96,7 @@ class HttpListener:
         self._handshakes.add(task)
 
         def connected(_task: object) -> None:
-            # One that went away, failed its handshake, or made room, maybe before the task began.
+            # The peer left, the handshake failed, or the connection made room for another, maybe before the task began.
             if task.cancelled() or task.exception() is not None:
                 peer.close()
             self._handshakes.discard(task)
@@ -119,7 +120,7 @@ class HttpListener:
             self._loop.add_reader(self._listener, self._accept)
 
     def _refill_soon(self) -> None:
-        self._loop.call_soon(self._refill)  # The descriptor is free once asyncio has closed it.
+        self._loop.call_soon(self._refill)  # asyncio closes the descriptor after this callback.
 
     def _refill(self) -> None:
         with contextlib.suppress(OSError):
@@ -134,6 +135,5 @@ class _Handshake:
         self.task: asyncio.Task[Any] | None = None
 
     def abort(self) -> None:
-        """Close at once."""
         if self.task is not None:
             self.task.cancel()

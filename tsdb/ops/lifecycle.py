@@ -1,7 +1,7 @@
-"""The life of a process: start the components in order, wait for a signal or a failure, end in the reverse order.
+"""Life of a process: start the components in order, wait for a signal or a failure, stop them in reverse order.
 
-All parts of an ending share one deadline. The first SIGTERM or SIGINT drains; a second one, or the deadline, aborts.
-Work that outlives even that ends with the process: what was accepted is in the log.
+All steps of the shutdown share one deadline. The first SIGTERM or SIGINT drains; a second one, or the deadline, aborts.
+Work that survives even the abort ends with the process; nothing accepted is lost, since it is in the log.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ log = get_logger(__name__)
 
 EXIT_OK = 0
 EXIT_FAILED = 1
-POLL_S = 0.2  # how soon a failed component is noticed
-JOIN_SLICE_S = 0.2  # how soon a second signal ends a drain
-ABORT_SHARE = 0.2  # Of drain_s, kept for what comes after the drain: aborting, and the end of the interpreter.
+POLL_S = 0.2  # Interval of the check for failed components.
+JOIN_SLICE_S = 0.2  # Interval of the check for a second signal during a drain.
+ABORT_SHARE = 0.2  # Share of drain_s reserved for the steps after the drain: abort and interpreter shutdown.
 ABORT_S_MAX = 2.0
-LOG_S_MAX = 0.5  # A pipe that nobody reads must not keep the process.
+LOG_S_MAX = 0.5  # Time for the last log line: a full pipe without a reader must not keep the process alive.
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment on the monotonic clock, handed down through everything that must be done by then."""
+    """A time on the monotonic clock, passed down to every step that must finish by then."""
 
     at: float
 
@@ -47,7 +47,7 @@ class Deadline:
         return max(0.0, self.at - time.monotonic())
 
     def at_most(self, seconds: float) -> Deadline:
-        """The sooner of this and `seconds` from now."""
+        """The earlier of this deadline and `seconds` from now."""
         return Deadline(min(self.at, time.monotonic() + seconds))
 
     @property
@@ -56,37 +56,38 @@ class Deadline:
 
 
 class Component(Protocol):
-    """A part of a process with something to end. `close` may come without `start`, when an earlier part failed."""
+    """A part of a process with a shutdown. `close` may come without `start`, when an earlier component failed."""
 
     def start(self) -> None:
-        """Begins; returns once it is up."""
+        """Start; returns once the component is up."""
 
     def close(self) -> None:
-        """Stops intake. Returns at once. What other components still drain through stays until `join`."""
+        """Stop intake and return at once. Resources that other components need for their drain stay until `join`."""
 
     def join(self, timeout_s: float) -> bool | None:
-        """After close: drains, commits, releases. False when not finished in time; call it again or abort."""
+        """After close: drain, commit, release. False when not finished in time; then call it again, or `abort`."""
 
     def abort(self) -> None:
-        """Drops work and releases."""
+        """Drop work and release resources."""
 
 
 @runtime_checkable
 class Fallible(Protocol):
-    """A component with threads of its own, which can break by themselves."""
+    """A component with its own threads, which can fail at any time."""
 
     def failure(self) -> BaseException | None:
-        """What broke it; None while it works."""
+        """The exception that stopped the component; None while it works."""
 
 
 def run_until_signal(
     components: Sequence[Component], drain_s: float, *, on_started: Callable[[], None] = lambda: None
 ) -> int:
-    """Runs `components`, started in order, until SIGTERM, SIGINT or a failure. Returns the exit code.
+    """Start `components` in order and run them until SIGTERM, SIGINT or a failure. Returns the exit code.
 
-    0: a signal came and all was drained in time. 1: a component failed, at start or later, or the drain was cut short.
-    The last ABORT_SHARE of `drain_s` is for aborting; a process that still runs then is ended, with exit code 1, also
-    when this function has returned. Call from the main thread: signal handlers live there.
+    0: a signal came and everything was drained in time. 1: a component failed, at start or later, or the drain was cut
+    short. The last ABORT_SHARE of `drain_s` is for aborting. A process that still runs after `drain_s` is ended with
+    exit code 1, even when this function has returned. Call from the main thread, which Python requires for signal
+    handlers.
     """
     with _signals() as stop:
         started: list[Component] = []
@@ -95,7 +96,7 @@ def run_until_signal(
             on_started()
             failure = _wait(started, stop)
         if failure is not None:
-            # An error of ours names thing, place and next step; only a traceback shows where a bug is.
+            # Our own errors name the problem, the place and the next step. Only a bug needs a traceback.
             known = isinstance(failure, TsdbError) and failure.reason != TsdbError.default_reason
             log.error("stopping: a component failed", error=str(failure), exc_info=None if known else failure)
         abort_s = min(ABORT_S_MAX, drain_s * ABORT_SHARE)
@@ -107,7 +108,7 @@ def run_until_signal(
 
 
 class _LastResort(threading.Thread):
-    """Ends the process after some seconds, whatever still runs in it; a thread that ends with the process."""
+    """Daemon thread that ends the process after `after_s` seconds, even while other threads still run."""
 
     def __init__(self, after_s: float) -> None:
         super().__init__(name="last-resort", daemon=True)
@@ -127,14 +128,14 @@ class _LastResort(threading.Thread):
 
 
 class _Stop:
-    """Counts stop signals; waiting ends with the first."""
+    """Counts stop signals. `wait` returns at the first."""
 
     def __init__(self) -> None:
         self.count = 0
         self._first = threading.Event()
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
-        # No logging here: a handler may interrupt the very code that holds the log's lock.
+        # No logging here: the handler may interrupt code that holds the lock of the log.
         self.count += 1
         self._first.set()
 
@@ -155,7 +156,7 @@ def _signals() -> Iterator[_Stop]:
 
 def _start(components: Sequence[Component], started: list[Component]) -> BaseException | None:
     for component in components:
-        # Before start: one that fails halfway has something to release too.
+        # Before start: a component whose start fails halfway also has resources to release.
         started.append(component)
         try:
             component.start()
@@ -175,7 +176,7 @@ def _wait(components: Sequence[Component], stop: _Stop) -> BaseException | None:
 
 
 def _end(started: Sequence[Component], deadline: Deadline, stop: _Stop) -> bool:
-    """Closes and joins in reverse order of start; aborts what does not end in time. True when all drained."""
+    """Close and join in reverse order of start; abort components that miss the deadline. True when all drained."""
     signals_before = min(stop.count, 1)
     drained = True
     for component in reversed(started):
@@ -196,7 +197,7 @@ def _join(component: Component, deadline: Deadline, stop: _Stop, signals_before:
 
 
 def _attempt(action: Callable[[], bool | None], component: Component, verb: str) -> bool:
-    # One that cannot end well must not keep the others from it.
+    # A component whose shutdown fails must not prevent the shutdown of the others.
     try:
         return action() is not False
     except Exception as error:

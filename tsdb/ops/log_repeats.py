@@ -1,7 +1,7 @@
-"""Repeats of one cause in the log: the first is written, those within the next minute are counted.
+"""Repeated log lines of one cause: the first is written, and repeats within the next minute are only counted.
 
-What an attack or an outage causes again and again would fill a disk and hide the line that explains it. The next line
-of that cause says how many were held back; counters tell the rest.
+Otherwise the repeats of an attack or an outage would fill the disk and hide the line that explains it. The next line of
+the same cause contains the number of lines held back; metrics have the exact counts.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable
 from typing import Any
 
 EVERY_S = 60.0
-CAUSES_MAX = 1000  # Beyond it the cause written longest ago is forgotten.
+CAUSES_MAX = 1000  # Above it the cause written longest ago is dropped.
 HELD_BACK = "held_back"
-# What tells causes apart beside logger, level and event; the other fields change from line to line.
+# Fields that identify a cause, beside logger, level and event. Other fields change from line to line.
 _FIELDS = ("reason", "partition", "topic", "store", "target", "name", "component", "thread", "method", "path")
 
 
 class RepeatFilter(logging.Filter):
-    """Lets one warning or error a cause through in `every_s`; what is below a warning passes. Thread-safe."""
+    """Passes one warning or error of each cause every `every_s` seconds. Lower levels always pass. Thread-safe."""
 
     def __init__(self, every_s: float = EVERY_S, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class RepeatFilter(logging.Filter):
         self._written: OrderedDict[tuple[object, ...], _Cause] = OrderedDict()  # Written longest ago first.
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is written; one that is gets the count of those held back before it."""
+        """Whether to write the record. Adds the number of records of its cause that were held back before it."""
         if record.levelno < logging.WARNING:
             return True
         key, now = _cause(record), self._monotonic()

@@ -1,7 +1,7 @@
-"""Logs: structlog events on stderr, as coloured lines or as JSON, with the standard library's records routed in.
+"""Logs: structlog events on stderr, as coloured lines or as JSON, together with records of the standard library.
 
-`get_logger` sends through `logging`, so a program that only imports our client decides itself what it sees. Only `main`
-calls `configure_logging`. Secrets are masked in every event, ours or a library's; repeats are held back.
+`get_logger` writes through `logging`, so a program that imports only our client keeps its own log configuration. Only
+`main` calls `configure_logging`. Secrets are masked in every event, of ours or of a library; repeats are held back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tsdb.ops.log_repeats import RepeatFilter
 
 LEVELS = ("debug", "info", "warning", "error")
 
-# Libraries that log, with tracebacks, what they also raise and we then tell in our own words.
+# Libraries that log, with tracebacks, the same errors that they raise. Our code logs or reports those errors.
 _SILENT = ("cassandra",)
 
 _SECRET_KEY = re.compile(r"(^|_)(token|password|passwd|secret|authorization|api_key)$", re.IGNORECASE)
@@ -36,7 +36,7 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def configure_logging(*, json: bool, level: str = "info", stream: TextIO | None = None) -> None:
-    """Routes all logs of the process to `stream` (default: stderr). `level`: one of LEVELS. Call once, from main."""
+    """Send all logs of the process to `stream` (default: stderr). `level`: one of LEVELS. Call once, from main."""
     out = stream or sys.stderr
     handler = logging.StreamHandler(out)
     handler.setFormatter(_formatter(json=json, colors=out.isatty()))

@@ -1,7 +1,7 @@
-"""Metrics: the one registry, and constructors bound to it.
+"""Metrics: the registry of the process, and constructors bound to it.
 
-Each module declares the metrics that it moves, at import; `docs/metrics.md` lists them all and a test compares the two.
-Label values known beforehand are created at once, so that a counter which never moved shows 0 instead of nothing.
+Each module declares the metrics that it changes, at import. `docs/metrics.md` lists all metrics, and a test compares
+the two. Label values known in advance are created at once, so that an unused counter shows 0 instead of nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.metrics import MetricWrapperBase
 
-# `_created` series would double what is scraped, for a moment that the process start time tells as well.
+# `_created` series would double the scraped data, and the process start time gives the same information.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library leaves it bare
 registry = CollectorRegistry()
 
@@ -32,14 +32,14 @@ def counter(name: str, help: str, label: Label = None, values: Values = ()) -> C
 
 
 def gauge(name: str, help: str, label: Label = None, values: Values = ()) -> Gauge:
-    """A gauge. `values` as in `counter`."""
+    """A gauge; `values` as for `counter`."""
     return _with_values(Gauge(_checked(name), help, _names(label), registry=registry), values)
 
 
 def histogram(
     name: str, help: str, label: Label = None, values: Values = (), *, buckets: Sequence[float] = DURATION_BUCKETS_S
 ) -> Histogram:
-    """A histogram; `buckets` are upper bounds, ascending, in the unit that the name ends with (default: seconds)."""
+    """A histogram; `buckets`: ascending upper bounds in the unit at the end of the name (default: seconds)."""
     return _with_values(Histogram(_checked(name), help, _names(label), registry=registry, buckets=buckets), values)
 
 

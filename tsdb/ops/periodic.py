@@ -1,4 +1,4 @@
-"""Periodic: a thread that looks at something every so often, as a component of a process."""
+"""Periodic: a component that calls a function at intervals, on its own thread."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ log = get_logger(__name__)
 
 
 class Periodic:
-    """Calls `look` at once, or, for who has looked before it starts, not before every_s, and then every_s seconds after
-    it returned, or when woken, until it is closed.
+    """Calls `look`, then again `every_s` seconds after each return or at once when woken, until `close`.
 
-    What `look` raises is kept and ends the process (`failure`): readiness that nobody looks after any more would go on
-    to tell what was true once.
+    at_once: whether the first call comes at the start; False for an owner that has just called `look` itself. An
+    exception from `look` is kept and ends the process (`failure`): otherwise readiness would go on showing an old
+    state.
     """
 
     def __init__(self, name: str, every_s: float, look: Callable[[], None], *, at_once: bool = True) -> None:
@@ -27,30 +27,29 @@ class Periodic:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop after the look under way."""
+        """Stop after the current call of `look`."""
         self._closing.set()
         self._woken.set()
 
     def wake(self) -> None:
-        """Look at once, after the look under way; from any thread."""
+        """Call `look` at once, or after the current call. Callable from any thread."""
         self._woken.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the thread; False when it still runs."""
+        """Wait for the thread; False when it still runs after the timeout."""
         if self._thread.ident is None:
             return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def abort(self) -> None:
-        """Nothing to drop."""
+        """No effect: there is no work to drop."""
 
     def failure(self) -> BaseException | None:
-        """What ended the thread; None while it works."""
+        """The exception that ended the thread; None while it works."""
         return self._error
 
     def _run(self) -> None:

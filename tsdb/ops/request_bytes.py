@@ -1,4 +1,4 @@
-"""RequestBytes: what all requests in hand may take together, on one server. Thread-safe."""
+"""RequestBytes: the memory that all requests of one server may take together. Thread-safe."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.ops.metrics import counter, gauge
 
 RETRY_AFTER_S = 0.25
-SMALL_SHARE = 64  # A request of at most a 64th of the limit is small,
-RESERVED_SHARE = 4  # and a fourth of the limit is for small ones alone: a few large ones never lock them out.
+SMALL_SHARE = 64  # A request of at most 1/64 of the limit is small.
+RESERVED_SHARE = 4  # A quarter of the limit is for small requests alone, so that a few large ones never lock them out.
 
 _bytes = gauge("tsdb_request_bytes", "Bytes reserved for requests that were received and are not answered yet.")
 _refused = counter("tsdb_request_bytes_refused_total", "Requests refused because others held the bytes.")
 
 
 class RequestBytes:
-    """At most `bytes_max` at once."""
+    """At most `bytes_max` bytes are reserved at once."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -25,9 +25,9 @@ class RequestBytes:
         self._taken = 0
 
     def take(self, size: int, held: int = 0) -> None:
-        """Hold `size` for a request that holds `held` of it already.
+        """Raise the reservation of a request from `held` to `size` bytes.
 
-        Raises Overloaded (request_bytes); InvalidRequest (message_too_large) for more than there ever is.
+        Raises Overloaded (request_bytes); InvalidRequest (message_too_large) when `size` can never fit.
         """
         small = size <= self._bytes_max // SMALL_SHARE
         limit = self._bytes_max if small else self._bytes_max - self._bytes_max // RESERVED_SHARE
@@ -53,7 +53,7 @@ class RequestBytes:
         _bytes.inc(size - held)
 
     def give_back(self, size: int) -> None:
-        """End so much of what was taken."""
+        """Free `size` reserved bytes."""
         with self._lock:
             self._taken -= size
         _bytes.dec(size)

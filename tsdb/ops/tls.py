@@ -1,4 +1,4 @@
-"""TLS of our servers, from PEM files. Files that a renewal replaces are read again, without a restart."""
+"""TLS of our servers, from PEM files. Renewed files are read again without a restart."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class ServerTls:
             ) from error
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
-        """Credentials that follow the files: each handshake looks whether they changed."""
+        """Credentials that follow the files: each handshake checks them for changes."""
         source = _Files(self)
-        # None means: keep what you have. The stubs do not know.
+        # None keeps the current credentials. The stubs do not allow it.
         reload = cast(Callable[[], grpc.ServerCertificateConfiguration], source.reload)
         return grpc.dynamic_ssl_server_credentials(
             source.load(), reload, require_client_authentication=self.client_ca_file is not None
@@ -56,7 +56,7 @@ class ServerTls:
 
 
 class _Files:
-    """Remembers which version of the files is in use. gRPC calls `reload` on its own threads, one handshake each."""
+    """Remembers the version of the files in use. gRPC calls `reload` on its own threads, once for each handshake."""
 
     def __init__(self, tls: ServerTls) -> None:
         self._tls = tls
@@ -68,7 +68,7 @@ class _Files:
         return grpc.ssl_server_certificate_configuration([pair], ca_file.read_bytes() if ca_file else None)
 
     def reload(self) -> grpc.ServerCertificateConfiguration | None:
-        """New credentials when the files changed and work; else None: gRPC keeps those it has."""
+        """New credentials when the files have changed and are valid; else None, and gRPC keeps the current ones."""
         try:
             stamp = self._stamp()
             if stamp == self._seen:
@@ -77,7 +77,7 @@ class _Files:
             ServerTls(self._tls.cert_file, self._tls.key_file, self._tls.client_ca_file)
             configuration = self.load()
         except (OSError, ConfigMismatch) as error:
-            # A renewal writes two files; the next change brings the pair that matches.
+            # A renewal writes two files one after the other; after the second the pair matches.
             _reloads.labels("failed").inc()
             log.warning("tls files not reloaded", error=str(error))
             return None
@@ -92,5 +92,5 @@ class _Files:
 
 
 def _no_password() -> str:
-    # Without this OpenSSL would ask on the terminal and a service would hang.
+    # Otherwise OpenSSL would wait for a passphrase on the terminal and the service would hang.
     raise ValueError("the key is encrypted; give one without a passphrase")

@@ -1,6 +1,6 @@
-"""Watched file: something read from a file at the start, and again when the file changes.
+"""WatchedFile: content of a file, read at the start and again when the file changes.
 
-A file that is gone or wrong later leaves what was read before, and is reported once for each change.
+When the file is removed or becomes invalid, the last valid content stays, and each such change is logged once.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ log = get_logger(__name__)
 
 
 class WatchedFile(Generic[Content]):
-    """`read(file)` raises ConfigMismatch naming the file; so does the constructor. Thread-safe.
+    """`read(file)` raises ConfigMismatch with the file's name; so does the constructor. Thread-safe.
 
-    look_every_s: how often `now` looks at the file, at most; on_failure: called for each change that is not taken over.
+    look_every_s: shortest time between two checks of the file by `now`. on_failure: called for each invalid change.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class WatchedFile(Generic[Content]):
         self._on_failure = on_failure
         self._lock = threading.Lock()  # Guards all below; a leaf.
         self._looked_at = clock.monotonic()
-        # The stamp first: a change after it is seen at the next look.
+        # The stamp first: the next check then finds a change that comes after it.
         self._stamp = _stamp(file)
         self._content = read(file)
 
     def now(self) -> Content:
-        """What the file says, or said last when it was right."""
+        """The content of the file, or the last valid content."""
         with self._lock:
             now = self._clock.monotonic()
             if now - self._looked_at >= self._look_every_s:
@@ -74,5 +74,5 @@ def _stamp(file: Path) -> Stamp | None:
         stat = file.stat()
     except OSError:
         return None
-    # Rights change st_ctime_ns alone: a file that becomes readable is read.
+    # A change of permissions changes st_ctime_ns alone: a file that becomes readable must be read.
     return stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size
