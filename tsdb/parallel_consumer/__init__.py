@@ -1,7 +1,7 @@
-"""A key-ordered parallel consumer: many records of a partition at once, in order by key, with exact commits.
+"""Key-ordered parallel consumer: handles many records of a partition at once, in order by key, with exact commits.
 
-Works alone: of this project it imports only tsdb.chain. `tsdb.parallel_consumer.kafka` joins it to Kafka;
-`tsdb.parallel_consumer.testing` is a broker in memory with a seeded scheduler, for tests of handlers.
+Imports only tsdb.chain from this project. `tsdb.parallel_consumer.kafka` connects it to Kafka;
+`tsdb.parallel_consumer.testing` has a broker in memory and a seeded scheduler for tests of handlers.
 """
 
 from tsdb.parallel_consumer.batch_executors import InBatches, InColumns

@@ -1,5 +1,5 @@
-"""Admission: where records go that were read and have room in the map: on the spot, into their lanes, or waiting for a
-newer one of their key.
+"""Admission: routes records that were read and fit the map: to the inline handler, into their lanes, or into the wait
+for a newer record of their key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tsdb.parallel_consumer.throttle import Throttle
 from tsdb.parallel_consumer.tried import Tried, rows_apart
 from tsdb.parallel_consumer.work import Work
 
-STRAIGHT_S = 0.05  # Then the source, the commits and all else get their turn.
+STRAIGHT_S = 0.05  # Then the source and the commits get their turn.
 
 _offset_of = itemgetter(2)
 
@@ -35,8 +35,8 @@ Passed = Callable[[PartitionWork, Sequence[Record]], None]
 
 
 class Admission:
-    """finish(works): called with what is finished without having run. passed(partition, records): with what is finished
-    and never became work. Everything given is of one partition and in order.
+    """finish(works): called with tasks finished without running. passed(partition, records): with finished records that
+    never became a task. All records of one call are of one partition and in order.
     """
 
     def __init__(
@@ -68,7 +68,9 @@ class Admission:
             raise Misused("columns are ordered by partition (which keeps keys in order too) or not at all")
 
     def straight(self, part: PartitionWork) -> bool:
-        """Handle the backlog on the spot, as far as that may be; whether the rest of it must wait for the next step."""
+        """Run the backlog in the inline handler as far as allowed; whether the rest of it must wait
+        for the next step.
+        """
         handler = self._handler_here() if self._handler_here is not None else None
         if handler is None:
             return False
@@ -83,7 +85,7 @@ class Admission:
         return False
 
     def admit(self, part: PartitionWork, records: Iterable[Record]) -> None:
-        """Begin to track them, and offer them to run."""
+        """Track the records, and offer them to run."""
         add, order, tries = part.tracker.add, self._order, part.tries
         newest_wins_s = self._throttle.control.newest_wins_s
         for record in records:
@@ -104,7 +106,7 @@ class Admission:
                 self._runner.offer(work)
 
     def admit_columns(self, part: PartitionWork, columns: Columns) -> None:
-        """The same for a block."""
+        """As admit, for a block."""
         slot, known = part.tracker.add_block(columns.offsets)
         lane = Place.FREE if self._order is unordered else ""
         for _, before in columns.stretches(known):
@@ -121,7 +123,7 @@ class Admission:
                     self._runner.offer(work)
 
     def advance(self) -> bool:
-        """Let those run that have waited long enough for a newer one; whether there were any."""
+        """Offer tasks whose wait for a newer record is over; whether there were any."""
         due = self._newest.take_due(self._clock.monotonic())
         for work in due:
             entered, older = work.owner.lanes.enter_newest(work)
@@ -132,18 +134,18 @@ class Admission:
         return bool(due)
 
     def due_in_s(self) -> float | None:
-        """Seconds until `advance` has something; None: nobody waits."""
+        """Seconds until `advance` has something; None: no task waits."""
         return self._newest.due_in_s(self._clock.monotonic())
 
     def drop_closed(self) -> None:
-        """Forget what belongs to partitions that have gone."""
+        """Forget tasks of removed partitions."""
         self._newest.drop_closed()
 
     def _may_go_straight(self, part: PartitionWork) -> bool:
-        """Whether nothing could make a difference between handling records here and in their lanes.
+        """Whether running records inline has the same result as running them through their lanes.
 
-        A crash is counted only for what a commit says is running: so not in the first seconds of an assignment, when
-        whoever ended the process is read again.
+        A crash is counted only for records that a commit marks as running: so not in the first seconds of an
+        assignment, when a record that crashed the process is read again.
         """
         if self._order is not unordered and (self._order not in (by_key, by_partition) or len(part.lanes)):
             return False
@@ -159,7 +161,7 @@ class Admission:
     def _call(
         self, handler: Callable[[Record], object], records: list[Record], until: float, part: PartitionWork
     ) -> tuple[int, Exception | None]:
-        """How many were handled, and what the next one raised."""
+        """Returns how many records were handled, and the exception of the next one."""
         monotonic = self._clock.monotonic
         done, failed = 0, None
         try:
@@ -212,14 +214,14 @@ class Admission:
             self._supersede(older)
 
     def _supersede(self, older: Work) -> None:
-        older.lane = Place.FREE  # It has none yet, or has left it.
+        older.lane = Place.FREE  # It has not entered a lane yet, or has left it.
         self._metrics.ignored.labels("superseded").inc()
         self._finish([older])
 
 
 def _apart(block: Columns, tried: Tried, crashes_max: int | None) -> Iterator[tuple[int, Columns, Tries | None]]:
-    """Pieces of a block, each with its first row. What was tried before is by itself, in smaller pieces each time that
-    the process ended with it.
+    """Pieces of a block, each with its first row. Rows tried before are in separate pieces, smaller after each crash of
+    the process with them.
     """
     offsets, at = block.offsets, 0
     for one in tried.take(int(offsets[0]), int(offsets[-1]) + 1):
@@ -228,7 +230,7 @@ def _apart(block: Columns, tried: Tried, crashes_max: int | None) -> Iterator[tu
             yield at, block.part(at, start), None
         size = rows_apart(end - start, one.crashes, crashes_max)
         if crashes_max is not None and one.span > 1:
-            # None of them is a dead letter for what it did not do alone.
+            # A row becomes a dead letter only for a crash in which it ran alone.
             one = replace(one, crashes=min(one.crashes, crashes_max - 1))
         for row in range(start, end, max(size, 1)):
             yield row, block.part(row, min(row + size, end)), one

@@ -1,7 +1,7 @@
-"""Executors that give a handler many records at once: as a list, or as the columns of a stretch of a partition.
+"""Executors that pass many records to a handler at once: as a list, or as the columns of a range of a partition.
 
-A handler returns None when all is done, or one result a record: None, or the exception that befell it. When it raises,
-that is true of all. A record that failed is tried again alone, so that it takes no other with it.
+A handler returns None when all records are done, or one result per record: None or an exception. If it raises, all
+records failed. A failed record is tried again alone, so that it cannot fail others.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Gathered = tuple[Record, Ending]
 
 
 class InBatches:
-    """Batches of records, at most one of each lane in a batch: sync handlers on threads, async ones on a loop.
+    """Batches of records, at most one of each lane per batch: sync handlers on threads, async ones on a loop.
 
-    Options.concurrency counts records, so it has to be `parallel` times the batch size, or batches are smaller.
+    Options.concurrency counts records: set it to `parallel` times the batch size, or batches are smaller.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class InBatches:
 
 
 class InColumns:
-    """Stretches of a partition as columns: what a poll brings of it, Options.poll_records_max at most.
+    """Ranges of a partition as columns: one poll's records of it, at most Options.poll_records_max.
 
-    Ordered by partition one stretch of a partition runs at a time, which keeps keys in order too; else many do. A
-    stretch that ran when the process ended runs in smaller ones, one at a time, until the row that does it is alone.
+    Ordered by partition, one range of a partition runs at a time, which keeps keys in order too; unordered, many do. A
+    range that was running at a crash runs again in smaller ranges, one at a time, until the failing row is alone.
     """
 
     def __init__(self, handler: ColumnHandler, *, parallel: int = 2, name: str = "columns") -> None:
@@ -86,7 +86,7 @@ Job = tuple[Any, list[Ending]]
 
 
 class _Runs:
-    """Calls a handler, sync or async, and tells how it ended."""
+    """Calls a handler, sync or async, and reports its result."""
 
     def __init__(self, handler: Callable[[Any], Any], tell: Tell, parallel: int, name: str) -> None:
         self._handler = handler
@@ -135,7 +135,7 @@ def _tell_each(endings: list[Ending], count: int, results: Any) -> None:
 
 
 def tell_block(endings: list[Ending], count: int, results: Any) -> None:
-    """Tell the one ending of a block what its handler returned or raised."""
+    """Complete a block with the result or exception of its handler."""
     (ending,) = endings
     answer = _checked(results, count)
     if isinstance(answer, BaseException):
@@ -149,7 +149,7 @@ def tell_block(endings: list[Ending], count: int, results: Any) -> None:
 
 
 def _checked(results: Any, count: int) -> BaseException | dict[int, BaseException]:
-    """What befell all of it, or errors by row."""
+    """The error of the whole batch, or errors by row."""
     if results is None or isinstance(results, BaseException):
         return results or {}
     if not isinstance(results, Sequence) or len(results) != count:

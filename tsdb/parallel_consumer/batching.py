@@ -1,7 +1,7 @@
-"""Batching: when what has gathered leaves. Pure.
+"""Batching: decides when gathered items leave as a batch. Pure.
 
-The first starts the linger. A batch leaves when it is full, when it has min_items and nothing more can come at this
-moment, or when the linger is over, to the instant.
+The first item starts the linger time. A batch leaves when it is full, when it has min_items and no more can come at
+this moment, or exactly at the end of the linger time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class BatchSize:
-    """max_items: it never has more. min_items: it waits for so many, but no longer than linger_s."""
+    """max_items: largest batch. min_items: wait for this many, but no longer than linger_s."""
 
     max_items: int = 100
     min_items: int = 1
@@ -28,20 +28,18 @@ class BatchSize:
 
 
 class Batcher(Generic[Item]):
-    """One batch that gathers."""
-
     def __init__(self, size: BatchSize) -> None:
         self._size = size
         self._gathered: list[Item] = []
         self._leaves_at: float | None = None
 
     def add(self, item: Item) -> list[Item] | None:
-        """One more; the batch, if that fills it."""
+        """Add an item; returns the batch if it is now full."""
         self._gathered.append(item)
         return self._leave() if len(self._gathered) == self._size.max_items else None
 
     def settle(self, now: float) -> list[Item] | None:
-        """All that could be added now was; the batch, if it leaves."""
+        """No more items can be added now; returns the batch if it leaves."""
         if not self._gathered:
             return None
         if self._leaves_at is None:
@@ -51,7 +49,7 @@ class Batcher(Generic[Item]):
         return None
 
     def due_in_s(self, now: float) -> float | None:
-        """Seconds until it leaves however few there are; None: there are none."""
+        """Seconds until the batch leaves at any size; None: it is empty."""
         return None if self._leaves_at is None else max(0.0, self._leaves_at - now)
 
     def _leave(self) -> list[Item]:

@@ -1,4 +1,6 @@
-"""Beginning: a partition as its commit tells it: where to read on, what is finished above that, what was running."""
+"""Assignment: builds the state of an assigned partition from its commit: next offset, finished offsets above it,
+attempts.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,15 @@ def begun(
     *,
     accept_replay: bool,
 ) -> PartitionWork:
-    """What is to be known of a partition that is ours from now on, monotonic seconds.
+    """State of a newly assigned partition. now: monotonic seconds.
 
-    Raises MetadataRefused for a commit that cannot be trusted, unless that is to be accepted.
+    Raises MetadataRefused for a commit that cannot be trusted, unless accept_replay.
     """
     progress = _read(place, start, topic_id, metrics, accept_replay)
     tracker = OffsetTracker(start.next_offset, progress.finished)
     tries = Tried(replace(one, crashes=one.crashes + one.running, running=False) for one in progress.tries)
-    # Without a commit of ours the start is committed before anything is finished: a member that comes later, or after
-    # an end, begins there too, not at what is the end of the log or the first offset by then.
+    # Without a commit of ours, commit the start before anything is finished: a later member then starts there too, not
+    # at the end or the first offset of the log at that time.
     fresh = not start.metadata
     return PartitionWork(place, epoch, topic_id, tracker, now, start.next_offset, tries, came_at=now, dirty=fresh)
 

@@ -1,4 +1,4 @@
-"""Blocks: what becomes of a block of records when not all of it was done. Pure."""
+"""Blocks: splits a block of records when only part of it is done. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tsdb.parallel_consumer.work import Work
 
 
 def block_work(columns: Columns, slot: int, owner: PartitionWork, lane: Hashable) -> Work:
-    """A work of many records, or of one that is tried as any other."""
+    """A task of many records, or a task of one record."""
     block = columns if len(columns) > 1 else None
     return Work(columns.record(0), slot, owner, lane, columns.size, block=block)
 
 
 def halves(work: Work, failures: int) -> list[Work]:
-    """The block as two, which count as tried so often."""
+    """The block as two tasks, each with the given number of failures."""
     block = work.block
     assert block is not None, "halves of one record"
     middle = len(block) // 2
@@ -30,7 +30,7 @@ def halves(work: Work, failures: int) -> list[Work]:
 
 
 def parted(work: Work, failed: Collection[int]) -> tuple[list[Work], list[Work]]:
-    """The block as what was done, which has no lane any more, and each row that failed by itself."""
+    """Split the block: the finished rows, no longer in a lane, and one task per failed row."""
     block = work.block
     assert block is not None, "parts of one record"
     done = np.ones(len(block), np.bool_)

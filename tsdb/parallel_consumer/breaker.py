@@ -1,4 +1,4 @@
-"""Breaker: begins nothing while everything fails, then tries one record alone. Pure.
+"""Breaker: begins nothing while everything fails, then tries a single record. Pure.
 
 CLOSED -(failures in a row)-> OPEN -(its time is over)-> PROBING -(success)-> CLOSED, -(failure)-> OPEN, twice as long.
 """
@@ -10,15 +10,13 @@ from enum import Enum
 
 
 class State(Enum):
-    """What a breaker does."""
-
-    CLOSED = "closed"  # Everything may begin.
-    OPEN = "open"  # Nothing may.
-    PROBING = "probing"  # One may, and decides.
+    CLOSED = "closed"  # All records may begin.
+    OPEN = "open"  # None may.
+    PROBING = "probing"  # One may; its result decides.
 
 
 class Breaker:
-    """failures: in a row, that open it; 0: it never opens. `opened`: how often it did."""
+    """failures: number in a row that opens it; 0: it never opens. `opened`: how often it opened."""
 
     def __init__(self, failures: int, open_s: float, open_s_max: float) -> None:
         self._limit = failures
@@ -26,15 +24,15 @@ class Breaker:
         self._longest_s = open_s_max
         self._open_s = open_s
         self._in_row = 0
-        self._opens_at = 0.0  # When the next probe may begin.
+        self._opens_at = 0.0  # Time at which the next probe may begin.
         self.state = State.CLOSED
         self.opened = 0
 
     def allowed(self, now: float) -> float:
-        """How many more may begin now: all (inf), one or none."""
+        """How many more records may begin now: all (inf), one or none."""
         if self.state is State.CLOSED:
             return math.inf
-        # A probe whose partition went is never told of: after the same time another may begin.
+        # A probe of a removed partition never reports a result: after the same time another may begin.
         return 1 if now >= self._opens_at else 0
 
     def opens_in_s(self, now: float) -> float | None:
@@ -42,20 +40,18 @@ class Breaker:
         return None if self.state is State.CLOSED else max(0.0, self._opens_at - now)
 
     def began(self, now: float) -> None:
-        """Something was begun."""
         if self.state is not State.CLOSED:
             self.state = State.PROBING
             self._opens_at = now + self._open_s
 
     def succeeded(self) -> None:
-        """Something begun was done."""
         self._in_row = 0
         if self.state is State.PROBING:
             self.state = State.CLOSED
             self._open_s = self._first_s
 
     def failed(self, now: float) -> None:
-        """Something begun failed in a way that may befall all."""
+        """A record failed in a way that could affect all."""
         self._in_row += 1
         if self.state is State.PROBING:
             self._open_s = min(self._open_s * 2, self._longest_s)

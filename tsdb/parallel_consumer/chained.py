@@ -1,4 +1,4 @@
-"""Chained: a handler that takes part in chains (tsdb.chain): it gets the stage of its record beside it.
+"""Chained: a handler that takes part in message chains (tsdb.chain). It receives the stage of its record as well.
 
 def handle(record: Record, stage: Stage) -> None:
     producer.produce("bills", bill(record), headers=stage.produce())
@@ -19,7 +19,9 @@ Answer = TypeVar("Answer")
 
 
 def chained(chain: Chain, handler: Callable[[Record, Stage], Answer]) -> Callable[[Record], Answer]:
-    """The handler of a record. One whose hops are used up is given up before any work, reason loop_protection."""
+    """Wrap a handler of (record, stage) as a handler of a record. A record with no hops left becomes a dead letter
+    before the handler runs, reason loop_protection.
+    """
 
     def handle(record: Record) -> Answer:
         stage = chain.begin(chain.read(record.headers, record.timestamp_ms if record.timestamp_ms > 0 else None))

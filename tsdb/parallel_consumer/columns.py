@@ -1,6 +1,6 @@
-"""Columns: a stretch of one partition as columns, without an object of ours a record.
+"""Columns: records of one partition as columns, without a Python object per record.
 
-The client library's messages stay as they are; a column is made of them when it is asked for.
+Holds the client library's messages as they are; a column is built on access.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tsdb.parallel_consumer.record import Headers, Partition, Record
 
-# One column of rows: the field of that name of each of them. Names are those of Record.
+# Builds one column: the named field of each row. Names are those of Record.
 Field = Callable[[Sequence[Any], str], list[Any]]
 
 
@@ -44,37 +44,36 @@ class Columns:
 
     @property
     def place(self) -> Partition:
-        """Their partition."""
         return self.topic, self.partition
 
     @property
     def keys(self) -> list[bytes | None]:
-        """The key of each."""
+        """One key per record."""
         return self._field(self._rows, "key")
 
     @property
     def values(self) -> list[bytes | None]:
-        """The value of each."""
+        """One value per record."""
         return self._field(self._rows, "value")
 
     @property
     def headers(self) -> list[Headers]:
-        """The headers of each."""
+        """One header list per record."""
         return self._field(self._rows, "headers")
 
     @property
     def timestamps_ms(self) -> NDArray[np.int64]:
-        """int64 (n,), ms since epoch UTC, as the source has them."""
+        """int64 (n,), ms since epoch UTC, as given by the source."""
         return np.array(self._field(self._rows, "timestamp_ms"), np.int64)
 
     @property
     def size(self) -> int:
-        """Bytes of the values, and of keys where the source tells them as cheaply."""
+        """Bytes of the values, and of the keys where the source counts them at no extra cost."""
         return sum(self._field(self._rows, "size"))
 
     def arrow(self) -> Any:
         """A pyarrow.RecordBatch: offset and timestamp_ms int64, key and value binary with nulls."""
-        import pyarrow as pa  # Heavy, and of use to few.
+        import pyarrow as pa  # Imported here: heavy, and few callers need it.
 
         return pa.record_batch(
             {
@@ -97,7 +96,7 @@ class Columns:
         return Columns(self.topic, self.partition, self.offsets[start:end], self._rows[start:end], self._field)
 
     def stretches(self, keep: NDArray[np.bool_]) -> Iterator[tuple[int, Columns]]:
-        """Runs of rows to keep, each with where it begins. keep: bool (n,)."""
+        """Runs of rows to keep, each with its first row. keep: bool (n,)."""
         edges = np.flatnonzero(np.diff(keep.astype(np.int8), prepend=np.int8(0), append=np.int8(0)))
         for start, end in edges.reshape(-1, 2).tolist():
             yield start, self.part(start, end)

@@ -1,4 +1,4 @@
-"""Commits: when what is finished is told to the source, and what happens when that fails."""
+"""Commits: when positions are committed to the source, and how failed commits are repeated."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ OnCommitted = Callable[[Mapping[Partition, Position]], None]
 
 
 class Commits:
-    """`error`: why the last commit failed; empty after one that did not. on_committed: with what was acknowledged.
+    """`error`: why the last commit failed; empty after a success. on_committed: called with acknowledged positions.
 
-    `failure`: what ended all committing, once something has.
+    `failure`: the error that ended all committing; None before.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Commits:
         self.failure: ConsumerError | None = None
 
     def count_finished(self, count: int) -> None:
-        """So many records more are finished."""
+        """Count finished records towards commit_records."""
         self._finished += count
 
     def due_in_s(self) -> float:
@@ -53,20 +53,20 @@ class Commits:
         return max(0.0, self._next_at - self._clock.monotonic())
 
     def if_due(self, partitions: Iterable[PartitionWork]) -> None:
-        """Commit when the interval is over or enough is finished."""
+        """Commit when the interval is over or enough records are finished."""
         limit = self._options.commit_records
         enough = limit is not None and self._finished >= limit and not self.error
         if enough or self.due_in_s() == 0.0:
             self.now(partitions)
 
     def soon(self, partitions: Iterable[PartitionWork]) -> bool:
-        """Commit now, but not before the next interval when the last one failed; whether it is acknowledged."""
+        """Commit now; after a failed commit wait for the next interval. Returns whether it is acknowledged."""
         if self.error and self.due_in_s() > 0:
             return False
         return self.now(partitions)
 
     def now(self, partitions: Iterable[PartitionWork]) -> bool:
-        """Commit those that have something to tell; whether that is acknowledged."""
+        """Commit all dirty partitions; whether that is acknowledged."""
         self._next_at = self._clock.monotonic() + self._options.commit_interval_s
         self._finished = 0
         changed = {part.place: part for part in partitions if part.dirty and not part.closed}

@@ -1,10 +1,10 @@
-"""ParallelConsumer: the core on a thread of its own, from start to drain.
+"""ParallelConsumer: runs the core on one thread, from start to drain.
 
     consumer = ParallelConsumer(source, OnThreads(handle, 16), outlet=outlet, dead_letter_topic="orders.dlq")
     with consumer:
         ...
 
-`close` stops the intake, `join` waits until what runs has ended and is committed, `abort` drops it.
+`close` stops the intake, `join` waits until running records have ended and are committed, `abort` drops them.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from tsdb.parallel_consumer.work import ThreadMailbox
 
 log = logging.getLogger("tsdb.parallel_consumer")
 
-STEP_S = 0.1  # Bounds how long an idle consumer takes to notice that it is to end.
+STEP_S = 0.1  # Bounds how long an idle consumer takes to see a close.
 
 
 class ParallelConsumer:
-    """Owns one thread, which alone touches the source. A context manager; leaving it drains.
+    """Owns one thread; only that thread calls the source. A context manager; leaving it drains.
 
     `executor`: how the handler runs (OnThreads, OnLoop, WithCallback). `order`: which records follow one another.
-    `outlet`, `dead_letter_topic`: where given up records go; only not needed when the policy never sends.
-    `control`, `control_file`: what may be changed while it lives, and a file that does so (TOML or JSON).
+    `outlet`, `dead_letter_topic`: where dead letters go; optional only when the policy never sends.
+    `control`, `control_file`: settings that may change at run time, and a file (TOML or JSON) that changes them.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class ParallelConsumer:
 
     @property
     def status(self) -> Status:
-        """What it last showed of itself, a quarter of a second old at most while it lives."""
+        """The latest snapshot, at most a quarter of a second old while the consumer runs."""
         return self._core.status
 
     @property
     def control(self) -> Control:
-        """Rates, quotas, pauses as in effect; one that is set takes effect at the next step. From any thread."""
+        """Rates, quotas and pauses in effect; a new value takes effect at the next step. From any thread."""
         return self._core.control
 
     @control.setter
@@ -109,11 +109,11 @@ class ParallelConsumer:
         self._core.control = control
 
     def pause(self) -> None:
-        """Begin nothing more; what runs ends."""
+        """Begin no more records; running ones go on to their end."""
         self.control = replace(self.control, paused=True)
 
     def resume(self) -> None:
-        """Go on."""
+        """Undo `pause`."""
         self.control = replace(self.control, paused=False)
 
     def start(self) -> None:
@@ -121,14 +121,14 @@ class ParallelConsumer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the intake. Returns at once; what runs goes on until it ends, drain_s at most."""
+        """Stop the intake. Returns at once; running records go on to their end, at most for drain_s."""
         self._closing.set()
         self._mailbox.wake()
 
     def join(self, timeout_s: float) -> bool:
-        """After close: wait until all is drained, committed and given back; False when it is not yet.
+        """After close: wait until all records are drained and committed and the partitions given up; False on timeout.
 
-        Raises what ended the consumer, if that was not `close`.
+        Raises the error that ended the consumer, unless `close` did.
         """
         if self._thread.ident is None:
             return True
@@ -140,22 +140,22 @@ class ParallelConsumer:
         return True
 
     def abort(self) -> None:
-        """Drop what runs: it is done again by whoever comes next. What is finished is committed."""
+        """Drop running records: the next owner of the partition handles them again. Finished records are committed."""
         self.close()
         self._core.abort()
         if self._thread.ident is not None:
             self._thread.join(self._options.commit_interval_s + STEP_S)
 
     def failure(self) -> BaseException | None:
-        """What ended the consumer; None while it works."""
+        """The error that ended the consumer; None while it works."""
         return self._error
 
     def position(self, place: Partition) -> int | None:
-        """Everything of a partition below it is finished. Only within `gate`, `order` and `on_committed`."""
+        """All records of a partition below this offset are finished. Only within `gate`, `order` and `on_committed`."""
         return self._core.position(place)
 
     def silent_s(self) -> float:
-        """Seconds since its last step began: 0 before the first and after the end."""
+        """Seconds since the last step began; 0 before the first step and after the end."""
         beat_at = self._beat_at
         return 0.0 if beat_at is None else self._clock.monotonic() - beat_at
 
@@ -190,6 +190,6 @@ class ParallelConsumer:
         while not self._closing.is_set() and self._core.failure is None:
             self._beat_at = self._clock.monotonic()
             self._core.step(STEP_S)
-        # Before the drain: whoever looks for a failure need not wait for it.
+        # Set before the drain, so that `failure` reports it without waiting for the drain.
         self._error = self._core.failure
         self._core.drain()

@@ -1,7 +1,7 @@
-"""Context: what a handler may do with its record besides returning or raising.
+"""Context: lets a handler defer, nack or requeue its record instead of returning or raising.
 
-A deferred end that nobody can tell any more is told as DeferralLost, and the error policy decides: nothing freezes
-without a word, and nothing is taken for finished.
+A Deferral that is dropped unfinished is reported as DeferralLost, and the error policy decides: the record neither
+blocks the partition silently nor counts as finished.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tsdb.parallel_consumer.work import Ending
 
 
 class Deferral:
-    """The end of a record, in whoever's hands it is. From any thread."""
+    """Finishes a deferred record. From any thread."""
 
     __slots__ = ("_ending", "_told", "record")
 
@@ -26,11 +26,11 @@ class Deferral:
         self._told = False
 
     def complete(self) -> None:
-        """The record is done."""
+        """The record is finished."""
         self._tell(None)
 
     def fail(self, error: BaseException) -> None:
-        """It is not: the error policy decides, as if the handler had raised."""
+        """The record failed: the error policy decides, as if the handler had raised."""
         self._tell(error)
 
     def _tell(self, error: BaseException | None) -> None:
@@ -45,7 +45,7 @@ class Deferral:
 
 
 class Context:
-    """One try of one record. attempt: from 1, those before a restart counted."""
+    """One attempt of one record. attempt: from 1, including attempts before a restart."""
 
     __slots__ = ("_deferred", "_ending", "attempt", "record")
 
@@ -56,24 +56,24 @@ class Context:
         self._deferred = False
 
     def defer(self) -> Deferral:
-        """The handler may return: the record ends when the deferral is told. It keeps its place among those in flight.
+        """Let the handler return without finishing the record: the Deferral finishes it. The record keeps its slot.
 
-        A handler that raises afterwards has failed all the same; what the deferral tells then is late.
+        If the handler raises afterwards, the record has failed; a later result of the Deferral is ignored.
         """
         self._deferred = self._ending.work.deferred = True
         self._ending.unhurried = False
         return Deferral(self.record, self._ending)
 
     def nack(self, delay_s: float) -> NoReturn:
-        """Not now: the record is tried again after so long, and its lane waits. It counts as no attempt."""
+        """Try the record again after delay_s; its lane waits. No attempt is counted."""
         raise Nack(delay_s)
 
     def requeue(self) -> NoReturn:
-        """Not now: the record goes to the end of its topic, a bounded number of times; its lane goes on."""
+        """Send the record to the end of its topic, a bounded number of times; its lane goes on."""
         raise Requeue("asked for by the handler")
 
     def end(self, error: BaseException | None) -> bool:
-        """The handler has returned, or raised; whether that is the end of the record."""
+        """The handler has returned or raised. Returns whether the record is finished."""
         ended = error is not None or not self._deferred
         if ended:
             self._ending(error)
@@ -81,10 +81,10 @@ class Context:
 
 
 def takes_context(handler: Callable[..., object]) -> bool:
-    """Whether a handler takes the context too: two positional parameters without a default."""
+    """Whether a handler has two positional parameters without a default: record and context."""
     try:
         parameters = inspect.signature(handler).parameters.values()
     except (TypeError, ValueError):
-        return False  # A builtin that does not tell: it takes the record.
+        return False  # A builtin without a signature takes the record alone.
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(one.kind in positional and one.default is one.empty for one in parameters) >= 2

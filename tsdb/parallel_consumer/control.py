@@ -1,4 +1,6 @@
-"""Control: what may be changed while a consumer lives. Checked when made; a change takes effect at the next step."""
+"""Control: settings that may change while a consumer runs. Checked on construction; a change takes effect at the next
+step.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,18 @@ STOPPED = 0.0
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Rates are records begun a second, tries included: -1 free, 0 none at all.
+    """Rates are records begun per second, retries included: -1 unlimited, 0 none at all.
 
-    slots: records handled at once; None: Options.concurrency. paused: nothing begins, what runs ends.
-    paused_partitions: the same for some. rate: of the whole consumer. partition_rate: of each partition.
-    key_quota: of each key; key_quotas: of some instead. quota_burst_s: so many seconds' worth may come at once.
-    over_quota_topic: what is above its quota goes there instead of waiting; its key loses its order.
-    blocked_keys: their records are not handled but become dead letters, or, with skip_blocked, are finished at once.
-    newest_wins_s: records wait so long for a newer one of their key, which takes their place; 0: all are handled.
-    breaker_failures: after so many failures in a row, nothing begins for breaker_open_s, then one record alone; if that
-    fails too, twice as long, up to breaker_open_s_max; 0: no breaker.
+    slots: records handled at once; None: Options.concurrency. paused: no record begins, running ones go on.
+    paused_partitions: the same for some partitions. rate: of the whole consumer. partition_rate: of each partition.
+    key_quota: of each key; key_quotas: of single keys, instead of key_quota. quota_burst_s: this many seconds' worth
+    may come at once.
+    over_quota_topic: records above their quota are sent there instead of waiting; their key loses its order.
+    blocked_keys: records of these keys are not handled but become dead letters, or, with skip_blocked, are finished at
+    once.
+    newest_wins_s: a record waits this long for a newer one of its key, which replaces it; 0: all records are handled.
+    breaker_failures: after this many failures in a row no record begins for breaker_open_s, then a single one does; if
+    that fails too, the pause doubles, up to breaker_open_s_max; 0: no breaker.
     """
 
     slots: int | None = None
@@ -67,9 +71,9 @@ class Control:
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Control:
-        """From a file's table: names as above, keys as text (UTF-8), partitions as "topic/number".
+        """From the table of a control file: names as above, keys as text (UTF-8), partitions as "topic/number".
 
-        Raises Misused for a name that is none, or a value of another type or out of its range.
+        Raises Misused for an unknown name, a value of another type, or a value out of range.
         """
         known = {one.name for one in fields(cls)}
         values: dict[str, Any] = {}

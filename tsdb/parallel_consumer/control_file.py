@@ -1,4 +1,4 @@
-"""ControlFile: a Control that follows a file. A file that says something wrong changes nothing, and that is said."""
+"""ControlFile: a Control read from a file that may change. An invalid file changes nothing and is reported."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ log = logging.getLogger(__name__)
 
 
 class ControlFile:
-    """TOML, or JSON by its suffix; a table of Control's names. The consumer's thread asks it.
+    """TOML, or JSON by its suffix; a table of Control's names. The consumer's thread calls it.
 
-    `error`: why the file as it is now was not taken; empty when it was. A file that is not there is an empty one.
+    `error`: why the current file was refused; empty when it was accepted. A missing file counts as empty.
     """
 
     def __init__(self, path: str | os.PathLike[str], use: Callable[[Control], None], metrics: ConsumerMetrics) -> None:
         self._path = Path(path)
         self._use = use
         self._metrics = metrics
-        self._seen: object = object()  # Like no file.
+        self._seen: object = object()  # Differs from the identity of any file.
         self._look_at = 0.0
         self.error = ""
 
     def look(self, clock: Clock) -> None:
-        """Take the file if it has changed; looks once in LOOK_EVERY_S."""
+        """Load the file if it has changed; checks at most once in LOOK_EVERY_S."""
         now = clock.monotonic()
         if now < self._look_at:
             return

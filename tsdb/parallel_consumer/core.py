@@ -1,8 +1,8 @@
-"""Core: the parallel consumer without threads: one step at a time, on the thread of whoever calls it.
+"""Core: the parallel consumer without threads; the caller's thread runs one step at a time.
 
-Guarantees: no commit passes unfinished work; a lane runs one record at a time, in the order of its offsets; what a
-commit says is finished is not handled again. Time, randomness, source and executor are arguments: a test decides every
-interleaving.
+Guarantees: no commit passes an unfinished record; a lane runs one record at a time, in offset order; a record that a
+commit marks as finished is not handled again. Clock, randomness, source and executor are arguments, so a test decides
+every interleaving.
 """
 
 from __future__ import annotations
@@ -38,16 +38,15 @@ from tsdb.parallel_consumer.status import EMPTY, Status
 from tsdb.parallel_consumer.throttle import Throttle
 from tsdb.parallel_consumer.work import Mailbox, Work
 
-BUSY_WAIT_S = 0.005  # Between looks at the source while there is other work: each costs as much as many records.
+BUSY_WAIT_S = 0.005  # Between polls while records are ready: a poll costs as much as many records.
 STATUS_EVERY_S = 0.25
-LOOK_AGAIN_S = 0.05  # For the dead letter topic, while nothing answers.
-LISTED_MAX = 20  # Partitions in one line of the log.
+LOOK_AGAIN_S = 0.05  # Between lookups of the dead letter topic while no broker answers.
+LISTED_MAX = 20  # Partitions named in one log line.
 
 log = logging.getLogger("tsdb.parallel_consumer")
 
 
-def _ignore(positions: Mapping[Partition, Position]) -> None:
-    """Nobody wants to know."""
+def _ignore(positions: Mapping[Partition, Position]) -> None: ...
 
 
 def _always(record: Record) -> bool:
@@ -55,10 +54,11 @@ def _always(record: Record) -> bool:
 
 
 class Core:
-    """A SourceListener. `gate(record)`: whether a record in AFTER_ALL may run, asked once all before it is finished.
+    """A SourceListener. `gate(record)`: whether a record in AFTER_ALL may run, called once all records before it are
+    finished.
 
     on_committed(positions): called after each acknowledged commit. Both run on the owner's thread and must not block.
-    `failure`: what ends the consumer; whoever steps it looks.
+    `failure`: the error that ends the consumer; the caller of `step` checks it.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Core:
 
     @property
     def control(self) -> Control:
-        """As in effect. A change takes effect at the next step; from any thread."""
+        """The Control in effect. A new value takes effect at the next step; from any thread."""
         return self._throttle.control
 
     @control.setter
@@ -149,14 +149,16 @@ class Core:
         return self._runner.busy - self._runner.blocked
 
     def position(self, place: Partition) -> int | None:
-        """Everything of a partition below it is finished; None when it is not ours. On the owner's thread."""
+        """All records of the partition below this offset are finished; None when it is not assigned. On the owner's
+        thread.
+        """
         part = self._partitions.get(place)
         return None if part is None else part.tracker.position
 
     def step(self, wait_s: float) -> None:
-        """Everything that can be done now; waits up to wait_s when that is nothing.
+        """Do everything that can be done now; wait up to wait_s when there is nothing.
 
-        Raises ConsumerError when the dead letter topic is not there; nothing was read then.
+        Raises ConsumerError when the dead letter topic does not exist; no record has been read then.
         """
         if not self._dead_letter_topic.found():
             self._mailbox.wait(min(wait_s, LOOK_AGAIN_S))
@@ -166,7 +168,7 @@ class Core:
         moved |= self._intake.admit_backlog()
         self._commits.if_due(self._partitions.values())
         wait_s = self._wait_s(wait_s)
-        # While records run their ends are waited for, not the source: it cannot be woken by them.
+        # While records run, wait for their completions, not for the source: a completion cannot wake the source.
         idle = not moved and not self.running
         if self._runner.unhurried:
             wait_s = min(wait_s, BUSY_WAIT_S)
@@ -178,7 +180,7 @@ class Core:
         self._tell_status()
 
     def drain(self) -> None:
-        """The end: no more intake; what runs ends within drain_s, and everything finished is committed."""
+        """End without further intake: wait up to drain_s for running records, then commit all finished ones."""
         self._drain(list(self._partitions.values()), self._options.drain_s)
         self._ended = True
         self._log.close()
@@ -188,7 +190,7 @@ class Core:
         self._aborted = True
         self._mailbox.wake()
 
-    # What the source tells.
+    # SourceListener.
 
     def on_assigned(self, starts: Mapping[Partition, Position]) -> None:
         log.info("assigned: %s", _listed(f"{place_text(place)} from {at.next_offset}" for place, at in starts.items()))
@@ -196,7 +198,7 @@ class Core:
             try:
                 self._partitions[place] = self._begin(place, start)
             except MetadataRefused as error:
-                # Kept, not raised: this runs inside a callback of a client library.
+                # Stored, not raised: this runs inside a callback of a client library.
                 self._metrics.metadata_refused.inc()
                 self._failure = error
 
@@ -222,8 +224,6 @@ class Core:
             self._metrics,
             accept_replay=self._options.accept_replay,
         )
-
-    # One step.
 
     def _advance(self) -> bool:
         if self._control_file is not None:
@@ -268,13 +268,14 @@ class Core:
             self._runner.offer(part.barriers.popleft())
 
     def _write_ahead(self, batch: list[Work]) -> bool:
-        """Commit that these run before they do, where they may end the process before the next commit."""
+        """Commit that these tasks run before they do, where they could crash the process before the next commit."""
         if self._policy.crashes_max is None:
             return True
         since = self._clock.monotonic() - self._options.write_ahead_s
         begun = [work for work in batch if work.letter is None]
         if any(work.crashes for work in begun):
-            # Whoever ended since its own write ahead must not be blamed again for what this one does.
+            # Commit every partition before running a suspect record, so that records finished since the last commit are
+            # not counted as crashed.
             return self._commits.soon(self._partitions.values())
         first = {work.owner for work in begun if work.owner.assigned_at > since}
         return not first or self._commits.soon(first)
@@ -286,15 +287,13 @@ class Core:
             wait_s = min(wait_s, self._commits.due_in_s())
         return wait_s
 
-    # Ends.
-
     def _drain(self, parts: list[PartitionWork], within_s: float) -> None:
         give_up_at = self._clock.monotonic() + within_s
         for part in parts:
             part.draining = True
         self._runner.recall(parts)
         self._advance()
-        # What can never be committed is not worth waiting for.
+        # Do not wait for records that can never be committed.
         while any(part.running for part in parts) and not self._aborted and self._commits.failure is None:
             left_s = give_up_at - self._clock.monotonic()
             if left_s <= 0:
@@ -348,7 +347,7 @@ class Core:
 
 
 def _listed(texts: Iterable[str]) -> str:
-    """The first of them."""
+    """The first LISTED_MAX, and how many more there are."""
     found = list(texts)
     more = len(found) - LISTED_MAX
     return ", ".join(found[:LISTED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -1,5 +1,5 @@
-"""DeadLetterTopic: the topic of the dead letters, looked for before anything is read: one that is not there would hold
-up the first record that is given up, and with it in the end the consumer.
+"""DeadLetterTopic: looks up the dead letter topic before anything is read. A missing topic would block the first dead
+letter, and with it in the end the consumer.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from tsdb.parallel_consumer.outlet import Outlet, TopicOutlet
 
 
 class DeadLetterTopic:
-    """name: empty where nothing is ever sent. An outlet that knows nothing of topics is not asked."""
+    """name: empty where nothing is ever sent. Without topic lookup in the producer every name is accepted."""
 
     def __init__(self, name: str, outlet: Outlet | None) -> None:
         self.name = name
@@ -17,7 +17,9 @@ class DeadLetterTopic:
         self._partitions: int | None = None
 
     def found(self) -> bool:
-        """Whether it is there, or needs not to be; False while nothing answers. Raises ConsumerError when it is not."""
+        """Whether the topic exists or none is needed; False while no broker answers. Raises ConsumerError when it is
+        missing.
+        """
         if self._outlet is not None and self._partitions is None:
             try:
                 self._partitions = self._outlet.partitions_of(self.name)
@@ -26,5 +28,5 @@ class DeadLetterTopic:
         return self._outlet is None or self._partitions is not None
 
     def partition_of(self, partition: int) -> int:
-        """Where a letter of a record goes: to the same number, or around where the topic has fewer."""
+        """Target partition of a dead letter: the record's number, modulo the partition count of the topic."""
         return partition if self._partitions is None else partition % self._partitions

@@ -1,4 +1,4 @@
-"""Deferrals: an alarm for ends that somebody was to tell and does not. Each is named, again and ever less often."""
+"""Deferrals: an alarm for deferred records that are overdue. Each is logged repeatedly, at growing intervals."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ log = logging.getLogger(__name__)
 
 
 class Deferrals:
-    """alarm_s: how long a deferred end may take."""
+    """alarm_s: how long a deferred record may take."""
 
     def __init__(self, alarm_s: float, metrics: ConsumerMetrics) -> None:
         self._alarm_s = alarm_s
         self._metrics = metrics
-        self._told: dict[Work, float] = {}  # At which age each is named next.
+        self._told: dict[Work, float] = {}  # Age at which each is logged next.
 
     def overdue(self, works: Iterable[Work], now: float) -> Sequence[Stall]:
-        """Those of the works whose deferred end is overdue, the oldest first, at most STALLS_MAX; all are counted."""
+        """Overdue deferred tasks, oldest first, at most STALLS_MAX; all are counted."""
         ages: dict[Work, float] = {}
         for work in works:
             if work.deferred and work.running and work.began_at is not None and not work.owner.closed:

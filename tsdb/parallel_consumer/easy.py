@@ -1,4 +1,6 @@
-"""consume: a parallel consumer of Kafka topics in one line, as most want it: by key, dead letters beside the topic."""
+"""consume: a parallel consumer of Kafka topics in one line, with the usual defaults: ordered by key, dead letters in
+"<topic>.dlq".
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from tsdb.parallel_consumer.signals import wait_for_the_end
 
 
 class Consuming:
-    """A consumer with its source and outlet; a context manager that drains. `run` stays until a signal or a failure."""
+    """A consumer with its source and producer; a context manager that drains. `run` ends at a signal or a failure."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class Consuming:
         )
 
     def run(self) -> None:
-        """Consume until SIGTERM or SIGINT, then drain. Raises what ended the consumer. On the main thread."""
+        """Consume until SIGTERM or SIGINT, then drain. Raises the error that ended the consumer. Main thread only."""
         with self:
             wait_for_the_end(lambda: self.consumer.failure() is not None)
 
@@ -69,8 +71,9 @@ class Consuming:
 
 def consume(config: Mapping[str, object], topics: Sequence[str], handler: Any, **more: Any) -> Consuming:
     """handler: an executor, a function of a record (and its Context), or an async one. config: of the client library,
-    at least bootstrap.servers and group.id. more: concurrency, dead_letter_topic ("<first topic>.dlq"; a pattern needs
-    one), create_dead_letter_topic (False: it has to exist), start (as of KafkaSource), and what ParallelConsumer takes.
+    at least bootstrap.servers and group.id. more: concurrency, dead_letter_topic ("<first topic>.dlq"; required with a
+    pattern), create_dead_letter_topic (False: the topic must exist), start (as of KafkaSource), and the arguments of
+    ParallelConsumer.
     """
     return Consuming(config, topics, handler, **more)
 
@@ -82,7 +85,7 @@ def _beside(topics: Sequence[str]) -> str:
 
 
 def _check_apart(topics: Sequence[str], dead_letter_topic: str) -> None:
-    """A consumer that reads its own dead letters would give them up again and again."""
+    """Refuse a dead letter topic that is consumed too: its records would become dead letters again and again."""
     for topic in topics:
         own = re.search(topic, dead_letter_topic) if topic.startswith(PATTERN) else topic == dead_letter_topic
         if own:
@@ -91,7 +94,7 @@ def _check_apart(topics: Sequence[str], dead_letter_topic: str) -> None:
 
 
 def executor_of(handler: Any, concurrency: int) -> Executor:
-    """How a handler is run: as it says itself, on a loop when it is async, else on threads."""
+    """The executor of a handler: itself if it is one, an event loop if it is async, else threads."""
     if hasattr(handler, "submit"):
         executor: Executor = handler
         return executor

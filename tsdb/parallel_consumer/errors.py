@@ -1,4 +1,4 @@
-"""Errors of the parallel consumer: each says what to do next, with a `reason` from a bounded set."""
+"""Errors of the parallel consumer. Each has a `reason` from a bounded set."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ class ConsumerError(Exception):
 
 
 class MetadataRefused(ConsumerError):
-    """A commit whose metadata cannot be trusted: reading on would skip or repeat work without anybody knowing.
+    """Commit metadata that cannot be trusted: reading on could skip or repeat records without notice.
 
-    Reasons: unknown_version, bad_checksum, malformed, wrong_topic. With `accept_replay` the metadata is passed over and
-    everything from the committed offset on is done again.
+    Reasons: unknown_version, bad_checksum, malformed, wrong_topic. With `accept_replay` the metadata is ignored and all
+    records from the committed offset on are handled again.
     """
 
     default_reason = "malformed"
 
 
 class CommitFailed(ConsumerError):
-    """A commit was not acknowledged: it is tried again. Reasons: unavailable, stale_member, undecided (of transactions:
-    whether it is durable, the next try tells).
+    """A commit was not acknowledged; the consumer tries again. Reasons: unavailable, stale_member, undecided
+    (transactions: the next attempt shows whether it is durable).
     """
 
     default_reason = "unavailable"
 
 
 class Fenced(ConsumerError):
-    """Another process has taken the place of this one, under its name: this one can commit nothing, and ends."""
+    """Another process has taken over this member's id. This member can commit nothing more, and ends."""
 
     default_reason = "fenced"
 
 
 class SendFailed(ConsumerError):
-    """A dead letter or requeued record was not acknowledged. Reasons: unavailable, no_topic (or no such partition),
-    record_too_large.
+    """A dead letter or requeued record was not acknowledged. Reasons: unavailable, no_topic (topic or partition
+    missing), record_too_large.
     """
 
     default_reason = "unavailable"
@@ -55,13 +55,13 @@ class HandlerStopped(ConsumerError):
 
 
 class Misused(ConsumerError):
-    """Options that do not fit together."""
+    """Options or settings that are invalid or contradict each other."""
 
     default_reason = "misused"
 
 
 class Nack(ConsumerError):
-    """Raised by a handler: try the record again after delay_s, and count no attempt. Its lane waits."""
+    """Raised by a handler: try the record again after delay_s without counting an attempt. Its lane waits."""
 
     default_reason = "nack"
 
@@ -71,31 +71,31 @@ class Nack(ConsumerError):
 
 
 class Requeue(ConsumerError):
-    """Raised by a handler: to the end of its topic with the record, a bounded number of times. Its lane goes on."""
+    """Raised by a handler: send the record to the end of its topic, a bounded number of times. Its lane goes on."""
 
     default_reason = "requeue"
 
 
 class GivenUp(ConsumerError):
-    """Raised by a handler: to the dead letters with the record, at once and with this reason. Its lane goes on."""
+    """Raised by a handler: send the record to the dead letters at once with this reason. Its lane goes on."""
 
     default_reason = "given_up"
 
 
 class DeferralLost(ConsumerError):
-    """A deferred end was dropped without being told: a bug of the handler. The error policy decides."""
+    """A Deferral was dropped before it was completed or failed: a bug of the handler. The error policy decides."""
 
     default_reason = "deferral_lost"
 
 
 class WorkerDied(ConsumerError):
-    """A process that handled the record ended. The error policy decides."""
+    """The process that handled the record ended. The error policy decides."""
 
     default_reason = "worker_died"
 
 
 class SomeFailed(ConsumerError):
-    """Told of a block or batch of which only some records failed. errors: by row."""
+    """Some records of a block or batch failed. errors: by row."""
 
     default_reason = "some_failed"
 
@@ -105,6 +105,6 @@ class SomeFailed(ConsumerError):
 
 
 class Misanswered(ConsumerError):
-    """A batch or column handler returned something else than None or one result a record. A bug of the handler."""
+    """A batch or column handler returned something other than None or one result per record. A bug of the handler."""
 
     default_reason = "misanswered"

@@ -1,4 +1,4 @@
-"""Executors: ways to run a handler. Each starts a record and says later, from any thread, how it ended.
+"""Executors: ways to run a handler. Each starts a record and reports its completion later, from any thread.
 
 A handler takes a record, or a record and its Context.
 """
@@ -21,56 +21,58 @@ Done = Callable[[BaseException | None], None]
 Handler = Callable[..., object]  # (record) or (record, context)
 AsyncHandler = Callable[..., Awaitable[object]]
 
-TURN_S = 0.005  # So long one streak may keep a thread, or the loop, from others that want it.
+TURN_S = 0.005  # A streak may keep a thread or the loop this long while others wait for it.
 
 
 class Executor(Protocol):
     """Runs records. `submit` never blocks; the consumer bounds how many run."""
 
     def start(self) -> None:
-        """Before the first record."""
+        """Called before the first record."""
 
     def submit(self, record: Record, done: Ending) -> None:
-        """Handle a record; `done` is called once, with what the handler raised or None."""
+        """Handle a record; call `done` once, with the handler's exception or None."""
 
     def close(self) -> None:
-        """After the last record, or to abandon those that run: what they still tell is ignored."""
+        """Called after the last record, or to abandon running ones: their completions are ignored."""
 
 
 class Gathering(Protocol):
-    """What an executor has besides that gathers records before it runs them. The consumer's thread calls it."""
+    """An executor that gathers records before it runs them. Called by the consumer's thread."""
 
     def flush(self, now: float) -> None:
-        """All that can run at this moment, monotonic seconds, was submitted: run what has gathered, or wait."""
+        """All records that can run at `now`, monotonic seconds, were submitted: run the gathered ones, or wait for
+        more.
+        """
 
     def due_in_s(self, now: float) -> float | None:
-        """Seconds until what has gathered runs whatever its number; None: nothing has."""
+        """Seconds until the gathered records run at any number; None: none are gathered."""
 
 
 class InStreaks(Protocol):
-    """What an executor has besides that takes records of a lane one after the other by itself."""
+    """An executor that runs the records of a streak one after the other by itself."""
 
     def submit_streak(self, streak: Streak) -> None:
-        """Handle what can be taken from it, each once the one before it has ended well; tell the end of each."""
+        """Handle records taken from the streak, each after the one before it succeeded; complete each of them."""
 
 
 class OnTheSpot(Protocol):
-    """What an executor has besides whose handler runs on the consumer's own thread."""
+    """An executor whose handler runs on the consumer's thread."""
 
     def handler_here(self) -> Callable[[Record], object] | None:
-        """The handler, when it is to be called right where records are read; None: they are to be submitted."""
+        """The handler, if the consumer may call it directly where records are read; None: records must be submitted."""
 
 
 class ColumnExecutor(Protocol):
-    """What an executor has besides that takes blocks. A record that is tried alone is submitted as one."""
+    """An executor that takes blocks. A record tried alone is submitted as a record."""
 
     def submit_columns(self, columns: Columns, done: Ending) -> None:
-        """Handle a block; `done` is told None, SomeFailed, or what failed all of it."""
+        """Handle a block; call `done` with None, SomeFailed, or the error of the whole block."""
 
 
 class OnThreads:
-    """A handler that blocks, on threads of its own. `threads`: as many as the consumer's concurrency, or fewer where
-    handlers defer their ends.
+    """A blocking handler, on a pool of threads. `threads`: as many as the consumer's concurrency, or fewer where
+    handlers defer.
     """
 
     def __init__(self, handler: Handler, threads: int, *, name: str = "handler") -> None:
@@ -101,11 +103,11 @@ class OnThreads:
         until = time.monotonic() + TURN_S
         while (done := streak.take()) is not None and self._handle(done.work.record, done):
             if not self._nothing_waits() and time.monotonic() >= until:
-                self._threads.put(streak)  # Behind those that have no thread.
+                self._threads.put(streak)  # Queue it behind those that wait for a thread.
                 return
 
     def _call(self, record: Record, done: Ending) -> bool:
-        """Whether it ended well."""
+        """Whether the record succeeded."""
         try:
             self._handler(record)
         except BaseException as error:
@@ -127,7 +129,7 @@ class OnThreads:
 
 
 class OnLoop:
-    """An async handler, on an event loop in a thread of its own."""
+    """An async handler, on an event loop in a dedicated thread."""
 
     def __init__(self, handler: AsyncHandler, *, name: str = "handler-loop") -> None:
         self._handler: Callable[..., Awaitable[Any]] = handler
@@ -150,11 +152,11 @@ class OnLoop:
         until = time.monotonic() + TURN_S
         while (done := streak.take()) is not None and await self._handle(done.work.record, done):
             if time.monotonic() >= until:
-                await asyncio.sleep(0)  # The handler may never have waited.
+                await asyncio.sleep(0)  # The handler may never have awaited.
                 until = time.monotonic() + TURN_S
 
     async def _handle(self, record: Record, done: Ending) -> bool:
-        """Whether it ended well."""
+        """Whether the record succeeded."""
         context = Context(record, done) if self._with_context else None
         tell = done if context is None else context.end
         try:
@@ -171,7 +173,7 @@ class OnLoop:
 
 
 class WithCallback:
-    """A handler that begins something and is told of its end: handler(record, done). It runs on the consumer's own
+    """A handler that starts an operation and completes it later: handler(record, done). It runs on the consumer's
     thread and must not block.
     """
 
@@ -179,7 +181,7 @@ class WithCallback:
         self._handler = handler
 
     def start(self) -> None:
-        """There is no thread."""
+        """No thread to start."""
 
     def submit(self, record: Record, done: Ending) -> None:
         try:
@@ -188,21 +190,21 @@ class WithCallback:
             done(error)
 
     def close(self) -> None:
-        """There is no thread."""
+        """No thread to end."""
 
 
 class OnTheOwner:
-    """A handler that never waits, on the consumer's own thread: for work that is quicker than handing it over.
+    """A handler that never waits, on the consumer's thread: for work that is quicker than a hand-over.
 
-    While it runs nothing is read or committed, so it must not block; what it takes longer than the rebalance timeout
-    costs the membership.
+    While it runs nothing is read or committed, so it must not block; if it takes longer than the rebalance timeout, the
+    member loses its partitions.
     """
 
     def __init__(self, handler: Callable[[Record], object]) -> None:
         self._handler = handler
 
     def start(self) -> None:
-        """There is no thread."""
+        """No thread to start."""
 
     def handler_here(self) -> Callable[[Record], object] | None:
         return self._handler
@@ -216,4 +218,4 @@ class OnTheOwner:
             done(None)
 
     def close(self) -> None:
-        """There is no thread."""
+        """No thread to end."""

@@ -1,4 +1,4 @@
-"""Failures: what becomes of a work that failed: another try, a wait, a letter in its place, or smaller parts."""
+"""Failures: handles a failed task: another attempt, a wait, a dead letter, or smaller blocks."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ERROR_CHARS_MAX = 300
 
 
 class Failures:
-    """next_first(work): called with what is to run before all else, for it has a letter now. offer(work): with parts of
-    a block. `fatal`: what ended the consumer, once something has.
+    """next_first(work): called with a task that now has a record to send, to run before all others. offer(work): called
+    with parts of a block. `fatal`: the error that ended the consumer; None before.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Failures:
         self.fatal: BaseException | None = None
 
     def failed(self, work: Work, error: BaseException) -> bool:
-        """A work ended with an exception; whether that finishes it."""
+        """Handle a task that ended with an exception; whether that finishes it."""
         work.error = one_line(f"{type(error).__name__}: {error}", ERROR_CHARS_MAX)
         if work.letter is not None:
             self._not_sent(work, error)
@@ -71,12 +71,12 @@ class Failures:
         return self._act(work, error)
 
     def take_parted(self) -> Sequence[Work]:
-        """What was done of blocks that failed in part, since this was asked last."""
+        """Finished parts of partly failed blocks since the last call."""
         taken, self._parted = self._parted, []
         return taken
 
     def give_up(self, work: Work, reason: str, error: BaseException | None) -> None:
-        """A dead letter is sent in its place."""
+        """Send a dead letter in its place."""
         story = Story(reason, error, work.failures, work.crashes, self._clock.now_ms())
         told = (reason, work.failures, work.crashes, self._dead_letter_topic.name, work.error or "it was running")
         text = "given up (%s; %d failures, %d crashes), to the dead letters in %s: %s"
@@ -89,7 +89,7 @@ class Failures:
         return dead_letter(topic.name, record, story, topic.partition_of(record.partition))
 
     def _some_failed(self, work: Work, error: SomeFailed) -> None:
-        """The rows that failed are tried again, each alone: what it raises then counts."""
+        """Try the failed rows again, each alone: then each row's exception counts."""
         fatal = [one for one in error.errors.values() if self._policy.action(one) is Action.FATAL]
         if fatal:
             self._end_all(work, fatal[0])
@@ -99,7 +99,7 @@ class Failures:
         self._instead(work, failed)
 
     def _instead(self, work: Work, parts: list[Work]) -> None:
-        """These take the place of a block, in its lane too."""
+        """Replace a block by these tasks, in its lane too."""
         work.owner.touched.pop(work.slot, None)
         for first in work.owner.lanes.instead(work, parts):
             self._offer(first)
@@ -118,7 +118,7 @@ class Failures:
             if work.failures >= self._policy.attempts_max:
                 action, reason = self._policy.exhausted, "attempts"
         if work.block is not None and action in (Action.DEAD_LETTER, Action.SKIP, Action.REQUEUE):
-            # Of which record it is true only smaller blocks can tell; each of them is tried once.
+            # Which record failed shows only in smaller blocks; each of them is tried once.
             self._instead(work, halves(work, self._policy.attempts_max - 1))
             return False
         self._metrics.failures.labels(action.value).inc()

@@ -1,11 +1,11 @@
-"""Intake: when the source is polled, and what is held back so that no bound is passed.
+"""Intake: decides when the source is polled, and holds records back so that no bound is exceeded.
 
-At the bound of all records or bytes nothing is polled; polls begin again at half of it. A partition whose map of
-finished offsets could outgrow a commit is paused alone, and so are those that take most of the bound away from one
-that runs dry (`sharing.py`): whatever holds them up must not hold it up. When not polling lasts, everything is paused
-and polled all the same: the group must hear from its members, and they of a rebalance. While records wait for a place
-to run, reading more helps nobody and keeps places empty that have become free meanwhile: then it takes a small share
-of the time.
+At the bound of all records or bytes nothing is polled; polling restarts once half of the bound is free. A partition
+whose map of finished offsets could outgrow a commit is paused alone. So are partitions that use most of the bound while
+another runs dry (`sharing.py`): a stuck partition must not stop a healthy one.
+When the stop lasts, all partitions are paused and the source is polled all the same: the broker needs a sign of life
+from the member, and the member must see a rebalance. While records wait for a slot, polls get only a small share of the
+time: more records would help nothing, and slots freed during a poll stay empty.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tsdb.parallel_consumer.room import Room
 from tsdb.parallel_consumer.source import ColumnSource, Polled, PolledColumns, Source
 from tsdb.parallel_consumer.work import Work
 
-IDLE_S = 10.0  # Nothing came of a partition for so long: nobody is paused for its sake while others are read.
-LOOK_EVERY_S = 0.005  # At who may be read while nobody may: it looks at every partition.
-UNPOLLED_S_MAX = 1.0  # A pause drops what was fetched ahead, so not for every short stop.
-BUSY_REST = 10  # No poll before so many times what the last one took, while there is enough to do.
+IDLE_S = 10.0  # A partition without a record for this long is idle: no other is paused for it.
+LOOK_EVERY_S = 0.005  # Between checks of which partitions may be read while none may: a check visits all.
+UNPOLLED_S_MAX = 1.0  # A pause drops prefetched records, so short stops do not pause.
+BUSY_REST = 10  # While there is enough to do: the time between polls, in multiples of the last poll's duration.
 
 _place_of = itemgetter(0, 1)
 _key_of = itemgetter(3)
@@ -38,7 +38,7 @@ _value_of = itemgetter(4)
 
 
 class Intake:
-    """`records`, `size`: read and not finished, of all partitions."""
+    """`records`, `size`: records read and not finished, and their bytes, over all partitions."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class Intake:
         self._look_at = 0.0
         self._polled_at = clock.monotonic()
         self._poll_took_s = 0.0
-        self._left_over = False  # The handler had no time yet for what needs no room.
+        self._left_over = False  # The inline handler reached its time limit before the end of the backlog.
         self.records = 0
         self.size = 0
 
     def wants_poll(self, not_within_s: float) -> bool:
-        """Whether it is time to poll, given that for so long after the last poll there is no hurry; 0: there is."""
+        """Whether to poll now. not_within_s: no hurry for this long after the last poll; 0: hurry."""
         unpolled_s = self._unpolled_s()
         if unpolled_s < not_within_s:
             return False
@@ -81,16 +81,16 @@ class Intake:
         return unpolled_s >= rest_s
 
     def poll(self, timeout_s: float) -> bool:
-        """Read what there is room for; whether anything came. Waits up to timeout_s while that is nothing."""
+        """Read as much as there is room for; whether any record came. Waits up to timeout_s for the first one."""
         if not self._open():
             return self._poll_closed()
         self._resume()
         room = self._room.records()
-        # One partition of many must not get all that is left in one poll.
+        # With several partitions, one must not get all remaining room in one poll.
         return self._take(timeout_s, max(1, min(self._options.poll_records_max, room if self._alone else room // 2)))
 
     def finished(self, work: Work) -> None:
-        """What was read is finished."""
+        """Uncount a finished task."""
         part, count, size = work.owner, work.count, work.size
         self.records -= count
         self.size -= size
@@ -98,7 +98,7 @@ class Intake:
         part.unfinished_bytes -= size
 
     def passed(self, part: PartitionWork, records: Sequence[Record]) -> None:
-        """The same for records that became no work."""
+        """Uncount finished records that never became a task."""
         size = part.unfinished_bytes if len(records) == part.unfinished else size_of(records)
         self.records -= len(records)
         self.size -= size
@@ -106,12 +106,12 @@ class Intake:
         part.unfinished_bytes -= size
 
     def forget(self, part: PartitionWork) -> None:
-        """The partition has gone with all that was read of it."""
+        """Uncount everything read from a removed partition."""
         self.records -= part.unfinished
         self.size -= part.unfinished_bytes
 
     def admit_backlog(self) -> bool:
-        """Admit what was held back, as far as it fits now; whether any did."""
+        """Admit held-back records as far as they fit now; whether any did."""
         self._left_over = False
         moved = False
         for part in self._partitions.values():
@@ -124,18 +124,18 @@ class Intake:
         return len(self._partitions) < 2
 
     def _open(self) -> bool:
-        """Whether more may be read. Room is only lost in polls, and there `_look` comes after them."""
+        """Whether more may be read. Room only shrinks in a poll, and `_look` runs after each poll."""
         if self._full and (not self.records or self._clock.monotonic() >= self._look_at):
             self._look()
         return not self._full
 
     def _look(self) -> None:
-        """Nothing is read once a bound is reached, until half of it is free or a partition runs dry."""
+        """Stop reading at a bound, until half of it is free or a partition runs dry."""
         now = self._clock.monotonic()
         self._look_at = now + LOOK_EVERY_S
         self._take_back()
         if not self.records:
-            # Nothing unfinished is never too much, however small the bounds are.
+            # With nothing unfinished, reading is always open, however small the bounds are.
             self._full = False
         elif self._full:
             starving = self._set_aside()
@@ -148,7 +148,7 @@ class Intake:
             part.aside = 0
 
     def _set_aside(self) -> bool:
-        """Pause those that crowd out one that runs dry; whether there is such a one."""
+        """Pause partitions over their quota while another runs dry; whether one does."""
         if self._alone or not self.records or not any(map(self._is_waiting, self._room.starving())):
             return False
         crowding = self._room.crowding()
@@ -159,7 +159,7 @@ class Intake:
 
     def _is_waiting(self, part: PartitionWork) -> bool:
         now = self._clock.monotonic()
-        # While nothing is read, nobody knows what came.
+        # While nothing is read, arrivals are unknown.
         return now - part.came_at < IDLE_S or (self._full and now - self._full_at >= UNPOLLED_S_MAX)
 
     def _unpolled_s(self) -> float:
@@ -180,7 +180,7 @@ class Intake:
         polled = self._poll_source(timeout_s, records_max)
         self._polled_at = self._clock.monotonic()
         came = self._take_polled(polled)
-        # To wait for records is no work.
+        # Waiting for records is not work.
         self._poll_took_s = 0.0 if timeout_s else self._clock.monotonic() - began_at
         return came
 
@@ -201,9 +201,9 @@ class Intake:
         for place, of_place in groupby(polled.records, key=_place_of):
             part, records = self._partitions.get(place), list(of_place)
             if part is None or part.draining:
-                continue  # Gone.
+                continue  # The partition was removed.
             if records[0].offset < part.read_to:
-                # A second time after a pause.
+                # Read again after a pause.
                 records = [record for record in records if record.offset >= part.read_to]
             if records:
                 part.backlog.extend(records)
@@ -281,7 +281,7 @@ class Intake:
 
     def _resume(self) -> None:
         self._take_back()
-        # Half of the room for its map must be free again: pausing for each record would cost a fetch each time.
+        # Require half of the map's room: pausing for each record would cost a fetch each time.
         coming = [
             part
             for part in self._partitions.values()

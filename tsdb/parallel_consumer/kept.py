@@ -1,7 +1,7 @@
-"""Kept: what handlers produced for records whose end no commit has told yet, by partition and assignment.
+"""PendingOutput: records produced by handlers whose input no commit covers yet, by partition and assignment.
 
-Thread-safe. A handler that outlives its assignment keeps nothing: whoever has the partition now, though it be the same
-member, handles its record again.
+Thread-safe. Output of a handler that outlives its assignment is dropped: the next owner of the partition, even the same
+member, handles the record again.
 """
 
 from __future__ import annotations
@@ -13,34 +13,33 @@ from tsdb.parallel_consumer.metadata import decode_metadata
 from tsdb.parallel_consumer.outlet import OutRecord
 from tsdb.parallel_consumer.record import Partition, Position, Record
 
-# By partition and offset.
 Produced = Mapping[Partition, Mapping[int, list[OutRecord]]]
 
 
 class Kept:
-    """One member's. Partitions are opened when they are assigned, and closed when they go."""
+    """Pending output of one member. Partitions are opened when assigned, and closed when revoked or lost."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # Guards all below; a leaf.
+        self._lock = threading.Lock()  # Guards all below; no other lock is taken while it is held.
         self._by_place: dict[Partition, dict[int, list[OutRecord]]] = {}
 
     def open(self, places: Collection[Partition]) -> None:
-        """Assigned: nothing is kept yet."""
+        """Partitions were assigned: start empty."""
         with self._lock:
             self._by_place.update({place: {} for place in places})
 
     def close(self, places: Collection[Partition]) -> None:
-        """Gone with what was kept."""
+        """Partitions were removed: drop their output."""
         with self._lock:
             for place in places:
                 self._by_place.pop(place, None)
 
     def producing(self, handler: Callable[[Record], Iterable[OutRecord]]) -> Callable[[Record], None]:
-        """The handler for an executor. Of a record that is tried again the last try counts."""
+        """Wrap the handler for an executor. If a record is tried again, the output of the last attempt counts."""
 
         def handle(record: Record) -> None:
             with self._lock:
-                kept = self._by_place.get(record.place)  # Of the assignment in which it begins.
+                kept = self._by_place.get(record.place)  # The assignment in which the record begins.
             out = list(handler(record))
             if kept is not None:
                 with self._lock:
@@ -49,14 +48,14 @@ class Kept:
         return handle
 
     def finished(self, place: Partition, at: Position, topic_id: str) -> dict[int, list[OutRecord]]:
-        """What is kept of records that this position says are finished, offsets ascending."""
+        """Output of records that this position marks as finished, offsets ascending."""
         runs = decode_metadata(at.next_offset, at.metadata, topic_id).finished.tolist()
         with self._lock:
             kept = sorted(self._by_place.get(place, {}).items())
         return dict(_within(kept, at.next_offset, runs))
 
     def forget(self, produced: Produced) -> None:
-        """It is durable now."""
+        """Drop output that is durable now."""
         with self._lock:
             for place, records in produced.items():
                 kept = self._by_place.get(place, {})

@@ -1,4 +1,4 @@
-"""Lanes: one queue for each active key of a partition. A lane runs one record at a time and lives while it has any."""
+"""Lanes: one queue per active key of a partition. A lane runs one record at a time and is removed when empty."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Lanes:
         return lane in self._waiting
 
     def enter(self, work: Work) -> bool:
-        """Take a place at the end of the work's lane; whether it may run now."""
+        """Append to the task's lane; whether it may run now."""
         lane = work.lane
         if lane is Place.FREE:
             return True
@@ -37,7 +37,9 @@ class Lanes:
         return False
 
     def enter_newest(self, work: Work) -> tuple[bool, Work | None]:
-        """As enter, in the place of what waits at the end of the lane if that has the same key; and what that was."""
+        """As enter, but replace the last waiting task of the lane if it has the same key. Also returns the replaced
+        task.
+        """
         queue = self._waiting.get(work.lane)
         if queue and queue[-1].record.key == work.record.key and not queue[-1].run:
             older = queue.pop()
@@ -46,7 +48,7 @@ class Lanes:
         return self.enter(work), None
 
     def instead(self, work: Work, parts: list[Work]) -> list[Work]:
-        """What runs is made of parts now, at least one, in order; returns those that may run at once."""
+        """Replace the running task by its parts, at least one, in order; returns those that may run at once."""
         lane = work.lane
         if isinstance(lane, Place):
             return parts
@@ -57,9 +59,9 @@ class Lanes:
         return parts[:1]
 
     def take_followers(self, work: Work, count: int, size: int) -> list[Work]:
-        """Those that wait behind what may run now, to run after it one after the other: at most so many, none larger.
+        """Take tasks that wait behind this one, to run after it one by one: at most `count`, none larger than `size`.
 
-        One that may have ended the process is none of them: it runs alone.
+        Stops at a task that was running at a crash: it runs alone.
         """
         queue = self._waiting.get(work.lane)
         taken: list[Work] = []
@@ -68,7 +70,7 @@ class Lanes:
         return taken
 
     def give_back(self, works: list[Work]) -> None:
-        """Followers that did not run, in order; what they follow is not finished."""
+        """Put back followers that did not run, in order; the task before them is not finished."""
         lane = works[0].lane
         queue = self._waiting[lane]
         if queue is None:
@@ -76,7 +78,7 @@ class Lanes:
         queue.extendleft(reversed(works))
 
     def leave(self, work: Work) -> Work | None:
-        """The work is finished: the next of its lane, which may run now."""
+        """Remove a finished task; returns the next of its lane, which may run now."""
         lane = work.lane
         if isinstance(lane, Place):
             return None

@@ -1,7 +1,7 @@
-"""LimitedLog: one line a cause and place in EVERY_S, with the count of the lines held back. Of standard logging only.
+"""LimitedLog: one line per cause and place in EVERY_S, with the count of suppressed lines. Uses standard logging only.
 
-The first line of a cause is logged at once. Those after it are counted; when the time is over, the last of them is
-logged with the count. Thread-safe.
+The first line of a cause is logged at once. Later ones are counted; after EVERY_S the last of them is logged with the
+count. Thread-safe.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from tsdb.parallel_consumer.clock import Clock
 
 EVERY_S = 60.0
-KEYS_MAX = 1_000  # Causes times places in one EVERY_S. What is past it shares a line for each cause.
+KEYS_MAX = 1_000  # Causes times places within one EVERY_S. Beyond it all places of a cause share one line.
 
 log = logging.getLogger("tsdb.parallel_consumer")
 
 
 @dataclass(slots=True)
 class _Line:
-    """until: monotonic seconds, when the next may be logged. held: how many were not."""
+    """until: monotonic seconds, when the next line may be logged. held: number of suppressed lines."""
 
     until: float
     level: int = 0
@@ -31,7 +31,7 @@ class _Line:
 
 
 class LimitedLog:
-    """Arguments are as those of logging: a line that is held back is not formatted."""
+    """Arguments are those of logging: a suppressed line is not formatted."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class LimitedLog:
         self._flush_at = 0.0
 
     def say(self, level: int, cause: str, place: Hashable, text: str, *arguments: object) -> None:
-        """Log the line, or hold it back. place: None where a cause has none."""
+        """Log the line, or suppress it. place: None where a cause has none."""
         now = self._clock.monotonic()
         with self._lock:
             key = (cause, place)
@@ -56,7 +56,7 @@ class LimitedLog:
         _log(level, text, arguments, held)
 
     def flush(self) -> None:
-        """Log what was held back for long enough. Cheap: call it often."""
+        """Log lines whose suppression time is over. Cheap: call it often."""
         now = self._clock.monotonic()
         if not self._lines or now < self._flush_at:
             return
@@ -83,9 +83,9 @@ class LimitedLog:
 
 
 def one_line(text: str, chars_max: int) -> str:
-    """The text without line ends, at most so long: text of records and exceptions cannot forge lines.
+    """The text without line ends, at most chars_max long: text of records and exceptions cannot forge log lines.
 
-    Half a surrogate pair, which no UTF-8 stream takes, is escaped.
+    Half a surrogate pair, which no UTF-8 stream accepts, is escaped.
     """
     whole = " ".join(text[: 4 * chars_max].split())[:chars_max]
     return whole.encode(errors="backslashreplace").decode()

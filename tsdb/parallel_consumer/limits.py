@@ -1,4 +1,4 @@
-"""Limits: so many records a second. Exact over any stretch, whenever it is asked. Pure."""
+"""Limit: a rate limit of records per second, exact over any interval. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from tsdb.parallel_consumer.control import FREE
 
 
 class Limit:
-    """rate: a second; -1 free, 0 none. burst_s: what was not used in so many seconds may be made up for.
+    """rate: records per second; -1 unlimited, 0 none. burst_s: unused rate of this many seconds may be used later.
 
-    Keeps one number: when what was taken so far is used up at this rate (a virtual schedule, as in GCRA).
+    Keeps one number: the time at which the records taken so far are used up at this rate (a virtual schedule, as in
+    GCRA).
     """
 
     __slots__ = ("_burst_s", "_rate", "_used_until")
@@ -21,7 +22,7 @@ class Limit:
         self._used_until = -math.inf
 
     def opens_in_s(self, now: float) -> float:
-        """Seconds until one more may begin; 0: now; inf: never."""
+        """Seconds until one more record may begin; 0: now; inf: never."""
         if self._rate == FREE:
             return 0.0
         if self._rate == 0:
@@ -29,11 +30,11 @@ class Limit:
         return max(0.0, self._used_until - now)
 
     def take(self, count: int, now: float) -> None:
-        """So many begin now."""
+        """`count` records begin now."""
         if self._rate > 0:
-            # One that comes after a pause may not be followed by more than the burst.
+            # After a pause at most the burst may follow at once.
             self._used_until = max(self._used_until, now - self._burst_s) + count / self._rate
 
     def idle(self, now: float) -> bool:
-        """Whether it is as good as new."""
+        """Whether the limit behaves like a new one."""
         return self._used_until <= now - self._burst_s

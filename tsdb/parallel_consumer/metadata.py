@@ -1,7 +1,6 @@
-"""Commit metadata: what is finished above the committed offset, and how often what is not was tried.
+"""Commit metadata: finished offsets above the committed one, and attempts of unfinished records.
 
-Layout: docs/formats/commit-metadata.md, versions 1 and 2. Pure. Whatever a commit carries is either read exactly or
-refused.
+Layout: docs/formats/commit-metadata.md, versions 1 and 2. Pure. Metadata is either decoded exactly or refused.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ from tsdb.parallel_consumer.text import capacity_bytes, from_text, to_text
 from tsdb.parallel_consumer.tracker import NO_RUNS
 
 VERSION = 1
-VERSION_SPANS = 2  # Written only where a stretch of offsets was tried as one: who has no columns can go back.
-UNITS_MAX = 4_095  # What Kafka's client passes whole of the 4,096 that brokers take.
+# Written only where a range of offsets was tried as one: consumers without columns can still be downgraded.
+VERSION_SPANS = 2
+UNITS_MAX = 4_095  # Brokers accept 4,096; Kafka's client passes 4,095 of them intact.
 TOPIC_ID_BYTES_MAX = 64
 TRIES_BYTES_MAX = 640
 _CRC_BYTES = 4
@@ -29,9 +29,10 @@ _FIXED_BYTES = 2 + 1 + TOPIC_ID_BYTES_MAX + 3 + TRIES_BYTES_MAX + 3 + _CRC_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Tries:
-    """How often an unfinished record was tried. failures: ended with an exception. crashes: the process ended with it.
+    """Attempts of an unfinished record. failures: attempts ended by an exception. crashes: the process ended while it
+    ran.
 
-    running: it was being handled when this was committed. span: of so many offsets from that one on, which were tried
+    running: it was being handled at the time of the commit. span: number of offsets, from that one on, that were tried
     together: a block of columns.
     """
 
@@ -43,27 +44,27 @@ class Tries:
 
     @property
     def end(self) -> int:
-        """The first offset that it does not speak of."""
+        """The first offset after the span."""
         return self.offset + self.span
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """All that a commit says beside its offset. finished: runs [start, end), int64 (k, 2), none below that offset."""
+    """Content of a commit beside its offset. finished: runs [start, end), int64 (k, 2), none below that offset."""
 
     finished: NDArray[np.int64] = field(default_factory=lambda: NO_RUNS)
     tries: Sequence[Tries] = ()
 
 
 def map_bytes_max(units_max: int = UNITS_MAX) -> int:
-    """Bytes that metadata of so many UTF-16 units leaves for the map of finished offsets."""
+    """Bytes available to the map of finished offsets in metadata of `units_max` UTF-16 units."""
     return capacity_bytes(units_max) - _FIXED_BYTES
 
 
 def encode_metadata(position: int, progress: Progress, topic_id: str, *, units_max: int = UNITS_MAX) -> str:
     """Text of at most units_max UTF-16 units.
 
-    Tries beyond their share of the room are left out, the most tried last: those records begin to count anew.
+    Attempts that do not fit TRIES_BYTES_MAX are left out, the least tried first: their counts start again at 0.
     """
     form, data = encode_runs(position, progress.finished)
     assert len(data) <= map_bytes_max(units_max), f"offset map of {len(data)} bytes: intake must stop before"
@@ -80,7 +81,7 @@ def encode_metadata(position: int, progress: Progress, topic_id: str, *, units_m
 
 
 def decode_metadata(position: int, text: str, topic_id: str) -> Progress:
-    """What the commit of `position` says. Empty text says nothing: a commit of another tool.
+    """Content of the commit of `position`. Empty text, a commit of another tool, decodes as empty.
 
     Raises MetadataRefused (malformed, bad_checksum, unknown_version, wrong_topic).
     """
@@ -150,5 +151,5 @@ def _decode_tries(position: int, data: bytes, version: int) -> list[Tries]:
 
 
 def _checksum(position: int, body: bytes | bytearray) -> bytes:
-    # Over the offset too: metadata that a tool has moved to another offset is not to be believed.
+    # The checksum covers the offset too: metadata moved to another offset by a tool is refused.
     return zlib.crc32(bytes(body), zlib.crc32(position.to_bytes(8, "little"))).to_bytes(_CRC_BYTES, "little")

@@ -1,4 +1,4 @@
-"""Metrics of one consumer, on whatever registry its program uses."""
+"""Metrics of one consumer, on the registry of its program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMITED = ("key_quota", "partition_rate", "rate", "diverted", "blocked_key")
 
 
 class ConsumerMetrics:
-    """Counters and gauges named prefix + name. One object a registry and prefix: consumers may share it."""
+    """Counters and gauges named prefix + name. Create one object per registry and prefix: consumers may share it."""
 
     def __init__(self, registry: CollectorRegistry, prefix: str = "parallel_consumer_") -> None:
         def counter(name: str, help: str, label: str = "", values: tuple[str, ...] = ()) -> Counter:

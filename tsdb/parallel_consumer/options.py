@@ -1,4 +1,4 @@
-"""Options of a parallel consumer: bounds and times, checked when made."""
+"""Options of a parallel consumer: bounds and times, checked on construction."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Every bound is of the whole consumer; what is at it waits.
+    """Each bound applies to the whole consumer; a record beyond it waits.
 
-    concurrency: records handled at once. running_bytes_max: bytes of those; one larger runs alone. records_max,
-    bytes_max: read and not finished. poll_records_max: fetched at a time.
-    commit_interval_s: between commits. commit_records: commit sooner, after so many finished; 1: after each.
-    drain_s: how long an end waits for what runs. rebalance_drain_s: how long partitions that go wait for it; stay below
-    the group's rebalance timeout. stall_after_s: what has not ended for so long is reported.
-    metadata_units_max: UTF-16 units of commit metadata that the brokers take.
-    write_ahead_s: so long after an assignment, what begins is committed before it is handled, so that a record which
-    ends the process at once is counted. Only with ErrorPolicy.crashes_max.
-    deferral_alarm_s: a deferred end that is not told for so long is named.
-    accept_replay: pass over commit metadata that cannot be trusted, and do again what it would have told.
+    concurrency: records handled at once. running_bytes_max: bytes of those; a larger record runs alone. records_max,
+    bytes_max: records read and not finished, and their bytes. poll_records_max: records fetched by one poll.
+    commit_interval_s: time between commits. commit_records: commit earlier, after this many finished records; 1: after
+    each.
+    drain_s: how long a shutdown waits for running records. rebalance_drain_s: how long a revoked partition waits for
+    them; keep it below the group's rebalance timeout. stall_after_s: a record unfinished for this long is reported.
+    metadata_units_max: UTF-16 units of commit metadata that the brokers accept.
+    write_ahead_s: for this long after an assignment, each record is committed as running before it is handled, so that
+    a record that crashes the process at once is counted. Only with ErrorPolicy.crashes_max.
+    deferral_alarm_s: a deferred record unfinished for this long is reported.
+    accept_replay: ignore commit metadata that cannot be trusted, and handle the records it covered again.
     """
 
     concurrency: int = 16

@@ -1,4 +1,4 @@
-"""Order: which records must follow one another. An order gives each record its lane; a lane runs one at a time."""
+"""Order: which records must follow one another. An order gives each record a lane; a lane runs one record at a time."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from tsdb.parallel_consumer.record import Record
 
 
 class Place(Enum):
-    """Lanes that are none."""
+    """Used in place of a lane by records that wait for no other record of their key."""
 
-    FREE = "free"  # Bound to nothing: it runs as soon as there is room.
-    AFTER_ALL = "after_all"  # Runs once everything before it in its partition is finished; holds nothing up behind it.
+    FREE = "free"  # Runs as soon as a slot is free.
+    # Runs once every record before it in the partition is finished. Records behind it do not wait.
+    AFTER_ALL = "after_all"
 
 
-Order = Callable[[Record], Hashable]  # The lane within the record's partition, or a Place.
+Order = Callable[[Record], Hashable]  # Returns the lane within the record's partition, or a Place.
 
 
 def by_key(record: Record) -> Hashable:
-    """Records of one key follow one another; a record without a key is free."""
+    """Records of one key follow one another; a record without a key is unordered."""
     return Place.FREE if record.key is None else record.key
 
 

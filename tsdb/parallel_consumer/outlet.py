@@ -1,6 +1,6 @@
-"""Outlet: where dead letters and requeued records are sent, and what they carry.
+"""Producer: sends dead letters and requeued records.
 
-A dead letter has the key, value and headers of its record, and the story in headers of its own
+A dead letter has the key, value and headers of its record, plus `dlq-` headers that describe the failure
 (docs/formats/dead-letter.md).
 """
 
@@ -24,7 +24,7 @@ OnSent = Callable[[ConsumerError | None], None]
 
 @dataclass(frozen=True, slots=True)
 class OutRecord:
-    """A record to send. partition: that of the record it came from; of a dead letter see DeadLetterTopic."""
+    """A record to send. partition: that of its source record; for a dead letter see DeadLetterTopic."""
 
     topic: str
     partition: int
@@ -37,25 +37,26 @@ class Outlet(Protocol):
     """Sends records. Thread-safe."""
 
     def send(self, record: OutRecord, on_sent: OnSent) -> None:
-        """on_sent is called exactly once, from any thread, also during this call: None once the record is durable, else
-        SendFailed (record_too_large: it never will be as it is; all else is tried again). Must not raise.
+        """Call on_sent exactly once, from any thread, possibly during this call: None once the record is durable, else
+        SendFailed (record_too_large: this record never will be; after all other reasons the caller tries again). Must
+        not raise.
         """
 
 
 @runtime_checkable
 class TopicOutlet(Outlet, Protocol):
-    """An outlet that can look for a topic."""
+    """A producer that can look up a topic."""
 
     def partitions_of(self, topic: str) -> int | None:
-        """How many it has; None while nothing answers. Does not wait.
+        """Partition count of the topic; None while no broker answers. Does not wait.
 
-        Raises ConsumerError, naming the topic: topic_gone, denied, kafka.
+        Raises ConsumerError with the topic's name: topic_gone, denied, kafka.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """Why a record was given up. reason: exception, attempts, crashes or requeues."""
+    """Why a record became a dead letter. reason: exception, attempts, crashes or requeues."""
 
     reason: str
     error: BaseException | None
@@ -65,7 +66,7 @@ class Story:
 
 
 def dead_letter(topic: str, record: Record, story: Story, partition: int | None = None) -> OutRecord:
-    """The record with its story. partition: where it goes; None: where the record was."""
+    """The dead letter of a record. partition: its target partition; None: the partition number of the record."""
     error = story.error
     told: dict[str, object] = {
         "topic": record.topic,
@@ -78,7 +79,8 @@ def dead_letter(topic: str, record: Record, story: Story, partition: int | None 
         "crashes": story.crashes,
         "exception": f"{type(error).__module__}.{type(error).__qualname__}" if error else "",
         "message": str(error)[:MESSAGE_CHARS_MAX] if error else "",
-        **({"null-key": 1} if record.key is None else {}),  # Tools that read keys as bytes cannot tell it from none.
+        # Tools that read keys as bytes cannot distinguish a null key from an empty one.
+        **({"null-key": 1} if record.key is None else {}),
         "stack": "".join(traceback.format_exception(error))[-STACK_CHARS_MAX:] if error else "",
     }
     kept = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
@@ -88,7 +90,7 @@ def dead_letter(topic: str, record: Record, story: Story, partition: int | None 
 
 
 def without_value(letter: OutRecord) -> OutRecord:
-    """The letter for a broker that finds it too large: where the record was and what befell it stay readable."""
+    """The dead letter without its value, for a broker that refuses it as too large."""
     size = str(len(letter.value or b"")).encode()
     return OutRecord(
         letter.topic, letter.partition, letter.key, None, [*letter.headers, (f"{PREFIX}value-omitted-bytes", size)]
@@ -96,14 +98,14 @@ def without_value(letter: OutRecord) -> OutRecord:
 
 
 def requeued(record: Record, rounds_left: int) -> OutRecord:
-    """The record once more, for the end of its own partition."""
+    """The record again, for the end of its own partition."""
     kept = [(name, value) for name, value in record.headers if name != REQUEUE_HEADER]
     headers = [*kept, (REQUEUE_HEADER, str(rounds_left).encode())]
     return OutRecord(record.topic, record.partition, record.key, record.value, headers)
 
 
 def rounds_left(record: Record, requeues_max: int) -> int:
-    """How often the record may still go round; a header that is no number counts as none left."""
+    """Remaining requeues of the record. A header that is not a number counts as 0."""
     for name, value in record.headers:
         if name == REQUEUE_HEADER:
             return int(value) if value.isdigit() and len(value) < 6 else 0

@@ -1,27 +1,27 @@
-"""Pace: how long a handler computes, and whether handing it over to other processes is worth it. Pure.
+"""Pace: measures how long a handler computes, and decides whether other processes should run it. Pure.
 
-What a handler costs suggests it; what the processes get done proves it. While records are handed over, the seconds that
-handlers computed, over those that passed, are how much faster than one loop it goes. Keys that are hot, a source that
-gives little, or cores that others use make that less than it should be: then the records stay here for a while.
+The cost of the handler suggests a hand-over; the work done by the processes proves it. While records are handed over,
+handler seconds divided by elapsed seconds is the speed-up over a single loop. Hot keys, a slow source, or cores used by
+others reduce it: then records stay in this process for a while.
 """
 
 from __future__ import annotations
 
-# A record of 100 us gains nothing from two cores, one of 1 ms a fifth and more (bench/pc_overhead.py): handing
-# over costs some 20 us here and as much there, and threads that talk to processes take turns with ours.
+# A record of 100 us gains nothing from two cores, one of 1 ms a fifth and more (bench/pc_overhead.py): a hand-over
+# costs some 20 us in each process, and threads that talk to processes compete with ours.
 WORTH_FROM_S = 200e-6
-NOT_WORTH_FROM_S = 100e-6  # Apart, so that a handler in between does not go to and fro.
+NOT_WORTH_FROM_S = 100e-6  # Hysteresis: a handler in between does not switch back and forth.
 WEIGHT = 0.2
-CHUNK_S = 0.005  # Long enough to pay for its way, short enough to share a poll among the processes.
+CHUNK_S = 0.005  # Long enough to pay for the hand-over, short enough to share a poll among the processes.
 CHUNK_RECORDS_MAX = 256
-PROOF_S = 0.5  # Between looks at what handing over brings.
+PROOF_S = 0.5  # Between checks of the speed-up.
 GAIN_MIN = 1.15
-STAY_S = 10.0  # After it brought too little; twice as long each time.
+STAY_S = 10.0  # After too small a speed-up; doubled each time.
 STAY_S_MAX = 600.0
 
 
 class Pace:
-    """`mean_s`: of one record, lately. processes: that could take records; with one alone nothing is gained."""
+    """`mean_s`: recent mean seconds per record. processes: number of processes; one alone gains nothing."""
 
     def __init__(self, processes: int) -> None:
         self._processes = processes
@@ -34,7 +34,7 @@ class Pace:
         self.hands_over = False
 
     def took(self, seconds: float, records: int) -> None:
-        """So many records took so many seconds of a processor, in whichever process."""
+        """`records` took `seconds` of processor time, in any process."""
         each_s = seconds / records
         self.mean_s = each_s if self.mean_s is None else self.mean_s + WEIGHT * (each_s - self.mean_s)
         self._worked_s += seconds
@@ -48,14 +48,14 @@ class Pace:
         if wanted and not self.hands_over:
             self._worked_s, self._proof_from, self._proven = 0.0, now, False
         elif wanted and not self._worked_s:
-            self._proof_from = now  # The processes are starting.
+            self._proof_from = now  # The processes are still starting.
         elif wanted and now - self._proof_from >= PROOF_S:
             wanted = self._prove(now - self._proof_from, now)
         self.hands_over = wanted
         return wanted
 
     def chunk_records(self, waiting: int) -> int:
-        """How many of those that wait go to one process at a time."""
+        """How many waiting records go to one process at a time."""
         fair = -(-waiting // self._processes)
         worth = int(CHUNK_S / self.mean_s) if self.mean_s else CHUNK_RECORDS_MAX
         return max(1, min(fair, worth, CHUNK_RECORDS_MAX))
@@ -65,7 +65,7 @@ class Pace:
         self._worked_s, self._proof_from = 0.0, now
         first, self._proven = not self._proven, True
         if first or gain >= GAIN_MIN:
-            # In the first stretch some processes still start.
+            # During the first interval some processes are still starting.
             self._stay_s = self._stay_s if first else STAY_S
             return True
         self._stay_until = now + self._stay_s

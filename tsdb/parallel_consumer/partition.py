@@ -1,4 +1,4 @@
-"""PartitionWork: everything that the consumer knows of one partition while it is ours."""
+"""PartitionState: the state of one assigned partition."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from tsdb.parallel_consumer.work import Work
 
 @dataclass(slots=True, eq=False)
 class PartitionWork:
-    """One partition in one epoch: from its assignment until it goes.
+    """One partition in one generation: from its assignment to its removal.
 
-    tries: what the commit told of records not read again yet. barriers: records that run after all before them.
-    backlog: read, but not admitted to the tracker yet. ended: where the source said that the partition ends.
-    aside: how many records it had when it was paused for crowding out the others, else 0. record_bytes, came_at: mean
-    size and time of what came last.
-    full: what is in the backlog does not fit the map. columns: blocks read, but not admitted yet.
-    touched: unfinished records with something to tell in a commit, by slot. running: of those how many run.
-    draining: nothing more begins. closed: gone; completions are late. dirty: something to commit.
+    tries: attempts recorded in the commit, of records not read again yet. barriers: records that run after all before
+    them.
+    backlog: records read but not admitted to the tracker yet. columns: blocks read but not admitted yet. full: the
+    backlog does not fit the map.
+    ended: the end offset reported by the source. aside: its record count when it was paused for being over quota, else
+    0.
+    record_bytes, came_at: mean size and time of the last arrival.
+    touched: unfinished tasks with attempts to record in a commit, by slot. running: number of running records.
+    draining: no further record begins. closed: removed; completions are late. dirty: something to commit.
     """
 
     place: Partition
@@ -54,7 +56,7 @@ class PartitionWork:
     committed: Position | None = None
 
     def end(self) -> None:
-        """Past offsets of no record, once the source said that the partition ends there and all is admitted."""
+        """Skip offsets without a record, once the source reported the end and all records before it are admitted."""
         if self.ended is not None and not self.backlog and not self.columns:
             before = self.tracker.position
             self.tracker.reached(self.ended)
@@ -63,7 +65,7 @@ class PartitionWork:
             self.dirty |= self.tracker.position != before
 
     def to_commit(self, units_max: int) -> Position:
-        """What is true of it now."""
+        """Position and metadata of the current state."""
         position = self.tracker.position
         progress = Progress(self.tracker.finished_runs(), self._all_tries(position))
         metadata = encode_metadata(position, progress, self.topic_id, units_max=units_max)

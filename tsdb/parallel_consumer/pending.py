@@ -1,4 +1,4 @@
-"""Pending: works that wait for their next try, for a limit, or for something that is away. One thread."""
+"""Pending: tasks that wait for their next attempt, for a limit, or for an unavailable dependency. One thread."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tsdb.parallel_consumer.work import Work
 
 
 class Pending:
-    """`blocked`: how many wait for something that is away."""
+    """`blocked`: number of tasks that wait for an unavailable dependency."""
 
     def __init__(self) -> None:
         self._works: set[Work] = set()
-        self._blocked: set[Work] = set()  # Of the works.
-        self._timers: list[tuple[float, int, Work, int]] = []  # When due, tie-breaker, what, of which run.
+        self._blocked: set[Work] = set()  # A subset of the tasks.
+        self._timers: list[tuple[float, int, Work, int]] = []  # Due time, tie-breaker, task, its run.
         self._numbers = itertools.count()
         self._succeeded_since_block = True
 
@@ -27,27 +27,27 @@ class Pending:
         return len(self._blocked)
 
     def held_up(self) -> Iterator[Work]:
-        """Those that wait for something that is away."""
+        """Tasks that wait for an unavailable dependency."""
         return iter(self._blocked)
 
     def hold(self, work: Work) -> None:
-        """Until somebody takes it."""
+        """Hold the task until `take`."""
         self._works.add(work)
 
     def later(self, work: Work, at: float) -> None:
-        """Until then, monotonic seconds."""
+        """Hold the task until monotonic second `at`."""
         self._works.add(work)
         heapq.heappush(self._timers, (at, next(self._numbers), work, work.run))
 
     def block(self, work: Work, at: float) -> None:
-        """Until then, or until another succeeds."""
+        """Hold the task until `at`, or until another one succeeds."""
         if work.blocked == 1:
             self._succeeded_since_block = False
         self._blocked.add(work)
         self.later(work, at)
 
     def take(self, work: Work) -> bool:
-        """It waits no more; whether it did."""
+        """Release the task; whether it was held."""
         if work not in self._works:
             return False
         self._works.discard(work)
@@ -55,7 +55,7 @@ class Pending:
         return True
 
     def take_due(self, now: float) -> list[Work]:
-        """Those that have waited long enough."""
+        """Release tasks whose time has come."""
         taken: list[Work] = []
         while self._timers and self._timers[0][0] <= now:
             _, _, work, run = heapq.heappop(self._timers)
@@ -64,10 +64,10 @@ class Pending:
         return taken
 
     def take_blocked(self) -> list[Work]:
-        """After a success: all that are blocked, the last read first.
+        """After a success: release all blocked tasks, the last read first.
 
-        The first success after an outage ends everybody's pause. Only the first: a record that alone is blocked must
-        not be tried again each time that another succeeds.
+        Only the first success after an outage releases them: a single blocked record must not be tried again at every
+        success of another.
         """
         if self._succeeded_since_block:
             return []
@@ -76,10 +76,10 @@ class Pending:
         return [work for work in blocked if self.take(work)]
 
     def due_in_s(self, now: float) -> float | None:
-        """Seconds until one has waited long enough; None: no time is set."""
+        """Seconds until the next is due; None: no time is set."""
         return max(0.0, self._timers[0][0] - now) if self._timers else None
 
     def drop_closed(self) -> None:
-        """Forget what belongs to partitions that have gone."""
+        """Forget tasks of removed partitions."""
         for work in [work for work in self._works if work.owner.closed]:
             self.take(work)

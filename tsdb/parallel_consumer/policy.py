@@ -1,4 +1,4 @@
-"""What an exception of a handler leads to, how often a record is tried, and how long lies between two tries."""
+"""ErrorPolicy: the action after an exception of a handler, the number of attempts, and the pauses between them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from tsdb.parallel_consumer.errors import GivenUp, Misused, Requeue
 
 
 class Action(Enum):
-    """What becomes of a record whose handler raised."""
+    """Action on a record whose handler raised."""
 
-    RETRY = "retry"  # Again after a pause, a bounded number of times; its lane waits.
-    BLOCK = "block"  # Again until it succeeds: something that all need is away. Keeps its place among the running.
-    DEAD_LETTER = "dead_letter"  # To the dead letters with its whole story; its lane goes on.
-    SKIP = "skip"  # Counted and finished.
-    REQUEUE = "requeue"  # To the end of its own topic, a bounded number of times; its lane goes on.
-    FATAL = "fatal"  # The consumer ends.
+    RETRY = "retry"  # Try again after a pause, a bounded number of times; its lane waits.
+    BLOCK = "block"  # Try again until it succeeds: a shared dependency is down. The record keeps its slot.
+    DEAD_LETTER = "dead_letter"  # Send to the dead letters with the failure in headers; its lane goes on.
+    SKIP = "skip"  # Count it and finish it.
+    REQUEUE = "requeue"  # Send to the end of its own topic, a bounded number of times; its lane goes on.
+    FATAL = "fatal"  # End the consumer.
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses that grow: first_s, times `factor` each time, at most longest_s; each up to `jitter` shorter at random."""
+    """Growing pauses: first_s, multiplied by `factor` each time, at most longest_s; each shortened at random by up to
+    `jitter`.
+    """
 
     first_s: float = 0.1
     longest_s: float = 30.0
@@ -35,19 +37,19 @@ class Backoff:
             raise Misused(f"{self}: needs 0 < first_s <= longest_s, factor >= 1, 0 <= jitter < 1")
 
     def delay_s(self, number: int, source: random.Random) -> float:
-        """The pause after the number-th failure in a row, from 1."""
-        # The exponent is bounded: an outage of hours must not overflow a float.
+        """The pause after failure `number` in a row, counted from 1."""
+        # Bound the exponent: an outage of hours must not overflow a float.
         longest = min(self.longest_s, self.first_s * self.factor ** min(number - 1, 64))
         return longest * (1 - self.jitter * source.random())
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorPolicy:
-    """actions: by class of exception; the nearest base class decides, `default` where there is none.
+    """actions: by exception class; the nearest base class decides, `default` where there is none.
 
-    attempts_max: how often `retry` runs a record in all before `exhausted` is done with it. crashes_max: a record that
-    was running at so many ends of the process goes to the dead letters; None: crashes are not counted, which saves the
-    commits before the first records of an assignment are handled. requeues_max: how often a record goes round.
+    attempts_max: total attempts of a record under `retry` before `exhausted` applies. crashes_max: a record that was
+    running in this many process crashes goes to the dead letters; None: crashes are not counted, which saves the
+    commits before the first records of an assignment are handled. requeues_max: how often a record may be requeued.
     """
 
     actions: Mapping[type[BaseException], Action] = field(default_factory=dict)
@@ -63,13 +65,13 @@ class ErrorPolicy:
         if self.attempts_max < 1 or self.requeues_max < 1:
             raise Misused("attempts_max and requeues_max are 1 or more")
         if self.crashes_max is not None and self.crashes_max < 2:
-            # The first end of a process cannot tell the one that caused it from those that ran beside it.
+            # The first crash cannot separate its cause from the records that ran beside it.
             raise Misused("crashes_max is 2 or more")
         if self.exhausted in (Action.RETRY, Action.REQUEUE):
             raise Misused(f"exhausted attempts cannot end in {self.exhausted.value}: that would begin them anew")
 
     def action(self, error: BaseException) -> Action:
-        """What this exception leads to. What is no Exception (an interpreter that ends) is fatal."""
+        """The action for this exception. An exception that is not an `Exception` (interpreter exit) is fatal."""
         for base in type(error).__mro__:
             if base in self.actions:
                 return self.actions[base]
@@ -81,6 +83,6 @@ class ErrorPolicy:
 
     @property
     def sends(self) -> bool:
-        """Whether a record may have to be sent somewhere."""
+        """Whether any action may send a record."""
         used = {*self.actions.values(), self.default, self.exhausted}
         return self.crashes_max is not None or bool(used & {Action.DEAD_LETTER, Action.REQUEUE})

@@ -1,7 +1,7 @@
-"""ProcessPool: processes that call one handler on chunks of records. A thread each talks to them.
+"""ProcessPool: processes that call one handler on chunks of records. One thread per process talks to it.
 
-A process that ends takes its chunk with it and is started anew; who it was that ended it is found out by trying the
-records of the chunk alone.
+A process that ends fails its whole chunk and is replaced; the records of the chunk are then tried alone, which finds
+the one that ended it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tsdb.parallel_consumer.runtimes import Threads
 from tsdb.parallel_consumer.work import Ending
 
 Chunk = list[tuple[Record, Ending]]
-OnChunk = Callable[[float, int], None]  # Seconds of a processor that the handler took, and records.
+OnChunk = Callable[[float, int], None]  # Processor seconds used by the handler, and records.
 Handler = Callable[[Record], object]
 
-# Never fork: the client library has threads, and their locks would be copied as they are.
+# Never fork: the client library has threads, and a fork copies their locks in any state.
 _processes = multiprocessing.get_context("spawn")
 
 
@@ -47,18 +47,18 @@ class ProcessPool:
         self._threads.start()
 
     def put(self, chunk: Chunk) -> None:
-        """Whichever process is free takes it."""
+        """A free process takes the chunk."""
         self._threads.put(chunk)
 
     def close(self) -> None:
-        """End the processes; those that are busy are not waited for."""
+        """End the processes, without waiting for busy ones."""
         self._closed = True
         self._threads.close()
         while self._free:
             self._free.pop().close()
 
     def _run(self, chunk: Chunk) -> None:
-        # A worker for each thread at most; lists are safe to pop and append from many.
+        # At most one worker per thread; pop and append of a list are safe between threads.
         worker = self._free.pop() if self._free else _Worker(self._handler, self._name)
         try:
             errors, seconds = worker.call([record for record, _ in chunk])
@@ -77,7 +77,7 @@ class ProcessPool:
 
 
 class _Worker:
-    """One process and the line to it."""
+    """One process and its pipe."""
 
     def __init__(self, handler: bytes, name: str) -> None:
         self._line, theirs = _processes.Pipe()
@@ -86,14 +86,16 @@ class _Worker:
         theirs.close()
 
     def call(self, records: Sequence[Record]) -> tuple[list[BaseException | None], float]:
-        """What befell each record, and how long all took. Raises EOFError or OSError when the process ended."""
-        # Plain tuples: the class would be named in every one of them.
+        """Errors by record, and the processor seconds of the call. Raises EOFError or OSError when
+        the process ended.
+        """
+        # Plain tuples: pickle would name the class in every record.
         self._line.send([tuple(record) for record in records])
         errors, seconds = self._line.recv()
         return errors, seconds
 
     def close(self) -> int | None:
-        """End it; its exit code if it had ended already."""
+        """End it; returns its exit code if it had ended already."""
         self._line.close()
         self._process.join(0.1)
         code = self._process.exitcode
@@ -103,7 +105,8 @@ class _Worker:
 
 
 def _work(line: Connection, pickled: bytes) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Of a terminal all processes get it; the consumer ends us.
+    # A terminal sends SIGINT to all processes; the consumer ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     handler: Handler = pickle.loads(pickled)
     with suppress(EOFError, BrokenPipeError):
         while True:
@@ -122,7 +125,9 @@ def _try(handler: Handler, record: Record) -> BaseException | None:
 
 
 def _portable(error: Exception) -> Exception:
-    """The exception as it can travel: with its stack as a note, and by its text alone if its class cannot."""
+    """The exception in a picklable form: with its stack as a note, and reduced to its text if its class cannot be
+    pickled.
+    """
     error.add_note("".join(traceback.format_exception(error)))
     try:
         pickle.loads(pickle.dumps(error))

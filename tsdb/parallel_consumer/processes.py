@@ -1,7 +1,6 @@
-"""OnProcesses: a handler that computes, on other processes while that is worth it, else where records are read.
+"""ProcessExecutor: runs a CPU-bound handler in other processes while that pays off, else where records are read.
 
-Whatever the handler costs, a loop that just calls it is hardly faster: quick records are not handed over at all, slow
-ones in chunks.
+A plain loop over the handler is the benchmark: quick records are not handed over at all, slow ones in chunks.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from tsdb.parallel_consumer.process_pool import Chunk, ProcessPool
 from tsdb.parallel_consumer.record import Record
 from tsdb.parallel_consumer.work import Ending
 
-MEASURED_EVERY_S = 0.25  # So often the time of a block handled on the spot is taken: the clock costs half a us.
-SAMPLE_S = 0.002  # So long, or so many records, before what was measured counts: clocks tick, and records differ.
+MEASURED_EVERY_S = 0.25  # Interval between timings of an inline call: reading the clock costs 0.5 us.
+SAMPLE_S = 0.002  # A measurement counts after this much time or this many records: clocks tick, and records differ.
 SAMPLE_RECORDS = 64
 
 
 class OnProcesses:
-    """handler: importable by its name, as a function of a module is. processes: as many as cores by default.
+    """handler: importable by its name, as a module-level function is. processes: by default the number of cores.
 
-    Options.concurrency should be some hundreds: so many records are on their way at once. pace: what decides when
-    handing over is worth it.
+    Options.concurrency should be some hundreds: that many records are in flight at once. pace: decides when a hand-over
+    pays off.
     """
 
     def __init__(
@@ -39,7 +38,8 @@ class OnProcesses:
         self._handler = handler
         self._pace = pace or Pace(count)
         self._pool = ProcessPool(handler, count, self._pace.took, name)
-        self._waiting: Chunk = []  # What is handed over. What is not stays in order with it: a lane has one at a time.
+        # Records to hand over. A record handled inline stays in order with them: a lane runs one at a time.
+        self._waiting: Chunk = []
         self._measure_at = 0.0
         self._sample_s = 0.0
         self._sample_records = 0
@@ -91,7 +91,7 @@ class OnProcesses:
         self._pool.close()
 
     def _timed(self, record: Record) -> None:
-        # Of the processor: what the thread was kept waiting by others says nothing of the handler.
+        # Processor time: time spent waiting for other threads is not the handler's.
         began = time.thread_time()
         try:
             self._handler(record)

@@ -1,4 +1,4 @@
-"""What is consumed and what is committed. Partitions are named by (topic, partition)."""
+"""Records and commit positions. A partition is identified by (topic, partition)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-Partition = tuple[str, int]  # (topic, partition)
+Partition = tuple[str, int]
 KEY_BYTES_SHOWN = 64
 
 Headers = Sequence[tuple[str, bytes]]
 
 
 class Record(NamedTuple):
-    """One consumed record. timestamp_ms: as the source has it, ms since epoch UTC. A null record has value None.
+    """One consumed record. timestamp_ms: as given by the source, ms since epoch UTC. A null record has value None.
 
-    A tuple, for there is one a record: a frozen dataclass takes four times as long to make.
+    A tuple, because one is made for every record: a frozen dataclass takes four times as long to make.
     """
 
     topic: str
@@ -28,7 +28,6 @@ class Record(NamedTuple):
 
     @property
     def place(self) -> Partition:
-        """Its partition."""
         return self.topic, self.partition
 
     @property
@@ -39,17 +38,15 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A commit: everything below next_offset is finished; `metadata` tells what is finished above it."""
+    """A commit: all records below next_offset are finished; `metadata` encodes the finished offsets above it."""
 
     next_offset: int
     metadata: str = ""
 
 
 def key_text(key: bytes | None) -> str:
-    """A key for a log line."""
     return "no key" if key is None else f"key {key[:KEY_BYTES_SHOWN]!r}"
 
 
 def place_text(place: Partition) -> str:
-    """A partition for a log line."""
     return f"{place[0]}/{place[1]}"

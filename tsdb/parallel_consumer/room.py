@@ -1,6 +1,4 @@
-"""Room: how much may be read, and which partitions stand in the way of another, as the bounds of records and bytes are
-shared among them.
-"""
+"""Room: how much may be read, and which partitions use more than their quota of the record and byte bounds."""
 
 from __future__ import annotations
 
@@ -13,17 +11,17 @@ from tsdb.parallel_consumer.sharing import Sharing
 
 
 class Room:
-    """Of all partitions that are ours. Those that are set aside, or whose map is full, are not read."""
+    """Over all assigned partitions. Partitions set aside, or with a full map, are not read."""
 
     def __init__(self, partitions: Mapping[Partition, PartitionWork], options: Options) -> None:
         self._partitions = partitions
         self._options = options
 
     def records(self) -> int:
-        """How many may come, whatever partitions they are of.
+        """Number of records that may be read, of any partition.
 
-        A partition that came while others held everything gets its part even so, up to a quarter more in all. Bytes are
-        as exact as the sizes of what came last foretell.
+        A partition assigned while others used the whole bound still gets its share, up to a quarter above the bound in
+        total. The byte bound is as exact as the record sizes of the last arrivals predict.
         """
         records, size = self._shared()
         parts = self._read()
@@ -33,12 +31,12 @@ class Room:
         room = min(room, records.bound + records.bound // 4 - records.in_all)
         bytes_room = min(size.room(part.unfinished_bytes) for part in parts)
         largest = max(part.record_bytes for part in self._partitions.values())
-        # Of one of which nothing came yet nothing is known: they may be as large as any.
+        # A partition without arrivals has unknown record sizes: assume the largest.
         record_bytes = max(1, *(part.record_bytes or largest for part in parts))
         return min(room, -(-bytes_room // record_bytes))
 
     def half_free(self) -> bool:
-        """Whether half of what may be held is free."""
+        """Whether half of the bounds is free."""
         records, size = self._shared()
         parts = self._read()
         return records.half_free([part.unfinished for part in parts]) and size.half_free(
@@ -46,7 +44,7 @@ class Room:
         )
 
     def starving(self) -> list[PartitionWork]:
-        """Those that may run dry when nothing is read."""
+        """Partitions that may run dry when nothing is read."""
         records, size = self._shared()
         return [
             part
@@ -57,12 +55,12 @@ class Room:
         ]
 
     def crowding(self) -> list[PartitionWork]:
-        """Those that are read and take most of what others could get. None of them starves."""
+        """Partitions being read that use most of the room left for others. None of them starves."""
         records, size = self._shared()
         return [part for part in self._read() if records.crowds(part.unfinished) or size.crowds(part.unfinished_bytes)]
 
     def coming_back(self) -> list[PartitionWork]:
-        """Those set aside that have finished half since, and would not crowd the others at once again."""
+        """Partitions set aside that have since finished half, and would not be over quota again at once."""
         halved = [part for part in self._partitions.values() if part.aside and part.unfinished * 2 <= part.aside]
         if not halved:
             return []
@@ -75,7 +73,7 @@ class Room:
         ]
 
     def _shared(self) -> tuple[Sharing, Sharing]:
-        """Records and bytes."""
+        """The sharing of records and of bytes."""
         parts: Collection[PartitionWork] = self._partitions.values()
         records = Sharing(self._options.records_max, [part.unfinished for part in parts])
         return records, Sharing(self._options.bytes_max, [part.unfinished_bytes for part in parts])

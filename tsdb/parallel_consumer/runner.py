@@ -1,10 +1,10 @@
-"""Runner: what is ready, what runs, what waits for its next try.
+"""Runner: tasks that are ready, running, or waiting for their next attempt.
 
-Records that wait behind one another in a lane are handed over together, as a streak, where the executor takes such and
-nothing has to be decided in between. It has one place among the running, and gives it up soon when others want it.
+Records that wait behind one another in a lane are handed over together as a streak, if the executor supports streaks
+and no decision is needed in between. A streak uses one slot, and gives it up soon when others want it.
 
-A blocked record keeps its place among the running: once all places are blocked nothing new begins, and what is away is
-asked ever less often. One thread; completions come through the mailbox.
+A blocked record keeps its slot: once all slots are blocked no record begins, and the unavailable dependency is tried
+ever less often. One thread; completions come through the mailbox.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WriteAhead = Callable[[list[Work]], bool]
 
 
 class Runner:
-    """busy: running and blocked records, of a streak the one that runs."""
+    """busy: running and blocked records; a streak counts as one."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Runner:
         self._ready: deque[Work] = deque()
         self._running = Running(options, policy, throttle, mailbox, clock)
         self._pending = Pending()
-        self._suspect: Work | None = None  # Of those that may have ended the process, one runs at a time.
+        self._suspect: Work | None = None  # Only one record that was running at a crash runs at a time.
         self._suspects: deque[Work] = deque()
         self._failures = Failures(
             policy,
@@ -80,7 +80,7 @@ class Runner:
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended the consumer, once something has."""
+        """The error that ended the consumer; None while it works."""
         return self._failures.fatal
 
     @property
@@ -89,31 +89,31 @@ class Runner:
 
     @property
     def ready(self) -> int:
-        """Records that could begin."""
+        """Number of tasks that could begin."""
         return len(self._ready)
 
     @property
     def blocked(self) -> int:
-        """Records that wait for something that is away."""
+        """Number of tasks that wait for an unavailable dependency."""
         return self._pending.blocked
 
     def blocked_by(self) -> dict[str, int]:
-        """Records that something away holds up, by what: those that wait, and those that are being tried again."""
+        """Blocked tasks by cause: those that wait, and those being tried again."""
         held = [work for work in itertools.chain(self._running, self._pending.held_up()) if work.blocked]
         by_outlet = sum(work.letter is not None for work in held)
         return {"handler": len(held) - by_outlet, "outlet": by_outlet}
 
     @property
     def unhurried(self) -> bool:
-        """Whether records may have ended of which nobody wakes us."""
+        """Whether tasks may have completed without waking the consumer."""
         return bool(self._running)
 
     def unended(self) -> Iterable[Work]:
-        """All that was begun and has not ended."""
+        """All tasks begun and not ended."""
         return itertools.chain(self._running, self._pending)
 
     def offer(self, work: Work) -> None:
-        """It may run now. One that was running at too many ends of the process is given up instead."""
+        """The task may run now. One that was running at crashes_max crashes becomes a dead letter instead."""
         crashes_max = self._policy.crashes_max
         if crashes_max is not None and work.crashes >= crashes_max and work.letter is None:
             self._failures.give_up(work, "crashes", None)
@@ -121,7 +121,7 @@ class Runner:
             self._ready.append(work)
 
     def next_due_in_s(self) -> float | None:
-        """Seconds until something is due that nobody tells us of; None: nothing is."""
+        """Seconds until something is due that nothing else wakes the consumer for; None: nothing is."""
         now = self._clock.monotonic()
         asked = [self._pending.due_in_s, self._throttle.due_in_s]
         if self._gathered_due_in_s is not None:
@@ -129,7 +129,7 @@ class Runner:
         return min((due_s for ask in asked if (due_s := ask(now)) is not None), default=None)
 
     def wake_due(self) -> bool:
-        """Make ready what has waited long enough; whether there was any."""
+        """Make ready all tasks whose waiting time is over; whether there were any."""
         now = self._clock.monotonic()
         changed = self._throttle.changed()
         if changed is not None or not self._throttle.straight:
@@ -142,9 +142,9 @@ class Runner:
         return bool(passed or due)
 
     def begin(self, write_ahead: WriteAhead) -> bool:
-        """Start what is ready, as far as there is room; whether anything was.
+        """Start ready tasks as far as there are slots; whether any started.
 
-        `write_ahead` is asked first, with the works marked as running; when it refuses, none begins.
+        `write_ahead` is called first, with the tasks marked as running; when it returns False, none begins.
         """
         batch = self._choose() if self._ready else []
         begun = bool(batch) and self._begin(batch, write_ahead)
@@ -153,7 +153,7 @@ class Runner:
         return begun
 
     def settle(self, ended: Iterable[Ended]) -> list[Work]:
-        """Take what has ended; returns the works that are finished, of partitions that are still ours."""
+        """Process completions; returns the finished tasks of partitions that are still assigned."""
         finished: list[Work] = []
         handled = False
         for ending, error in ended:
@@ -181,21 +181,21 @@ class Runner:
         return finished
 
     def succeeded(self) -> None:
-        """Something was done: what all need is there."""
+        """A record succeeded: shared dependencies are available."""
         self._throttle.succeeded()
         self._again(self._pending.take_blocked())
 
     def fell(self, work: Work, error: BaseException) -> None:
-        """A record that was handled where it was read, and failed."""
+        """A record failed in the inline handler."""
         self._running.start(work)
         self._mailbox.put(Ending(work, self._mailbox), error)
 
     def recall(self, parts: Collection[PartitionWork]) -> None:
-        """What was handed over of these partitions and was not begun does not begin."""
+        """Take back handed-over tasks of these partitions that have not begun."""
         self._ready.extend(self._running.recall(parts))
 
     def drop_closed(self) -> None:
-        """Forget what belongs to partitions that have gone; what still runs keeps its place until it ends."""
+        """Forget tasks of removed partitions; a running one keeps its slot until it ends."""
         self._pending.drop_closed()
         self._throttle.drop_closed()
         self._ready = deque(work for work in self._ready if not work.owner.closed)
@@ -255,7 +255,7 @@ class Runner:
         return batch
 
     def _passes(self, work: Work, now: float) -> bool:
-        """Whether the limits let it begin now; if not, what becomes of it is seen to."""
+        """Whether the limits let it begin now; if not, apply the decision to it."""
         verdict = self._throttle.ask(work, now)
         if verdict is Verdict.WAIT:
             self._pending.hold(work)

@@ -1,6 +1,6 @@
-"""Running: what was begun and has not ended. A work has one place among the running, and so has a whole streak.
+"""Running: tasks that were begun and have not ended. A task uses one slot, and so does a whole streak.
 
-Of a streak the record counts that the consumer knows to be the next to end, and its bytes as the largest that may be.
+Of a streak, the task that the consumer expects to end next is counted; its bytes are those of the largest task allowed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tsdb.parallel_consumer.streaks import STREAK_RECORDS_MAX, Streak
 from tsdb.parallel_consumer.throttle import Throttle
 from tsdb.parallel_consumer.work import Mailbox, Work
 
-HURRIED_S = 0.002  # While others wait for a place, a streak keeps its own no longer.
+HURRIED_S = 0.002  # Longest time that a streak keeps its slot while others wait for one.
 
 
 class Running:
-    """One thread. Its length is the number of places taken."""
+    """One thread. Its length is the number of used slots."""
 
     def __init__(
         self, options: Options, policy: ErrorPolicy, throttle: Throttle, mailbox: Mailbox, clock: Clock
@@ -42,38 +42,36 @@ class Running:
         return iter(self._works)
 
     def has_room_for(self, work: Work) -> bool:
-        """Whether its bytes fit beside the others'; one alone always does."""
+        """Whether its bytes fit beside the others'; a task alone always fits."""
         return not self._works or self._size + work.size <= self._options.running_bytes_max
 
     def start(self, work: Work) -> None:
-        """It takes a place, and is about to be handed over."""
+        """Give the task a slot; the hand-over follows."""
         _mark(work)
         self._count(work)
 
     def stop(self, work: Work) -> None:
-        """It has ended, or is not handed over after all."""
+        """The task has ended, or is not handed over after all."""
         work.running = False
         self._works.discard(work)
         self._size -= _bytes_of(work)
         work.owner.running -= 1
 
-    # Streaks.
-
     @property
     def may_streak(self) -> bool:
-        """Whether records may follow one another by themselves: no limit, and no commit after each."""
+        """Whether streaks are allowed: no limit applies, and no commit follows each record."""
         if self._options.commit_records is not None:
             return False
         return self._throttle.straight and not self._throttle.control.newest_wins_s
 
     def streak_from(self, work: Work, now: float) -> Streak | None:
-        """What was started, with those that wait behind it in its place; None when it is to run alone."""
+        """A streak of the started task and those behind it in its lane; None when it must run alone."""
         owner, bytes_max = work.owner, self._options.running_bytes_max
         size = max(work.size, bytes_max // self._throttle.slots)
         if work.lane is Place.FREE or work.crashes or self._size - work.size + size > bytes_max:
             return None
         if self._counts_crashes and owner.assigned_at > now - self._options.write_ahead_s:
-            return None  # A commit has to tell of each before it begins.
+            return None  # Each record must be committed as running before it begins.
         followers = owner.lanes.take_followers(work, STREAK_RECORDS_MAX - 1, size)
         if not followers:
             return None
@@ -85,7 +83,9 @@ class Running:
         return streak
 
     def go_on(self, work: Work, streak: Streak, error: BaseException | None) -> None:
-        """One of a streak was stopped: what runs since has its place. After an error or a deferral nothing does."""
+        """One task of a streak ended: the next one takes its slot. After an error or a deferral the
+        rest is recalled.
+        """
         if error is not None or work.deferred:
             self._recall([streak])
         following = streak.ended(work)
@@ -95,16 +95,16 @@ class Running:
             self._count(following)
 
     def hurry(self, now: float) -> None:
-        """Others have no place: streaks that have had theirs for long enough end soon."""
+        """Others wait for a slot: recall streaks that have had theirs long enough."""
         if now - self._hurried_at >= HURRIED_S:
             self._hurried_at = now
-            # But for one: what has no thread yet must not lose its place over and over.
+            # Leave one task: a streak that has no thread yet must not lose its slot over and over.
             self._recall([streak for streak in self._streaks if now - streak.began_at >= HURRIED_S], but=1)
 
     def recall(self, parts: Collection[PartitionWork] | None = None) -> list[Work]:
-        """What nobody has begun of the streaks, of all partitions or of these, goes back to its lane.
+        """Return untaken tasks of streaks, of all partitions or of these, to their lanes.
 
-        Returns those that had a place and have none any more: they may run again, before all others of their lanes.
+        Returns tasks that lost their slot: they may run again, before all others of their lanes.
         """
         if not self._streaks:
             return []
@@ -115,7 +115,7 @@ class Running:
         for streak in streaks:
             recalled = streak.recall(but)
             if streak.over:
-                # Not even the one that counts as running was taken.
+                # Not even the task that holds the slot was taken.
                 self._streaks.discard(streak)
                 first = recalled.pop(0)
                 self.stop(first)
@@ -140,13 +140,13 @@ class Running:
 
 
 def _mark(work: Work) -> None:
-    """It is about to be handed over."""
+    """The task is about to be handed over."""
     work.deferred = False
     work.run += 1
 
 
 def _unmark(work: Work) -> None:
-    """It was handed over and nobody has begun it."""
+    """The task was handed over and has not begun."""
     work.streak = None
     work.run -= 1
     if not work.run:

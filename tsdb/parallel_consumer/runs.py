@@ -1,6 +1,6 @@
 """Runs of finished offsets as bytes: alternating lengths or a bitset, plain or under zstd, whichever is smallest.
 
-Layout: docs/formats/commit-metadata.md. Pure. The bitset bounds the size: `span / 8` bytes hold any pattern at all.
+Layout: docs/formats/commit-metadata.md. Pure. The bitset bounds the size: `span / 8` bytes hold any pattern.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from tsdb.parallel_consumer.errors import MetadataRefused
 
-RAW_BYTES_MAX = 1 << 16  # What a map may unpack to: far above any that is written, far below what would hurt.
+RAW_BYTES_MAX = 1 << 16  # Bound of an unpacked map: far above any written map, far below a harmful allocation.
 OFFSET_LIMIT = 1 << 62
-ZSTD_FROM_BYTES = 48  # Below this its frame costs more than it saves.
+ZSTD_FROM_BYTES = 48  # Below this the zstd frame costs more than it saves.
 ZSTD_LEVEL = 6
 
 
 class Form(IntEnum):
-    """How runs are written."""
+    """Encoding of runs."""
 
     EMPTY = 0
     LENGTHS = 1
@@ -40,7 +40,7 @@ def encode_runs(position: int, runs: NDArray[np.int64]) -> tuple[Form, bytes]:
     candidates: list[tuple[Form, bytes]] = []
     if span <= 8 * RAW_BYTES_MAX:
         candidates.append((Form.BITSET, _bitset(position, runs, span)))
-    # Lengths take two bytes a run or more: so many are better off as bits, and slow to write one by one.
+    # Lengths take at least two bytes a run: with this many runs a bitset is smaller, and lengths are slow to write.
     if not candidates or len(runs) <= len(candidates[0][1]):
         candidates.append((Form.LENGTHS, _lengths(position, runs)))
     packed = [(Form(form + 2), _compress(data)) for form, data in candidates if len(data) >= ZSTD_FROM_BYTES]
@@ -70,7 +70,9 @@ def write_varint(value: int, out: bytearray) -> None:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """(value, where it ends). Raises MetadataRefused (malformed) for one that is cut off or above OFFSET_LIMIT."""
+    """Returns (value, end index). Raises MetadataRefused (malformed) for a value that is cut off or
+    above OFFSET_LIMIT.
+    """
     value = shift = 0
     while at < len(data) and shift < 63:
         byte = data[at]
@@ -129,7 +131,7 @@ def _compress(data: bytes) -> bytes:
 
 def _decompress(data: bytes) -> bytes:
     try:
-        # The frame says how large it unpacks, and the library would allocate that much.
+        # The frame declares its unpacked size, and the library would allocate that much.
         size = zstandard.frame_content_size(data)
         if not 0 < size <= RAW_BYTES_MAX:
             raise MetadataRefused(f"offset map unpacks to {size} bytes; the limit is {RAW_BYTES_MAX}")

@@ -1,4 +1,4 @@
-"""Showing: the consumer's state as a Status and as gauges. Pure but for the gauges."""
+"""Status snapshots: the consumer's state as a Status and as gauges. Pure but for the gauges."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def status_of(
     deferred: Sequence[Stall],
     control_error: str,
 ) -> Status:
-    """How everything stands at `now`, monotonic seconds."""
+    """Snapshot at `now`, monotonic seconds."""
     blocked_by = runner.blocked_by()
     blocked = sum(blocked_by.values())
     unended = [work for work in runner.unended() if not work.owner.closed]
@@ -46,7 +46,7 @@ def status_of(
 
 
 def set_gauges(metrics: ConsumerMetrics, status: Status) -> None:
-    """The same as gauges."""
+    """Set the gauges from a snapshot."""
     metrics.running.set(status.running + status.blocked)
     for reason, count in status.blocked_by.items():
         metrics.blocked.labels(reason).set(count)

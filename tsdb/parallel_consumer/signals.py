@@ -1,4 +1,4 @@
-"""Signals: how a program waits for its end: to be asked for it, or for something that failed."""
+"""Signals: waits for SIGTERM, SIGINT or a failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOOK_EVERY_S = 0.2
 
 
 def wait_for_the_end(failed: Callable[[], bool]) -> None:
-    """Return at SIGTERM or SIGINT, or once it has failed. On the main thread; the handlers of before are put back."""
+    """Return at SIGTERM or SIGINT, or once failed() holds. Main thread only; restores the previous signal handlers."""
     asked = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -1,6 +1,6 @@
-"""Where records come from and commits go: the little that the parallel consumer asks of a log.
+"""Source: the interface between the consumer and a log. Records come from it, commits go to it.
 
-`tsdb.parallel_consumer.kafka` is the one over Kafka's consumer groups; `testing.memory` one that a test owns.
+`tsdb.parallel_consumer.kafka` implements it over Kafka consumer groups; `testing.memory` in memory for tests.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from tsdb.parallel_consumer.record import Partition, Position, Record
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """What a poll brought. records: of each partition in order. ends: partitions read to their end, the next offset."""
+    """Result of a poll. records: in order within each partition. ends: for partitions read to their end, the next
+    offset.
+    """
 
     records: Sequence[Record] = ()
     ends: Mapping[Partition, int] = field(default_factory=dict)
@@ -24,69 +26,73 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class PolledColumns:
-    """The same as columns: stretches of one partition each, those of a partition in order."""
+    """Result of a poll in columns. Each entry holds records of one partition; entries of a partition are in order."""
 
     columns: Sequence[Columns] = ()
     ends: Mapping[Partition, int] = field(default_factory=dict)
 
 
 class SourceListener(Protocol):
-    """Told of partitions coming and going, within `Source.poll` and `Source.close`, on the caller's thread."""
+    """Receives assigned and removed partitions, within `Source.poll` and `Source.close`, on the caller's thread."""
 
     def on_assigned(self, starts: Mapping[Partition, Position]) -> None:
-        """Ours from now on, to be read from each position: its commit, or without one the first offset there is."""
+        """Partitions are assigned. Each is read from its position: the group's commit, or without one the offset given
+        by the start rule.
+        """
 
     def on_revoked(self, partitions: Collection[Partition]) -> None:
-        """About to go: the last moment to commit them."""
+        """Partitions are about to be revoked: the last moment to commit them."""
 
     def on_lost(self, partitions: Collection[Partition]) -> None:
-        """Already gone: commits of them are refused."""
+        """Partitions are already lost: commits of them are refused."""
 
 
 class Source(Protocol):
-    """A member of a group of consumers. One thread calls everything."""
+    """A member of a consumer group. One thread calls all methods."""
 
     def start(self, listener: SourceListener) -> None:
-        """Become a member; partitions come through the listener in later polls."""
+        """Join the group; later polls pass assigned partitions to the listener."""
 
     def topic_id(self, topic: str) -> str:
-        """Identity of this incarnation of the topic, at most 64 bytes; one that is made anew has another."""
+        """Identity of this incarnation of the topic, at most 64 bytes; a re-created topic has another id."""
 
     def poll(self, timeout_s: float, records_max: int) -> Polled:
-        """What has arrived, at most records_max; waits up to timeout_s while that is nothing. No broker: nothing.
+        """Return fetched records, at most records_max; wait up to timeout_s when there are none. Empty without a
+        broker.
 
-        Also when all partitions are paused: it keeps the membership alive. Raises what ends the consumer.
+        Also called when all partitions are paused: a poll keeps the membership alive. Raises errors that end the
+        consumer.
         """
 
     def pause(self, partitions: Collection[Partition]) -> None:
-        """Return no records of these until they are resumed; what was fetched of them may be dropped."""
+        """Return no records of these partitions until they are resumed; fetched records may be dropped."""
 
     def resume(self, next_offsets: Mapping[Partition, int]) -> None:
-        """Go on with paused partitions, each at the given offset."""
+        """Resume paused partitions, each at the given offset."""
 
     def commit(self, positions: Mapping[Partition, Position]) -> None:
-        """Durable when it returns. Raises CommitFailed (unavailable, stale_member, undecided): it is tried again. What
-        else it raises ends the consumer: Fenced, SendFailed (record_too_large: one that goes out with the commit).
+        """Durable on return. Raises CommitFailed (unavailable, stale_member, undecided): the consumer tries again. Any
+        other error ends the consumer: Fenced, SendFailed (record_too_large: a record sent in the same transaction).
         """
 
     def close(self) -> None:
-        """Give everything back (on_revoked is called) and go; idempotent."""
+        """Leave the group and give up all partitions (on_revoked is called). Idempotent."""
 
 
 class AtomicSource(Source, Protocol):
-    """A source that also writes: records and positions, all of them or none."""
+    """A source that also writes: records and positions are stored together or not at all."""
 
     def write(self, records: Sequence[OutRecord], positions: Mapping[Partition, Position]) -> None:
-        """Durable when it returns. The positions are what makes sure that their partitions are still ours.
+        """Durable on return. The positions prove that their partitions are still assigned to this member.
 
-        Raises CommitFailed: unavailable, stale_member: nothing of it is durable; undecided: nobody knows yet, and the
-        call that follows is the same again, until it is decided. Raises SendFailed (record_too_large): nothing is.
+        Raises CommitFailed. unavailable, stale_member: nothing is durable. undecided: the result is unknown, and the
+        caller repeats the same call until it is decided. Raises SendFailed (record_too_large): nothing is durable.
         """
 
 
 @runtime_checkable
 class ColumnSource(Source, Protocol):
-    """A source that gives columns too. A consumer polls either the one or the other."""
+    """A source that also returns columns. A consumer polls either records or columns."""
 
     def poll_columns(self, timeout_s: float, records_max: int) -> PolledColumns:
-        """As poll."""
+        """As poll, with columns."""

@@ -1,4 +1,4 @@
-"""Status: what a consumer shows of itself, as one immutable value that any thread may read."""
+"""Status: an immutable snapshot of a consumer, readable from any thread."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A record that has not ended for longer than it should. attempts: how often it failed, blocked included."""
+    """A record unfinished for too long. attempts: how often it failed, blocked attempts included."""
 
     place: Partition
     offset: int
@@ -40,7 +40,7 @@ class Stall:
 
     @classmethod
     def of(cls, work: Work, age_s: float) -> Stall:
-        """What there is to say of a work; of a block, its first record."""
+        """The stall of a task; for a block, of its first record."""
         record = work.record
         return cls(record.place, record.offset, record.key, work.failures + work.blocked, age_s, work.error)
 
@@ -54,13 +54,14 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The consumer. running: records being handled or sent. blocked: records that something away holds up, those that
-    are being tried again included; blocked_by: the same by what, `handler` or `outlet` (a dead letter not taken).
+    """Snapshot of the consumer. running: records being handled or sent. blocked: records held up by an unavailable
+    dependency, including those being tried again; blocked_by: the same by cause, `handler` or `outlet` (a dead letter
+    not acknowledged).
 
-    blocked_error: what was last said of it; also while those that waited try again, which may take long when what is
-    away hangs. Empty once none of them is left.
+    blocked_error: the last error of a blocked record. It stays while blocked records are tried again, which may take
+    long when the dependency hangs. Empty once no record is blocked.
     stalls: the longest first, at most STALLS_MAX. commit_error: why the last commit failed.
-    deferred: records whose deferred end is overdue. control_error: why the control file as it is was not taken.
+    deferred: records with an overdue deferral. control_error: why the current control file was refused.
     """
 
     at: float = 0.0

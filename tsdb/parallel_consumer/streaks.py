@@ -1,9 +1,9 @@
-"""Streaks: records of one lane that a handler takes one after the other, without the consumer's thread in between.
+"""Streak: records of one lane that a handler runs one after the other, without the consumer's thread in between.
 
-Whoever runs a streak takes from its front; the consumer recalls from its back what nobody has taken. A deque gives each
-item once, so what either has got the other has not, and no lock is needed. Each record ends by itself: the consumer
-hears of them in order, and goes by the last it has heard of. It is woken for the last one and for what failed; of those
-in between it hears when it looks, for waking it takes longer than many a handler.
+The executor takes from the front; the consumer recalls untaken tasks from the back. A deque hands out each item once,
+so no lock is needed. Each task has its own completion; the consumer receives them in order. It is woken for the last
+one and for a failure; the others wait in the mailbox until its next look, because waking it takes longer than many
+handlers.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from tsdb.parallel_consumer.partition import PartitionWork
 from tsdb.parallel_consumer.work import Ending, Mailbox, Work
 
-STREAK_RECORDS_MAX = 128  # What more there is comes in the next one; a hand-over in so many costs nothing.
+STREAK_RECORDS_MAX = 128  # The rest comes in the next streak; one hand-over per this many records costs nothing.
 
 
 class Streak:
-    """works: at least one, of one lane, in order. began_at: monotonic seconds, when it was handed over. size: bytes, of
-    which none of them has more.
+    """works: at least one, of one lane, in order. began_at: monotonic seconds of the hand-over. size: bytes; no record
+    is larger.
 
-    One record of it is handled at a time. Whoever runs it stops at the first that fails or whose end is deferred.
+    One record is handled at a time. The executor stops at the first record that fails or is deferred.
     """
 
     __slots__ = ("_mailbox", "_unended", "_untaken", "began_at", "owner", "size")
@@ -29,7 +29,7 @@ class Streak:
     def __init__(self, works: Sequence[Work], mailbox: Mailbox, began_at: float, size: int) -> None:
         self._mailbox = mailbox
         self._untaken = deque(works)
-        self._unended = deque(works)  # As the consumer has heard.
+        self._unended = deque(works)  # As seen by the consumer's thread.
         self.owner: PartitionWork = works[0].owner
         self.began_at = began_at
         self.size = size
@@ -37,7 +37,7 @@ class Streak:
             work.streak = self
 
     def take(self) -> Ending | None:
-        """The next to handle, from the thread that runs the streak; None: there is none left."""
+        """The next to handle, called by the thread that runs the streak; None: none is left."""
         try:
             work = self._untaken.popleft()
         except IndexError:
@@ -45,7 +45,7 @@ class Streak:
         return Ending(work, self._mailbox, unhurried=bool(self._untaken))
 
     def ended(self, work: Work) -> Work | None:
-        """The consumer has heard that it ended: what is handled since, or None when that was the last."""
+        """The consumer received a completion: returns the task now running, or None after the last."""
         assert self._unended[0] is work, f"offset {work.record.offset} ended out of turn"
         self._unended.popleft()
         if self._unended:
@@ -54,9 +54,9 @@ class Streak:
         return None
 
     def recall(self, but: int = 0) -> list[Work]:
-        """All that nobody has taken but the first so many, in order: nobody will. What was taken ends as ever."""
+        """Remove all untaken tasks except the first `but`, in order. Taken ones end as usual."""
         recalled: list[Work] = []
-        # Whoever takes meanwhile takes what was to be left, and then less is: one that is left alone stays takeable.
+        # The executor may take concurrently; then fewer stay. A task that stays remains takeable.
         while len(self._untaken) > but:
             try:
                 recalled.append(self._untaken.pop())
@@ -69,5 +69,5 @@ class Streak:
 
     @property
     def over(self) -> bool:
-        """Whether nothing of it is to end any more."""
+        """Whether all tasks of the streak have ended or were recalled."""
         return not self._unended

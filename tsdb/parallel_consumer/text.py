@@ -20,19 +20,19 @@ _LENGTH_BYTES = 2
 
 
 def capacity_bytes(units: int) -> int:
-    """How many bytes surely fit so many UTF-16 units."""
+    """The largest byte count that always fits the given number of UTF-16 units."""
     return max(0, units * WIDE_BITS // 8 - _LENGTH_BYTES)
 
 
 def to_text(data: bytes, units_max: int) -> str:
-    """At most units_max characters; None of them outside the basic plane. data: at most capacity_bytes(units_max)."""
+    """At most units_max characters, all in the basic plane. data: at most capacity_bytes(units_max)."""
     assert len(data) <= capacity_bytes(units_max), f"{len(data)} bytes do not fit {units_max} characters"
     plain = base64.b64encode(data).decode()
     return plain if len(plain) <= units_max else _wide(data)
 
 
 def from_text(text: str) -> bytes:
-    """The bytes. Raises MetadataRefused (malformed)."""
+    """Inverse of to_text. Raises MetadataRefused (malformed)."""
     if text and ord(text[0]) >= WIDE_FIRST:
         return _from_wide(text)
     try:

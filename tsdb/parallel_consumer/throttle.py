@@ -1,7 +1,7 @@
-"""Throttle: whether a record may begin now, as Control has it. The consumer's thread alone asks.
+"""Throttle: whether a record may begin now, according to Control. Called by the consumer's thread only.
 
 A record passes the quota of its key, the rate of its partition and that of the consumer, in this order; it waits at the
-first that is used up, behind those that came before. What waits has taken nothing from those behind.
+first one used up, behind earlier records. A waiting record uses nothing of the limits behind it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from tsdb.parallel_consumer.outlet import OutRecord
 from tsdb.parallel_consumer.record import Record
 from tsdb.parallel_consumer.work import Work
 
-KEYS_SWEPT_FROM = 10_000  # Quotas of keys that are idle are forgotten in rounds, not one by one.
+KEYS_SWEPT_FROM = 10_000  # Idle key quotas are removed in sweeps, not one by one.
 STAGES = ("key_quota", "partition_rate", "rate")
 
 
 class Verdict(Enum):
-    """What a record is told."""
+    """Decision about one record."""
 
     PASS = "pass"
-    WAIT = "wait"  # Given back by `release` later on.
+    WAIT = "wait"  # `release` returns it later.
     SKIP = "skip"
     DEAD_LETTER = "dead_letter"
     DIVERT = "divert"
 
 
 class _Gate:
-    """One limit and who waits for it."""
+    """One limit and the tasks that wait for it."""
 
     __slots__ = ("limit", "waiting")
 
@@ -46,7 +46,7 @@ class _Gate:
 
 
 class Throttle:
-    """`active`: whether any record has to be asked for. `control`: as in effect."""
+    """`active`: whether any record needs `ask`. `control`: the Control in effect."""
 
     def __init__(self, control: Control, concurrency: int, metrics: ConsumerMetrics) -> None:
         self._concurrency = concurrency
@@ -69,7 +69,7 @@ class Throttle:
         self._next = control
 
     def changed(self) -> list[Work] | None:
-        """Take a change if there is one: all that waited, in the order it came, to be asked for anew."""
+        """Apply a pending change; returns all waiting tasks in order of arrival, to be decided again."""
         control, self._next = self._next, None
         if control is None:
             return None
@@ -81,24 +81,22 @@ class Throttle:
 
     @property
     def straight(self) -> bool:
-        """Whether there is nothing to ask at all."""
+        """Whether no limit, pause or breaker applies."""
         return not (self.active or self.control.paused or self._breaker.opens_in_s(0.0) is not None)
 
     def allowed(self, now: float) -> float:
-        """How many may begin now, whatever they are; inf: any number."""
+        """How many tasks of any kind may begin now; inf: any number."""
         return 0 if self.control.paused else self._breaker.allowed(now)
 
     def began(self, now: float) -> None:
-        """Something was begun."""
         self._breaker.began(now)
 
     def succeeded(self) -> None:
-        """Something begun was done."""
         self._breaker.succeeded()
         self._metrics.breaker_open.set(self._breaker.opens_in_s(0.0) is not None)
 
     def failed(self, now: float) -> float | None:
-        """Something begun failed in a way that may befall all. Seconds without new work, if that opens the breaker."""
+        """A task failed in a way that could affect all. Returns seconds without new work if this opens the breaker."""
         opened = self._breaker.opened
         self._breaker.failed(now)
         opened = self._breaker.opened - opened
@@ -107,7 +105,7 @@ class Throttle:
         return self._breaker.opens_in_s(now) if opened else None
 
     def ask(self, work: Work, now: float) -> Verdict:
-        """Whether it may begin; what it needs for that is taken."""
+        """Decide whether the task may begin, and take its share of the limits."""
         control = self.control
         if work.stage == 0 and work.block is None and work.record.key in control.blocked_keys:
             self._metrics.limited.labels("blocked_key").inc()
@@ -124,12 +122,12 @@ class Throttle:
         return Verdict.PASS
 
     def diverted(self, record: Record) -> OutRecord:
-        """What is sent in the place of one that is above its quota."""
+        """The record to send in place of one above its quota."""
         topic = self.control.over_quota_topic
         return OutRecord(topic, record.partition, record.key, record.value, record.headers)
 
     def release(self, now: float) -> list[Work]:
-        """What waited and may begin now."""
+        """Waiting tasks that may begin now."""
         released: list[Work] = []
         while self._due and self._due[0][0] <= now:
             _, _, name = heapq.heappop(self._due)
@@ -145,7 +143,7 @@ class Throttle:
         return released
 
     def drop_closed(self) -> None:
-        """Forget what belongs to partitions that have gone."""
+        """Forget tasks of removed partitions."""
         self._held = {work: None for work in self._held if not work.owner.closed}
         for gate in self._gates.values():
             gate.waiting = deque(work for work in gate.waiting if not work.owner.closed)
@@ -159,7 +157,7 @@ class Throttle:
         return max(0.0, min(dues)) if dues else None
 
     def _name(self, work: Work) -> Hashable:
-        """Of the gate of its stage; None: there is none."""
+        """Key of the limit at the task's stage; None: no limit applies."""
         control, record = self.control, work.record
         if work.stage == 0:
             keyed = record.key is not None and work.block is None

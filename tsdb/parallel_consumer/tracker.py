@@ -1,7 +1,7 @@
-"""Offset tracker: which records of one partition are finished, exactly, in whatever order they end.
+"""Offset tracker: which records of one partition are finished, exactly, in any order of completion.
 
-Three things hold it: the offsets in the order read, a byte each that says finished, and where the first unfinished one
-lies. Records get a `slot`, their place in that order, so gaps in the offsets cost nothing. One thread.
+State: the offsets in the order read, one byte each for finished, and the index of the first unfinished one. Records are
+addressed by `slot`, their index in that order, so gaps in the offsets cost nothing. One thread.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-TRIM_FROM = 8_192  # Finished slots at the front are cut off in blocks: cutting each would move the rest each time.
+TRIM_FROM = 8_192  # Finished slots at the front are removed in blocks: removing one moves all the others.
 NO_RUNS: NDArray[np.int64] = np.empty((0, 2), np.int64)
 
 
 class OffsetTracker:
-    """Starts at `position`; finished: int64 (k, 2), runs [start, end) that a commit says are finished above it."""
+    """Starts at `position`. finished: int64 (k, 2), runs [start, end) above it that a commit marks as finished."""
 
     def __init__(self, position: int, finished: NDArray[np.int64] = NO_RUNS) -> None:
         self._offsets = array("q")
         self._done = bytearray()
         self._low = 0  # Index of the first slot that may be unfinished.
-        self._trimmed = 0  # Slots cut off the front.
+        self._trimmed = 0  # Slots removed from the front.
         self._next_offset = position
         self._restored = finished
         self._restored_at = 0  # The first run that ends above the offsets read so far.
@@ -31,7 +31,7 @@ class OffsetTracker:
 
     @property
     def position(self) -> int:
-        """The lowest unfinished offset; when all that was read is finished, the next to read."""
+        """The lowest unfinished offset; when all records read are finished, the next offset to read."""
         low = self._done.find(0, self._low)
         if low < 0:
             self._low = len(self._done)
@@ -44,16 +44,15 @@ class OffsetTracker:
 
     @property
     def next_offset(self) -> int:
-        """The next offset to read."""
         return self._next_offset
 
     @property
     def restored(self) -> bool:
-        """Whether a commit says of offsets still to be read that they are finished."""
+        """Whether the commit marks offsets not read yet as finished."""
         return self._restored_at < len(self._restored)
 
     def add(self, offset: int) -> int | None:
-        """A record was read, above all before it; returns its slot, or None when a commit says it is finished."""
+        """Add a read record, above all before it; returns its slot, or None when the commit marks it as finished."""
         assert offset >= self._next_offset, f"offset {offset} after {self._next_offset - 1}"
         known = self._restored_at < len(self._restored) and self._is_restored(offset)
         self._next_offset = offset + 1
@@ -65,7 +64,9 @@ class OffsetTracker:
         return self._trimmed + len(self._done) - 1
 
     def add_block(self, offsets: NDArray[np.int64]) -> tuple[int, NDArray[np.bool_]]:
-        """As add, for int64 (n,), ascending: the first slot (the others follow), and which were finished before."""
+        """As add, for int64 (n,), ascending: returns the first slot (the others follow) and which rows were finished
+        before.
+        """
         first, last = int(offsets[0]), int(offsets[-1])
         assert first >= self._next_offset, f"offset {first} after {self._next_offset - 1}"
         at = np.searchsorted(self._restored[:, 1], offsets, side="right")
@@ -81,36 +82,38 @@ class OffsetTracker:
         return slot, known
 
     def pass_over(self, offsets: Iterable[int], last: int) -> None:
-        """Records that were read and are finished already, ascending up to `last`, above all before them."""
+        """Add records that are finished already, ascending up to `last`, above all before them."""
         self._next_offset = last + 1
-        if self.unfinished:  # Else nobody will ask for them: the position is past them.
+        if self.unfinished:  # Else the position is past them.
             self._offsets.extend(offsets)
             self._done += b"\1" * (len(self._offsets) - len(self._done))
 
     def finish(self, slot: int) -> None:
-        """The record of a slot is finished; once a slot."""
+        """Mark the record of a slot as finished; once per slot."""
         at = slot - self._trimmed
         assert not self._done[at], f"offset {self._offsets[at]} finished twice"
         self._done[at] = 1
         self.unfinished -= 1
 
     def finish_block(self, slot: int, count: int) -> None:
-        """The records of so many slots in a row are finished."""
+        """Mark the records of `count` consecutive slots as finished."""
         at = slot - self._trimmed
         assert not any(self._done[at : at + count]), f"offsets from {self._offsets[at]} on finished twice"
         self._done[at : at + count] = b"\1" * count
         self.unfinished -= count
 
     def reached(self, next_offset: int) -> None:
-        """Everything below next_offset was read, though its last offsets may be of no record."""
+        """All offsets below next_offset were read, though the last of them may have no record."""
         self._next_offset = max(self._next_offset, next_offset)
 
     def admits(self, offset: int, map_bytes_max: int) -> bool:
-        """Whether the map of what is finished fits so many bytes whatever ends first, once this offset is tracked."""
+        """Whether the map of finished offsets fits map_bytes_max in any order of completion, once this offset is
+        tracked.
+        """
         return not self.unfinished or self.admits_block(offset, offset, 1, map_bytes_max)
 
     def admits_block(self, first: int, last: int, count: int, map_bytes_max: int) -> bool:
-        """The same for so many offsets at once. What admits the last of them admits each."""
+        """The same for `count` offsets at once. If the last of them is admitted, each is."""
         position = self.position if self.unfinished else first
         span = max(last + 1, self._restored_end()) - position
         slots = len(self._done) - self._low + count + 2 * len(self._restored)
@@ -120,7 +123,7 @@ class OffsetTracker:
     def finished_runs(self) -> NDArray[np.int64]:
         """Runs [start, end) of finished offsets above the position, ascending and apart, int64 (k, 2).
 
-        Offsets of no record count with what lies before them.
+        Offsets without a record belong to the run before them.
         """
         position = self.position
         own = self._own_runs()
@@ -160,7 +163,7 @@ def _varint_bytes(value: int) -> int:
 
 
 def _joined(runs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Ascending runs with those that touch made one."""
+    """Merge ascending runs that touch."""
     apart = np.flatnonzero(runs[1:, 0] > runs[:-1, 1])
     starts = runs[np.concatenate([[0], apart + 1]), 0]
     ends = runs[np.concatenate([apart, [len(runs) - 1]]), 1]

@@ -1,4 +1,4 @@
-"""Tried: what a commit told of records that are not read again yet. Asked in the order in which they are read."""
+"""AttemptHistory: attempts recorded in a commit, of records not read again yet. Read in offset order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tsdb.parallel_consumer.metadata import Tries
 
 
 class Tried:
-    """Of one partition. Falsy once all was read again."""
+    """History of one partition. Falsy once all its records were read again."""
 
     def __init__(self, tries: Iterable[Tries] = ()) -> None:
         self._told = deque(sorted(tries, key=lambda one: one.offset))
@@ -19,7 +19,9 @@ class Tried:
         return len(self._told)
 
     def take(self, first: int, end: int) -> list[Tries]:
-        """What is told of offsets [first, end), each cut to that. What lies before was compacted away."""
+        """Pop the attempts recorded for offsets [first, end), clipped to it. Entries before `first` were compacted
+        away.
+        """
         found: list[Tries] = []
         while self._told and self._told[0].offset < end:
             one = self._told.popleft()
@@ -32,15 +34,15 @@ class Tried:
         return found
 
     def rest(self, position: int) -> list[Tries]:
-        """What is told of offsets from the position on."""
+        """Attempts recorded for offsets from the position on."""
         self.take(position, position)
         return list(self._told)
 
 
 def rows_apart(rows: int, crashes: int, crashes_max: int | None) -> int:
-    """How many rows of a stretch that so many ends of the process are blamed on run at once from now on.
+    """How many rows of a range run at once, after it was running at `crashes` crashes.
 
-    They get fewer with each end, and one is alone when it ends the process for the last time.
+    Fewer rows after each crash; at the last allowed crash one row runs alone.
     """
     if crashes_max is None or crashes == 0:
         return rows

@@ -1,4 +1,4 @@
-"""Work: one record, or a block of them, on its way through the consumer; and the mailbox in which its end arrives."""
+"""Task: one record, or a block of records, on its way through the consumer; and the mailbox for its completion."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """One record that is not finished, or a block of such.
+    """One unfinished record, or a block of them.
 
-    slot: its place in the tracker. size: bytes of key and value. run: how often it was started by this process, so that
-    an end which is told twice is known. blocked: how often in a row it ran into something that is away. letter: what is
-    sent in its place, once it was given up. began_at: monotonic seconds of its first start. stage: how many limits
-    have let it through. deferred: its handler has returned, and somebody else is to tell its end.
-    block: the rows of a block, whose first is `record`; the tracker's place of row i is slot + i. streak: what it was
-    handed over in with others of its lane; None once it is the last of that to end.
+    slot: its index in the tracker. size: bytes of key and value. run: how often this process started it; distinguishes
+    a repeated completion from the current one.
+    blocked: failures in a row caused by an unavailable dependency. letter: the record sent in its place, once one is.
+    began_at: monotonic seconds of its first start.
+    stage: number of limits passed. deferred: its handler has returned, and a Deferral finishes it.
+    block: the rows of a block, whose first is `record`; row i has slot + i in the tracker. streak: the streak it was
+    handed over in; None once it is the last of it to end.
     """
 
     record: Record
@@ -50,19 +51,19 @@ class Work:
 
     @property
     def count(self) -> int:
-        """Records in it."""
         return 1 if self.block is None else len(self.block)
 
     @property
     def span(self) -> int:
-        """Offsets from its first to its last."""
+        """Offsets from its first record to its last."""
         return 1 if self.block is None else int(self.block.offsets[-1]) - self.record.offset + 1
 
 
 class Ending:
-    """The end of one run, to be told: called once, from any thread, with what the handler raised, or why the letter was
-    not sent, or None when all is well. What is told more than once is ignored and counted.
-    unhurried: that all is well need not be known at once, for whoever ran it has more to do.
+    """Completes one run: called once, from any thread, with the handler's exception, the send error, or None on
+    success. Repeated calls are ignored and counted.
+
+    unhurried: a success need not wake the consumer, because the executor has more to run.
     """
 
     __slots__ = ("_mailbox", "run", "unhurried", "work")
@@ -75,7 +76,7 @@ class Ending:
 
     @property
     def attempt(self) -> int:
-        """Which try this is, from 1; those before a restart count."""
+        """Number of this attempt, from 1, including attempts before a restart."""
         return self.work.failures + 1
 
     def __call__(self, error: BaseException | None) -> None:
@@ -85,7 +86,7 @@ class Ending:
             self._mailbox.put(self, error)
 
     def lost(self, error: BaseException) -> None:
-        """As called, from where no lock may be taken: nobody is woken."""
+        """As a call, for places where no lock may be taken: wakes nothing."""
         self._mailbox.leave(self, error)
 
 
@@ -93,26 +94,26 @@ Ended = tuple[Ending, BaseException | None]
 
 
 class Mailbox(Protocol):
-    """Ends on their way to the thread that owns the consumer."""
+    """Completions on their way to the consumer's thread."""
 
     def put(self, ending: Ending, error: BaseException | None) -> None:
-        """From any thread."""
+        """Deliver a completion and end a wait. From any thread."""
 
     def leave(self, ending: Ending, error: BaseException | None) -> None:
-        """From any thread at any point of it, a finaliser too: ends no wait."""
+        """From any thread, also from a finaliser: does not end a wait."""
 
     def wake(self) -> None:
         """End a wait, from any thread."""
 
     def take(self) -> list[Ended]:
-        """All that have come."""
+        """All completions since the last call."""
 
     def wait(self, timeout_s: float) -> None:
-        """Until one comes or somebody wakes us, timeout_s at most."""
+        """Wait for a completion or a wake, at most timeout_s."""
 
 
 class ThreadMailbox:
-    """The mailbox of real threads."""
+    """A mailbox between threads."""
 
     def __init__(self) -> None:
         self._ended: deque[Ended] = deque()
@@ -130,7 +131,7 @@ class ThreadMailbox:
         self._arrived.set()
 
     def take(self) -> list[Ended]:
-        # Cleared first: what comes in between is taken now, or wakes the next wait.
+        # Clear first: a completion that arrives in between is taken now, or ends the next wait.
         self._arrived.clear()
         ended = self._ended
         return [ended.popleft() for _ in range(len(ended))]

@@ -1,6 +1,6 @@
-"""Kafka: a source over a consumer group, an outlet over a producer, transactions over both.
+"""Kafka: a source over a consumer group, a producer, and transactions over both.
 
-The client library's types stay in this room.
+The client library's types stay in this package.
 """
 
 from tsdb.parallel_consumer.kafka.outlet import KafkaOutlet

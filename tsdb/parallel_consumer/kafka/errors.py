@@ -1,4 +1,4 @@
-"""Kafka: what an error of the client library means for a consumer: one of ours, or one that passes by itself."""
+"""Kafka errors: translates errors of the client library into this library's errors, or marks them as temporary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _STALE = frozenset(
         KafkaError.FENCED_MEMBER_EPOCH,
     }
 )
-# The first: of group.protocol=classic the older member ends. The second: of consumer the newer one does.
+# With group.protocol=classic the older member ends (FENCED_INSTANCE_ID), with consumer the newer one
+# (UNRELEASED_INSTANCE_ID).
 _OF_ANOTHER_INSTANCE = (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID)
 _PASSES = frozenset(
     {
@@ -29,7 +30,7 @@ _PASSES = frozenset(
         KafkaError._DESTROY,
     }
 )
-# Of the whole member: the library says it once, and then gives no records and no other error.
+# These end the member: the library reports them once, then returns no records and no other error.
 _ENDED = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID})
 _OFFSET_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
 TOPIC_GONE = frozenset(
@@ -58,12 +59,12 @@ _NEXT_STEPS = {
 
 
 def is_lost_offset(error: KafkaError) -> bool:
-    """Whether the log does not hold what was to be read."""
+    """Whether the log no longer holds the offset to be read."""
     return error.code() in _OFFSET_LOST
 
 
 def is_topic_gone(error: KafkaError) -> bool:
-    """Whether there is no topic, or no partition, of that name."""
+    """Whether the topic, or the partition of it, does not exist."""
     return error.code() in TOPIC_GONE
 
 
@@ -73,24 +74,24 @@ def is_denied(error: KafkaError) -> bool:
 
 
 def ends_the_member(error: KafkaError) -> bool:
-    """Whether the library itself goes no further."""
+    """Whether the library itself cannot go on."""
     return error.code() in _ENDED
 
 
 def ends_the_consumer(error: KafkaError) -> bool:
-    """Whether it does not pass by itself."""
+    """Whether the error is permanent."""
     return error.fatal() or error.code() in _OFFSET_LOST | TOPIC_GONE | _DENIED
 
 
 def passes(error: KafkaError) -> bool:
-    """Whether asking again may be answered: no broker did, or none that knows."""
+    """Whether a retry may be answered: no broker answered, or none that knows the answer."""
     return not error.fatal() and (error.retriable() or error.code() in _PASSES)
 
 
 def member_ended(error: KafkaError, group: object, instance: object) -> ConsumerError:
-    """Of one that ends the member: Fenced when another has its group.instance.id, else kafka."""
+    """Error for a member that ended: Fenced when another member has its group.instance.id, else reason kafka."""
     text = f"group {group}: {error.str()} ({error.name()})"
-    # Most often it comes as a fatal one whose text has the text of what it was.
+    # It mostly arrives as a fatal error whose text contains the text of the original one.
     if any(KafkaError(code).str() in error.str() for code in _OF_ANOTHER_INSTANCE):
         return Fenced(f"{text}: another member has group.instance.id {instance} now")
     return ConsumerError(text, reason="kafka")
@@ -102,16 +103,17 @@ def is_stale(error: KafkaError) -> bool:
 
 
 def commit_failed(error: KafkaError) -> CommitFailed:
-    """Of a commit: stale_member when no later one can do better.
+    """Error of a commit: stale_member when no later commit can succeed.
 
-    STALE_MEMBER_EPOCH is none of those: a member of group.protocol=consumer is an epoch behind until it beats.
+    STALE_MEMBER_EPOCH is not among those: a member of group.protocol=consumer is one epoch behind until its next
+    heartbeat.
     """
     reason = "stale_member" if is_stale(error) else "unavailable"
     return CommitFailed(f"commit: {error.str()} ({error.name()})", reason=reason)
 
 
 def to_error(error: KafkaError, where: str) -> ConsumerError:
-    """Of all else: lost_offsets, topic_gone, denied, kafka."""
+    """Any other error: reason lost_offsets, topic_gone, denied or kafka."""
     code = error.code()
     reason = "lost_offsets" if code in _OFFSET_LOST else "topic_gone" if code in TOPIC_GONE else "denied"
     reason = reason if code in _OFFSET_LOST | TOPIC_GONE | _DENIED else "kafka"

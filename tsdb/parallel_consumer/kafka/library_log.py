@@ -1,6 +1,6 @@
-"""What the client library logs, through standard logging: one line a cause and client a minute.
+"""Log lines of the client library, through standard logging: one line per cause and client a minute.
 
-By itself the library writes to stderr, and a client whose brokers are away writes a line each time it connects.
+By default the library writes to stderr, and a client whose brokers are away writes a line at each connection attempt.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAME = "tsdb.parallel_consumer.kafka"
 
 
 class _Limited(logging.Filter):
-    """Passes what is due on to the limited log, and nothing else. Records are (facility, client, text)."""
+    """Passes records to the limited log and drops them otherwise. Record arguments are (facility, client, text)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,5 +34,5 @@ _logger.addFilter(_Limited())
 
 
 def with_logger(config: Mapping[str, object]) -> dict[str, object]:
-    """The settings, with the library's lines limited; a caller's own logger stays."""
+    """The settings, with the library's log lines limited; a caller's own logger stays."""
     return {"logger": _logger, **config}

@@ -1,4 +1,4 @@
-"""Kafka: an Outlet over a producer. One thread serves the acknowledgements."""
+"""Kafka producer for dead letters and requeued records. One thread polls for acknowledgements."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TO
 
 
 class KafkaOutlet:
-    """TopicOutlet. config: settings of the client library, at least bootstrap.servers. A context manager.
+    """TopicProducer. config: settings of the client library, at least bootstrap.servers. A context manager.
 
-    create_topics: a topic that is looked for and is not there is made, with what the brokers have as defaults.
+    create_topics: a missing topic is created at its lookup, with the brokers' defaults.
     Raises Misused for settings that contradict it.
     """
 
     def __init__(self, config: Mapping[str, object], *, create_topics: bool = False) -> None:
         self._config = dict(config)
         self._create_topics = create_topics
-        self._looking = threading.Lock()  # Guards the lookups: consumers may share an outlet.
+        self._looking = threading.Lock()  # Guards the lookups: consumers may share a producer.
         self._lookups: dict[str, TopicLookup] = {}
         settings: Any = with_logger(producer_settings(config))  # The library's types are not complete.
         try:
@@ -77,7 +77,7 @@ class KafkaOutlet:
         return None if found is None else found[topic].partitions
 
     def close(self) -> None:
-        """Wait for what was sent, FLUSH_S at most; idempotent."""
+        """Wait for records in flight, at most FLUSH_S; idempotent."""
         if not self._closing.is_set():
             self._closing.set()
             self._thread.join()
@@ -97,7 +97,7 @@ class KafkaOutlet:
 
 
 def send_failed(error: KafkaError, topic: str) -> SendFailed:
-    """The library's error as ours."""
+    """Convert an error of the library."""
     text, code = f"topic {topic}: {error.str()} ({error.name()})", error.code()
     if code in _TOO_LARGE:
         return SendFailed(text, reason="record_too_large")

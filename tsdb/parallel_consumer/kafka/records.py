@@ -1,4 +1,4 @@
-"""Kafka: messages of the client library as records, or as columns that are made of them when they are asked for."""
+"""Kafka messages as records, or as columns built on access."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tsdb.parallel_consumer.record import Partition, Record
 
 
 def stretches(messages: list[Any]) -> Iterator[tuple[Partition, list[Any]]]:
-    """Messages of one partition that follow one another, in turn: what is said of a stretch is asked of one message."""
+    """Ranges of consecutive messages of one partition: topic and partition are then read from one message per range."""
     places = [message.partition() for message in messages]
     topics = [message.topic() for message in messages]
     start = 0
@@ -25,7 +25,7 @@ def stretches(messages: list[Any]) -> Iterator[tuple[Partition, list[Any]]]:
 def records_of(place: Partition, messages: list[Any]) -> list[Record]:
     """Messages of one partition as records."""
     topic, partition = place
-    new = tuple.__new__  # What the class itself calls, without the call of the class: a third of the time.
+    new = tuple.__new__  # Called directly by the class too; skips the call of the class, a third of the time.
     return [
         new(
             Record,

@@ -1,4 +1,4 @@
-"""Settings: what a source or an outlet takes of the client library's settings, and what it refuses by name. Pure."""
+"""Settings: client library settings for a source or a producer, and the ones that are refused. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tsdb.parallel_consumer.errors import Misused
 from tsdb.parallel_consumer.kafka.start import StartRule
 
-# What must be so for a source to be right, and why a caller's other value is refused.
+# Values required by a source, and why another value is refused.
 _FIXED: Mapping[str, tuple[bool, str]] = {
     "enable.auto.commit": (False, "positions are committed once their records are finished, not once they are read"),
     "auto.commit.enable": (False, "positions are committed once their records are finished, not once they are read"),
@@ -33,7 +33,7 @@ _RESETS = {
 }
 _ASSIGNMENT = "partition.assignment.strategy"
 _COOPERATIVE = "cooperative-sticky"
-# With group.protocol=consumer (KIP-848) the brokers decide these: settings of the group, not of a member.
+# With group.protocol=consumer (KIP-848) these are group settings on the brokers, not settings of a member.
 _OF_THE_BROKERS = (_ASSIGNMENT, "session.timeout.ms", "heartbeat.interval.ms", "group.protocol.type")
 
 # Better than the library's defaults; a caller's settings win. With 50 ms between connections a client whose brokers
@@ -66,7 +66,7 @@ _OF_CONNECTIONS = (
 
 
 def consumer_settings(config: Mapping[str, object], rule: StartRule) -> dict[str, object]:
-    """Those of a member. Raises Misused, naming the setting, for one that contradicts how the consumer works."""
+    """Settings of a group member. Raises Misused, naming the setting, for one that contradicts the consumer."""
     _need(config, "group.id")
     of_topics = config.get("default.topic.config")
     given = {**(of_topics if isinstance(of_topics, Mapping) else {}), **config}
@@ -79,7 +79,7 @@ def consumer_settings(config: Mapping[str, object], rule: StartRule) -> dict[str
 
 
 def producer_settings(config: Mapping[str, object]) -> dict[str, object]:
-    """Those of an outlet. Raises Misused for acknowledgements that would lose dead letters."""
+    """Settings of a producer. Raises Misused for acknowledgements that could lose dead letters."""
     _need(config)
     for name in ("acks", "request.required.acks"):
         if name in config and str(config[name]) not in ("all", "-1"):
@@ -89,7 +89,7 @@ def producer_settings(config: Mapping[str, object]) -> dict[str, object]:
 
 
 def connection_settings(config: Mapping[str, object]) -> dict[str, object]:
-    """Those that any client of the same brokers takes: where they are, and how to be let in."""
+    """Connection and authentication settings, valid for any client of the same brokers."""
     kept = {name: value for name, value in config.items() if name.startswith(_OF_CONNECTIONS) or name == "client.id"}
     return {**RECONNECTING, **kept}
 
@@ -111,7 +111,7 @@ def _of_protocol(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def _check_reset(given: Mapping[str, object], rule: StartRule) -> None:
-    """A reset rule may only say what the start rule says; lost offsets never reset."""
+    """auto.offset.reset may only repeat the start rule; lost offsets never reset."""
     reset = str(given.get("auto.offset.reset", "error")).lower()
     if reset != "error" and _RESETS.get(reset) != rule.name:
         why = (

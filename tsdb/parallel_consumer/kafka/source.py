@@ -1,6 +1,6 @@
-"""Kafka: a Source over a consumer group, with incremental rebalances. Kafka's types stay in the modules named after it.
+"""Kafka source: a Source over a consumer group, with incremental rebalances.
 
-The consumer never resets an offset by itself: one that the log no longer holds ends it, naming what is gone.
+The consumer never resets an offset by itself: an offset that the log no longer holds ends it with an error naming it.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from tsdb.parallel_consumer.record import Partition, Position, Record
 from tsdb.parallel_consumer.source import Polled, PolledColumns, SourceListener
 
 TIMEOUT_S = 10.0
-PATTERN = "^"  # A topic that begins so is a pattern, as in the client library.
+PATTERN = "^"  # A topic with this prefix is a pattern, as in the client library.
 
 
 class KafkaSource:
     """ColumnSource. config: settings of the client library, at least bootstrap.servers and group.id.
 
     topics: names, and patterns: regular expressions that begin with "^". New topics of a pattern are read once the
-    metadata tells of them (topic.metadata.refresh.interval.ms, here 10 s).
-    start: where a partition begins that the group has no commit of: "earliest" (its first record), "latest" (its end),
-    an aware datetime or milliseconds since the epoch (the first record of then or later).
+    metadata lists them (topic.metadata.refresh.interval.ms, here 10 s).
+    start: where a partition without a commit of the group begins: "earliest" (its first record), "latest" (its end), an
+    aware datetime or milliseconds since the epoch (the first record at or after it).
 
     The constructor raises Misused for settings that contradict the consumer. `start` and `poll` raise ConsumerError:
-    misused, lost_offsets, topic_gone, denied, kafka; Fenced when another has its group.instance.id. While no broker
-    answers, polls bring nothing, and the log says so.
+    misused, lost_offsets, topic_gone, denied, kafka; Fenced when another member has its group.instance.id. While no
+    broker answers, polls return nothing, and a warning is logged.
     """
 
     def __init__(self, config: Mapping[str, object], topics: Sequence[str], *, start: Start = EARLIEST) -> None:
@@ -77,7 +77,7 @@ class KafkaSource:
         return self._topic_ids[topic]
 
     def found(self, timeout_s: float) -> bool:
-        """Whether a broker has answered, and has the topics; nothing is read before. Waits up to timeout_s."""
+        """Whether a broker has answered and the topics exist; nothing is read before. Waits up to timeout_s."""
         if not self._joined:
             self._joined = self._lookup.answer(timeout_s) is not None
             if self._joined:
@@ -102,7 +102,8 @@ class KafkaSource:
         """Messages that are records, and partitions read to their end."""
         if not self._joined and not self.found(timeout_s):
             return [], {}
-        # With a timeout consume() waits for all that it is asked for. So: what is there; else the first that comes.
+        # With a timeout consume() waits for the full count. So take available messages first; if there are none, wait
+        # for one.
         messages = self._consumer.consume(records_max, 0)
         if not messages and timeout_s > 0:
             messages = self._consumer.consume(1, timeout_s)
@@ -123,14 +124,14 @@ class KafkaSource:
     def resume(self, next_offsets: Mapping[Partition, int]) -> None:
         partitions = [KafkaPartition(*place, offset) for place, offset in next_offsets.items()]
         self._consumer.resume(partitions)
-        # What was fetched before the pause is gone, and without a seek the next fetch waits for a second.
+        # Records fetched before the pause are gone, and without a seek the next fetch waits for a second.
         for partition in partitions:
             self._consumer.seek(partition)
 
     def commit(self, positions: Mapping[Partition, Position]) -> None:
         gone = positions.keys() - self._owned
         if gone:
-            # Kafka checks that the member is current, not that the partition is its own.
+            # Kafka checks that the member is current, not that it owns the partition.
             raise CommitFailed(f"not ours any more: {sorted(gone)}", reason="stale_member")
         offsets = [KafkaPartition(*place, at.next_offset, at.metadata) for place, at in positions.items()]
         try:
@@ -145,11 +146,11 @@ class KafkaSource:
 
     @property
     def owned(self) -> Collection[Partition]:
-        """Partitions that are ours at this moment."""
+        """Partitions assigned at this moment."""
         return self._owned
 
     def group_metadata(self) -> Any:
-        """Of the member, as a transactional producer of the same library takes it."""
+        """Group metadata of the member, in the form a transactional producer of the same library accepts."""
         return self._consumer.consumer_group_metadata()
 
     def close(self) -> None:
@@ -171,7 +172,7 @@ class KafkaSource:
         return member_ended(error, self._config.get("group.id"), self._config.get("group.instance.id"))
 
     def _join_again(self) -> None:
-        """Partitions whose commits could not be read have no start: give them back and ask the group again."""
+        """Partitions whose commits could not be read have no start position: give them up and join the group again."""
         error, self._failed = self._failed, None
         self._consumer.unsubscribe()
         self._subscribe()
@@ -207,7 +208,9 @@ class KafkaSource:
         return starts | {place: Position(offset) for place, offset in offsets.items()}
 
     def _learn_ids(self, partitions: list[KafkaPartition]) -> None:
-        """A topic that we had nothing of may have been made anew since we last asked."""
+        """Look up the ids of topics without an assigned partition: a topic may have been re-created since the last
+        lookup.
+        """
         new = {at.topic for at in partitions} - {topic for topic, _ in self._owned}
         if new:
             found = TopicLookup(self._config, sorted(new)).answer_within(TIMEOUT_S)
@@ -242,12 +245,13 @@ class KafkaSource:
         elif ends_the_member(error):
             raise self._ended(error)
         elif is_lost_offset(error) and (topic, partition) not in self._owned:
-            pass  # Where commits could not be read the library begins by itself, without a start, until we join again.
+            # Where commits could not be read, the library starts fetching without a start position until the rejoin.
+            pass
         elif is_topic_gone(error) and topic not in self._names:
             self._log.say(logging.INFO, "no_topic", topic, "no topic %s (any more); read once there is one", topic)
         elif ends_the_consumer(error):
             raise to_error(error, f"topic {topic}, partition {partition}")
-        # All else passes: the library goes on trying, and lag tells of it.
+        # All other errors are temporary: the library retries, and lag shows them.
 
 
 def _checked(topics: Sequence[str]) -> list[str]:

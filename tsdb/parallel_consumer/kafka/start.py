@@ -1,4 +1,4 @@
-"""StartRule: where a partition begins that its group has no commit of: at its first offset, its end, or a time."""
+"""StartRule: where a partition without a commit begins: at its first offset, its end, or a time."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from tsdb.parallel_consumer.record import Partition
 Start = str | int | datetime
 
 EARLIEST, LATEST, TIME = "earliest", "latest", "time"
-# Any time of a log in milliseconds is above it, and any in seconds below: it is 1973, or the year 5138.
+# Milliseconds of any realistic time lie above it, seconds below: it is 1973 in ms, the year 5138 in s.
 _MS_LEAST = 100_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class StartRule:
-    """name: earliest, latest or time. since_ms: of `time`, ms since epoch UTC: the first record of then or later."""
+    """name: earliest, latest or time. since_ms: for `time`, ms since epoch UTC: start at the first record at or after
+    it.
+    """
 
     name: str
     since_ms: int = 0
 
     @classmethod
     def of(cls, start: Start) -> StartRule:
-        """From "earliest", "latest", an aware datetime, or ms since the epoch. Raises Misused for all else."""
+        """From "earliest", "latest", an aware datetime, or ms since the epoch. Raises Misused for any other value."""
         if isinstance(start, datetime):
             if start.tzinfo is None:
                 raise Misused(f"start={start.isoformat()} has no time zone; give an aware datetime", reason="setting")
@@ -51,7 +53,7 @@ class StartRule:
         return datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
     def offsets(self, consumer: Any, partitions: Collection[Partition], timeout_s: float) -> dict[Partition, int]:
-        """Where each begins. consumer: of the client library. Raises KafkaException."""
+        """Start offset of each partition. consumer: of the client library. Raises KafkaException."""
         found: dict[Partition, int] = {}
         if self.name == TIME and partitions:
             asked = [KafkaPartition(*place, self.since_ms) for place in partitions]
@@ -61,7 +63,7 @@ class StartRule:
                 if answer.offset >= 0:
                     found[answer.topic, answer.partition] = answer.offset
         for place in partitions:
-            if place not in found:  # With a time: it has no record of then or later.
+            if place not in found:  # For a time: the partition has no record at or after it.
                 low, high = consumer.get_watermark_offsets(KafkaPartition(*place), timeout=timeout_s)
                 found[place] = low if self.name == EARLIEST else high
         return found

@@ -1,6 +1,6 @@
-"""TopicLookup: asks the brokers for topics until they answer, without blocking who asks; how long that takes is said.
+"""TopicLookup: queries topics until the brokers answer, without blocking the caller; logs long waits.
 
-An admin client asks, which never makes a topic by asking for it, as consumers and producers do where brokers allow it.
+Uses an admin client, which never creates a topic by a lookup, as consumers and producers do where brokers allow it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TopicFacts:
 
 
 class TopicLookup:
-    """config: of the client library. names: topics; without any, only an answer is waited for. One thread."""
+    """config: of the client library. names: topics; if empty, only waits for an answer of the cluster. One thread."""
 
     def __init__(self, config: Mapping[str, object], names: Collection[str], *, clock: Clock | None = None) -> None:
         settings = with_logger(connection_settings(config))
@@ -47,19 +47,19 @@ class TopicLookup:
         self._admin: AdminClient | None = None
         self._asked: dict[str, Future[Any]] = {}
         self._since: float | None = None
-        self._error: KafkaError | None = None  # The last that the library told of, while it tries again.
+        self._error: KafkaError | None = None  # Last error reported by the library while it retries.
 
     def answer(self, timeout_s: float) -> dict[str, TopicFacts] | None:
-        """All of them; None while no broker answers. Waits up to timeout_s.
+        """Facts of all topics; None while no broker answers. Waits up to timeout_s.
 
-        Raises ConsumerError, naming the topic: topic_gone (there is none of that name), denied, kafka.
+        Raises ConsumerError with the topic's name: topic_gone (no such topic), denied, kafka.
         """
         if not self._asked:
             self._ask()
         now = self._clock.monotonic()
         self._since = now if self._since is None else self._since
         assert self._admin is not None, "asked without a client"
-        self._admin.poll(0)  # For what the library tells of.
+        self._admin.poll(0)  # Serves the library's error callback.
         if self._error is not None and is_denied(self._error):
             raise to_error(self._error, self._what())
         try:
@@ -85,7 +85,7 @@ class TopicLookup:
         return found
 
     def create(self, name: str) -> None:
-        """Make the topic with what the brokers have as defaults; one that is there stays. Raises ConsumerError."""
+        """Create the topic with the brokers' defaults; an existing topic stays. Raises ConsumerError."""
         admin = AdminClient(self._settings)
         try:
             admin.create_topics([NewTopic(name)], request_timeout=ASK_S)[name].result(2 * ASK_S)
@@ -122,7 +122,7 @@ class TopicLookup:
         return f"topic {', '.join(self._names)}" if self._names else "the topics of a pattern"
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # It follows the one that says why.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # It follows the error with the cause.
             self._error = error
         if callable(self._told_of_errors):
             self._told_of_errors(error)

@@ -1,10 +1,10 @@
-"""Kafka: consume, process and produce in transactions: what a handler produces appears when its record is finished.
+"""Kafka transactions: consume, process and produce; a handler's output appears together with the commit of its record.
 
     source = TransactionalSource(KafkaSource(config, ["orders"]), {**brokers, "transactional.id": "billing-0"})
     ParallelConsumer(source, OnThreads(source.producing(handle), 16), ...)
 
-`handle` returns the records to produce. They are kept until a commit tells that their record is finished, and go out in
-one transaction with that commit: a reader of committed records sees them once, whatever ends the process in between.
+`handle` returns the records to produce. They are kept until a commit marks their record as finished, and are sent in
+one transaction with that commit: a reader of committed records sees them once, even if the process ends in between.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tsdb.parallel_consumer.source import Polled, SourceListener
 
 class TransactionalSource:
     """AtomicSource and SourceListener. config: of the producer, at least bootstrap.servers and transactional.id, which
-    each member has its own of and keeps over restarts. Dead letters are outside of the transactions.
+    is unique to each member and stays the same over restarts. Dead letters are outside of the transactions.
 
-    Raises Fenced from poll, commit and write: another member took the transactional id, and this one has to end.
+    Raises Fenced from poll, commit and write: another member took the transactional id, and this one must end.
     """
 
     def __init__(self, inner: KafkaSource, config: Mapping[str, object]) -> None:
@@ -37,10 +37,10 @@ class TransactionalSource:
         self._kept = Kept()
         self._started = False
         self._log = LimitedLog(SystemClock())
-        self._under_way: Produced = {}  # In the last transaction, as long as that is not decided.
+        self._under_way: Produced = {}  # Output in the last transaction, while that is undecided.
 
     def producing(self, handler: Callable[[Record], Iterable[OutRecord]]) -> Callable[[Record], None]:
-        """The handler for an executor. Of a record that is tried again the last try counts."""
+        """Wrap the handler for an executor. If a record is tried again, the output of the last attempt counts."""
         return self._kept.producing(handler)
 
     def start(self, listener: SourceListener) -> None:
@@ -78,7 +78,7 @@ class TransactionalSource:
     def close(self) -> None:
         self._inner.close()
 
-    # What the inner source tells.
+    # SourceListener, called by the inner source.
 
     def on_assigned(self, starts: Mapping[Partition, Position]) -> None:
         self._kept.open(starts)
@@ -95,7 +95,7 @@ class TransactionalSource:
         self._told.on_lost(partitions)
 
     def _fenced_others(self, timeout_s: float) -> bool:
-        """Whether the transactional id is ours: nothing is read before."""
+        """Whether the transactional id is taken over; nothing is read before."""
         if not self._started and self._inner.found(timeout_s):
             try:
                 self._transactor.start()

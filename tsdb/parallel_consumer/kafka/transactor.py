@@ -1,6 +1,6 @@
-"""Kafka: a transactional producer: records and the positions of a group, all of them or none.
+"""Transactor: a transactional producer that stores records and group positions together or not at all.
 
-A transaction is short: it is begun when everything is known, and decided before `run` returns. One thread.
+A transaction is short: it begins when all its content is known, and is decided before `run` returns. One thread.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tsdb.parallel_consumer.outlet import OutRecord
 from tsdb.parallel_consumer.record import Partition, Position
 
 TIMEOUT_S = 30.0
-START_TIMEOUT_S = 5.0  # Of one try: the member is not ended by `close` meanwhile.
-# Until a transaction that a killed member left open ends by itself, nobody may read the commits of its partitions.
+START_TIMEOUT_S = 5.0  # Per attempt: `close` cannot end the member meanwhile.
+# A transaction left open by a killed member blocks reads of its partitions' commits until this timeout.
 DEFAULTS: Mapping[str, object] = {"transaction.timeout.ms": 10_000}
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 
@@ -29,7 +29,7 @@ FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.I
 class Transactor:
     """config: of the producer, at least bootstrap.servers and transactional.id.
 
-    undecided: of the last run nobody knows whether it is durable; `settle` tells.
+    undecided: whether the last run is durable is unknown; `settle` decides it.
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
@@ -38,11 +38,11 @@ class Transactor:
             with_logger({**RECONNECTING, **DEFAULTS, **config})
         )  # The library's types are not complete.
         self._abort_first = False
-        self._refused: tuple[KafkaError, str] | None = None  # Why a record of the run is not taken, and its topic.
+        self._refused: tuple[KafkaError, str] | None = None  # Why a record of the run was refused, and its topic.
         self.undecided = False
 
     def start(self) -> None:
-        """Take over the transactional id: what its last owner left open is ended, and that owner fenced.
+        """Take over the transactional id: end the open transaction of its last owner, and fence that owner.
 
         Raises CommitFailed (unavailable), Fenced.
         """
@@ -52,10 +52,10 @@ class Transactor:
             raise self._told(error) from error
 
     def run(self, records: Iterable[OutRecord], positions: Mapping[Partition, Position], group: Any) -> None:
-        """All of it is durable when it returns. group: the member's metadata, which the broker checks.
+        """All of it is durable on return. group: the member's metadata, which the broker checks.
 
-        Raises, and nothing is durable: CommitFailed (unavailable, stale_member), SendFailed (record_too_large),
-        Fenced. Raises CommitFailed (undecided), and nobody knows: then `settle` comes next.
+        Raises CommitFailed (unavailable, stale_member), SendFailed (record_too_large) or Fenced: nothing is durable.
+        Raises CommitFailed (undecided): the result is unknown, and `settle` must come next.
         """
         assert not self.undecided, "a transaction before the last one is decided"
         self._refused = None
@@ -66,7 +66,7 @@ class Transactor:
             self._send(records)
             offsets = [KafkaPartition(*place, at.next_offset, at.metadata) for place, at in positions.items()]
             self._producer.send_offsets_to_transaction(offsets, group, TIMEOUT_S)
-            self._producer.flush(TIMEOUT_S)  # So that what is wrong with a record is known.
+            self._producer.flush(TIMEOUT_S)  # Collects the errors of all records before the commit.
         except (KafkaException, BufferError) as error:
             raise self._aborted(error) from error
         if self._refused is not None:
@@ -74,7 +74,7 @@ class Transactor:
         self.settle()
 
     def settle(self) -> None:
-        """Commit: durable when it returns. Raises as run."""
+        """Commit: durable on return. Raises as run."""
         self.undecided = True
         try:
             self._producer.commit_transaction(TIMEOUT_S)
@@ -109,16 +109,16 @@ class Transactor:
             raise
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        # Of a transaction that fails, the rest is purged: only the first says why.
+        # When a transaction fails its remaining records are purged: only the first error has the cause.
         if error is not None and self._refused is None:
             self._refused = (error, message.topic() or "")
 
     def _aborted(self, error: KafkaException | BufferError) -> ConsumerError:
-        """Abort; what to raise because of the error. One that ends the producer comes before all."""
+        """Abort; returns the error to raise. A fatal error of the producer takes precedence."""
         try:
             self._abort_if_left()
         except KafkaException as worse:
-            # Else it is aborted before the next one, or by the coordinator when its time is over.
+            # Otherwise it is aborted before the next transaction, or by the coordinator after its timeout.
             if worse.args[0].fatal():
                 return self._told(worse)
         if self._refused is not None and not self._is_fatal(error):
@@ -142,7 +142,7 @@ class Transactor:
             return CommitFailed(f"transaction: {told}")
         text = f"transactional.id {self._id}: {told.str()} ({told.name()})"
         if told.code() in FENCED:
-            # Brokers tell both in the same way.
+            # Brokers report both in the same way.
             return Fenced(f"{text}: another producer took it, or a transaction took longer than transaction.timeout.ms")
         if told.fatal():
             return ConsumerError(text, reason="kafka")

@@ -1,6 +1,6 @@
-"""Registry: the survival mode in which a record is acknowledged once a durable copy of it waits to be processed.
+"""Registry: acknowledges a record as soon as a durable copy of it is stored in a wait topic.
 
-`RegistrySource` stands before a source; `ExpiryScanner` sends what was never finished to the dead letters.
+`RegistrySource` wraps a source; `ExpiryScanner` sends copies that were never finished to the dead letters.
 """
 
 from tsdb.parallel_consumer.registry.expiry import ExpiryScanner

@@ -1,10 +1,10 @@
-"""ExpiryScanner: sends copies that nobody ended in time to the dead letters, marked `expired`, and ends them.
+"""ExpiryScanner: sends expired copies to the dead letters, marked `expired`, and ends them.
 
-It keeps nothing: at a start it reads the wait topic from its first record on and holds what has no null record. While
-it is away nothing else stops; what expired meanwhile is sent when it is back. A copy is given up only while its
-partition is read to the end, so a null record that came late cancels what was not sent yet. A dead letter and the null
-record of its copy are one transaction of a member that still has the partition: each copy is given up once, whatever
-ends or replaces a scanner in between. One thread: `step` it, or `start` it.
+It stores nothing: at each start it reads the wait topic from its first record and keeps the copies without a null
+record. Nothing else depends on it while it is down; copies that expired meanwhile are sent after its restart. A copy
+expires only while its partition is read to the end, so a late null record cancels a dead letter that was not sent yet.
+A dead letter and the null record of its copy form one transaction of a member that still has the partition: each copy
+expires once, even if a scanner ends or is replaced in between. One thread: call `step`, or `start`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ EXPIRED = "expired"
 STEP_S = 0.5
 AGAIN_S = 1.0
 RECORDS_MAX = 1_000
-TOGETHER_MAX = 100  # Dead letters in one transaction.
+TOGETHER_MAX = 100  # Dead letters per transaction.
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
 class _Copy:
-    """A copy without a null record. record: in the wait topic. gone: it has a null record, or is not ours any more."""
+    """A copy without a null record. record: in the wait topic. gone: it has a null record, or its partition was
+    removed.
+    """
 
     record: Record
     waiting: Waiting
@@ -47,9 +49,10 @@ class _Copy:
 
 
 class ExpiryScanner:
-    """SourceListener. source: of the wait topic, in a group of its own, which commits only where it began.
+    """SourceListener. source: of the wait topic, in a consumer group of this scanner alone; it commits only its start
+    positions.
 
-    Raises what ends its source, from `step` or `join`: Fenced, too.
+    Raises errors that end its source, from `step` or `join`, including Fenced.
     """
 
     def __init__(
@@ -69,10 +72,10 @@ class ExpiryScanner:
         self._copies: dict[Partition, dict[bytes, _Copy]] = {}
         self._starts: dict[Partition, Position] = {}
         self._at_end: set[Partition] = set()
-        self._due: list[tuple[int, int, _Copy]] = []  # Expiry, tie-breaker, what.
+        self._due: list[tuple[int, int, _Copy]] = []  # Expiry, tie-breaker, copy.
         self._numbers = itertools.count()
-        self._undecided: list[_Copy] = []  # Of the last transaction, as long as nobody knows what came of it.
-        self._more = False  # What is due was more than one transaction holds.
+        self._undecided: list[_Copy] = []  # Copies of the last transaction, while its result is unknown.
+        self._more = False  # More copies are due than one transaction holds.
         self._started = False
         self._closing = threading.Event()
         self._error: BaseException | None = None
@@ -84,7 +87,7 @@ class ExpiryScanner:
         return sum(map(len, self._copies.values()))
 
     def step(self, wait_s: float) -> None:
-        """Read what has come, give up what is due; waits up to wait_s for records."""
+        """Read new records, send due copies to the dead letters; waits up to wait_s for records."""
         if not self._started:
             self._started = True
             self._source.start(self)
@@ -100,15 +103,15 @@ class ExpiryScanner:
         self._log.flush()
 
     def start(self) -> None:
-        """Step on a thread of its own until `close`."""
+        """Run steps on a thread until `close`."""
         self._thread.start()
 
     def close(self) -> None:
-        """End soon; returns at once. What was not sent yet is found again by the next scanner."""
+        """End soon; returns at once. The next scanner finds copies that were not sent yet."""
         self._closing.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end; False when it is not yet. Raises what ended it, if that was not `close`."""
+        """Wait for the end; False on timeout. Raises the error that ended it, unless `close` did."""
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             return False
@@ -116,7 +119,7 @@ class ExpiryScanner:
             raise self._error
         return True
 
-    # What the source tells.
+    # SourceListener.
 
     def on_assigned(self, starts: Mapping[Partition, Position]) -> None:
         self._copies.update({place: {} for place in starts})
@@ -156,8 +159,6 @@ class ExpiryScanner:
     def _push(self, copy: _Copy, due_ms: int) -> None:
         heapq.heappush(self._due, (due_ms, next(self._numbers), copy))
 
-    # Giving up.
-
     def _expire(self) -> None:
         now_ms = self._clock.now_ms()
         unread: list[_Copy] = []
@@ -166,7 +167,7 @@ class ExpiryScanner:
             _, _, copy = heapq.heappop(self._due)
             if copy.gone:
                 continue
-            # Else its null record may be among what is not read yet.
+            # Otherwise its null record may be among the records not read yet.
             (due if copy.record.place in self._at_end else unread).append(copy)
         for copy in unread:
             self._push(copy, copy.waiting.expires_at_ms)
@@ -175,7 +176,7 @@ class ExpiryScanner:
             self._write(due)
 
     def _write(self, copies: list[_Copy]) -> None:
-        """Their dead letters and null records, all or none."""
+        """Write their dead letters and null records together."""
         records = [record for copy in copies for record in (copy.letter, _end_of(copy))]
         places = {copy.record.place for copy in copies}
         self._undecided = []
@@ -196,7 +197,7 @@ class ExpiryScanner:
                 self._ended(copy)
 
     def _write_apart(self, copies: list[_Copy]) -> None:
-        """One of them is too large: halves tell which, and that one goes without its value."""
+        """One of them is too large: halving finds it, and it is sent without its value."""
         if len(copies) > 1:
             middle = len(copies) // 2
             self._later(copies[middle:])

@@ -1,4 +1,4 @@
-"""Metrics of a registry and of its scanner, on whatever registry of metrics their program uses."""
+"""Metrics of a registry and its scanner, on the metrics registry of their program."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
 class RegistryMetrics:
-    """Counters and a gauge named prefix + name. One object a collector and prefix."""
+    """Counters and a gauge named prefix + name. Create one object per collector and prefix."""
 
     def __init__(self, collector: CollectorRegistry, prefix: str = "parallel_consumer_registry_") -> None:
         def counter(name: str, help: str) -> Counter:

@@ -1,7 +1,7 @@
-"""Registered: one partition's records on their way through the wait topic. One thread.
+"""Registered: records of one partition on their way through the wait topic. One thread.
 
-Records go in as they were read and come out in the same order, each once its copy is durable. What was acknowledged to
-the source is `through`; what is open has a copy and no null record.
+Records leave in the order they were read, each once its copy is durable. `through` is acknowledged to the source; an
+open record has a copy and no null record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tsdb.parallel_consumer.record import Partition, Position, Record
 
 
 class Copy(Enum):
-    """How far the copy of a record is."""
+    """State of the copy of a record."""
 
     SENDING = "not answered yet, or to be sent again"
     DURABLE = "in the wait topic"
@@ -25,7 +25,7 @@ class Copy(Enum):
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One record that is not finished. dropped: it is not ours any more; its copy is not sent again."""
+    """One unfinished record. dropped: its partition was removed; its copy is not sent again."""
 
     record: Record
     key: bytes
@@ -34,7 +34,7 @@ class Entry:
 
 
 class Registered:
-    """told: the last position that the consumer gave; at first the one that the source began with."""
+    """told: the last position received from the consumer; at first the start position."""
 
     def __init__(self, place: Partition, start: Position, topic_id: str) -> None:
         self.place = place
@@ -48,24 +48,24 @@ class Registered:
         self._end: int | None = None
 
     def add(self, entry: Entry) -> None:
-        """Read, above all before it."""
+        """Add a read record, above all before it."""
         self.read_to = entry.record.offset + 1
         self._waiting.append(entry)
         self._open[entry.record.offset] = entry
 
     def ends(self, next_offset: int) -> None:
-        """The source said that the partition ends there."""
+        """The source reported the end of the partition."""
         self.read_to = max(self.read_to, next_offset)
         self._end = next_offset
 
     def hand_over(self, count: int) -> Iterator[Record]:
-        """The next records, at most `count`, as far as their copies are answered."""
+        """The next records, at most `count`, up to the first unanswered copy."""
         while count > 0 and self._waiting and self._waiting[0].copy is not Copy.SENDING:
             count -= 1
             yield self._waiting.popleft().record
 
     def take_end(self) -> int | None:
-        """Where the partition ends, once all before was handed over; told once."""
+        """End of the partition, once all records before it were handed over; returned once."""
         if self._waiting:
             return None
         end, self._end = self._end, None
@@ -73,7 +73,7 @@ class Registered:
 
     @property
     def through(self) -> int:
-        """Everything below is finished, or has a durable copy."""
+        """All records below it are finished, or have a durable copy."""
         for offset, entry in self._open.items():
             if entry.copy is not Copy.DURABLE:
                 return offset
@@ -85,7 +85,7 @@ class Registered:
         return len(self._waiting)
 
     def take_finished(self) -> list[Entry]:
-        """Those that the position told last says are finished; no more open then."""
+        """Remove and return open records that the last position marks as finished."""
         told = self.told
         runs = decode_metadata(told.next_offset, told.metadata, self.topic_id).finished.tolist()
         finished: list[Entry] = []
@@ -98,7 +98,7 @@ class Registered:
         return finished
 
     def take_rest(self) -> list[Entry]:
-        """All that is open, dropped now; nothing is open then."""
+        """Remove and return all open records, marked as dropped."""
         rest = list(self._open.values())
         for entry in rest:
             entry.dropped = True

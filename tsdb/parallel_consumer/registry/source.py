@@ -1,15 +1,16 @@
-"""RegistrySource: a Source before which each record is copied to a wait topic, and acknowledged once that is durable.
+"""RegistrySource: a Source that copies each record to a wait topic, and acknowledges it once the copy is durable.
 
     registry = RegistrySource(KafkaSource(config, ["orders"]), outlet, RegistryOptions("orders.wait"))
     ParallelConsumer(registry, OnThreads(handle, 64), outlet=outlet, dead_letter_topic="orders.dlq")
 
-Prepare: the copies are sent in the order of the source; a record is handed over once its copy is durable, in the same
-order. Post: a null record with the copy's key once the record is finished, in whatever way. So a record that takes an
-hour does not keep the group's position back, and a process that is killed leaves copies, no more than it had open: the
-scanner sends those to the dead letters when they expire.
+Prepare: copies are sent in source order; a record is handed over once its copy is durable, in the same order. Post: a
+null record with the copy's key once the record is finished, successfully or not. So a record that takes an hour does
+not hold back the group's position. A killed process leaves copies only of its open records: the scanner sends those to
+the dead letters when they expire.
 
-At a clean end, and in a rebalance, the position goes back to what is really finished, with the consumer's own map of
-what is finished above, and every copy is ended: whoever comes next goes on exactly there. Of the consumer's thread.
+At a clean shutdown, and in a rebalance, the position returns to the finished one, with the consumer's own map of
+finished offsets above it, and every copy is ended: the next owner continues exactly there. Used by the consumer's
+thread.
 """
 
 from __future__ import annotations
@@ -34,22 +35,22 @@ from tsdb.parallel_consumer.registry.registered import Copy, Entry, Registered
 from tsdb.parallel_consumer.registry.wait_record import null_record, wait_copy, wait_key
 from tsdb.parallel_consumer.source import Polled, Source, SourceListener
 
-UNPOLLED_S_MAX = 1.0  # The group must hear from us; but a pause drops what was fetched ahead.
-SETTLE_S = 0.005  # Between looks at the source while copies are under way: their answers cannot wake it.
+UNPOLLED_S_MAX = 1.0  # The broker needs a sign of life from the member; but a pause drops prefetched records.
+SETTLE_S = 0.005  # Between polls of the source while copies are in flight: their acknowledgements cannot wake it.
 AGAIN_S = 0.5
-CLOSE_TRIES = 20  # For the null records of a clean end, AGAIN_S each.
+CLOSE_TRIES = 20  # For the null records of a clean shutdown, AGAIN_S each.
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryOptions:
-    """How a registry works.
+    """Options of a registry.
 
-    topic: the wait topic: compacted, with at least as many partitions as what is read. expiry_s: a record that is not
-    finished so long after it was read is given up. preparing_max: records read whose turn has not come, most of them
-    for their copies are under way.
-    commit_interval_s: between acknowledgements while nothing is finished.
+    topic: the wait topic: compacted, with at least as many partitions as the consumed topic. expiry_s: a record
+    unfinished for this long after it was read becomes a dead letter. preparing_max: bound of records read and not
+    handed over, most of them because their copies are in flight.
+    commit_interval_s: time between acknowledgements while nothing is finished.
     """
 
     topic: str
@@ -63,7 +64,7 @@ class RegistryOptions:
 
 
 class RegistrySource:
-    """Source and SourceListener. The inner source is closed with it; the outlet is its owner's."""
+    """Source and SourceListener. Closes the inner source with it; the caller closes the producer."""
 
     def __init__(
         self,
@@ -82,9 +83,9 @@ class RegistrySource:
         self._log = LimitedLog(self._clock)
         self._listener: SourceListener | None = None
         self._parts: dict[Partition, Registered] = {}
-        self._paused: set[Partition] = set()  # By the consumer.
-        self._rests = False  # Too many copies are under way.
-        self._rested: set[Partition] = set()  # Paused because of that.
+        self._paused: set[Partition] = set()  # Paused by the consumer.
+        self._rests = False  # Too many copies are in flight.
+        self._rested: set[Partition] = set()  # Paused because of it.
         self._returning: set[Partition] = set()
         self._answers: deque[tuple[Entry | None, OutRecord, ConsumerError | None]] = deque()
         self._answered = threading.Event()
@@ -121,7 +122,7 @@ class RegistrySource:
             self._inner.pause(going - self._rested)
 
     def resume(self, next_offsets: Mapping[Partition, int]) -> None:
-        # What was read and not handed over is kept here, so the source goes on behind that.
+        # Records read and not handed over stay here, so the source resumes behind them.
         coming = self._paused & next_offsets.keys() & self._parts.keys()
         self._paused -= coming
         if self._rests:
@@ -144,7 +145,7 @@ class RegistrySource:
         self._inner.close()
         for _ in range(CLOSE_TRIES):
             self._settle(again_before=math.inf)
-            # Answers come one by one: a try is over once all have come, or none for so long.
+            # Acknowledgements come one by one: an attempt ends once all have come, or none for AGAIN_S.
             while self._posting and self._answered.wait(AGAIN_S):
                 self._answered.clear()
                 self._settle(again_before=-math.inf)
@@ -152,7 +153,7 @@ class RegistrySource:
                 return
         log.warning("%d finished records keep their copies: their null records had no answer", self._posting)
 
-    # What the inner source tells.
+    # SourceListener, called by the inner source.
 
     def on_assigned(self, starts: Mapping[Partition, Position]) -> None:
         for place, start in starts.items():
@@ -174,10 +175,8 @@ class RegistrySource:
         self._told.on_lost(partitions)
         self._forget(partitions)
 
-    # Reading and preparing.
-
     def _read(self, timeout_s: float, records_max: int) -> Polled:
-        # No further ahead than the consumer can take: what is open when the process ends becomes orphans.
+        # Read no further ahead than the consumer can take: records open at a crash become orphans.
         waiting = sum(part.waiting for part in self._parts.values())
         room = min(records_max, self._options.preparing_max) - waiting
         if self._rests and waiting <= self._options.preparing_max // 2:
@@ -201,7 +200,7 @@ class RegistrySource:
     def _prepare(self, record: Record) -> None:
         part = self._parts.get(record.place)
         if part is None or record.offset < part.read_to:
-            return  # Gone, or a second time after a pause.
+            return  # Removed partition, or read again after a pause.
         entry = Entry(record, wait_key(part.topic_id, record))
         part.add(entry)
         self._preparing += 1
@@ -221,13 +220,11 @@ class RegistrySource:
                 ends[place] = end
         return Polled(records, ends)
 
-    # Sending and its answers.
-
     def _send(self, entry: Entry | None, record: OutRecord) -> None:
         self._outlet.send(record, partial(self._answer, entry, record))
 
     def _answer(self, entry: Entry | None, record: OutRecord, error: ConsumerError | None) -> None:
-        """From any thread."""
+        """Called from any thread."""
         self._answers.append((entry, record, error))
         self._answered.set()
 
@@ -235,12 +232,12 @@ class RegistrySource:
         while self._answers:
             self._take(*self._answers.popleft())
         before = self._clock.monotonic() if again_before is None else again_before
-        for _ in range(len(self._again)):  # Not those that fail anew.
+        for _ in range(len(self._again)):  # Not those that fail again.
             if self._again[0][0] > before:
                 break
             _, entry, record = self._again.popleft()
             if entry is not None and entry.dropped:
-                self._preparing -= 1  # Behind its null record it would wait for nobody.
+                self._preparing -= 1  # Behind its null record it would stay in the wait topic without an owner.
             else:
                 self._send(entry, record)
 
@@ -266,10 +263,8 @@ class RegistrySource:
                 self._posting += 1
                 self._send(None, null_record(self._options.topic, entry.record.partition, entry.key))
 
-    # Acknowledging.
-
     def _tell(self, parts: Collection[Registered]) -> None:
-        """Acknowledge what is finished or has a durable copy."""
+        """Commit positions up to which records are finished or have a durable copy."""
         positions = {part.place: Position(part.through) for part in parts}
         told = {part.place: position for part in parts if (position := positions[part.place]) != part.committed}
         if told:
@@ -288,7 +283,9 @@ class RegistrySource:
             self._log.say(logging.WARNING, "acknowledge", None, "not acknowledged yet: %s", error.message)
 
     def _hand_back(self, parts: Collection[Registered]) -> None:
-        """The source owns again what is not finished; its copies end. In this order: better twice than not at all."""
+        """Return unfinished records to the source, then end their copies. In this order a crash repeats records and
+        loses none.
+        """
         going = {part.place: part.told for part in parts if part.told != part.handed_back}
         if going:
             self._inner.commit(going)

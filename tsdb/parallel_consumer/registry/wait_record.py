@@ -1,6 +1,6 @@
-"""Wait records: the copy of a record that waits in a compacted topic until it is finished. Pure.
+"""Wait records: copies of records, stored in a compacted topic until their records are finished. Pure.
 
-Layout: docs/formats/wait-record.md. The key is a function of where the record was, so a copy made again replaces the
+Layout: docs/formats/wait-record.md. The key is a function of the record's origin, so a repeated copy replaces the
 first, and one null record ends both.
 """
 
@@ -14,18 +14,21 @@ from tsdb.parallel_consumer.outlet import OutRecord
 from tsdb.parallel_consumer.record import Record
 
 PREFIX = "wait-"
-NAMESPACE = uuid.UUID("6e1f6d1c-64f0-5a0e-9d0a-0f6f3f0b7c11")  # Of our keys; changing it orphans what waits.
+# UUID namespace of our keys; changing it orphans stored copies.
+NAMESPACE = uuid.UUID("6e1f6d1c-64f0-5a0e-9d0a-0f6f3f0b7c11")
 
 
 class WaitRecordRefused(ConsumerError):
-    """A record of the wait topic that is none of ours, or damaged."""
+    """A record of the wait topic that is damaged or not a wait record."""
 
     default_reason = "malformed"
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A record that waits. record: as it was consumed. expires_at_ms: given up from then on, ms since epoch UTC."""
+    """A waiting record. record: as it was consumed. expires_at_ms: it becomes a dead letter from then on, ms since
+    epoch UTC.
+    """
 
     key: bytes
     record: Record
@@ -34,7 +37,7 @@ class Waiting:
 
 
 def wait_key(topic_id: str, record: Record) -> bytes:
-    """UUID (version 5) of the record's place in this incarnation of its topic, as 36 characters."""
+    """UUID (version 5) of the record's offset in this incarnation of its topic, as 36 characters."""
     return str(uuid.uuid5(NAMESPACE, f"{topic_id}/{record.topic}/{record.partition}/{record.offset}")).encode()
 
 
@@ -51,14 +54,14 @@ def wait_copy(topic: str, key: bytes, record: Record, prepared_at_ms: int, expir
     if record.key is not None:
         told["key"] = record.key
     if record.value is None:
-        told["null-value"] = b"1"  # A copy without a value would end itself.
+        told["null-value"] = b"1"  # A copy with a null value would end itself.
     kept = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
     own = [(PREFIX + name, value) for name, value in told.items()]
     return OutRecord(topic, record.partition, key, record.value or b"", [*kept, *own])
 
 
 def null_record(topic: str, partition: int, key: bytes) -> OutRecord:
-    """What ends the waiting of a key."""
+    """The record that ends the copy of a key."""
     return OutRecord(topic, partition, key, None, ())
 
 

@@ -1,5 +1,5 @@
-"""Test kit: a source in memory, time that a test owns, faults by script, a scheduler that decides every interleaving
-from a seed. For anyone's pytest: docs/parallel-consumer/testing.md.
+"""Test kit: an in-memory source, a test-controlled clock, scripted faults, and a scheduler that takes every
+interleaving from a seed. Works with any pytest suite: docs/parallel-consumer/testing.md.
 """
 
 from tsdb.parallel_consumer.testing.faults import (

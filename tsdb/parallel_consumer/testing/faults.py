@@ -1,4 +1,4 @@
-"""Faults: what befalls a broker in memory, and when, in virtual time. The same script gives the same run."""
+"""Faults of a broker in memory, at virtual times. The same script gives the same run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Fault = Callable[[MemoryBroker], None]
 
 
 class FaultScript:
-    """Faults at times, seconds of the clock from now on; each happens in the first poll from then on.
+    """Faults by time, in seconds of the clock from now; each takes effect in the first poll at or after it.
 
     FaultScript(broker, clock).at(1.0, lost(member)).during(2.0, 5.0, broker_away).at(6.0, lambda broker: ...)
     """
@@ -28,18 +28,18 @@ class FaultScript:
         broker.on_poll = self._play
 
     def at(self, second: float, fault: Fault) -> Self:
-        """One fault at one instant."""
+        """Add one fault at one instant."""
         heapq.heappush(self._due, (self._began + second, next(self._numbers), fault))
         return self
 
     def during(self, first: float, last: float, fault: Callable[[MemoryBroker, bool], None]) -> Self:
-        """A state that holds from the first second to the last: fault(broker, whether it holds)."""
+        """Add a state that holds from the first second to the last: fault(broker, whether it holds)."""
         self.at(first, lambda broker: fault(broker, True))
         return self.at(last, lambda broker: fault(broker, False))
 
     @property
     def over(self) -> bool:
-        """Whether everything has happened."""
+        """Whether all faults have taken effect."""
         return not self._due
 
     def _play(self) -> None:
@@ -49,7 +49,7 @@ class FaultScript:
 
 
 def broker_away(broker: MemoryBroker, holds: bool) -> None:
-    """Polls bring nothing and commits are not answered."""
+    """Polls return nothing and commits are not answered."""
     broker.away = holds
 
 
@@ -59,20 +59,20 @@ def commits_lost(broker: MemoryBroker, holds: bool) -> None:
 
 
 def commits_unacknowledged(broker: MemoryBroker, holds: bool) -> None:
-    """Commits are stored, and nobody says so."""
+    """Commits are stored, but not acknowledged."""
     broker.commit_fault = lambda partition: "unacknowledged" if holds else None
 
 
 def lost(member: MemorySource) -> Fault:
-    """The group takes the member for dead; at its next poll it learns that its partitions are lost, and joins anew."""
+    """The group declares the member dead; at its next poll it learns that its partitions are lost, and joins again."""
     return lambda broker: broker.kill(member)
 
 
 def compacted(topic: str, partition: int) -> Fault:
-    """Of each key the newest record stays."""
+    """Only the newest record of each key stays."""
     return lambda broker: broker.compact(topic, partition)
 
 
 def trimmed(topic: str, partition: int, below: int) -> Fault:
-    """Offsets below are gone."""
+    """Offsets below are deleted."""
     return lambda broker: broker.trim(topic, partition, below)

@@ -1,6 +1,6 @@
-"""A broker in memory: topics, one group, rebalances among its members, commits, and faults on request.
+"""A broker in memory: topics, one group, rebalances among its members, commits, and injected faults.
 
-One thread calls everything of one broker; only `append` may come from another.
+One thread makes all calls of one broker; only `append` may come from another.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tsdb.parallel_consumer.source import Polled, PolledColumns, SourceListener
 
 
 class Protocol(Enum):
-    """How members give partitions to each other."""
+    """Rebalance protocol."""
 
-    COOPERATIVE = "cooperative"  # A member gives back what is another's now, and keeps the rest.
-    EAGER = "eager"  # A member gives back everything, then takes its share.
+    COOPERATIVE = "cooperative"  # A member gives up only partitions now assigned to another.
+    EAGER = "eager"  # A member gives up all partitions, then takes its share.
 
 
 def _offset_of(record: Record) -> int:
@@ -30,10 +30,10 @@ def _offset_of(record: Record) -> int:
 
 
 class MemoryBroker:
-    """`commits`: as acknowledged, or stored though not acknowledged. `history`: all commits in the order stored.
+    """`commits`: acknowledged, or stored without acknowledgement. `history`: all stored commits in order.
 
-    commit_fault(partition): None, "lost" (not stored) or "unacknowledged" (stored, and the answer is lost).
-    away: polls bring nothing and commits are not answered. on_poll: called before every poll; FaultScript sits there.
+    commit_fault(partition): None, "lost" (not stored) or "unacknowledged" (stored, and the acknowledgement is lost).
+    away: polls return nothing and commits are not answered. on_poll: called before every poll; used by FaultScript.
     """
 
     def __init__(self, partitions: int, *topics: str, protocol: Protocol = Protocol.COOPERATIVE) -> None:
@@ -60,7 +60,7 @@ class MemoryBroker:
         gap: int = 0,
         timestamp_ms: int = 0,
     ) -> int:
-        """Append behind `gap` offsets of no record; returns the offset."""
+        """Append behind `gap` offsets without a record; returns the offset."""
         place = (topic, partition)
         offset = self.ends[place] + gap
         self.records[place].append(Record(topic, partition, offset, key, value, timestamp_ms, headers))
@@ -68,11 +68,11 @@ class MemoryBroker:
         return offset
 
     def skip(self, topic: str, partition: int, count: int) -> None:
-        """Offsets of no record at the end, as transactions and compaction leave them."""
+        """Add offsets without a record at the end, as transactions and compaction leave them."""
         self.ends[topic, partition] += count
 
     def compact(self, topic: str, partition: int) -> None:
-        """Of the records of each key the newest stays; those without a key stay."""
+        """Keep only the newest record of each key, and all records without a key."""
         place = (topic, partition)
         newest = {record.key: record.offset for record in self.records[place]}
         self.records[place] = [
@@ -80,21 +80,21 @@ class MemoryBroker:
         ]
 
     def trim(self, topic: str, partition: int, below: int) -> None:
-        """Retention: offsets below are gone. A member that still has to read one is told so, and ends."""
+        """Retention: delete offsets below. A member that still has to read one of them ends with an error."""
         place = (topic, partition)
         self.records[place] = self.records[place][bisect_left(self.records[place], below, key=_offset_of) :]
         self.starts[place] = max(self.starts[place], below)
 
     def kill(self, member: MemorySource) -> None:
-        """The member is gone without a word, or taken for that; its partitions are free.
+        """The member crashes, or the group declares it dead; its partitions are free.
 
-        One that still polls learns that it has lost them, and joins anew.
+        A member that still polls learns that its partitions are lost, and joins again.
         """
         if member in self.members:
             self.members.remove(member)
 
     def share_of(self, member: MemorySource) -> set[Partition]:
-        """What a member should hold: partitions in turn, a partition number of all topics together."""
+        """Partitions of a member: partition numbers assigned in turn, the same number of all topics together."""
         place = self.members.index(member)
         return {at for at in self.records if at[1] % len(self.members) == place}
 
@@ -105,12 +105,12 @@ class MemorySource:
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
         self._listener: SourceListener | None = None
-        self._next: dict[Partition, int] = {}  # The next offset to read of each partition that is ours.
+        self._next: dict[Partition, int] = {}  # The next offset to read of each assigned partition.
         self._told_end: dict[Partition, int] = {}
         self.paused: set[Partition] = set()
         self.held: set[Partition] = set()
-        self.polls: list[int] = []  # How many records each poll was asked for.
-        self.on_idle: Callable[[float], None] = lambda timeout_s: None  # What happens while a poll waits.
+        self.polls: list[int] = []  # records_max of each poll.
+        self.on_idle: Callable[[float], None] = lambda timeout_s: None  # Called while a poll waits.
 
     def start(self, listener: SourceListener) -> None:
         self._listener = listener
@@ -219,7 +219,7 @@ class MemorySource:
 
 
 class MemoryOutlet:
-    """Keeps what was sent. `fault(record)`: None, or the reason of the SendFailed that it gets."""
+    """Records all sent records. `fault(record)`: None, or the reason of the SendFailed to report."""
 
     def __init__(self) -> None:
         self.sent: list[OutRecord] = []

@@ -1,5 +1,5 @@
-"""Simulation: a core whose every interleaving comes from a seed. Whoever waits lets the scheduler choose: a running
-record ends, or time passes.
+"""Simulation: a core with a seeded scheduler. At each wait the scheduler chooses: a running record ends, or time
+passes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STEPS_MAX = 10_000  # Bounds a simulation that does not end.
 
 
 class VirtualClock:
-    """Time that passes only when told; both clocks move together."""
+    """A clock that moves only by `advance`; wall clock and monotonic clock move together."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._start_ms = now_ms
@@ -36,15 +36,14 @@ class VirtualClock:
         return self._elapsed_s
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
         self._elapsed_s += seconds
 
 
 class SeededScheduler:
-    """Executor and mailbox of a simulated core. A handler runs when its record ends: until then nothing has happened.
+    """Executor and mailbox of a simulated core. A handler runs when its record ends; until then it has no effect.
 
-    `running`: begun and not ended, in the order begun. `begun`, `ended`: all there ever were. ends_share: how likely a
-    wait ends a record instead of time passing.
+    `running`: begun and not ended, in the order begun. `begun`, `ended`: all records so far. ends_share: probability
+    that a wait ends a record instead of advancing time.
     """
 
     def __init__(
@@ -60,10 +59,10 @@ class SeededScheduler:
         self.ended: list[Record] = []
 
     def start(self) -> None:
-        """There is no thread."""
+        """No thread to start."""
 
     def close(self) -> None:
-        """There is no thread."""
+        """No thread to end."""
 
     def submit(self, record: Record, done: Ending) -> None:
         self.running.append((record, done))
@@ -75,7 +74,7 @@ class SeededScheduler:
     leave = put
 
     def wake(self) -> None:
-        """Nobody sleeps."""
+        """No thread to wake."""
 
     def take(self) -> list[Ended]:
         taken, self._ended = self._ended, []
@@ -88,11 +87,11 @@ class SeededScheduler:
             self._clock.advance(max(timeout_s, 1e-4))
 
     def forget(self) -> None:
-        """What runs will never end."""
+        """Drop running records: they never end."""
         self.running.clear()
 
     def end(self, index: int) -> None:
-        """Run the handler of one that is running."""
+        """Run the handler of a running record."""
         record, done = self.running.pop(index)
         self.ended.append(record)
         try:
@@ -104,8 +103,8 @@ class SeededScheduler:
 
 
 class SeededStreaks(SeededScheduler):
-    """The same for an executor that takes the records of a lane one after the other by itself: at times it is several
-    ahead of what the consumer has heard, at times it has not begun what it was given.
+    """A scheduler that runs streaks by itself: sometimes several records ahead of the completions seen by the consumer,
+    sometimes before it begins a queued streak.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class SeededStreaks(SeededScheduler):
         self._taken: dict[Ending, Streak] = {}
 
     def submit_streak(self, streak: Streak) -> None:
-        """Begin it some time."""
+        """Queue the streak; it begins at a later wait."""
         self._queued.append(streak)
 
     def wait(self, timeout_s: float) -> None:
@@ -149,7 +148,7 @@ class SeededStreaks(SeededScheduler):
 
 
 class SeededColumns(SeededScheduler):
-    """The same for a handler of columns; `begun` and `ended` have every row."""
+    """A scheduler for a handler of columns; `begun` and `ended` have every row."""
 
     def __init__(
         self, handler: Callable[[Any], object], clock: VirtualClock, source: random.Random, ends_share: float
@@ -161,7 +160,6 @@ class SeededColumns(SeededScheduler):
         self.submit_columns(Columns.of([record]), done)
 
     def submit_columns(self, columns: Columns, done: Ending) -> None:
-        """Begin a block."""
         self.blocks.append((columns, done))
         self.running.append((columns.record(0), done))
         self.begun += [columns.record(row) for row in range(len(columns))]
@@ -217,12 +215,14 @@ class Simulation:
         self.source.start(self.core)
 
     def step(self, count: int = 1, *, wait_s: float = 0.05) -> None:
-        """So many steps of the core."""
+        """Run `count` steps of the core."""
         for _ in range(count):
             self.core.step(wait_s)
 
     def run_until(self, done: Callable[[], bool], *, wait_s: float = 0.05, steps_max: int = STEPS_MAX) -> None:
-        """Step until it holds. Raises AssertionError after steps_max steps, and what ended the consumer."""
+        """Step until done() holds. Raises AssertionError after steps_max steps, and the error that
+        ended the consumer.
+        """
         for _ in range(steps_max):
             if done():
                 return
@@ -232,7 +232,7 @@ class Simulation:
         raise AssertionError(f"not after {steps_max} steps; {self.core.status}")
 
     def kill(self) -> None:
-        """The process is gone: what runs has not happened, nothing is committed any more."""
+        """Crash the process: running handlers have no effect, and nothing more is committed."""
         self.scheduler.forget()
         self._broker.kill(self.source)
 
@@ -242,5 +242,5 @@ class Simulation:
         self.source.close()
 
     def counted(self, name: str, **labels: str) -> float:
-        """A counter or gauge of the consumer."""
+        """Value of a counter or gauge of the consumer."""
         return self.registry.get_sample_value(f"parallel_consumer_{name}", labels) or 0.0
