@@ -1,4 +1,4 @@
-"""Chunker: the share of the log's partitions that the group deals it, turned into chunks. Owns no state but commits."""
+"""Chunker: turns its group share of the log's partitions into chunks. Its only durable state is the group's commits."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from tsdb.replay.series_feed import SeriesFeed
 from tsdb.store.interpreter import tune
 
 GROUP_ID = "chunks"
-ALIVE_WITHIN_S = 120.0  # A step may compile kernels or seal a large slice; nothing of ours takes longer.
-ALL_EPOCHS_MS = -(1 << 60)  # What was announced is what records refer to, however old.
+ALIVE_WITHIN_S = 120.0  # A step may compile kernels or seal a large slice; no step takes longer.
+ALL_EPOCHS_MS = -(1 << 60)  # Records may refer to announcements of any age.
 
 log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkerOptions:
-    """stage: of every partition. inflight_bytes_max: of chunks not acknowledged. lag_*: ready below, not above."""
+    """stage: options of every partition. inflight_bytes_max: of unacknowledged chunks. lag_enter_s, lag_leave_s: ready
+    below, no longer ready above."""
 
     stage: StageOptions
     inflight_bytes_max: int
@@ -38,14 +39,15 @@ class ChunkerOptions:
 
 
 class Chunker:
-    """`start`, `close`, `join`, `abort`."""
+    """The chunk stage as a service. A component of a process: `start`, `close`, `join`, `abort`."""
 
     def __init__(self, log_: Log, options: ChunkerOptions, clock: Clock) -> None:
         self._clock = clock
         changed = threading.Event()
         self._partitions = list(range(log_.partitions(METRICS)))
         marks = log_.watermarks(SERIES, self._partitions)
-        # All partitions, for which of them come is not known before; those that are not ours are passed over.
+        # All partitions, because the assignment is not known yet; announcements of other members' partitions are
+        # skipped.
         self._series = SeriesFeed(log_, {}, {p: mark.high for p, mark in marks.items()}, ALL_EPOCHS_MS)
         group = log_.group(GROUP_ID)
         shared = Surroundings(
@@ -69,12 +71,12 @@ class Chunker:
         self._member.start()
 
     def close(self) -> None:
-        """Begin nothing new."""
+        """Stop beginning new work; see Member.close."""
         self._member.close()
         self._reporter.close()
 
     def join(self, timeout_s: float) -> bool:
-        """Finish what waits for the log, leave the group. False when a thread still runs."""
+        """Finish writes that wait for the log, leave the group. False: a thread still runs."""
         deadline = Deadline.after(timeout_s)
         if not self._member.join(deadline.remaining()) or not self._reporter.join(deadline.remaining()):
             return False
@@ -82,25 +84,27 @@ class Chunker:
         return True
 
     def abort(self) -> None:
-        """Drop everything that is not committed: it is done again, with the same bytes."""
+        """Drop all work that is not committed. The next owner repeats it with the same bytes."""
         self._member.abort()
         self._reporter.close()
 
     def failure(self) -> BaseException | None:
-        """What broke one of the threads; None while they work."""
+        """The exception that ended one of the threads; None while they run."""
         return self._member.failure() or self._reporter.failure()
 
     def stalled(self) -> str:
-        """Why the chunker is not alive; empty while it makes progress or has nothing to do. Lag is no reason."""
+        """Reason why the chunker is not alive; empty while it makes progress or has nothing to do. Lag does not
+        count."""
         silent_s = self._member.silent_s()
         return f"the chunker has been in one step for {silent_s:.0f} s" if silent_s > ALIVE_WITHIN_S else ""
 
     def statuses(self) -> list[PartitionStatus]:
-        """How each of our partitions stands now."""
+        """Status of each assigned partition now."""
         return self._reporter.statuses()
 
     def health(self) -> dict[int, PartitionHealth]:
-        """The same, as `/-/ready` shows it; before the group has dealt, every partition is waited for."""
+        """The statuses in the form of `/-/ready`. Before the first assignment every partition is not ready
+        (joining)."""
         if not self._member.partitions and not (self._member.settled and self._reporter.log_answers):
             return {partition: PartitionHealth(False, "joining") for partition in self._partitions}
         return {status.partition: status.health for status in self.statuses()}
@@ -108,7 +112,7 @@ class Chunker:
 
 @functools.cache
 def _warm_up() -> None:
-    """Once a process."""
+    """Load the kernels and tune the interpreter, once per process."""
     announce = functools.cache(lambda: log.info("compiling kernels", cache=str(cache_root())))
     with Compiling(lambda name: announce()) as compiling:
         warm_up()

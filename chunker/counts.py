@@ -1,4 +1,4 @@
-"""Counts: what the chunk stage emitted, as metrics. Told once what it was told of is on its way."""
+"""Counts: metrics of the chunk stage's output, counted when an emission is finished."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ holes_total = counter("tsdb_chunks_holes_total", "Named losses found in the log,
 
 
 def count(emission: Emission) -> None:
-    """Move the counters."""
+    """Count one finished emission."""
     holes_total.inc(emission.holes)
     if emission.minutes or emission.base is not None:
         chunks_total.labels("late" if emission.minutes else "base").inc(len(emission.records))

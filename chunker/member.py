@@ -1,6 +1,6 @@
-"""Member: the one thread of a chunker. It is a member of the group, and steps every partition that it is given.
+"""Member: the one thread of a chunker. It is a member of the group and steps every assigned partition.
 
-A failure of ours ends the thread; the exception is kept and ends the process.
+An unexpected exception ends the thread; it is kept and ends the process.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from tsdb.ops.logs import get_logger
 from tsdb.store.interpreter import GiveBack
 
 POLL_S = 0.05  # Bounds how long a close waits for an idle member.
-ANSWERS_S = 0.01  # How long to wait for answers of the log before looking at the group again.
+ANSWERS_S = 0.01  # How long to wait for answers of the log before the next poll of the group.
 MAINTAIN_EVERY_S = 0.25
 JOIN_AGAIN_S = 0.5
 DRAIN_S = 10.0
-SPARE_AFTER_S = 30.0  # A rebalance that waits for a member that was killed takes its session, 10 s.
+SPARE_AFTER_S = 30.0  # A rebalance after a member was killed waits for its session timeout, 10 s.
 
 log = get_logger(__name__)
 
 
 class Member:
-    """`make_partition` is called for each partition that comes; `changed` is set when the log answers.
+    """`make_partition` is called for each assigned partition; `changed` is set when the log answers.
 
-    GroupListener: called on this thread, within poll and leave.
+    Implements GroupListener: called on this thread, within poll and leave.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Member:
         self._warm_up = warm_up
         self._records_max = records_max
         self.partitions: Mapping[int, ChunkPartition] = {}
-        """Ours at this moment; replaced, never changed, so that any thread may look."""
+        """The assigned partitions. The mapping is replaced, never changed, so any thread may read it."""
         self._joined_at: float | None = None
         self._assigned = False
         self._give_back = GiveBack(clock)
@@ -58,45 +58,46 @@ class Member:
         self._thread = threading.Thread(target=self._run, name="chunker", daemon=True)
 
     def start(self) -> None:
-        """Join the group and begin."""
+        """Start the thread, which joins the group."""
         self._thread.start()
 
     def close(self) -> None:
-        """Begin nothing new; finish what waits for the log, leave the group."""
+        """Stop beginning new work; finish writes that wait for the log, then leave the group."""
         self._closing.set()
 
     def abort(self) -> None:
-        """Drop everything, leave the group."""
+        """Drop all work and leave the group."""
         self._aborting.set()
         self._closing.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the thread; False when it still runs."""
+        """Wait for the thread. False: it still runs."""
         if self._thread.ident is None:
             return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def failure(self) -> BaseException | None:
-        """What ended the thread; None while it works."""
+        """The exception that ended the thread; None while it runs."""
         return self._error
 
     @property
     def settled(self) -> bool:
-        """It has had partitions, or there are none for it: a member too many is a spare."""
+        """Whether it got partitions, or there are none for it: more members than partitions leave some as spares."""
         joined_at = self._joined_at
         spare = joined_at is not None and self._clock.monotonic() - joined_at > SPARE_AFTER_S
         return self._assigned or spare
 
     def silent_s(self) -> float:
-        """Seconds since its last round began; 0 before the first, which may have to wait for kernels to compile."""
+        """Seconds since the last round began; 0 before the first round, which may wait for kernels to compile."""
         beat_at = self._beat_at
         return 0.0 if beat_at is None else self._clock.monotonic() - beat_at
 
     # GroupListener.
 
     def on_assigned(self, committed: Mapping[TopicPartition, Position | None]) -> Mapping[TopicPartition, int]:
-        """Where each begins is asked when it is stepped: the log may not answer now, and this must."""
+        """Add the partitions. Their start offsets are resolved when they are stepped: the log may not answer now, and
+        this callback must return."""
         fresh = {partition: self._make_partition(partition) for _, partition in committed}
         self.partitions = {**self.partitions, **fresh}
         self._assigned = True
@@ -104,11 +105,11 @@ class Member:
         return {place: position.next_offset if position else 0 for place, position in committed.items()}
 
     def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """What is not committed is done again by whoever gets them."""
+        """Give the partitions up. Their next owner repeats all work that is not committed."""
         self._give_up({partition for _, partition in partitions})
 
     def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """As on_revoked: nothing is committed there either. We are to join anew."""
+        """As on_revoked, which commits nothing either. This member has to join the group again."""
         self._assigned, self._joined_at = False, self._clock.monotonic()
         self._give_up({partition for _, partition in partitions})
 
@@ -161,7 +162,7 @@ class Member:
         try:
             events = self._group.poll(timeout_s, max_records=self._records_max)
         except LostOffsets as error:
-            # Given up within this poll, maybe.
+            # The partition may have been given up within this poll.
             lost = self.partitions.get(int(error.metadata["partition"]))
             if lost is not None:
                 lost.source.fail(error)
@@ -171,7 +172,7 @@ class Member:
             self._closing.wait(JOIN_AGAIN_S)
             return
         for event in events:
-            # Given up within this poll, maybe.
+            # The partition may have been given up within this poll.
             if event.partition in self.partitions:
                 self.partitions[event.partition].source.put(event)
 
@@ -182,7 +183,7 @@ class Member:
         self._give_back.offer()
 
     def _drain(self) -> None:
-        """Finish what waits for answers: a marker and a commit less for whoever comes next to do again."""
+        """Finish writes that wait for answers, so that the next owner has less to repeat."""
         deadline = Deadline.after(DRAIN_S)
         while not self._aborting.is_set() and not deadline.expired:
             waiting = [partition for partition in self.partitions.values() if not partition.drain()]

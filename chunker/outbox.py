@@ -1,7 +1,7 @@
-"""Outbox: records of one partition on their way to `chunks`, sent again until the log has them.
+"""Outbox: records of one partition in flight to `chunks`, sent again until the log has acknowledged them.
 
-Sending again is safe: a key decides what stands, and the same key always has the same bytes. Owned by the chunker's
-thread; answers come from any.
+Sending again is safe: the same key always has the same bytes. Owned by the chunker's thread; answers come from any
+thread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ append_failures_total = counter(
 
 
 class Budget:
-    """Bytes that all outboxes of a process may have in flight. Thread-safe."""
+    """Bytes in flight of all outboxes of a process, with a limit. Thread-safe."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -38,7 +38,7 @@ class Budget:
         self._lock = threading.Lock()  # Guards _bytes; a leaf.
 
     def take(self, size: int) -> bool:
-        """Whether so much more may be in flight; always when nothing else is."""
+        """Reserve `size` bytes. False: over the limit; never when nothing else is in flight."""
         with self._lock:
             if self._bytes and self._bytes + size > self._bytes_max:
                 return False
@@ -46,7 +46,7 @@ class Budget:
             return True
 
     def give_back(self, size: int) -> None:
-        """So much was answered."""
+        """Release `size` bytes that were answered."""
         with self._lock:
             self._bytes -= size
 
@@ -61,17 +61,17 @@ class Outbox:
         self._changed = changed
         self._clock = clock
         self._chain = chain_of("chunk-stage", clock.now_ms)
-        self._lock = threading.Lock()  # Guards what is below; a leaf.
+        self._lock = threading.Lock()  # Guards all below; a leaf.
         self._in_flight = 0
         self._failed: deque[ChunkRecord] = deque()
         self._fatal: TsdbError | None = None
         self._again_at = 0.0
         self._abandoned = False
         self.appends = 0
-        """Records sent, those sent again included; the owner's thread counts."""
+        """Records sent, repeats included. Written by the owner's thread."""
 
     def offer(self, record: ChunkRecord) -> bool:
-        """Send a record; False: not now, too much is in flight. Raises what makes sending again useless."""
+        """Send a record. False: not sent, too many bytes are in flight."""
         if not self._budget.take(record.size):
             return False
         with self._lock:
@@ -80,7 +80,7 @@ class Outbox:
         return True
 
     def pump(self) -> None:
-        """Send again what failed, when it is time. Raises what makes sending again useless."""
+        """Send failed records again, when due. Raises the first error that sending again cannot solve."""
         with self._lock:
             if self._fatal is not None:
                 raise self._fatal
@@ -92,12 +92,12 @@ class Outbox:
 
     @property
     def empty(self) -> bool:
-        """Everything offered is acknowledged."""
+        """Whether every offered record is acknowledged."""
         with self._lock:
             return self._in_flight == 0
 
     def abandon(self) -> None:
-        """Send nothing again: the partition went. What is in flight is answered, or not."""
+        """Stop sending again: the partition was given up. Records in flight may still be written."""
         with self._lock:
             self._abandoned = True
             failed, self._failed = self._failed, deque()

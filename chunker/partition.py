@@ -1,7 +1,7 @@
-"""Partition: the chunk stage of one partition that is ours, from take-over until it goes.
+"""Partition: the chunk stage of one assigned partition, from take-over until it is given up.
 
-One thread steps it: it applies what the group read, writes what is due, and commits what is acknowledged. What is not
-committed when it goes is done again by whoever comes next, with the same keys and bytes.
+One thread steps it: it applies the records that the group has read, writes due output, and commits acknowledged output.
+When the partition is given up, its next owner repeats all work that is not committed, with the same keys and bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tsdb.ops.metrics import counter
 from tsdb.replay.replay import PartitionProgress, Renewed, Replay
 from tsdb.replay.series_feed import SeriesFeed
 
-COMMIT_EVERY_S = 5.0  # A position that moves although nothing is emitted is committed this often.
+COMMIT_EVERY_S = 5.0  # How often a position is committed that moves while nothing is emitted.
 AGAIN_S = 0.5
 
 log = get_logger(__name__)
@@ -51,7 +51,7 @@ commit_failures_total = counter(
 
 
 class Doing(Enum):
-    """What a partition was doing at the end of a step."""
+    """State of a partition's writing at the end of a step."""
 
     IDLE = "nothing to write"
     WRITING = "has more to write at once"
@@ -60,7 +60,7 @@ class Doing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StageOptions:
-    """How the stage of a partition is made."""
+    """Options of a partition's stage."""
 
     times: TimeSet
     slices: SliceLengths
@@ -71,7 +71,7 @@ class StageOptions:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all partitions of a chunker share."""
+    """Resources that all partitions of a chunker share."""
 
     log: Log
     group: Group
@@ -83,7 +83,8 @@ class Surroundings:
 
 
 class ChunkPartition:
-    """`step` it; `source` takes what the group reads of it. `stopped`: why it will not go on, or empty."""
+    """`step` advances it; `source` takes the events that the group reads for it. `stopped`: reason why it cannot go on,
+    else empty."""
 
     def __init__(self, partition: int, shared: Surroundings) -> None:
         self.partition = partition
@@ -107,11 +108,11 @@ class ChunkPartition:
 
     @property
     def progress(self) -> PartitionProgress | None:
-        """Where the replay stands; None before the take-over."""
+        """Replay progress; None before the take-over."""
         return self.replay.progress[self.partition] if self.replay else None
 
     def step(self) -> Doing:
-        """Apply what was read, write what is due. Never waits for the log's answers."""
+        """Apply read records and write due output. Never waits for the log's acknowledgements."""
         if self.stopped:
             return Doing.IDLE
         try:
@@ -123,7 +124,7 @@ class ChunkPartition:
         return Doing.IDLE
 
     def drain(self) -> bool:
-        """Go on with what is being written; True when that is done, or cannot be."""
+        """Continue the current write. True: it is finished, or it failed."""
         if self.stopped or self._doing is not Doing.WAITING:
             return True
         try:
@@ -134,7 +135,7 @@ class ChunkPartition:
         return self._doing is not Doing.WAITING
 
     def give_up(self) -> None:
-        """The partition goes: part minutes and part windows are dropped."""
+        """Release the partition. Unfinished minutes and windows are dropped."""
         self._shared.series.forget(self.partition)
         self._outbox.abandon()
 
@@ -206,11 +207,11 @@ class ChunkPartition:
     def _stop(self, reason: str, message: str) -> None:
         stopped_total.labels(reason).inc()
         log.error("partition stopped", partition=self.partition, reason=reason, error=message)
-        # The message first: who sees the reason looks for it.
+        # The message first: a thread that sees the reason reads the message.
         self.stopped_message, self.stopped = message, reason
         self.give_up()
 
-    # Writing: a generator that stands wherever an answer of the log is waited for.
+    # Writing: a generator that yields wherever it waits for an answer of the log.
 
     def _write(self) -> None:
         self._outbox.pump()
@@ -244,13 +245,13 @@ class ChunkPartition:
                 yield Doing.WAITING
 
     def _acknowledged(self, records: Sequence[ChunkRecord]) -> Iterator[Doing]:
-        """These and everything sent before."""
+        """Send the records, then wait until these and all earlier records are acknowledged."""
         yield from self._sent(records)
         while not self._outbox.empty:
             yield Doing.WAITING
 
     def _advance(self, progress: Progress) -> Iterator[Doing]:
-        """Progress marker, then commit: all that it speaks of is acknowledged."""
+        """Write the progress marker, then commit. All output below the progress must be acknowledged before."""
         series_end = yield from self._series_end()
         marker = progress.marker(self._topic_id, series_end)
         record = ChunkRecord(encode_key(ProgressKey()), encode_progress_marker(marker))
@@ -273,7 +274,8 @@ class ChunkPartition:
         yield Doing.IDLE
 
     def _commit(self, progress: Progress) -> bool:
-        """False: not answered, or refused because the partition is going; then whoever has it next does this again."""
+        """Commit. False: not answered, or refused because the partition is being reassigned; its next owner then
+        repeats the work."""
         commits_total.inc()
         self._committed_at = self._clock.monotonic()
         position = Position(progress.position, encode_metadata(progress, self._topic_id))

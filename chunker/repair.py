@@ -1,7 +1,7 @@
-"""Repair by hand: what keeps the chunk stage of a partition from beginning, and how it can go on in spite of it.
+"""Repair by hand: finds the problem that keeps the chunk stage of a partition from beginning, and repairs it.
 
-`look` changes nothing. `repair` writes the hole, the progress marker and the commit that the chunk stage begins with
-next; it has to be alone in the group for that.
+`look` changes nothing. `repair` writes the hole, the progress marker and the commit from which the chunk stage begins
+next. It must be the only member of the group.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from tsdb.model.errors import CorruptData, LostOffsets, TsdbError, Unavailable, 
 from tsdb.model.time_set import TimeSet
 
 GAP, REPLAY = "accept-gap", "accept-replay"
-ALONE_WITHIN_S = 30.0  # A member that was killed keeps its partitions for a session.
+ALONE_WITHIN_S = 30.0  # A killed member keeps its partitions until its session times out.
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a partition does not begin. needs: what has to be accepted (GAP, REPLAY), in this order of asking."""
+    """Why a partition does not begin. needs: the losses to accept (GAP, REPLAY), in the order in which to ask for
+    them."""
 
     partition: int
     error: TsdbError
@@ -36,7 +37,7 @@ class Trouble:
 
 
 def look(log: Log, partition: int, commit: Position | None, times: TimeSet) -> Trouble | None:
-    """What is wrong with a partition; None when the chunk stage can begin. Raises Unavailable."""
+    """The problem of a partition; None when the chunk stage can begin. Raises Unavailable."""
     try:
         _, progress = known_progress(log, partition, commit)
     except (CorruptData, UnknownVersion, WrongTopic) as error:
@@ -57,7 +58,8 @@ def look(log: Log, partition: int, commit: Position | None, times: TimeSet) -> T
 
 
 def repair(log: Log, group: Group, troubles: Sequence[Trouble], times: TimeSet, clock: Clock) -> dict[int, Progress]:
-    """Accept all of these; what each partition then begins with. Raises Unavailable (group_in_use)."""
+    """Accept and repair all these problems. Returns the progress from which each partition then begins. Raises
+    Unavailable (group_in_use)."""
     partitions = range(log.partitions(METRICS))
     with group:
         group.join([METRICS], Bystander(log))
@@ -113,12 +115,12 @@ class Bystander:
         self._log = log
 
     def on_assigned(self, committed: Mapping[TopicPartition, Position | None]) -> Mapping[TopicPartition, int]:
-        """At the end, whatever that is now."""
+        """Begin at the current end."""
         marks = self._log.watermarks(METRICS, [partition for _, partition in committed])
         return {place: marks[place[1]].high for place in committed}
 
     def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Nothing is under way."""
+        pass
 
     def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """Nothing is under way."""
+        pass

@@ -1,4 +1,4 @@
-"""Partition source: one partition's share of what a group reads, as a replay takes it. One thread."""
+"""Partition source: the events of one partition that a group has read, as input of a replay. One thread."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import deque
 from tsdb.log.interface import EndOfLog, Event, Group, TopicPartition
 from tsdb.model.errors import LostOffsets
 
-EVENTS_MAX = 4  # Batches that may wait for a partition that cannot apply; more are dropped and read again.
+EVENTS_MAX = 4  # Batches that may wait for a partition that cannot apply; further batches are dropped and read again.
 
 
 class PartitionSource:
-    """Filled by `put`. What does not fit is dropped, and read again from where it began once there is room."""
+    """A bounded queue filled by `put`. Events that do not fit are dropped and read again when there is room."""
 
     def __init__(self, group: Group, place: TopicPartition) -> None:
         self._group = group
@@ -20,10 +20,10 @@ class PartitionSource:
         self._lost: LostOffsets | None = None
         self._dropped_from: int | None = None
         self.end_offset: int | None = None
-        """Where the log ended when that was told last."""
+        """End of the log at the last EndOfLog event."""
 
     def put(self, event: Event) -> None:
-        """Something read of this partition."""
+        """Add an event of this partition, or drop it when the queue is full."""
         if isinstance(event, EndOfLog):
             if self._dropped_from is None:
                 self.end_offset = event.next_offset
@@ -34,11 +34,11 @@ class PartitionSource:
             self._dropped_from = int(event.offsets[0])
 
     def fail(self, error: LostOffsets) -> None:
-        """The group says that what comes next is lost."""
+        """Record the group's error that the next records are lost; the next poll raises it."""
         self._lost = error
 
     def poll(self, timeout_s: float, *, max_records: int) -> list[Event]:
-        """What has been put; waits for nothing. Raises LostOffsets."""
+        """The queued events. Returns at once. Raises LostOffsets."""
         if self._lost is not None:
             error, self._lost = self._lost, None
             raise error
@@ -62,4 +62,4 @@ class PartitionSource:
         self._group.rest(topic, partition)
 
     def close(self) -> None:
-        """The group is its member's to leave."""
+        """Does nothing: the group belongs to the member, which leaves it."""

@@ -1,6 +1,6 @@
-"""Status: for probes whenever they ask, and for metrics every half second, how each partition that is ours stands.
+"""Status: the status of each assigned partition, for probes at any time and for metrics every half second.
 
-A partition is ready while it applies what the log has, and the log takes what it writes.
+A partition is ready while it keeps up with the log and the log accepts its chunks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tsdb.ops.periodic import Periodic
 from tsdb.store.readiness import HIGH_WATERMARK_AGE_MAX_S, Observation, PartitionReadiness, Verdict
 
 EVERY_S = 0.5
-UNACKNOWLEDGED_S_MAX = 20.0  # Chunks that the log does not take for so long are a stall.
+UNACKNOWLEDGED_S_MAX = 20.0  # Chunks without an acknowledgement for longer are a stall.
 
 log = get_logger(__name__)
 
@@ -42,7 +42,7 @@ poll_failures_total = counter("tsdb_chunker_watermark_poll_failures_total", "Req
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One moment of a partition. position, emitted_through_ms: committed; None before the take-over."""
+    """Status of a partition at one moment. position, emitted_through_ms: committed; None before the take-over."""
 
     partition: int
     verdict: Verdict
@@ -55,7 +55,7 @@ class PartitionStatus:
 
     @property
     def health(self) -> PartitionHealth:
-        """As `/-/ready` shows it."""
+        """The status in the form of `/-/ready`."""
         return PartitionHealth(
             self.verdict.ready,
             self.verdict.reason,
@@ -71,9 +71,9 @@ class PartitionStatus:
 
 
 class StatusReporter(Periodic):
-    """Owns one thread, apart from the member's on purpose: who hangs must not also hide its lag.
+    """Owns one thread, separate from the member's: a member that hangs must not also hide its lag.
 
-    The thread asks for high watermarks, which takes long when no broker answers; whoever looks judges by what is known.
+    The thread reads high watermarks, which takes long when no broker answers. Probes use the last known values.
     """
 
     def __init__(self, log_: Log, member: Member, clock: Clock, *, lag_enter_s: float, lag_leave_s: float) -> None:
@@ -84,12 +84,12 @@ class StatusReporter(Periodic):
         self._lag_s = lag_enter_s, lag_leave_s
         self._lock = threading.Lock()  # Guards the judges; a leaf.
         self._judges: dict[ChunkPartition, PartitionReadiness] = {}
-        self._high: dict[int, tuple[int, float]] = {}  # High watermark, and when it was asked for.
+        self._high: dict[int, tuple[int, float]] = {}  # High watermark, and the monotonic time of its request.
         self._answered_at: float | None = None
-        self._shown: set[int] = set()  # What the gauges tell of.
+        self._shown: set[int] = set()  # Partitions with gauges.
 
     def statuses(self) -> list[PartitionStatus]:
-        """Every partition that is ours, now; on any thread."""
+        """Status of every assigned partition now. Any thread."""
         ours = self._member.partitions
         with self._lock:
             self._judges = {p: self._judges.get(p) or self._judge() for p in ours.values()}
@@ -97,7 +97,7 @@ class StatusReporter(Periodic):
 
     @property
     def log_answers(self) -> bool:
-        """Whether the log answered lately, also while no partition is ours."""
+        """Whether the log answered recently, also while no partition is assigned."""
         at = self._answered_at
         return at is not None and self._clock.monotonic() - at <= HIGH_WATERMARK_AGE_MAX_S
 
@@ -117,7 +117,7 @@ class StatusReporter(Periodic):
 
     def _ask(self, partitions: list[int]) -> None:
         polls_total.inc()
-        # Taken before the request: the answer is at least as fresh as this.
+        # The time before the request: the answer is at least as fresh.
         at = self._clock.monotonic()
         try:
             marks = self._log.watermarks(METRICS, partitions)

@@ -1,4 +1,4 @@
-"""Take-over: asks the log where the chunk stage of a partition begins. The rules are tsdb.chunks.resume's."""
+"""Take-over: reads from the log where the chunk stage of a partition begins. The rules are in tsdb.chunks.resume."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tsdb.model.errors import LostOffsets, Unavailable
 from tsdb.model.time_set import TimeSet
 
 SERIES_WINDOWS_BACK = 2  # A gateway announces a series at least once in this many windows.
-TRIES = 5  # Each lost to a log trimmed between two questions.
+TRIES = 5  # A try fails when the log is trimmed between two of its requests.
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Where to begin: `progress` as it stands, next_offset the first record to read, series_offset the first
-    announcement. case: commit, marker or first; of a first start the hole of a trimmed log."""
+    """Where to begin. next_offset: first record to read. series_offset: first announcement to read. case: commit,
+    marker or first. hole: of a trimmed log, at a first start only."""
 
     case: str
     topic_id: str
@@ -47,7 +47,7 @@ def take_over(log: Log, partition: int, commit: Position | None, times: TimeSet,
 
 
 def log_facts(log: Log, partition: int, progress: Progress, times: TimeSet) -> LogFacts:
-    """What the rules ask of one partition."""
+    """Read the facts that the rules need about one partition."""
     marks = log.watermarks(METRICS, [partition])[partition]
     first = first_records(log, METRICS, {partition: marks.low})[partition] if marks.low < marks.high else None
     required = log.offsets_for_times(METRICS, {partition: required_ms(progress, times)})[partition]
@@ -55,10 +55,11 @@ def log_facts(log: Log, partition: int, progress: Progress, times: TimeSet) -> L
 
 
 def highest_marker(log: Log, partition: int, topic_id: str) -> ProgressMarker | None:
-    """What all progress markers of this log in a partition of `chunks` say together: a pass over all of it.
+    """The highest numbers of all progress markers of this log in a partition of `chunks`. Reads the whole partition.
 
-    Not the newest: a chunk stage that was given up may have written a lower one after its successor. Nor the one of the
-    highest position alone: late samples and windows advance apart, and of two stages each may be ahead in one of them.
+    The newest marker is not enough: a chunk stage that lost the partition may have written a lower marker after its
+    successor. The marker of the highest position is not enough either: late samples and windows advance separately, and
+    each of two stages may be ahead in one of them.
     """
     found: ProgressMarker | None = None
     key = encode_key(ProgressKey())
@@ -73,7 +74,7 @@ def highest_marker(log: Log, partition: int, topic_id: str) -> ProgressMarker | 
 
 
 def _together(one: ProgressMarker, other: ProgressMarker) -> ProgressMarker:
-    """Each number of a marker is true by itself of what is in `chunks`, so the higher of each is."""
+    """The higher of each number. Each number of a marker is true of `chunks` by itself, so the result is too."""
     return ProgressMarker(
         one.topic_id,
         max(one.position, other.position),
@@ -84,7 +85,8 @@ def _together(one: ProgressMarker, other: ProgressMarker) -> ProgressMarker:
 
 
 def known_progress(log: Log, partition: int, commit: Position | None) -> tuple[str, Progress | None]:
-    """(case, progress) by the commit, else by all progress markers together, else none. Raises as decode_commit."""
+    """(case, progress) from the commit, else from all progress markers together, else ("first", None). Raises as
+    decode_commit."""
     topic_id = log.topic_id(METRICS)
     if commit is not None:
         return "commit", decode_commit(commit.next_offset, commit.metadata, topic_id)
@@ -93,7 +95,7 @@ def known_progress(log: Log, partition: int, commit: Position | None) -> tuple[s
 
 
 def check_end(progress: Progress, facts: LogFacts, partition: int) -> None:
-    """Raises LostOffsets (offset_above_end): the log was cut off behind what was committed."""
+    """Raises LostOffsets (offset_above_end) when the log ends before the committed position."""
     if progress.position > facts.high:
         raise LostOffsets(
             f"the chunk stage of partition {partition} is at offset {progress.position}; the log ends at {facts.high};"
@@ -104,15 +106,15 @@ def check_end(progress: Progress, facts: LogFacts, partition: int) -> None:
 
 
 def ensure_not_empty(log: Log, partition: int, clock: Clock) -> None:
-    """A partition without a record gets a tick: its broker time is where windows begin."""
+    """Append a tick to a partition without records. Windows begin at the broker time of the first record."""
     marks = log.watermarks(METRICS, [partition])[partition]
     if marks.low == marks.high:
         log.append_sync(METRICS, partition, encode_tick(), timestamp_ms=clock.now_ms())
 
 
 def series_offset(log: Log, partition: int, next_offset: int, times: TimeSet, clock: Clock) -> int:
-    """First announcement to read for the records from next_offset on: two windows before, where each of their series
-    was announced once."""
+    """First announcement to read for the records from next_offset on, two windows before: each of their series was
+    announced at least once since."""
     high = log.watermarks(METRICS, [partition])[partition].high
     record = first_records(log, METRICS, {partition: next_offset})[partition] if next_offset < high else None
     since_ms = (clock.now_ms() if record is None else record.broker_ms) - SERIES_WINDOWS_BACK * times.window_ms

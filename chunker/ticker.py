@@ -1,4 +1,4 @@
-"""Ticker: appends records without samples where a partition is idle and something waits for its log's time to pass."""
+"""Ticker: appends records without samples to an idle partition when a window or a late minute waits for broker time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
-IDLE_S = 0.5  # At the end for so long: no record is on its way that would do the same.
-AGAIN_S = 0.5  # A broker whose clock is behind ours needs another.
+IDLE_S = 0.5  # Idle this long at the end of the log: no record is on its way that would move broker time.
+AGAIN_S = 0.5  # A broker whose clock is behind this process's clock needs a further tick.
 
 log = get_logger(__name__)
 
@@ -19,7 +19,7 @@ tick_failures_total = counter("tsdb_chunker_tick_failures_total", "Ticks that we
 
 
 class Ticker:
-    """Of one partition; one thread."""
+    """Ticks for one partition. One thread."""
 
     def __init__(self, log_: Log, partition: int, clock: Clock) -> None:
         self._log = log_
@@ -29,7 +29,7 @@ class Ticker:
         self._again_at = 0.0
 
     def look(self, *, at_end: bool, due_ms: int) -> None:
-        """Tick, if the partition has been at its end for a while and our clock has passed due_ms."""
+        """Append a tick if the partition has been at its end for IDLE_S and this process's clock has passed due_ms."""
         now = self._clock.monotonic()
         if not at_end:
             self._idle_since = None
@@ -42,7 +42,7 @@ class Ticker:
         self._again_at = now + AGAIN_S
         ticks_total.inc()
         try:
-            # The time counts only where topics have written times.
+            # The broker uses this timestamp only where the topic is set to CreateTime.
             self._log.append(METRICS, self._partition, encode_tick(), timestamp_ms=now_ms, on_done=self._answered)
         except TsdbError as error:
             self._answered(error)

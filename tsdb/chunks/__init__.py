@@ -1,1 +1,1 @@
-"""The chunk stage: from heads and offsets to keyed chunks and markers. Pure; run by the chunker and by Spark alike."""
+"""The chunk stage: from heads and offsets to keyed chunks and markers. Pure; both the chunker and Spark run it."""

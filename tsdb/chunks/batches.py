@@ -1,4 +1,5 @@
-"""Parts of decoded batches: some of their records, or some of their samples. Pure; columns are shared if possible."""
+"""Parts of decoded batches: a range of their records or a selection of their samples. Pure; columns are shared if
+possible."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tsdb.codec.log_record import FLAG_IMPORT_TICK, DecodedRecords
 
 
 def part(records: DecodedRecords, first: int, last: int) -> DecodedRecords:
-    """The records [first, last); the batch itself when that is all of it."""
+    """The records [first, last); the batch itself when the range covers all of it."""
     if first == 0 and last == len(records.status):
         return records
     packs, samples = records.pack_start[first : last + 1], records.sample_start[first : last + 1]
@@ -31,7 +32,7 @@ def part(records: DecodedRecords, first: int, last: int) -> DecodedRecords:
 
 
 def with_samples(records: DecodedRecords, keep: NDArray[np.bool_]) -> DecodedRecords:
-    """All records, but of their samples only those where keep (n,) is true; packs without samples are left out."""
+    """All records with only the samples where keep (n,) is true. Packs without samples are left out."""
     pack_of = np.repeat(np.arange(len(records.pack_id)), records.pack_length)
     lengths = np.bincount(pack_of[keep], minlength=len(records.pack_id)).astype(np.uint32)
     held = lengths > 0
@@ -50,17 +51,18 @@ def with_samples(records: DecodedRecords, keep: NDArray[np.bool_]) -> DecodedRec
 
 
 def without_import_ticks(records: DecodedRecords) -> DecodedRecords:
-    """The records with the flag of import ticks taken off: what it makes a store drop may not have been emitted yet."""
+    """The records without the flag of import ticks: a head drops slices at such a tick, and their samples may not be
+    emitted yet."""
     if not (records.flags & FLAG_IMPORT_TICK).any():
         return records
     return replace(records, flags=records.flags & ~np.uint8(FLAG_IMPORT_TICK))
 
 
 def record_of(records: DecodedRecords, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which record each of these samples (positions) is in."""
+    """The index of the record of each sample. samples: positions in the batch."""
     return np.searchsorted(records.sample_start, samples, side="right") - 1
 
 
 def _before(kept: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(n + 1,): how many are kept before each position."""
+    """(n + 1,): the number of true elements before each position."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(kept, dtype=np.int64)])

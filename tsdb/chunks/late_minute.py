@@ -1,6 +1,7 @@
-"""Late minute: the late samples of one stretch of the log, gathered until it ends and then made into fragments.
+"""Late minute: the late samples of one stretch of the log, collected until the minute ends, then made into fragments.
 
-Bounded by what the log holds of one late minute: a chunk of less of it could not be told from a whole one.
+Its memory is bounded only by the late samples of one minute in the log. It cannot be emitted in parts: a chunk of a
+part could not be distinguished from a whole one.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class LateSamples:
 
 @dataclass(slots=True)
 class LateMinute:
-    """The late minute that begins with the record at first_offset. end_ms: its end by broker time, once known."""
+    """The late minute that begins with the record at first_offset. end_ms: its end by broker time; None: not known
+    yet."""
 
     first_offset: int
     samples: int = 0
@@ -48,16 +50,16 @@ class LateMinute:
 
     @property
     def bytes(self) -> int:
-        """Memory in use."""
         return self.samples * SAMPLE_BYTES
 
     def add(self, late: LateSamples) -> None:
-        """Samples of records after those added before."""
+        """Add samples. Their records come after those of all samples added before."""
         self._parts.append(late)
         self.samples += len(late.ts_ms)
 
     def fragments(self, window_ms: int) -> Iterator[Fragment]:
-        """One fragment for each (pack, window), ascending. Of equal (series, timestamp) the last in the log stays."""
+        """One fragment for each (pack, window), ascending. For equal (series, timestamp) the last sample in the log
+        wins."""
         if not self._parts:
             return
         pack_id, series_id, ts_ms, value, order = _joined(self._parts)
@@ -69,7 +71,7 @@ class LateMinute:
         last = np.append((new_series | _changes(ts_ms))[1:], True)
         pack_id, series_id, window, ts_ms = pack_id[last], series_id[last], window[last], ts_ms[last]
         value, order = value[places[last]], order[places[last]]
-        # What was dropped may have been the first of its series.
+        # Computed again: a replaced sample may have been the first one of its pack and window.
         starts = np.append(np.flatnonzero(_changes(pack_id, window)), len(ts_ms))
         for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
             yield _fragment(
@@ -94,7 +96,7 @@ def _fragment(pack_id: int, window_start_ms: int, samples: LateSamples) -> Fragm
 
 
 def _changes(*columns: NDArray[np.generic]) -> NDArray[np.bool_]:
-    """(n,): where any column differs from the element before; true for the first."""
+    """(n,): whether any column differs from its previous element; true for the first element."""
     changed = np.zeros(len(columns[0]), np.bool_)
     changed[0] = True
     for column in columns:

@@ -1,7 +1,8 @@
-"""Late minutes: cuts the log into them by its watermark, and keeps those that hold late samples until they are emitted.
+"""Late minutes: cuts the log into late minutes by its watermark, and keeps those with late samples until they are
+emitted.
 
-A late minute is the offsets from the first whose watermark is in it up to the first past it. It ends with the record
-that is past it, and is emitted only then.
+A late minute is the range of offsets from the first whose watermark is in the minute up to the first whose watermark is
+past it. The minute ends with that later record, and is emitted only then.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class EndedMinute:
 
 
 class LateMinutes:
-    """From next_offset on. `ended`: to be emitted, oldest first; `current` is still gathered. samples: late ones that
-    are not emitted; any thread may look, all else is of one thread."""
+    """Late minutes from next_offset on. `ended`: to be emitted, oldest first. `current`: still collected. samples: late
+    samples that are not emitted; any thread may read it, everything else belongs to one thread."""
 
     def __init__(self, next_offset: int, late_minute_ms: int, watermark_ms: int) -> None:
         self._length_ms = late_minute_ms
@@ -36,16 +37,16 @@ class LateMinutes:
 
     @property
     def position(self) -> int:
-        """First offset of the oldest minute that is not emitted."""
+        """First offset of the oldest minute that is not emitted yet."""
         return self.ended[0].minute.first_offset if self.ended else self.current.first_offset
 
     @property
     def end_ms(self) -> int | None:
-        """Broker time that ends the current minute; None when it holds nothing that would wait for that."""
+        """Broker time that ends the current minute; None when the minute has no late samples."""
         return (self._watermark_ms // self._length_ms + 1) * self._length_ms if self.current.samples else None
 
     def take_ended(self) -> EndedMinute:
-        """Take out the oldest that has ended."""
+        """Remove and return the oldest ended minute."""
         taken = self.ended.popleft()
         self.samples -= taken.minute.samples
         return taken
@@ -53,12 +54,12 @@ class LateMinutes:
     def take(
         self, offsets: NDArray[np.int64], watermarks: NDArray[np.int64], record: NDArray[np.int64], late: LateSamples
     ) -> None:
-        """Records with their watermarks, and the late samples in them; record: in which of the records each lies."""
+        """Take records with their watermarks, and their late samples. record: index of each late sample's record."""
         minutes = watermarks // self._length_ms
         before = np.append(self._watermark_ms // self._length_ms, minutes[:-1])
         ends = np.flatnonzero(minutes != before)
         if not len(record) and not self.current.samples:
-            ends = ends[-1:]  # Minutes without samples leave nothing behind.
+            ends = ends[-1:]  # Minutes without late samples produce nothing, so only the last end matters.
         at = 0
         for end, first in zip(ends.tolist(), np.searchsorted(record, ends).tolist(), strict=True):
             self._add(late.part(at, first))
@@ -69,7 +70,8 @@ class LateMinutes:
         self._watermark_ms = int(watermarks[-1])
 
     def end(self, next_offset: int) -> None:
-        """The record at next_offset begins another minute; for the last one, whose end is not among what was taken."""
+        """End the current minute: the record at next_offset begins another. Callers use it for the last minute, whose
+        end is not in the records given to `take`."""
         if self.current.samples:
             self.ended.append(EndedMinute(self.current, next_offset))
         self.current = LateMinute(next_offset)

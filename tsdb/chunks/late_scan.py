@@ -1,8 +1,8 @@
-"""Late scan: the late minutes of one stretch of the log, without a group: for engines that read by offsets.
+"""Late scan: the late minutes of one stretch of the log, without a group, for engines that read by offsets.
 
-The same late chunks and holes as ChunkStage emits, byte for byte, from the records of [first_offset, end_offset), both
-the first offsets of late minutes. Which samples are late follows from the watermark alone, and the watermark of the
-first record of a late minute is its own broker time: so a scan may begin with any minute.
+It gives the same late chunks and holes as ChunkStage, byte for byte, from the records of [first_offset, end_offset).
+Both offsets are first offsets of late minutes. The watermark alone decides which samples are late, and the watermark of
+the first record of a late minute equals that record's broker time. So a scan may begin with any minute.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ ALL_WINDOWS = Windows(-(1 << 62), 1 << 62)
 
 
 class LateScan:
-    """One stretch of one partition. Give it the announcements and then the records, in order; take `records` as often
-    as wanted, and once more after `end`.
+    """One stretch of one partition. Pass the announcements, then the records, in order. Take `records` any number of
+    times, and once more after `end`.
 
-    windows: only late samples of these are taken, and no holes, which are of no window.
+    windows: only late samples of these windows are taken, and no holes, because a hole belongs to no window.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class LateScan:
 
     @property
     def memory(self) -> HeadMemory:
-        """Of its head."""
+        """Memory of the scan's head."""
         return self._head.memory
 
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
@@ -78,11 +78,11 @@ class LateScan:
         self._head.register(records, values, broker_ms)
 
     def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
-        """As Head.unknown_ids: what is still unknown when `series` was read is a hole, and not in the chunks."""
+        """As Head.unknown_ids. Samples of ids that are unknown after `series` was read become holes, not chunks."""
         return self._head.unknown_ids(records)
 
     def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:
-        """Take records, at least one."""
+        """Take at least one record."""
         watermarks = np.maximum(np.maximum.accumulate(broker_ms), self._watermark_ms)
         late, refs = self._late_of(records, broker_ms, watermarks)
         losses = corrupt_losses(records, offsets, broker_ms, self._times, self.partition)
@@ -104,11 +104,11 @@ class LateScan:
         return Applied(len(offsets), len(late), len(late), holes=len(losses))
 
     def end(self, end_offset: int) -> None:
-        """No record is missing below end_offset, which begins another minute."""
+        """End the scan: all records below end_offset were taken, and end_offset begins another minute."""
         self._late.end(end_offset)
 
     def records(self) -> Iterator[ChunkRecord]:
-        """Holes, and chunks of the minutes that have ended; each comes once."""
+        """Holes, and chunks of ended minutes. Each record is returned once."""
         holes, self._holes = self._holes, []
         yield from holes
         while self._late.ended:
@@ -117,18 +117,18 @@ class LateScan:
 
     @property
     def watermark_ms(self) -> int | None:
-        """Of the records so far; None before the first."""
+        """Watermark of the records so far; None before the first record."""
         return None if self._watermark_ms == NEVER_MS else self._watermark_ms
 
     @property
     def waits_until_ms(self) -> int | None:
-        """Broker time that ends the minute now gathered; None when it holds nothing that would wait for that."""
+        """Broker time that ends the current minute; None when the minute has no late samples."""
         return self._late.end_ms
 
     def _late_of(
         self, records: DecodedRecords, broker_ms: NDArray[np.int64], watermarks: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-        """Samples of closed windows that are known and not too far ahead, and their refs."""
+        """Late samples: of closed windows, of known series and not too far ahead. Returns their positions and refs."""
         closed_ms = watermarks - self._times.grace_ms
         closed_ms -= closed_ms % self._times.window_ms
         per_record = np.diff(records.sample_start)

@@ -1,4 +1,5 @@
-"""Losses: what of a batch cannot be emitted, as the holes that name it. The same rules as a head's own holes."""
+"""Losses: the records and samples of a batch that cannot be emitted, as holes. The rules are those of a head's
+holes."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def unknown_losses(
     times: TimeSet,
     partition: int,
 ) -> list[HoleRecord]:
-    """A hole for each pack with samples of series that the head does not know, but for those too far ahead."""
+    """A hole for each pack with samples of unknown series. Samples too far ahead are ignored and make no hole."""
     refs = head.index.table.find(records.series_id)
     latest_ms = np.repeat(broker_ms + times.ahead_ms, np.diff(records.sample_start))
     refs[(refs == NO_REF) & (records.ts_ms > latest_ms)] = IGNORED_REF

@@ -1,4 +1,4 @@
-"""Progress of the chunk stage in one partition: what is emitted, as the group's commit carries it. Pure.
+"""Progress of the chunk stage in one partition, and its form in the group's commit. Pure.
 
 Layout of the metadata: docs/formats/chunk-record.md.
 """
@@ -18,7 +18,7 @@ VERSION = 1
 class Progress:
     """Late samples below position and windows that end at or before emitted_through_ms are emitted.
 
-    Windows that start before whole_from_ms are passed over: the log did not have all of them.
+    Windows that start before whole_from_ms are skipped: the log did not have all of their records.
     """
 
     position: int
@@ -26,7 +26,8 @@ class Progress:
     whole_from_ms: int = ALWAYS_WHOLE_MS
 
     def marker(self, topic_id: str, series_end_offset: int) -> ProgressMarker:
-        """The same for readers of `chunks`. series_end_offset: of `series`, after what is emitted was read."""
+        """The progress marker for readers of `chunks`. series_end_offset: end of `series` after all emitted records
+        were read."""
         return ProgressMarker(topic_id, self.position, self.emitted_through_ms, series_end_offset, self.whole_from_ms)
 
 
@@ -38,7 +39,7 @@ def encode_metadata(progress: Progress, topic_id: str) -> str:
 
 
 def decode_commit(position: int, metadata: str, topic_id: str) -> Progress:
-    """The progress that a commit says.
+    """The progress in a commit.
 
     Raises UnknownVersion (commit_version), CorruptData (commit_corrupt), WrongTopic (commit_topic) for the commit of
     another incarnation of the log.

@@ -1,6 +1,6 @@
-"""Rebuild: the base of one window out of a stretch of the log, without a group: for engines that read by offsets.
+"""Rebuild: the base of one window from a stretch of the log, without a group, for engines that read by offsets.
 
-The same chunks as ChunkStage emits, byte for byte, from the records of [lookup of (window start - ahead), D).
+It gives the same chunks as ChunkStage, byte for byte, from the records of [lookup of (window start - ahead), D).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tsdb.model.time_set import SliceLengths, TimeSet
 
 
 class WindowRebuild:
-    """One (partition, window). Give it the announcements and then the records, in order; then take `records`."""
+    """One (partition, window). Pass the announcements, then the records, in order; then take `records`."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class WindowRebuild:
 
     @property
     def memory(self) -> HeadMemory:
-        """Of its head."""
+        """Memory of the rebuild's head."""
         return self._head.memory
 
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
@@ -49,18 +49,18 @@ class WindowRebuild:
         self._head.register(records, values, broker_ms)
 
     def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
-        """As Head.unknown_ids: what is still unknown when `series` was read is a hole, and not in the chunks."""
+        """As Head.unknown_ids. Samples of ids that are unknown after `series` was read become holes, not chunks."""
         return self._head.unknown_ids(records)
 
     def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:
-        """Take records below D."""
+        """Take records with offsets below D."""
         inside = (records.ts_ms >= self._start_ms) & (records.ts_ms < self._start_ms + self._times.window_ms)
         applied = self._head.apply(without_import_ticks(with_samples(records, inside)), offsets, broker_ms)
         self._head.maintain()
         return applied
 
     def records(self, decision_offset: int) -> Iterator[ChunkRecord]:
-        """The base chunks and, last, the window's marker."""
+        """The base chunks, then the window's marker."""
         window = ClosedWindow(self._head, self._start_ms, decision_offset, self._times, self._part_bytes_max)
         while not window.finished:
             base = window.records(window.within_bounds())

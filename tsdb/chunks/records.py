@@ -13,9 +13,9 @@ from tsdb.codec.fragment import Fragment
 
 @dataclass(frozen=True, slots=True)
 class ChunkRecord:
-    """Key and value of one record, in the partition of the log partition it speaks of.
+    """Key and value of one record of `chunks`. Its partition has the number of the log partition that it describes.
 
-    due_ms: when it could be made, by broker time, ms since epoch; None: nobody asks.
+    due_ms: broker time from which the record could be made, ms since epoch; None: not measured.
     """
 
     key: bytes
@@ -24,7 +24,7 @@ class ChunkRecord:
 
     @property
     def size(self) -> int:
-        """Bytes of both."""
+        """Bytes of key and value."""
         return len(self.key) + len(self.value)
 
 
@@ -57,11 +57,10 @@ def late_records(minute: LateMinute, *, window_ms: int, part_bytes_max: int) -> 
 
 
 def window_record(window_start_ms: int, marker: WindowMarker) -> ChunkRecord:
-    """The marker of a finished window."""
+    """The window marker of a finished window."""
     return ChunkRecord(encode_key(WindowKey(window_start_ms)), encode_window_marker(marker))
 
 
 def hole_record(hole: HoleRecord) -> ChunkRecord:
-    """A named loss."""
     key = HoleKey(hole.pack_id, hole.start_ms, hole.end_ms, hole.record_offset)
     return ChunkRecord(encode_key(key), encode_hole(hole))

@@ -1,6 +1,6 @@
-"""Resume: where the chunk stage of a partition begins, and what to do where the log no longer has what it needs.
+"""Resume: where the chunk stage of a partition begins, and what to do when the log no longer has the records it needs.
 
-Pure: whoever runs the stage asks the log and passes the answers in.
+Pure: the caller reads the log and passes the facts in.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ LONG_AGO_MS = -(1 << 60)  # Before any sample.
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What was asked of one partition of the log.
+    """Facts about one partition of the log.
 
-    low, high: watermarks. first_broker_ms: of the first retained record, None: there is none. required_offset: lookup
-    of required_ms(progress), None: no record at or after it.
+    low, high: watermarks. first_broker_ms: broker time of the first retained record; None: there is none.
+    required_offset: lookup of required_ms(progress); None: no record at or after that time.
     """
 
     low: int
@@ -32,7 +32,7 @@ class LogFacts:
 
 
 def progress_of(marker: ProgressMarker) -> Progress:
-    """What a progress marker says, for a group that lost its commit."""
+    """The progress in a progress marker, for a group that lost its commit."""
     return Progress(marker.position, marker.emitted_through_ms, marker.whole_from_ms)
 
 
@@ -42,10 +42,11 @@ def required_ms(progress: Progress, times: TimeSet) -> int:
 
 
 def is_whole(start_ms: int, low: int, first_broker_ms: int | None, times: TimeSet) -> bool:
-    """Whether the log has every record that can hold a sample of the window that starts at start_ms, or of a later one.
+    """Whether the log has every record that can hold a sample of the window that starts at start_ms or of a later one.
 
-    A sample at t that counts has broker time >= t - ahead, and broker times step back by no more than ahead. Times
-    tell, and offsets do not: a low watermark may lie in a gap, and then nothing says what was there.
+    A sample at t that counts has broker time >= t - ahead, and broker times step back by no more than ahead. The rule
+    uses times, not offsets: a low watermark may lie in a gap between offsets, so it does not show whether a record was
+    trimmed.
     """
     return low == 0 or (first_broker_ms is not None and first_broker_ms + 2 * times.ahead_ms <= start_ms)
 
@@ -53,7 +54,7 @@ def is_whole(start_ms: int, low: int, first_broker_ms: int | None, times: TimeSe
 def first_progress(
     low: int, first_broker_ms: int, partition: int, times: TimeSet
 ) -> tuple[Progress, HoleRecord | None]:
-    """Progress before anything was emitted, and the hole of a trimmed log. first_broker_ms: of the first record."""
+    """Progress of a first start, and the hole of a trimmed log. first_broker_ms: of the first retained record."""
     emitted_through_ms = floor_to(first_broker_ms - times.grace_ms, times.window_ms)
     if low == 0:
         return Progress(low, emitted_through_ms), None
@@ -63,12 +64,12 @@ def first_progress(
 
 
 def seek_offset(progress: Progress, facts: LogFacts) -> int:
-    """First record to read; see check_gap."""
+    """First record to read. Call check_gap before."""
     return progress.position if facts.required_offset is None else min(progress.position, facts.required_offset)
 
 
 def check_gap(progress: Progress, facts: LogFacts, partition: int, times: TimeSet) -> None:
-    """Raises LostOffsets (chunk_gap), naming the lost interval, when the log was trimmed past what must be read."""
+    """Raises LostOffsets (chunk_gap), naming the lost interval, when a record that must be read was trimmed."""
     if not _has_gap(progress, facts, times):
         return
     assert facts.low, "a log that was never trimmed has everything"
@@ -87,7 +88,8 @@ def check_gap(progress: Progress, facts: LogFacts, partition: int, times: TimeSe
 
 
 def gap_hole(progress: Progress, facts: LogFacts, partition: int, times: TimeSet) -> HoleRecord:
-    """The hole that a gap is. Late samples may be as old as is accepted."""
+    """The hole for a gap. Late samples may be as old as accept_past, so the hole starts that much earlier when some of
+    them are lost."""
     start_ms = progress.emitted_through_ms
     if progress.position < facts.low:
         start_ms -= times.accept_past_ms
@@ -95,9 +97,9 @@ def gap_hole(progress: Progress, facts: LogFacts, partition: int, times: TimeSet
 
 
 def progress_after_gap(progress: Progress, facts: LogFacts, times: TimeSet) -> Progress:
-    """Where to go on once a gap was accepted: at the log's beginning, with the first window that is whole.
+    """Progress after a gap was accepted: from the log's beginning, with the first whole window.
 
-    The log has a record: an empty one gets a tick first.
+    The log must have a record; an empty log gets a tick first.
     """
     assert facts.first_broker_ms is not None, "a gap is accepted where the log has a record again"
     emitted_through_ms = floor_to(facts.first_broker_ms - times.grace_ms, times.window_ms)

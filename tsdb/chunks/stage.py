@@ -1,11 +1,12 @@
-"""Chunk stage of one partition: records in, in the order of the log; out come chunks and markers to be written.
+"""Chunk stage of one partition: takes records in log order and returns the chunks and markers to write.
 
-What comes out depends on the log alone, however records are batched and wherever the stage was stopped and begun again;
-the clock decides when. Samples of open windows go into a head. A window closes at its decision offset, the first record
-whose broker time is at least its end + grace: from there on its samples are late and go to the late minute, so what the
-head holds of a closed window stays as it is until it was emitted, and is dropped then.
+The output depends on the log alone, not on how records are batched or where the stage was stopped and started again.
+The clock decides only when output is due. Samples of open windows go into a head. A window closes at its decision
+offset, the first record whose broker time is at least its end + grace. From that offset on its samples are late and go
+to the late minute. So the head's samples of a closed window do not change until they are emitted; then they are
+dropped.
 
-One thread. `apply` takes records; `due` says what to write next and changes nothing; `finish` tells that it was.
+One thread. `apply` takes records; `due` returns the next output and changes nothing; `finish` confirms that output.
 """
 
 from __future__ import annotations
@@ -35,16 +36,17 @@ from tsdb.model.errors import ConfigMismatch
 from tsdb.model.time_set import SliceLengths, TimeSet
 
 NEVER_MS = int(np.iinfo(np.int64).min)
-MINUTES_MAX, WINDOWS_MAX = 64, 256  # Finished late minutes and empty windows that are written at a time.
+MINUTES_MAX, WINDOWS_MAX = 64, 256  # Ended late minutes and finished windows in one emission.
 
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """What is to be written: `records` first, and once they are all acknowledged, when there is `progress`: `markers`,
-    and once those are, the progress marker and the commit.
+    """Output to write. Without `progress`: `records`. With `progress`: `records`, after their acknowledgement
+    `markers`, and after theirs the progress marker and the commit.
 
-    It is one of: holes, so many; late minutes; the base of some packs; finished windows, so many, of which some were
-    empty and some not_whole, which have no marker. samples: in the records.
+    One emission is of one kind. holes, minutes, windows: the number of holes, late minutes or finished windows in it.
+    base: the base of some packs. Of the windows, `empty` had no samples; `not_whole` were incomplete in the log and
+    have no marker. samples: in the records.
     """
 
     records: list[ChunkRecord]
@@ -60,10 +62,10 @@ class Emission:
 
 
 class ChunkStage:
-    """The stage of one partition, from `progress` on; `next_offset` is the first record that it is given.
+    """The stage of one partition, from `progress` on. `next_offset`: the first record to apply.
 
-    limits: memory_hard_bytes bounds the head (Overloaded, memory_hard); the soft limit is ignored, for nothing may go
-    before it was emitted. Raises ConfigMismatch (slice_lengths) when slices do not divide the window.
+    limits: memory_hard_bytes bounds the head (Overloaded, memory_hard). The soft limit is ignored: samples must not be
+    dropped before they are emitted. Raises ConfigMismatch (slice_lengths) when slices do not divide the window.
     """
 
     def __init__(
@@ -108,7 +110,7 @@ class ChunkStage:
 
     @property
     def memory(self) -> HeadMemory:
-        """Of its head."""
+        """Memory of the stage's head."""
         return self.head.memory
 
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
@@ -120,15 +122,15 @@ class ChunkStage:
         return self.head.unknown_ids(records)
 
     def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:
-        """Take records. offsets ascend; those already taken are passed over. Raises Overloaded (memory_hard), then
-        some of the records may have been taken."""
+        """Take records. offsets: ascending; records taken before are skipped. Raises Overloaded (memory_hard); some of
+        the records may have been taken then."""
         done = Applied()
         first, end = int(np.searchsorted(offsets, self._next_offset)), len(offsets)
         if first < end:
             watermarks = np.maximum(np.maximum.accumulate(broker_ms), self._watermark_ms)
         while first < end:
             self._close_windows(int(offsets[first]), int(watermarks[first]))
-            # At least one: what is left to close lies beyond the watermark of this record.
+            # At least one record: the next window closes only after this record's watermark.
             last = first + int(np.searchsorted(watermarks[first:end], self._next_close_ms))
             self._take(
                 part(records, first, last), offsets[first:last], broker_ms[first:last], watermarks[first:last], done
@@ -137,13 +139,13 @@ class ChunkStage:
         return done
 
     def maintain(self) -> Maintained:
-        """As Head.maintain; nothing is dropped."""
+        """As Head.maintain, but drops nothing."""
         return self.head.maintain()
 
-    # What is to be written.
+    # Output.
 
     def due(self, now_ms: int) -> Emission | None:
-        """What to write now; None when there is nothing. The same again until `finish`."""
+        """The next output; None when nothing is due. Returns the same output again until `finish`."""
         if self._holes:
             return Emission(list(self._holes), [], None, holes=len(self._holes))
         if self._late.ended:
@@ -151,7 +153,7 @@ class ChunkStage:
         return self._due_windows(now_ms) if self._closed else None
 
     def finish(self, emission: Emission) -> None:
-        """What `due` gave last is on its way, or acknowledged where it has `progress`."""
+        """Confirm the last output of `due`: its records are sent, or acknowledged when it has `progress`."""
         del self._holes[: emission.holes]
         for _ in range(emission.minutes):
             self._late.take_ended()
@@ -164,24 +166,25 @@ class ChunkStage:
 
     @property
     def progress(self) -> Progress:
-        """What is emitted once everything that `finish` was told of is acknowledged."""
+        """The progress when all output confirmed with `finish` is acknowledged."""
         position = max(self._start.position, self._late.position)
         return replace(self._start, position=position, emitted_through_ms=self._emitted_through_ms)
 
     @property
     def tick_due_ms(self) -> int:
-        """Broker time that something waits for: the end of a window or of a minute holding late samples."""
+        """Broker time at which the next window closes or the current minute with late samples ends, whichever is
+        first."""
         minute_end_ms = self._late.end_ms
         return self._next_close_ms if minute_end_ms is None else min(self._next_close_ms, minute_end_ms)
 
     @property
     def windows_waiting(self) -> int:
-        """Closed windows that are not finished."""
+        """Number of closed windows that are not finished."""
         return len(self._closed)
 
     @property
     def late_waiting(self) -> int:
-        """Late samples that are not emitted."""
+        """Number of late samples that are not emitted."""
         return self._late.samples
 
     # Parts of apply.
@@ -205,12 +208,12 @@ class ChunkStage:
         watermarks: NDArray[np.int64],
         done: Applied,
     ) -> None:
-        """Take records between which no window closes."""
+        """Take records; no window closes between them."""
         is_late = records.ts_ms < self._closed_through_ms
         late = np.flatnonzero(is_late)
         rest = with_samples(records, ~is_late) if len(late) else records
         applied = self.head.apply(without_import_ticks(rest), offsets, broker_ms)
-        # From here on nothing fails: a batch given again after Overloaded finds all of this done, or none.
+        # Nothing below fails, so for a batch that is repeated after Overloaded either all of this was done or nothing.
         late, refs = self._late_wanted(records, late, offsets, broker_ms, watermarks)
         losses = corrupt_losses(records, offsets, broker_ms, self._times, self.partition)
         unknown = applied.unknown_samples + int((refs == NO_REF).sum())
@@ -237,11 +240,11 @@ class ChunkStage:
         broker_ms: NDArray[np.int64],
         watermarks: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-        """Those of the late samples that were not emitted before and are not too far ahead, and their refs."""
+        """The late samples that were not emitted before and are not too far ahead, and their refs."""
         record = record_of(records, late)
         in_time = records.ts_ms[late] <= broker_ms[record] + self._times.ahead_ms
-        # The position may lie before the decision offset of a window that is emitted, where that is in the middle of a
-        # late minute: what is read again of such a window from before it closed is in its base.
+        # The position may lie before the decision offset of an emitted window, when that offset is in the middle of a
+        # late minute. Samples of such a window from records before its decision offset are in its base already.
         closed_ms = watermarks[record] - self._times.grace_ms
         closed = records.ts_ms[late] < closed_ms - closed_ms % self._times.window_ms
         late = late[in_time & closed & (offsets[record] >= self._start.position)]
@@ -270,7 +273,8 @@ class ChunkStage:
         return Emission(records, [], progress, samples=samples, minutes=len(ended))
 
     def _due_windows(self, now_ms: int) -> Emission | None:
-        """Some packs of the first closed window, or, when it and maybe more have none left, their markers."""
+        """Markers of the first closed windows that have no packs left; if there are none, due packs of the first
+        one."""
         done = self._finished_windows()
         if done:
             whole = [window for window in done if window.start_ms >= self._start.whole_from_ms]
@@ -289,7 +293,7 @@ class ChunkStage:
         return Emission(base.records, [], None, samples=base.samples, base=base)
 
     def _finished_windows(self) -> list[ClosedWindow]:
-        """The first of the closed windows, as many as have nothing left to emit."""
+        """The closed windows, from the first on, that have nothing left to emit."""
         done: list[ClosedWindow] = []
         for window in self._closed:
             if len(done) == WINDOWS_MAX or not (window.start_ms < self._start.whole_from_ms or window.finished):

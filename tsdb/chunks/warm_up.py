@@ -1,4 +1,5 @@
-"""Warm-up of the chunk stage: one stage lives through a window and a late minute, so that no first one compiles."""
+"""Warm-up of the chunk stage: one stage passes through a window and a late minute, so that real ones need not
+compile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Closed windows: which packs the head holds samples of, when each is due, and the base chunks they become."""
+"""Closed windows: the packs with samples in the head, when each pack is due, and the base chunks made of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tsdb.codec.fragment import Fragment
 from tsdb.head.head import Head
 from tsdb.model.time_set import TimeSet
 
-GATHER_SERIES = 2_048  # Series gathered at a time, packs being whole: bounds what an emission holds.
+GATHER_SERIES = 2_048  # Series gathered at a time, in whole packs: bounds the memory of an emission.
 _SHARE_BITS = 32
 
 
@@ -46,7 +46,7 @@ def packs_of(head: Head, start_ms: int, end_ms: int) -> Packs:
 def base_fragments(
     head: Head, packs: Packs, first: int, last: int, start_ms: int, end_ms: int, decision_offset: int
 ) -> Iterator[Fragment]:
-    """Of each of the packs [first, last): all that the head holds in [start_ms, end_ms), with order D - 1."""
+    """For each of the packs [first, last): all samples of the head in [start_ms, end_ms), with order D - 1."""
     at, end = int(packs.starts[first]), int(packs.starts[last])
     refs = packs.refs[at:end]
     raw = head.gather_raw(refs, start_ms, end_ms)
@@ -63,7 +63,7 @@ def base_fragments(
 
 @dataclass(frozen=True, slots=True)
 class BaseRecords:
-    """The base chunks of some packs, and how many samples they hold."""
+    """The base chunks of some packs. packs, samples: their numbers."""
 
     records: list[ChunkRecord]
     packs: int
@@ -73,8 +73,8 @@ class BaseRecords:
 class ClosedWindow:
     """The window [start_ms, start_ms + window) of one head, closed by the record at decision_offset.
 
-    What the head holds of it changes no more. Packs are emitted in the order of their ids, which is the order in which
-    they are due.
+    Its samples in the head do not change any more. Packs are emitted in order of their ids, which is also the order of
+    their due times.
     """
 
     def __init__(self, head: Head, start_ms: int, decision_offset: int, times: TimeSet, part_bytes_max: int) -> None:
@@ -91,28 +91,28 @@ class ClosedWindow:
 
     @property
     def packs(self) -> Packs:
-        """Found once: a pass over the time axes of the window."""
+        """The packs of the window. Computed once: it passes over the time axes of the window."""
         if self._packs is None:
             self._packs = packs_of(self._head, self.start_ms, self.end_ms)
         return self._packs
 
     @property
     def finished(self) -> bool:
-        """Every pack was emitted."""
+        """Whether every pack was emitted."""
         return self._next == self.packs.count
 
     @property
     def marker(self) -> WindowMarker:
-        """What the finished window is made of."""
+        """The marker of the finished window."""
         return WindowMarker(self.decision_offset, self.packs.count, self._chunks, self._samples)
 
     def due(self, now_ms: int) -> int:
-        """How many of the next packs are due, within_bounds."""
+        """Number of next packs that are due, at most within_bounds()."""
         due = int(np.searchsorted(due_times(self.packs.ids, self.end_ms, self._times), now_ms, side="right"))
         return min(due - self._next, self.within_bounds())
 
     def within_bounds(self) -> int:
-        """How many of the next packs to take at a time: about GATHER_SERIES series, at least one pack."""
+        """Number of next packs to take at a time: about GATHER_SERIES series, at least one pack."""
         starts = self.packs.starts
         if self.finished:
             return 0
@@ -120,7 +120,7 @@ class ClosedWindow:
         return max(within - self._next, 1)
 
     def records(self, count: int) -> BaseRecords:
-        """The base chunks of the next `count` packs; asked again, the same ones."""
+        """The base chunks of the next `count` packs. Repeatable: changes nothing until `emitted`."""
         made: list[ChunkRecord] = []
         samples = 0
         for fragment in base_fragments(
@@ -138,13 +138,13 @@ class ClosedWindow:
         return BaseRecords(made, count, samples)
 
     def emitted(self, base: BaseRecords) -> None:
-        """These, the next packs, are on their way."""
+        """Confirm that these records, of the next packs, are sent."""
         self._next += base.packs
         self._chunks += len(base.records)
         self._samples += base.samples
 
 
 def due_times(pack_id: NDArray[np.uint64], window_end_ms: int, times: TimeSet) -> NDArray[np.int64]:
-    """When packs are due, ms: within spread_ms after the window's end + grace, each at the share that its id gives."""
+    """Due times of packs, ms: within spread_ms after the window's end + grace, spread by pack id."""
     share = (pack_id >> np.uint64(_SHARE_BITS)).astype(np.int64)
     return window_end_ms + times.grace_ms + (share * times.spread_ms >> _SHARE_BITS)
