@@ -1,1 +1,1 @@
-"""The gateway: protocols in, log records out. An OK means that the log has every accepted sample."""
+"""The gateway: requests of several protocols in, log records out. OK means that the log has every accepted sample."""

@@ -1,6 +1,6 @@
-"""Acks: the log's answers to one batch of appends, waited for together.
+"""Acks: the log's answers to one batch of appends, with one wait for all of them.
 
-Callbacks may come from any thread, during the append or after the wait was given up; each append answers once.
+Callbacks may come from any thread, during the append or after the end of the wait. Each append answers once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Acks:
         self._on_all = on_all
         self._all = threading.Event()
         self._lock = threading.Lock()  # Guards _pending and the first write of each answer.
-        self._pending = 1  # The sender's own share, until seal(): inline answers must not end a batch half sent.
+        self._pending = 1  # One for the sender, until seal(): inline answers must not complete a half-sent batch.
 
     def expect(self) -> Callable[[Answer], None]:
-        """Callback for one append. Sender's thread only."""
+        """The callback of one append. Only for the sender's thread."""
         index = len(self.answers)
         self.answers.append(None)
         with self._lock:
@@ -34,7 +34,7 @@ class Acks:
         return partial(self._answer, index)
 
     def seal(self) -> None:
-        """No append follows."""
+        """State that no append follows."""
         self._count_down()
 
     def wait(self, timeout_s: float) -> bool:

@@ -1,7 +1,7 @@
-"""Age clock: how long ago something happened, never less than it really was.
+"""Age clock: time since an event, never less than the real time.
 
-A monotonic clock stands still while a virtual machine is suspended, a wall clock may step back. Ages that decide
-whether stores still remember a series count, between two looks, whichever of the two moved further.
+A monotonic clock stops while a virtual machine is suspended, and a wall clock may step back. Between two readings this
+clock advances by the larger of both differences, because an age decides whether stores still keep a series.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tsdb.model.clock import Clock
 
 
 class AgeClock:
-    """Milliseconds that only grow, from 1; comparable within one process. Thread-safe."""
+    """Milliseconds from 1 on that never decrease; comparable within one process. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -22,7 +22,7 @@ class AgeClock:
         self._age_ms = 1.0
 
     def now_ms(self) -> int:
-        """Now, for comparing with earlier answers."""
+        """The current time, to compare with earlier results of this method."""
         with self._lock:
             wall_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic() * 1000
             self._age_ms += max(0.0, wall_ms - self._wall_ms, monotonic_ms - self._monotonic_ms)

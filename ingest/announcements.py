@@ -1,9 +1,10 @@
-"""Announcements: a series is on the topic `series` before its first sample is on the log, and stays known there.
+"""Announcements: put each series on the topic `series` before its first sample is on the log, and keep it known.
 
-A (series, index epoch) is known while its last acknowledged announcement is younger than a window, counted from
-before it was sent: stores keep labels for two. What is not known is announced and acknowledged before the write goes
-on. What is known is announced again without waiting, by the first write after a moment in the second half of the window
-that its hash picks, so that no instant brings a burst. A gateway that restarts knows nothing and announces all again.
+A (series, index epoch) is known while its last acknowledged announcement is younger than a window, counted from the
+time before it was sent. Stores keep labels for two windows. An unknown pair is announced and acknowledged before the
+write continues. A known pair is announced again without waiting, by the first write after a time in the second half of
+the window. The series' hash chooses that time, so that renewals do not come in bursts. After a restart a gateway knows
+no series and announces all of them again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tsdb.model.window import EPOCH_MS
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.metrics import counter
 
-# An announcement that fails is tried again by a write this share of a window later, several times before it lapses.
+# After a failed renewal, a write retries it 1/16 of a window later: several times before the announcement lapses.
 RETRY_SHARE = 16
 NEW, RENEWAL = "new", "renewal"
 
@@ -54,9 +55,9 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Announcements of one kind that one request owes: row and index epoch of each, int64.
+    """Announcements of one kind that one request needs: row and index epoch of each, int64.
 
-    found_ms: when, by the announcements' clock.
+    found_ms: time of the check, by the age clock.
     """
 
     kind: str
@@ -69,7 +70,7 @@ class Announcements:
     """Thread-safe; acknowledgements may come on any thread."""
 
     def __init__(self, log: Log, cache: SeriesCache, time_set: TimeSet, clock: Clock) -> None:
-        # Two entries a series then suffice, and one record can hold any two samples that are accepted.
+        # With this bound two entries for each series are enough, and any two accepted samples fit into one record.
         if time_set.accept_past_ms + time_set.gateway_ahead_ms >= EPOCH_MS:
             raise ConfigMismatch(
                 f"time set {time_set.name}: accept_past_ms {time_set.accept_past_ms} + gateway_ahead_ms "
@@ -82,15 +83,15 @@ class Announcements:
         self._age = AgeClock(clock)
 
     def due(self, batch: Batch, rows: SeriesRows, good: NDArray[np.bool_]) -> list[Due]:
-        """What the good rows owe; nothing is sent."""
+        """The announcements that the good rows need. Sends nothing."""
         return find_due(batch, rows, good, self._age.now_ms())
 
     def ensure(
         self, batch: Batch, rows: SeriesRows, due: Sequence[Due], deadline: Deadline, reservation: Reservation
     ) -> None:
-        """Return once every pair that is due is known; renewals are sent on the way.
+        """Return once every new pair is known. Renewals are sent without waiting for their acknowledgement.
 
-        Raises Unavailable or Overloaded, as the log says, or Unavailable (deadline).
+        Raises Unavailable or Overloaded as the log raises them, or Unavailable (deadline).
         """
         for one in due:
             if one.kind == NEW:
@@ -111,13 +112,13 @@ class Announcements:
     def _renew(self, batch: Batch, rows: SeriesRows, due: Due, reservation: Reservation) -> None:
         self._cache.postpone_renewal(rows, due.rows, due.epochs, due.found_ms + self._window_ms // RETRY_SHARE)
         _, error = self._send(batch, rows, due, reservation)
-        if error is not None:  # The series are still known: a later write tries again.
+        if error is not None:  # The series are still known, so a later write retries.
             logger.warning("announcements not renewed", series=len(due.rows), reason=error.reason, error=str(error))
 
     def _send(
         self, batch: Batch, rows: SeriesRows, due: Due, reservation: Reservation
     ) -> tuple[Acks, TsdbError | None]:
-        """Append until the log refuses one; whatever it acknowledges becomes known, by then or later."""
+        """Append until the log refuses one. Each acknowledged pair becomes known, before the return or later."""
 
         def on_all(answers: Sequence[Answer | None]) -> None:
             try:
@@ -148,13 +149,13 @@ class Announcements:
         _failures.labels(due.kind).inc(len(acked) - int(acked.sum()))
         which, epochs = due.rows[: len(acked)][acked], due.epochs[: len(acked)][acked]
         half, sent_ms = self._window_ms // 2, due.found_ms
-        # The high bits: the low ones already choose the phase of the index epoch.
+        # The high bits, since the low bits already choose the phase of the index epoch.
         share = (rows.series_id[which] >> np.uint64(32)).astype(np.int64) * half >> 32
         self._cache.set_known(rows, which, epochs, sent_ms + self._window_ms, sent_ms + half + share)
 
 
 def find_due(batch: Batch, rows: SeriesRows, good: NDArray[np.bool_], now_ms: int) -> list[Due]:
-    """What must be announced, then what is to be renewed; empty lists left out."""
+    """New announcements, then renewals. An empty kind is left out."""
     size = 2 * len(good)
     row, epoch, blocking = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.bool_)
     count = due_kernel(good, batch.starts, batch.ts_ms, rows.series_id, rows.known, now_ms, row, epoch, blocking)

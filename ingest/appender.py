@@ -1,8 +1,8 @@
-"""Appender: grouped samples onto the log, record by record, until the log has all of them.
+"""Appender: appends grouped samples to the log, record by record, until the log has all of them.
 
-Records of one request and partition are appended in their order. A record that the broker finds too large is halved,
-and with it everything behind it in its partition is appended again: a later record of the request must win over an
-earlier one, and what the log then holds twice changes no answer. The size learned is kept for the requests to come.
+Records of one request and partition are appended in their order. When the broker finds a record too large, the record
+is halved and all later records of the request in its partition are appended again: a later record must win over an
+earlier one, and records that are in the log twice change no answer. The learned size stays for later requests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tsdb.model.errors import InvalidRequest, TsdbError
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.metrics import counter
 
-# Learning stops here: below it one request with long packs would shrink the records of all others for nothing.
+# Lower bound of the learned size: below it one request with long packs would needlessly shrink all other records.
 RECORD_BYTES_LEAST = 16 * 1024
 TOO_LARGE = "record_too_large"
 
@@ -49,16 +49,16 @@ class Appender:
     def __init__(self, log: Log, bytes_max: int, ahead_ms: int, chain: Chain) -> None:
         self._log = log
         self._chain = chain
-        self._bytes_max = bytes_max  # Only ever lowered, so an unguarded race costs one more halving.
+        self._bytes_max = bytes_max  # Never raised, so a race without a lock costs at most one more halving.
         self._ahead_ms = ahead_ms
 
     def append(
         self, grouped: Grouped, deadline: Deadline, reservation: Reservation, name: Callable[[int], str]
     ) -> list[Appended]:
-        """One Appended for each record, when all are acknowledged and readers will not ignore a sample of theirs.
+        """One Appended for each record, once all are acknowledged and no sample is so far ahead that readers ignore it.
 
-        Raises Unavailable or Overloaded, as the log says, Unavailable (deadline, clock) and InvalidRequest
-        (record_too_large), where `name(series_id)` names the series whose one sample does not fit.
+        Raises Unavailable or Overloaded as the log raises them, Unavailable (deadline, clock), and InvalidRequest
+        (record_too_large) when a single sample does not fit. `name(series_id)` gives the series for that message.
         """
         done: list[Appended] = []
         todo = split(grouped, partition_ranges(grouped), self._bytes_max)
@@ -93,7 +93,7 @@ class Appender:
     ) -> list[RecordRange]:
         """Take what was acknowledged; return what must be appended (again), in order."""
         again: list[RecordRange] = []
-        halved: set[int] = set()  # Partitions with a record too large: what follows there goes again.
+        halved: set[int] = set()  # Partitions with a record too large: their later records are appended again.
         stored_bytes, before = 0, len(done)
         for record, answer in zip(sent.records, sent.acks.answers, strict=True):
             partition = record.part.partition

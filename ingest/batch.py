@@ -1,4 +1,4 @@
-"""Batch: one request's rows and samples, of any protocol, with its shape checked against the limits."""
+"""Batch: rows and samples of one request of any protocol, with their shape checked against the limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Row r has labels[r] and samples starts[r] .. starts[r + 1]; every row has at least one sample.
+    """Row r has labels[r] and samples [starts[r], starts[r + 1]); every row has at least one sample.
 
     labels: bytes as the sender wrote them; starts: int64 (rows + 1,); ts_ms: int64, values: float64 (samples,).
     size: bytes of labels and samples.
@@ -34,7 +34,6 @@ class Batch:
         return len(self.ts_ms)
 
     def samples_of(self, row: int) -> int:
-        """Samples of one row."""
         return int(self.starts[row + 1] - self.starts[row])
 
 
@@ -86,7 +85,7 @@ def _check_limit(what: str, got: int, limit: int, reason: str) -> None:
 
 
 def _readonly(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
-    """A contiguous read-only view: kernels are compiled for one kind of array, whoever sends."""
+    """A contiguous read-only view: the kernels are compiled for one kind of array, whatever the protocol delivers."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view

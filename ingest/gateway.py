@@ -1,7 +1,7 @@
-"""Gateway: the write side as a part of a process. Its threads are the server's and the log's; it owns none.
+"""Gateway: the write path as a component of a process. It runs on the threads of the server and of the log.
 
-Stop order: the server stops taking calls, `close()` refuses what its threads still begin, `join()` waits until the log
-has answered every append, and only then is the log closed.
+Stop order: the server stops accepting calls, `close()` refuses requests that its threads still begin, `join()` waits
+until the log has answered every append. The log is closed after that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Gateway:
         self.pipeline = Pipeline(log, rule, partitions, time_set, limits, clock)
 
     def start(self) -> None:
-        """Compile or load the kernels, so that the first request does not wait for that."""
+        """Compile or load the kernels, so that the first request does not wait for them."""
         warm_up()
 
     def close(self) -> None:
@@ -42,9 +42,9 @@ class Gateway:
         self.pipeline.close()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait until the log has answered everything; False when it has not in time."""
+        """Wait until the log has answered every append; False after the timeout."""
         return self.pipeline.wait_idle(timeout_s)
 
     def abort(self) -> None:
-        """Stop waiting. What the log has not answered was never acknowledged: senders send it again."""
+        """Stop waiting. Unanswered appends were never acknowledged to their senders, so senders send them again."""
         logger.warning("gateway stops with unanswered appends", inflight_bytes=self.pipeline.inflight_bytes)

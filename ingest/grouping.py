@@ -1,7 +1,7 @@
-"""Grouping: a request's good samples as the log wants them, partition by partition, pack by pack, series by series.
+"""Grouping: the good samples of a request in log order: by partition, then by pack, then by series.
 
-Series of one pack are in the order of their ids, whatever order the sender chose, so one scraper's records repeat the
-same id vectors and readers know them by hash. Samples of one (series, timestamp) stay in the order of the request.
+Series of one pack are in the order of their ids, whatever the sender's order. So the records of one scraper repeat the
+same id vectors, and readers recognise them by hash. Samples of one (series, timestamp) keep the order of the request.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ingest.series_rows import SeriesRows
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """n samples, k packs, p partitions, all in log order. A pack of one id never spans two partitions.
+    """n samples, k packs, p partitions, all in log order. A pack lies in one partition.
 
-    series_id: uint64, ts_ms: int64, values: float64 (n,). pack_id: uint64 (k,); pack k holds samples pack_end[k - 1] ..
-    pack_end[k]: int64 (k,). partition and partition_end: int64 (p,), alike.
+    series_id: uint64, ts_ms: int64, values: float64 (n,). pack_id: uint64 (k,), pack_end: int64 (k,): pack i has
+    samples [pack_end[i - 1], pack_end[i]). partition, partition_end: int64 (p,), likewise.
     """
 
     series_id: NDArray[np.uint64]
@@ -34,14 +34,14 @@ class Grouped:
 
 
 def group(batch: Batch, rows: SeriesRows, good: NDArray[np.bool_]) -> Grouped:
-    """Sort and copy; pure."""
+    """Sort and copy the good rows. Pure."""
     count = len(good)
     order = np.empty(count, np.int64)
     kept = order_rows_kernel(good, rows.partition, rows.pack_id, rows.series_id, order, np.empty(count, np.int64))
     order = order[:kept]
     samples = batch.samples if kept == count else int((batch.starts[order + 1] - batch.starts[order]).sum())
     series_id, ts_ms = np.empty(samples, np.uint64), np.empty(samples, np.int64)
-    bits = np.empty(samples, np.uint64)  # Values move as integers: a float move may quiet a signalling NaN.
+    bits = np.empty(samples, np.uint64)  # Values are copied as integers: a float copy may change a signalling NaN.
     pack_id, pack_end = np.empty(kept, np.uint64), np.empty(kept, np.int64)
     partition, partition_end = np.empty(kept, np.int64), np.empty(kept, np.int64)
     packs, partitions = fill_groups_kernel(

@@ -1,7 +1,7 @@
-"""Bytes in flight: how much accepted work may wait for the log at once, over all requests.
+"""Bytes in flight: a bound on all requests that wait for the log.
 
-A reservation lasts until its request has been answered and the log has answered each of its appends, so a request
-that gave up at its deadline still counts while its records sit in the log's queue. Thread-safe.
+A reservation lasts until its request has been answered and the log has answered each of its appends. So a request past
+its deadline still counts while its records are in the log's queue. Thread-safe.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from types import TracebackType
 from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.ops.metrics import gauge
 
-# Long enough for a healthy log to answer what is queued, short enough that a sender's buffer does not grow by much.
+# A healthy log answers its queue within this time, and a sender's buffer grows little.
 RETRY_AFTER_S = 0.25
-# A draining gateway is replaced by another one: the sender's next try should already find it.
+# Another gateway replaces a draining one; the sender's next try should find it.
 DRAINING_RETRY_AFTER_S = 1.0
 
 inflight_bytes = gauge("tsdb_ingest_inflight_bytes", "Bytes of requests that the log has not answered yet.")
 
 
 class Inflight:
-    """Reservations up to `bytes_max` in all; after `close()` none is given."""
+    """Reservations of at most `bytes_max` bytes in total; none after `close()`."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -31,7 +31,7 @@ class Inflight:
         self._closed = False
 
     def reserve(self, size: int) -> Reservation:
-        """Raises Overloaded (inflight_bytes) when there is no room now, Unavailable (draining) after close()."""
+        """Raises Overloaded (inflight_bytes) when the bytes are not free now, Unavailable (draining) after close()."""
         with self._changed:
             if self._closed:
                 raise Unavailable(
@@ -51,18 +51,17 @@ class Inflight:
         return Reservation(self, size)
 
     def close(self) -> None:
-        """Give no further reservation; those given stay."""
+        """Refuse further reservations; existing ones stay."""
         with self._changed:
             self._closed = True
 
     def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until nothing is in flight; False when something still is."""
+        """Wait until nothing is in flight; False after the timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: self._open == 0, timeout_s)
 
     @property
     def bytes(self) -> int:
-        """Reserved now."""
         with self._changed:
             return self._bytes
 
@@ -78,7 +77,7 @@ class Inflight:
 
 
 class Reservation:
-    """Held once by its request (a context manager) and once by each batch of appends; given back by the last."""
+    """Counts its holders: the request (as a context manager) and each batch of appends. The last release frees it."""
 
     def __init__(self, inflight: Inflight, size: int) -> None:
         self._inflight = inflight
@@ -87,13 +86,13 @@ class Reservation:
         self._holders = 1
 
     def hold(self) -> None:
-        """Keep the bytes until one more release()."""
+        """Add a holder; it calls `release` once."""
         with self._lock:
             assert self._holders > 0, "a reservation that was given back cannot be held"
             self._holders += 1
 
     def release(self) -> None:
-        """End one hold."""
+        """Remove a holder; the last one frees the bytes."""
         with self._lock:
             self._holders -= 1
             last = self._holders == 0

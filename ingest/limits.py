@@ -1,4 +1,4 @@
-"""Limits of the gateway: what one request, one series and all requests together may take."""
+"""Limits of the gateway: for one request, one series, and all requests together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class IngestLimits:
-    """Bounds of the write path; every end is allowed. Raises ConfigMismatch (ingest_limits) when they contradict.
+    """Bounds of the write path, each inclusive. Raises ConfigMismatch (ingest_limits) when they contradict each other.
 
     request_bytes_max: labels and sample arrays of one request; above it INVALID_ARGUMENT.
     series_max, samples_max: rows and samples of one request.
@@ -23,7 +23,7 @@ class IngestLimits:
     series_cache_max, series_cache_bytes_max: series, and bytes of their labels, that the gateway remembers.
     series: active series of one source and of the gateway; series_limits_file: limits read while running.
     record_bytes_max: of one log record; larger requests are split.
-    produce_timeout_s: longest wait for the log, where the caller's deadline is not shorter.
+    produce_timeout_s: longest wait for the log; the caller's deadline may be shorter.
     """
 
     labels: LabelLimits = field(default_factory=LabelLimits)

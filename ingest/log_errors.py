@@ -1,15 +1,15 @@
-"""What the log says, as the sender of a request should hear it: what it can do next is to send again, later."""
+"""Errors of the log, translated for the sender of a request. The sender's next step is always to send again later."""
 
 from __future__ import annotations
 
 from tsdb.log.interface import Appended
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 
-RETRY_AFTER_S = 1.0  # A broker's fail-over takes seconds; senders buffer for longer.
+RETRY_AFTER_S = 1.0  # A broker fail-over takes seconds, and senders buffer for longer than that.
 
 
 def as_seen_by_sender(error: TsdbError) -> TsdbError:
-    """Retryable errors as they are; any other is ours to mend, not the sender's, and becomes Unavailable."""
+    """Retryable errors unchanged. Any other error is not the sender's problem, and becomes Unavailable."""
     if isinstance(error, Overloaded | Unavailable):
         return error
     return Unavailable(
@@ -21,7 +21,7 @@ def as_seen_by_sender(error: TsdbError) -> TsdbError:
 
 
 def deadline_error(what: str) -> Unavailable:
-    """The request's time is over. Some partitions may hold the samples."""
+    """The error of a request past its deadline. Some partitions may already hold its samples."""
     return Unavailable(
         f"the log did not answer before the deadline: {what}; sending again is safe",
         reason="deadline",
@@ -30,7 +30,7 @@ def deadline_error(what: str) -> Unavailable:
 
 
 def clock_error(record: Appended, newest_ms: int, ahead_ms: int) -> Unavailable:
-    """The record is on the log, but readers will ignore a sample that far ahead of the broker's clock."""
+    """The error of a record that is on the log with a sample too far ahead of the broker's clock: readers ignore it."""
     return Unavailable(
         f"the clocks of gateway and broker differ: a sample at {newest_ms} is {newest_ms - record.broker_ms} ms ahead "
         f"of the broker's time in partition {record.partition}, and readers ignore what is over {ahead_ms} ms ahead",

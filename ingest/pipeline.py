@@ -1,7 +1,7 @@
-"""Pipeline: the one way from a protocol's arrays to the log, free of any protocol's types.
+"""Pipeline: the path of all protocols from arrays to the log. It uses no types of a protocol.
 
-Shape -> room in flight -> series -> validate -> admit -> announce -> group -> append -> acknowledged. A call that
-returns has every accepted sample on the log; a call that raises InvalidRequest has put none there. Thread-safe.
+Steps: shape, bytes in flight, series, validation, admission, announcements, grouping, append, acknowledgement. When a
+call returns, every accepted sample is on the log. When it raises InvalidRequest, none is. Thread-safe.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _seconds = histogram("tsdb_ingest_write_duration_seconds", "From a request's arr
 
 @dataclass(frozen=True, slots=True)
 class RecordToken:
-    """Where the log keeps one record of an accepted request."""
+    """Position in the log of one record of an accepted request."""
 
     topic_id: str
     partition: int
@@ -50,7 +50,7 @@ class RecordToken:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """`samples` were accepted and lie in the records of `tokens`; rows are refused only where partial was asked for."""
+    """`samples`: accepted samples, in the records of `tokens`. Refused rows occur only in a partial write."""
 
     tokens: list[RecordToken]
     samples: int
@@ -60,7 +60,7 @@ class WriteResult:
 
 
 class Pipeline:
-    """Raises ConfigMismatch where partitions, time set and timeout contradict each other or the log."""
+    """Raises ConfigMismatch when partitions, time set and timeout contradict each other or the log."""
 
     def __init__(
         self,
@@ -96,8 +96,8 @@ class Pipeline:
     ) -> WriteResult:
         """Write series `labels[i]` with counts[i] samples each (None: one each), series after series.
 
-        labels: name 0xFF value 0xFF ..., any order of names. All or nothing, unless `partial`: then whole series are
-        refused and listed. Raises InvalidRequest (nothing was written), Unavailable, Overloaded (send again).
+        labels: name 0xFF value 0xFF ..., in any order of names. All or nothing, unless `partial`: then bad series are
+        refused whole and listed. Raises InvalidRequest (nothing was written), Unavailable, Overloaded (send again).
         """
         _requests.inc()
         deadline = deadline.at_most(self._limits.produce_timeout_s)
@@ -111,11 +111,11 @@ class Pipeline:
             raise
 
     def close(self) -> None:
-        """Refuse further requests as draining; those under way go on."""
+        """Refuse further requests as draining; running ones continue."""
         self._inflight.close()
 
     def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until the log has answered everything; False when something is still under way."""
+        """Wait until the log has answered every append; False after the timeout."""
         return self._inflight.wait_idle(timeout_s)
 
     @property
@@ -164,7 +164,8 @@ class Pipeline:
             row = int(np.flatnonzero(good & (rows.series_id == np.uint64(series_id)))[0])
             return shown_series(self._cache.canonical(batch.labels[row]))
 
-        # Asked first: a token may name a topic that is gone, which is an error, but never an offset of another one.
+        # Read before the append: a token may then name a deleted topic, which is an error for its reader, but never an
+        # offset of another topic.
         topic_id = self._log.topic_id(METRICS)
         appended = self._appender.append(group(batch, rows, good), deadline, reservation, name)
         return [RecordToken(topic_id, record.partition, record.offset) for record in appended]
@@ -174,7 +175,8 @@ def _check(log: Log, partitions: int, time_set: TimeSet, limits: IngestLimits) -
     held = log.partitions(METRICS)
     if held != partitions:
         raise ConfigMismatch(f"the log has {held} partitions; this gateway is set to {partitions}", reason="partitions")
-    # Stores keep a label for two windows from its announcement: one while we trust it, and time to land the sample.
+    # Stores keep labels for two windows from their announcement. For one window the gateway relies on it; the second
+    # leaves time for the append.
     if 2 * 1000 * limits.produce_timeout_s > time_set.window_ms:
         raise ConfigMismatch(
             f"produce_timeout_s is {limits.produce_timeout_s}; with time set {time_set.name} it must be at most half a "

@@ -1,4 +1,4 @@
-"""Records: where a partition's samples are cut into log records, and their bytes. Pure."""
+"""Records: cuts the samples of a partition into log records and encodes them. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RecordRange:
         return self.end - self.start
 
     def halves(self) -> list[RecordRange]:
-        """Two ranges, or itself when it is one sample."""
+        """Two ranges, or the range itself when it has one sample."""
         if self.samples == 1:
             return [self]
         middle = (self.start + self.end) // 2
@@ -33,7 +33,7 @@ class RecordRange:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A range as bytes. newest_ms: its latest timestamp."""
+    """A range and its encoded record. newest_ms: the latest timestamp in it."""
 
     part: RecordRange
     data: bytes
@@ -41,7 +41,7 @@ class Record:
 
 
 def partition_ranges(grouped: Grouped) -> list[RecordRange]:
-    """One range a partition."""
+    """One range for each partition."""
     ends = grouped.partition_end.tolist()
     return [
         RecordRange(partition, start, end)
@@ -50,8 +50,8 @@ def partition_ranges(grouped: Grouped) -> list[RecordRange]:
 
 
 def split(grouped: Grouped, parts: list[RecordRange], bytes_max: int) -> list[RecordRange]:
-    """Halve until each record has at most bytes_max bytes, or one sample; in order."""
-    if _bound(grouped, len(parts)) <= bytes_max:  # All together fit into one: the usual request.
+    """Halve ranges until each record has at most bytes_max bytes, or one sample. Keeps the order."""
+    if _bound(grouped, len(parts)) <= bytes_max:  # The usual request: all samples together would fit into one record.
         return parts
     return [small for part in parts for small in _split(grouped, part, bytes_max)]
 
@@ -90,6 +90,6 @@ def _split(grouped: Grouped, part: RecordRange, bytes_max: int) -> list[RecordRa
 
 
 def _bound(grouped: Grouped, records: int) -> int:
-    """Bytes that all samples take in so many records, at most: each cut may put one pack into two records."""
+    """Upper bound of the bytes of all samples in `records` records. Each cut may put one pack into two records."""
     whole = encoded_size(len(grouped.pack_id) + records, len(grouped.ts_ms), shared_ts=False)
     return whole + records * encoded_size(0, 0, shared_ts=False)

@@ -1,4 +1,4 @@
-"""Refusals: which rows of a request are not taken, why, and how that is told.
+"""Refusals: refused rows of a request, their reasons, and the report to the sender.
 
 Reasons are a bounded set: they label the counter, the offenders of a partial answer and the details of an error.
 """
@@ -15,11 +15,11 @@ from tsdb.ops.metrics import counter
 
 OFFENDERS_MAX = 16
 MESSAGE_BYTES_MAX = 224
-# An error travels in headers, where tsdb.ops.grpc_errors leaves room for 12 values; three of them are counts.
+# An error is sent in HTTP/2 headers. tsdb.ops.grpc_errors allows 12 values there; three of them are counts.
 LISTED_IN_ERROR_MAX = 9
 SERIES_CHARS_MAX = 100
 
-# Refused for what there is already: another time the same row may be taken.
+# The refusal depends on the other series, so the same row may be accepted later.
 SERIES_LIMIT_REASONS = frozenset({"source_series_limit", "gateway_series_limit"})
 ROW_REASONS = (
     "labels_empty", "labels_malformed", "labels_reserved", "labels_duplicate", "labels_too_many", "labels_too_long",
@@ -30,7 +30,7 @@ REQUEST_REASONS = (
     "record_too_large", "inflight_bytes", "draining", "deadline", "clock", "queue_full", "disk_full", "unavailable",
     "timeout", "topic_recreated", "unknown_topic",
 )  # fmt: skip
-# Good samples of a request that was refused for others' sake, and whatever the log may come to say.
+# IN_REFUSED_REQUEST: good samples of a request refused because of other rows. OTHER: any further error of the log.
 IN_REFUSED_REQUEST = "in_refused_request"
 OTHER = "other"
 _REASONS = (*ROW_REASONS, *REQUEST_REASONS, IN_REFUSED_REQUEST, OTHER)
@@ -43,7 +43,7 @@ _refused_requests = counter(
 
 @dataclass(frozen=True, slots=True)
 class Offender:
-    """A refused row. The message names series, what was got and the limit; at most MESSAGE_BYTES_MAX bytes."""
+    """A refused row. The message names series, actual value and limit, in at most MESSAGE_BYTES_MAX bytes."""
 
     series_index: int
     reason: str
@@ -59,18 +59,18 @@ class Refusals:
     samples: Counter[str] = field(default_factory=Counter)
 
     def wants_text(self) -> bool:
-        """Whether the next message will be kept: building one for each of many rows would cost more than the write."""
+        """Whether `add` keeps the next message. A message for each of many rows would cost more than the write."""
         return len(self.offenders) < OFFENDERS_MAX
 
     def add(self, row: int, samples: int, reason: str, message: str) -> None:
-        """Refuse one row with its samples. `message` may be empty when it is not wanted."""
+        """Refuse one row with its samples. `message` may be empty when `wants_text` is False."""
         if self.wants_text():
             self.offenders.append(Offender(row, reason, cut(message)))
         self.rows.add(row)
         self.samples[reason] += samples
 
     def error(self, samples: int) -> RefusedSeries | SeriesOverLimit:
-        """The refusal of a whole request of `samples`: first offender in the text, the next ones in the metadata."""
+        """The error of a whole request of `samples`: first offender in the text, the next ones in the metadata."""
         first = self.offenders[0]
         more = f" (and {len(self.rows) - 1} more series)" if len(self.rows) > 1 else ""
         listed = self.offenders[1 : 1 + LISTED_IN_ERROR_MAX]
@@ -87,7 +87,7 @@ class Refusals:
 
 
 class RefusedSeries(InvalidRequest):
-    """A request refused for some of its rows. `samples`: all of its samples by the reason they count under."""
+    """A request refused because of some rows. `samples`: number of its samples by the reason for the counter."""
 
     def __init__(self, message: str, samples: Mapping[str, int], *, reason: str, **metadata: object) -> None:
         super().__init__(message, reason=reason, **metadata)
@@ -95,7 +95,7 @@ class RefusedSeries(InvalidRequest):
 
 
 class SeriesOverLimit(Overloaded):
-    """A request refused for new series over a limit alone; as RefusedSeries. Sending again at once is of no use."""
+    """As RefusedSeries, for a request whose only problem is new series over a limit. An immediate retry cannot help."""
 
     def __init__(self, message: str, samples: Mapping[str, int], *, reason: str, **metadata: object) -> None:
         super().__init__(message, reason=reason, retry_after_s=None, **metadata)
@@ -103,13 +103,13 @@ class SeriesOverLimit(Overloaded):
 
 
 def count_refused_samples(samples: Mapping[str, int]) -> None:
-    """Move tsdb_ingest_refused_samples_total; reasons outside the set count as `other`."""
+    """Increment tsdb_ingest_refused_samples_total; unknown reasons count as `other`."""
     for reason, count in samples.items():
         _refused_samples.labels(_bounded(reason)).inc(count)
 
 
 def count_refused_request(error: TsdbError, samples: int) -> None:
-    """Count a request of so many samples that is answered with `error`."""
+    """Count a request with `samples` samples that is answered with `error`."""
     _refused_requests.labels(_bounded(error.reason)).inc()
     count_refused_samples(
         error.samples if isinstance(error, RefusedSeries | SeriesOverLimit) else {error.reason: samples}
@@ -117,7 +117,7 @@ def count_refused_request(error: TsdbError, samples: int) -> None:
 
 
 def cut(message: str) -> str:
-    """Message of at most MESSAGE_BYTES_MAX bytes of UTF-8."""
+    """The message, cut to at most MESSAGE_BYTES_MAX bytes of UTF-8."""
     encoded = message.encode(errors="replace")
     if len(encoded) <= MESSAGE_BYTES_MAX:
         return encoded.decode()
@@ -129,6 +129,6 @@ def _bounded(reason: str) -> str:
 
 
 def shown_series(canonical: bytes) -> str:
-    """Labels for a message, short enough that the limit beside them survives the cut."""
+    """Labels for a message, short enough that the rest of the message survives `cut`."""
     text = format_series(canonical)
     return text if len(text) <= SERIES_CHARS_MAX else text[: SERIES_CHARS_MAX - 3] + "..."

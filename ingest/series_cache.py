@@ -1,8 +1,8 @@
-"""Series cache: label bytes as sent -> what the gateway needs to know of that series, for a bounded number of them.
+"""Series cache: label bytes as sent -> ids, partition and announcement state, for a bounded number of series.
 
-A hit costs one dictionary look-up; all else is gathered from arrays by slot. A miss normalises, hashes and places the
-labels. The least recently used go when there is no room, a sixteenth at a time. Thread-safe: one lock, never held
-while labels are parsed or the log is called; what a request gathered stays its own when the slots are given away.
+A hit costs one dictionary look-up; the other fields are gathered from arrays by slot. A miss normalises, hashes and
+places the labels. A full cache evicts the least recently used sixteenth. Thread-safe: one lock, never held while labels
+are parsed or the log is called. A request works on copies, so slots may be reused meanwhile.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tsdb.model.placement import PlacementRule
 from tsdb.ops.metrics import counter, gauge
 
 FIRST_SLOTS = 1024
-EVICTED_SHARE = 16  # One pass over the slots frees a sixteenth, so that its cost is spread over many insertions.
-# Other orders of the same labels that are remembered; a sender with more pays for the sorting each time.
+EVICTED_SHARE = 16  # One pass over the slots frees a sixteenth, which spreads its cost over many insertions.
+# Other orders of the same labels kept for one series. A sender with more orders pays for the sorting each time.
 ALIASES_MAX = 4
 BLOCK = 1024  # Series inserted under one hold of the lock, at most.
 
@@ -52,7 +52,7 @@ class _Candidate:
 
 
 class SeriesCache:
-    """At most limits.series_cache_max series with series_cache_bytes_max bytes of labels (plus those of one BLOCK)."""
+    """At most limits.series_cache_max series, with series_cache_bytes_max bytes of labels plus those of one BLOCK."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class SeriesCache:
         self._limits = limits
         self._hash = series_id
         self._lock = threading.Lock()  # Guards all below.
-        self._slot_of: dict[bytes, int] = {}  # Canonical labels, and the other orders that senders use.
+        self._slot_of: dict[bytes, int] = {}  # By canonical labels, and by the other orders that senders use.
         self._slot_of_id: dict[int, int] = {}
         self._aliases: dict[int, list[bytes]] = {}
         self._canonical: list[bytes | None] = []
@@ -83,9 +83,9 @@ class SeriesCache:
         self._known = np.zeros((0, 2, 3), np.int64)
 
     def resolve(self, labels: Sequence[bytes]) -> SeriesRows:
-        """Rows for labels as sent, in any order of names; what is not remembered is added, or refused in `errors`.
+        """Rows for labels as sent, in any order of names. Unknown series are added, or refused in `errors`.
 
-        Reasons: those of normalize_labels, and id_conflict when a remembered series of other labels has the same id.
+        Reasons: those of normalize_labels, and id_conflict when a cached series with other labels has the same id.
         """
         count = len(labels)
         with self._lock:
@@ -103,7 +103,7 @@ class SeriesCache:
         return rows
 
     def canonical(self, raw: bytes) -> bytes:
-        """Canonical form of labels that resolve() took."""
+        """Canonical form of labels that `resolve` accepted."""
         with self._lock:
             slot = self._slot_of.get(raw)
             held = None if slot is None else self._canonical[slot]
@@ -117,9 +117,9 @@ class SeriesCache:
         known_until_ms: int,
         renew_at_ms: NDArray[np.int64],
     ) -> None:
-        """Series rows `which` are announced for `epochs` (int64, one each); a series forgotten since then is passed by.
+        """Record that series rows `which` are announced for `epochs` (int64, one each). Evicted series are skipped.
 
-        An older announcement, answered late, never shortens a newer one of the same epoch.
+        The late answer of an older announcement never shortens a newer one of the same epoch.
         """
         with self._lock:
             kept = self._series_id[rows.slot[which]] == rows.series_id[which]
@@ -132,14 +132,14 @@ class SeriesCache:
     def postpone_renewal(
         self, rows: SeriesRows, which: NDArray[np.int64], epochs: NDArray[np.int64], renew_at_ms: int
     ) -> None:
-        """Series rows `which` are being announced again: nobody else needs to before renew_at_ms."""
+        """Record that series rows `which` are being announced again: no other request does so before renew_at_ms."""
         with self._lock:
             slots = rows.slot[which]
             kept = (self._series_id[slots] == rows.series_id[which]) & (self._known[slots, epochs & 1, EPOCH] == epochs)
             self._known[slots[kept], epochs[kept] & 1, RENEW_AT] = renew_at_ms
 
     def forget_refused(self, rows: SeriesRows, which: NDArray[np.int64]) -> None:
-        """Series rows `which` are refused. Those never announced go: they would push out series that are written."""
+        """Remove refused series rows `which` that were never announced: they would evict series in use."""
         which = which[rows.slot[which] > NO_SLOT]
         with self._lock:
             slots = np.unique(rows.slot[which][self._series_id[rows.slot[which]] == rows.series_id[which]])
@@ -237,7 +237,7 @@ class SeriesCache:
         )
 
     def _make_room_locked(self, wanted: int) -> None:
-        """Have `wanted` free slots: by growing up to the limit, then by forgetting."""
+        """Provide `wanted` free slots: grow up to the limit, then evict."""
         slots_max = self._limits.series_cache_max
         if len(self._free) < wanted and len(self._used) < slots_max:
             needed = len(self._slot_of_id) + wanted

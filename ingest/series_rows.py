@@ -1,6 +1,6 @@
-"""Series rows: what one request needs to know of each of its rows, gathered from the series cache.
+"""Series rows: ids, partition and announcement state of each row of one request, gathered from the series cache.
 
-A copy, so it stays true to these rows whatever the cache forgets meanwhile.
+A copy, so it stays correct when the cache evicts these series meanwhile.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ class SeriesRows:
     """One request's n rows.
 
     slot, partition: int64 (n,); series_id, pack_id: uint64 (n,); source: uint32 (n,), source_hash of the placement.
-    known: int64 (n, 2, 3), per parity of index epoch the EPOCH last announced, KNOWN_UNTIL and RENEW_AT by the
-    announcements' clock. errors: rows whose labels are refused; their slot is NO_SLOT and the rest of their row means
-    nothing.
+    known: int64 (n, 2, 3), for each parity of index epoch: the EPOCH last announced, KNOWN_UNTIL and RENEW_AT by the
+    age clock. errors: rows with refused labels; their slot is NO_SLOT and their other fields have no meaning.
     """
 
     slot: NDArray[np.int64]
@@ -36,7 +35,7 @@ class SeriesRows:
 
 
 def empty_rows(count: int) -> SeriesRows:
-    """Rows to be put."""
+    """Rows without a slot, to be filled by `put`."""
     return SeriesRows(
         np.full(count, NO_SLOT, np.int64),
         np.zeros(count, np.uint64),

@@ -1,4 +1,4 @@
-"""The Ingest service (proto/tsdb/v1/ingest.proto): bytes to arrays, the pipeline, tokens back. Nothing else."""
+"""The Ingest service (proto/tsdb/v1/ingest.proto): converts bytes to arrays, calls the pipeline, returns tokens."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tsdb.v1 import common_pb2, ingest_pb2, ingest_pb2_grpc
 
 _Scalar = TypeVar("_Scalar", np.uint32, np.int64, np.float64)
 
-WITHOUT_DEADLINE_S = 3600.0  # The pipeline's own timeout is sooner.
-ANSWER_SHARE = 0.05  # Of a caller's deadline, kept for the answer: a refusal says when to come back.
+WITHOUT_DEADLINE_S = 3600.0  # The pipeline's own timeout comes first.
+ANSWER_SHARE = 0.05  # Share of the caller's deadline kept for the answer, since a refusal contains the retry time.
 
 
 class IngestService(ingest_pb2_grpc.IngestServicer):
-    """Called from the server's threads; errors of ours become statuses there (tsdb.ops.grpc_calls)."""
+    """Called on the server's threads. tsdb.ops.grpc_calls maps our errors to statuses."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -46,7 +46,7 @@ def _arrays(
 
 
 def _array(name: str, data: bytes, scalar: type[_Scalar]) -> NDArray[_Scalar]:
-    """The packed little-endian array that `data` is, read-only, without a copy."""
+    """`data` as a packed little-endian array, read-only, without a copy."""
     dtype = np.dtype(scalar).newbyteorder("<")
     if len(data) % dtype.itemsize:
         raise InvalidRequest(

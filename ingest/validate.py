@@ -1,4 +1,4 @@
-"""Validation of one request against the clock and the labels' limits: which rows are good, and what the others did."""
+"""Validation of one request against the clock and the limits of labels: good rows, and the refusals of the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tsdb.model.time_set import TimeSet
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """good: bool (rows,). refusals is None when every row is."""
+    """good: bool (rows,). refusals: None when every row is good."""
 
     good: NDArray[np.bool_]
     refusals: Refusals | None
@@ -25,9 +25,9 @@ class Verdict:
 def validate(
     batch: Batch, rows: SeriesRows, time_set: TimeSet, now_ms: int, canonical: Callable[[bytes], bytes]
 ) -> Verdict:
-    """A row is refused whole, for its labels or for its first timestamp outside what is accepted at now_ms.
+    """A row is refused whole, because of its labels or its first timestamp outside the accepted range.
 
-    Accepted: now_ms - accept_past_ms <= timestamp <= now_ms + gateway_ahead_ms. Pure.
+    The range: now_ms - accept_past_ms <= timestamp <= now_ms + gateway_ahead_ms. Pure.
     """
     good = np.ones(len(batch.labels), np.bool_)
     oldest_ms, newest_ms = now_ms - time_set.accept_past_ms, now_ms + time_set.gateway_ahead_ms

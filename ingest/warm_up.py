@@ -13,7 +13,7 @@ from ingest.series_rows import empty_rows
 
 
 def warm_up() -> None:
-    """Send one made-up row through every kernel; nothing is written anywhere."""
+    """Run one invented row through every kernel. Writes nothing."""
     batch = make_batch([b"a"], None, np.zeros(1, np.int64), np.zeros(1, np.float64), IngestLimits())
     rows, good = empty_rows(1), np.ones(1, np.bool_)
     find_due(batch, rows, good, 0)

@@ -1,1 +1,1 @@
-"""Active series: how many a source and the gateway may have, and which new ones are refused."""
+"""Active series: limits for each source and for the gateway, and the refusal of new series above them."""

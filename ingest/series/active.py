@@ -1,7 +1,8 @@
-"""Active series: how many each source and the gateway have, and which new ones are over a limit.
+"""Active series: their number for each source and for the gateway, and the check of new series against the limits.
 
-A series is active from its announcement, first or renewed, to the end of the window after: one to two windows, so for
-as long as the gateway takes it for known. Known series are never refused. Thread-safe; at most 24 B a series.
+A series is active from its announcement, first or renewed, to the end of the next window. That is one to two windows,
+so at least as long as the gateway treats the series as known. Known series are never refused. Thread-safe; at most 24
+bytes for each series.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _active = gauge("tsdb_ingest_active_series", "Series announced by this gateway w
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """By key: over_source, over_gateway bool (n,), never both; `source_active`: series of its source before."""
+    """over_source, over_gateway: bool (n,) by key, never both. source_active: active series of its source before."""
 
     over_source: NDArray[np.bool_]
     over_gateway: NDArray[np.bool_]
@@ -30,14 +31,14 @@ class Admission:
 
     @property
     def refused(self) -> NDArray[np.bool_]:
-        """Over either limit."""
+        """Keys over either limit."""
         return self.over_source | self.over_gateway
 
 
 class ActiveSeries:
-    """Two generations of a window each: `_fresh` and `_kept` of this window, `_previous` of the one before.
+    """Keys of two windows: `_fresh` and `_kept` of this window, `_previous` of the one before.
 
-    `_fresh` and `_previous` share no key; `_kept` are those of `_previous` that were announced again in this window.
+    `_fresh` and `_previous` share no key. `_kept` has the keys of `_previous` that were announced again in this window.
     """
 
     def __init__(self, window_ms: int, clock: Clock) -> None:
@@ -54,12 +55,12 @@ class ActiveSeries:
 
     @property
     def nbytes(self) -> int:
-        """Memory."""
+        """Memory of the keys, in bytes."""
         with self._lock:
             return self._previous.nbytes + self._fresh.nbytes + self._kept.nbytes
 
     def admit(self, keys: Keys, limits: SeriesLimits, *, whole: bool) -> Admission:
-        """Make keys active as far as the limits allow; with `whole`, all of them or none. Keys may repeat."""
+        """Make keys active, up to the limits; with `whole`, all keys or none. Keys may repeat."""
         distinct, place = np.unique(keys, return_inverse=True)
         with self._lock:
             self._turn_locked()
@@ -69,18 +70,18 @@ class ActiveSeries:
         return Admission(found.over_source[place], found.over_gateway[place], found.source_active[place])
 
     def renew(self, keys: Keys) -> None:
-        """Known series are announced again: active from now on, whatever the limits. Keys may repeat."""
+        """Keep known series active after their renewal, whatever the limits. Keys may repeat."""
         with self._lock:
             self._turn_locked()
             self._add_locked(np.unique(keys))
 
     def _judge_locked(self, keys: Keys, limits: SeriesLimits) -> Admission:
-        """keys: distinct, ascending, so those of a source lie together."""
+        """keys: distinct and ascending, so that the keys of a source are adjacent."""
         new = ~(self._previous.has(keys) | self._fresh.has(keys))
         sources, of_key = np.unique(keys >> SOURCE_SHIFT, return_inverse=True)
         active = self._previous.count_of(sources) + self._fresh.count_of(sources)
         room = limits.source_maxima(sources) - active
-        # How many new ones of its source come before each key, itself counted.
+        # rank: number of new keys of the same source up to and including each key.
         before: NDArray[np.int64] = np.concatenate((np.zeros(1, np.int64), np.cumsum(new, dtype=np.int64)))
         first_of_source = np.searchsorted(of_key, np.arange(len(sources)))
         rank = before[1:] - before[first_of_source[of_key]]
@@ -100,7 +101,7 @@ class ActiveSeries:
         return len(self._previous) + len(self._fresh)
 
     def _turn_locked(self) -> None:
-        """Begin a new window when this one is over; what was announced in it stays active through the next."""
+        """Begin a new window when the current one is over. Keys announced in it stay active through the next window."""
         windows = int((self._clock.monotonic() - self._began_at) // self._window_s)
         if not windows:
             return

@@ -1,7 +1,7 @@
-"""Admission: new series of a request against the limits of their source and of the gateway.
+"""Admission: checks new series of a request against the limits of their source and of the gateway.
 
-Runs only for requests that owe announcements: a request of known series costs nothing here. A refused series never
-reaches the log; the known series of its source go on being accepted.
+Runs only for requests that need announcements, so a request of known series costs nothing. A refused series never
+reaches the log; known series of the same source are still accepted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = structlog.get_logger(__name__)
 
 
 class SeriesAdmission:
-    """Thread-safe. Raises ConfigMismatch (series_limits) for a limits file that is wrong."""
+    """Thread-safe. Raises ConfigMismatch (series_limits) for an invalid limits file."""
 
     def __init__(
         self, cache: SeriesCache, rule: PlacementRule, limits: IngestLimits, window_ms: int, clock: Clock
@@ -54,7 +54,7 @@ class SeriesAdmission:
         *,
         partial: bool,
     ) -> list[Due]:
-        """What is left of `due`. Rows over a limit are added to `refusals` and taken out of `good`."""
+        """`due` without refused rows. Rows over a limit are added to `refusals` and removed from `good`."""
         for one in due:
             keys = keys_of(rows.source[one.rows], rows.series_id[one.rows])
             if one.kind != NEW:
@@ -78,7 +78,7 @@ class SeriesAdmission:
     ) -> None:
         for at in np.flatnonzero(found.refused).tolist():
             row = int(due.rows[at])
-            if not good[row]:  # Refused for its other epoch.
+            if not good[row]:  # Already refused for its other index epoch.
                 continue
             good[row] = False
             text = ""
@@ -102,7 +102,7 @@ class SeriesAdmission:
         )
 
     def _warn(self, reason: str, text: str) -> None:
-        """Once a minute: a source over its limit sends again and again."""
+        """Log once a minute: a source over its limit repeats its requests."""
         now = self._clock.monotonic()
         if self._warned_at is None or now - self._warned_at >= WARN_EVERY_S:
             self._warned_at = now
@@ -115,7 +115,7 @@ def _kept(due: Due, good: NDArray[np.bool_]) -> Due:
 
 
 def _shown_source(labels: bytes, rule: PlacementRule) -> str:
-    """The placement labels that are there, or the metric family; bounded."""
+    """The placement labels of the series, or its metric family; at most SOURCE_CHARS_MAX characters."""
     held = [(name, value) for name, value in parse_labels(labels) if name in rule.labels]
     if held:
         text = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in held)

@@ -1,6 +1,7 @@
-"""Series generation: distinct 64-bit keys, the source's hash in the upper half and the series' in the lower.
+"""Series generation: a set of 64-bit keys: hash of the source in the upper half, of the series in the lower half.
 
-Eight bytes a series and no label text. Two series of one source that share 32 bits count once: of 100,000 about one.
+Each series takes 8 bytes and no label text. Two series of one source with equal lower halves count once: about one in
+100,000.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from numpy.typing import NDArray
 Keys = NDArray[np.uint64]
 
 RECENT_MIN = 8192
-RECENT_PART = 8  # The recent keys join the others at an eighth of them: each is moved few times.
+RECENT_PART = 8  # Recent keys are merged when there is one for 8 others, so that each key is moved few times.
 SOURCE_SHIFT = np.uint64(32)
 _SERIES_MASK = np.uint64(0xFFFFFFFF)
 
 
 def keys_of(source: NDArray[np.uint32], series_id: NDArray[np.uint64]) -> Keys:
-    """One key a series, in the order given."""
+    """One key for each series, in the given order."""
     return source.astype(np.uint64) << SOURCE_SHIFT | series_id & _SERIES_MASK
 
 
 class SeriesGeneration:
-    """A large sorted array and a small one, which takes what is added; a look-up searches both."""
+    """A large sorted array, and a small one for added keys. A look-up searches both."""
 
     def __init__(self, keys: Keys | None = None) -> None:
         self._main = np.empty(0, np.uint64) if keys is None else keys
@@ -33,7 +34,7 @@ class SeriesGeneration:
 
     @property
     def nbytes(self) -> int:
-        """Memory."""
+        """Memory of the keys, in bytes."""
         return self._main.nbytes + self._recent.nbytes
 
     def has(self, keys: Keys) -> NDArray[np.bool_]:
@@ -41,17 +42,17 @@ class SeriesGeneration:
         return _is_in(self._main, keys) | _is_in(self._recent, keys)
 
     def add(self, keys: Keys) -> None:
-        """Hold distinct keys, none of them held yet."""
+        """Add distinct keys that are not in the set yet."""
         self._recent = _merged(self._recent, keys)
         if len(self._recent) > max(RECENT_MIN, len(self._main) // RECENT_PART):
             self._main, self._recent = self.all(), np.empty(0, np.uint64)
 
     def all(self) -> Keys:
-        """Every key, ascending."""
+        """All keys, ascending."""
         return _merged(self._main, self._recent)
 
     def count_of(self, sources: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Keys of each source."""
+        """Number of keys of each source."""
         first, end = sources << SOURCE_SHIFT, sources << SOURCE_SHIFT | _SERIES_MASK
         counts = np.zeros(len(sources), np.int64)
         for held in (self._main, self._recent):
@@ -68,5 +69,5 @@ def _is_in(held: Keys, keys: Keys) -> NDArray[np.bool_]:
 
 
 def _merged(left: Keys, right: Keys) -> Keys:
-    # A stable sort finds the two runs and merges them.
+    # A stable sort detects the two sorted runs and merges them.
     return np.sort(np.concatenate((left, right)), kind="stable")

@@ -1,7 +1,7 @@
-"""Series limits: how many active series a source and the gateway may have, from settings and a file read while running.
+"""Series limits: the most active series of a source and of the gateway, from settings and from a watched file.
 
-The file is TOML (docs/runbooks, "A source is at its series limit"). It is read again when it changes, so a limit moves
-without a restart; a file that cannot be read or is wrong leaves the limits as they are.
+The file is TOML (docs/runbooks, "A source is at its series limit"). It is read again when it changes, so a limit
+changes without a restart. An unreadable or invalid file leaves the limits unchanged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SeriesLimits:
-    """of_source: by source hash, for sources with a limit of their own."""
+    """of_source: limits of single sources, by source hash."""
 
     source_series_max: int = 100_000
     gateway_series_max: int = 2_000_000
@@ -54,7 +54,7 @@ class SeriesLimits:
 
 
 class LiveSeriesLimits:
-    """The limits that hold now. Thread-safe. Raises ConfigMismatch (series_limits) when the file is wrong."""
+    """The current limits. Thread-safe. Raises ConfigMismatch (series_limits) when the file is invalid."""
 
     def __init__(self, settings: SeriesLimits, file: Path | None, rule: PlacementRule, clock: Clock) -> None:
         self._settings = settings
@@ -66,7 +66,7 @@ class LiveSeriesLimits:
             )
 
     def now(self) -> SeriesLimits:
-        """The limits; looks for a changed file at most once a second."""
+        """The limits; checks for a changed file at most once a second."""
         return self._settings if self._file is None else self._file.now()
 
     def _read(self, file: Path) -> SeriesLimits:

@@ -1,6 +1,6 @@
-"""Source hash: 32 bits that stand for a placement where no text is kept.
+"""Source hash: a 32-bit hash of a placement, kept in place of its text.
 
-The seed is this process's own, so that a sender cannot choose placements that share a hash with another source's.
+The seed is random in each process, so that a sender cannot choose a placement with the hash of another source.
 """
 
 from __future__ import annotations
