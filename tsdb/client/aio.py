@@ -34,12 +34,12 @@ Answer = TypeVar("Answer")
 def connect_async(
     address: str, *, tls: ClientTls | None = None, token: str | None = None, timeout_s: float = TIMEOUT_S
 ) -> Connecting:
-    """As `connect`, on the running loop: `async with connect_async(...) as client`, or `await connect_async(...)`."""
+    """As `connect`, on the running loop: `async with connect_async(...) as client` or `await connect_async(...)`."""
     return Connecting(address, tls, token, timeout_s)
 
 
 class Connecting:
-    """A client that is still to be opened: awaited, or entered as an asynchronous context manager, which closes it."""
+    """A client that is not open yet. Await it, or enter it as an asynchronous context manager, which closes it."""
 
     def __init__(self, address: str, tls: ClientTls | None, token: str | None, timeout_s: float) -> None:
         self._address = address
@@ -62,7 +62,7 @@ class Connecting:
             await self._client.close()
 
     async def _open(self) -> AsyncClient:
-        # The channel belongs to the loop that runs when it is made.
+        # A channel belongs to the loop that runs at its creation.
         with arguments_of("connect_async"):
             channel = open_aio_channel(self._address, self._tls)
             peer = Peer(self._address, self._tls is not None)
@@ -70,7 +70,7 @@ class Connecting:
 
 
 class AsyncClient:
-    """As `Client`; an asynchronous context manager. Answers are put together on a thread, off the loop."""
+    """As `Client`; an asynchronous context manager. A thread decodes streamed answers, off the loop."""
 
     def __init__(
         self, channel: grpc.aio.Channel, peer: Peer, *, token: str | None = None, timeout_s: float = TIMEOUT_S
@@ -204,7 +204,7 @@ class AsyncClient:
     def _invoke(self, method: Method, request: Any, timeout_s: float | None) -> Any:
         try:
             return self._methods[method](request, timeout=timeout_s, metadata=self._metadata)
-        except grpc.aio.UsageError as error:  # What gRPC has for a channel that was closed.
+        except grpc.aio.UsageError as error:  # gRPC's error for a closed channel.
             raise client_closed() from error
 
     def _attempts(self, timeout_s: float | None) -> Attempts:

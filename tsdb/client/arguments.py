@@ -1,4 +1,4 @@
-"""Arguments that cannot be put on the wire are the caller's error, as everything else that is wrong with a request."""
+"""Bad arguments become InvalidRequest, like every other problem of a request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tsdb.model.errors import InvalidRequest
 
 @contextmanager
 def arguments_of(what: str) -> Iterator[None]:
-    """Raises InvalidRequest (bad_argument) for values of a wrong type or size. Also a decorator of what takes them."""
+    """Raises InvalidRequest (bad_argument) for values of a wrong type or size. Also usable as a decorator."""
     try:
         yield
     except (TypeError, ValueError, OverflowError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""WriteBatch: samples to be written, as columns, cut into requests of bounded size."""
+"""WriteBatch: samples to write, as columns, split into requests of bounded size."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tsdb.v1 import ingest_pb2
 
 SAMPLE_BYTES = 16
 COUNT_MAX = np.iinfo(np.uint32).max
-SERIES_BYTES = 8  # Beside its labels: a count, and the length prefix of the labels.
+SERIES_BYTES = 8  # Of one series beside its labels: a count, and the length prefix of the labels.
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
     """Bounds of one request, well inside the gateway's defaults (100,000 series, 1,000,000 samples, 16 MiB).
 
-    Smaller requests would pay an acknowledgement more often, larger ones hold more memory on both sides.
+    Smaller requests wait for an acknowledgement more often; larger ones hold more memory on both sides.
     """
 
     series_max: int = 50_000
@@ -38,16 +38,16 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True)
 class RequestPart:
-    """One request of a batch. series_indexes: int64, the batch's series of each entry of the request."""
+    """One request of a batch. series_indexes: int64, index in the batch of each series of the request."""
 
     request: ingest_pb2.WriteRequest
     series_indexes: NDArray[np.int64]
 
 
 class WriteBatch:
-    """Collects samples per series. Order is kept: of two samples of one (series, time) the later one stands.
+    """Collects samples by series. Order matters: of two samples of one (series, time) the later one wins.
 
-    Not thread-safe. A batch that was written may be written again.
+    Not thread-safe. A written batch may be written again.
     """
 
     def __init__(self) -> None:
@@ -59,19 +59,20 @@ class WriteBatch:
 
     @property
     def series(self) -> int:
-        """Entries: a series added twice counts twice."""
+        """Number of entries. A series that was added twice counts twice."""
         return len(self._labels)
 
     @property
     def samples(self) -> int:
-        """Samples of all entries."""
+        """Number of samples of all entries."""
         return self._samples
 
     @arguments_of("samples")
     def add(self, labels: Mapping[str, str] | bytes, ts_ms: ArrayLike, values: ArrayLike) -> None:
-        """One series: labels by name with `__name__`, or canonical; a time and a value, or arrays of equal length.
+        """Add samples of one series: a time and a value, or arrays of equal length.
 
-        Times are integers, ms since epoch UTC (numpy datetimes are converted). Raises InvalidRequest.
+        labels: by name, with `__name__`, or canonical bytes. Times are integers, ms since epoch UTC; numpy datetimes
+        are converted. Raises InvalidRequest.
         """
         canonical = labels if isinstance(labels, bytes) else canonical_labels(labels)
         times = _times(ts_ms)
@@ -79,9 +80,10 @@ class WriteBatch:
 
     @arguments_of("samples")
     def add_columns(self, labels: Sequence[bytes], counts: ArrayLike, ts_ms: ArrayLike, values: ArrayLike) -> None:
-        """Many series: canonical labels, samples of each, then the samples series after series. Raises InvalidRequest.
+        """Add many series: canonical labels, number of samples of each, and the samples, series after series.
 
-        The arrays are kept, not copied, where their types fit: leave them unchanged until the batch is written.
+        Arrays of the right type are kept without a copy: do not change them until the batch is written. Raises
+        InvalidRequest.
         """
         lengths, times, floats = _counts(counts), _times(ts_ms), _values(values)
         total = int(lengths.sum(dtype=np.int64))
@@ -98,9 +100,9 @@ class WriteBatch:
         self._samples += total
 
     def parts(self, limits: RequestLimits, *, partial: bool = False) -> Iterator[RequestPart]:
-        """Requests of at most `limits`, in order; a series too large for one goes on in the next.
+        """Requests of at most `limits`, in order. A series too large for one request continues in the next.
 
-        A single series whose labels alone are above the limit is sent as it is: the gateway's refusal names it.
+        A series whose labels alone are above the limit is sent unchanged: the refusal of the gateway names the series.
         """
         if not self._samples:
             return
@@ -132,7 +134,7 @@ def _samples_max(limits: RequestLimits) -> int:
 
 
 def _pieces(counts: NDArray[np.uint32], samples_max: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(series index, samples) of each piece: a series is cut where it has more than samples_max. Empty ones go."""
+    """(series index, samples) of each piece. A series with more than samples_max is cut; empty series are left out."""
     filled = np.flatnonzero(counts)
     lengths = counts[filled].astype(np.int64)
     cuts = -(-lengths // samples_max)
@@ -142,7 +144,7 @@ def _pieces(counts: NDArray[np.uint32], samples_max: int) -> tuple[NDArray[np.in
 
 
 def _last(first: int, costs: NDArray[np.int64], ends: NDArray[np.int64], limits: RequestLimits) -> int:
-    """One past the last piece of the request that begins with piece `first`; at least one piece."""
+    """End (exclusive) of the pieces of the request that begins with piece `first`; at least one piece."""
     spent, sent = (int(costs[first - 1]), int(ends[first - 1])) if first else (0, 0)
     by_bytes = int(np.searchsorted(costs, spent + limits.bytes_max, side="right"))
     by_samples = int(np.searchsorted(ends, sent + limits.samples_max, side="right"))
@@ -157,9 +159,9 @@ def _counts(counts: ArrayLike) -> NDArray[np.uint32]:
 
 
 def _values(values: ArrayLike) -> NDArray[np.float64]:
-    """As float64. None would become NaN, and a truth value a number, without a word: both are refused."""
+    """As float64. numpy would silently turn None into NaN and a boolean into a number, so both are refused."""
     given = np.atleast_1d(np.asarray(values))
-    # Beside numbers in a list numpy makes a truth value one of them.
+    # In a list with numbers numpy converts a boolean to a number.
     listed: Sequence[Any] = values if isinstance(values, list | tuple) else ()
     if given.size and (given.dtype.kind not in "fiu" or bool in set(map(type, listed))):
         seen = listed or given.ravel().tolist()
@@ -173,7 +175,7 @@ def _times(ts_ms: ArrayLike) -> NDArray[np.int64]:
     if times.dtype.kind == "M":
         return times.astype("datetime64[ms]").astype(I64)
     if times.dtype.kind not in "iu" and times.size:
-        # Floats are most often seconds: refused rather than guessed.
+        # Floats are most often seconds, so they are refused instead of guessed.
         raise InvalidRequest(f"times of type {times.dtype}; want integers, ms since epoch UTC", reason="bad_time")
     if times.dtype.kind == "u" and times.size and int(times.max()) > np.iinfo(np.int64).max:
         raise InvalidRequest(f"time {int(times.max())} is beyond int64", reason="bad_time")

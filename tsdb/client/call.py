@@ -1,7 +1,7 @@
-"""A call as plain data: which method, which request, and what makes the answer of its messages.
+"""Call: one call as plain data: method, request, and a reader that builds the result from the answer's messages.
 
-The modules named by noun (select, read, write) build calls; the sync and the asyncio client only carry them out. So
-everything about requests and answers exists once and is tested without a network.
+The modules select, read and write build calls; the sync and asyncio clients only execute them. So requests and answers
+are implemented once and tested without a network.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AnswerOut = TypeVar("AnswerOut", covariant=True)
 
 
 class Method(enum.Enum):
-    """The methods of both services; the value is the name on the wire."""
+    """Methods of both services; the value is the name on the wire."""
 
     WRITE = "Write"
     SELECT = "Select"
@@ -35,18 +35,18 @@ STREAMING = frozenset({Method.SELECT, Method.SERIES, Method.WATCH})
 
 
 class AnswerReader(Protocol[AnswerOut]):
-    """Takes the messages of one answer, in order, and makes the result of them. One per attempt."""
+    """Collects the messages of one answer, in order, and builds the result. Each attempt has a new reader."""
 
     def add(self, message: Any) -> None:
-        """One message. Keeps it; heavy work waits for `finish`."""
+        """Keep one message; expensive work is left to `finish`."""
 
     def finish(self) -> AnswerOut:
-        """The result, after the last message. Raises CorruptData or Unavailable for an answer that is not whole."""
+        """The result, after the last message. Raises CorruptData or Unavailable for an incomplete answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Answer]):
-    """One call. `reader` makes a fresh reader for every attempt."""
+    """One call. `reader` creates a reader for each attempt."""
 
     method: Method
     request: Message

@@ -12,18 +12,18 @@ import grpc.aio
 
 from tsdb.model.errors import InvalidRequest
 
-MESSAGE_BYTES_MAX = 64 << 20  # The servers' own limit; gRPC's default of 4 MiB would cut large answers.
+MESSAGE_BYTES_MAX = 64 << 20  # The servers' limit. gRPC's default of 4 MiB is too small for large answers.
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    # A frozen server is noticed while a call runs; servers allow a ping every 5 s.
+    # Detects a frozen server during a call. Servers allow a ping every 5 s.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    # gRPC's default waits up to two minutes between attempts, far longer than a restart of ours takes.
+    # gRPC's default waits up to two minutes between attempts, far longer than one of our servers needs to restart.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # Retries are ours (retry.py): they know which errors are worth one, and honour the server's hint.
+    # retry.py retries instead: it knows the retryable errors and follows the server's hint.
     ("grpc.enable_retries", 0),
 )
 
@@ -33,10 +33,10 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """TLS towards the server. Every part may be absent; certificate and key only together.
+    """TLS towards the server. Every part may be absent; certificate and key are given together.
 
-    ca_file: PEM of the authorities to trust; absent: those of the system. cert_file, key_file: our own certificate,
-    for servers that ask for one. Checked on construction: raises InvalidRequest (tls) for files that do not work.
+    ca_file: PEM of the trusted authorities; without it those of the system. cert_file, key_file: client certificate,
+    for servers that require one. Checked on construction: raises InvalidRequest (tls) for unusable files.
     """
 
     ca_file: Path | str | None = None
@@ -63,7 +63,7 @@ class ClientTls:
             ) from error
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """Credentials from the files as they are now."""
+        """Credentials from the current content of the files."""
         return grpc.ssl_channel_credentials(_read(self.ca_file), _read(self.key_file), _read(self.cert_file))
 
 
@@ -76,7 +76,7 @@ def check_address(address: str) -> str:
 
 
 def call_metadata(token: str | None) -> tuple[tuple[str, str], ...]:
-    """What each call carries. The token never shows in an error. Raises InvalidRequest (token_malformed)."""
+    """Metadata of each call. An error never contains the token. Raises InvalidRequest (token_malformed)."""
     if token is None:
         return ()
     if not _TOKEN.fullmatch(token):
@@ -85,7 +85,7 @@ def call_metadata(token: str | None) -> tuple[tuple[str, str], ...]:
 
 
 def open_channel(address: str, tls: ClientTls | None, *, server_name: str | None = None) -> grpc.Channel:
-    """A channel that connects with its first call. server_name: that of the certificate, where not the address's."""
+    """A channel, which connects at its first call. server_name: name in the certificate, if not that of the address."""
     if tls is None:
         return grpc.insecure_channel(check_address(address), CHANNEL_OPTIONS)
     named = (("grpc.ssl_target_name_override", server_name),) if server_name else ()
@@ -93,7 +93,7 @@ def open_channel(address: str, tls: ClientTls | None, *, server_name: str | None
 
 
 def open_aio_channel(address: str, tls: ClientTls | None) -> grpc.aio.Channel:
-    """The same for asyncio; call it on the loop that will use it."""
+    """As `open_channel`, for asyncio. Call it on the loop that will use the channel."""
     if tls is None:
         return grpc.aio.insecure_channel(check_address(address), CHANNEL_OPTIONS)
     return grpc.aio.secure_channel(check_address(address), tls.credentials(), CHANNEL_OPTIONS)
@@ -104,5 +104,5 @@ def _read(path: Path | str | None) -> bytes | None:
 
 
 def _no_password() -> str:
-    # Without this OpenSSL would ask on the terminal.
+    # Otherwise OpenSSL would wait for a passphrase on the terminal.
     raise ValueError("the key is encrypted; give one without a passphrase")

@@ -1,6 +1,6 @@
-"""COLUMNS: turns the frames of one partition into arrays, trimmed to the range that was asked for.
+"""COLUMNS: decodes the frames of one partition into arrays, trimmed to the requested range. Pure.
 
-Pure. The layout of columns and axes: docs/formats/columns.md. Samples of overlay frames win at equal timestamps.
+Layout of columns and axes: docs/formats/columns.md. At equal timestamps the samples of overlay frames win.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tsdb.client import columns_kernels as kernels
 from tsdb.model.errors import CorruptData
 from tsdb.v1 import reader_pb2
 
-AXIS_SAMPLES_MAX = 1 << 24  # As the format has it.
-SAMPLES_MAX = 1 << 27  # A few bytes may claim millions of samples; a server refuses answers far below this.
+AXIS_SAMPLES_MAX = 1 << 24  # From the format.
+SAMPLES_MAX = 1 << 27  # A few bad bytes may claim millions of samples. Servers refuse answers far below this bound.
 
 _NAME = "columns"
 _REASONS = {
@@ -69,7 +69,7 @@ def decode_partition(
 
 @dataclass(frozen=True, slots=True)
 class _Axes:
-    """Decoded axes of a piece: times of axis a from at[a] on, of which [low[a], high[a]) are in the range."""
+    """Decoded axes of a piece: the times of axis a begin at at[a]; those in [low[a], high[a]) are in the range."""
 
     times: NDArray[np.int64]
     at: NDArray[np.int64]
@@ -148,7 +148,7 @@ class _Piece:
         ts: NDArray[np.int64],
         values: NDArray[np.float64],
     ) -> None:
-        """Decode the columns behind what their series have already."""
+        """Decode the columns and append each to the samples of its series."""
         longest = int(self.axis_counts.max()) if len(self.axis_counts) else 0
         status = kernels.decode_columns_kernel(
             self.series_index,
@@ -172,7 +172,7 @@ class _Piece:
 def _overlay(
     series_count: int, frames: Sequence[reader_pb2.RawFrame]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """(counts, ts_ms, values) of the frames together; a series may go on in the next frame."""
+    """(counts, ts_ms, values) of all frames. A series may continue in the next frame."""
     counts = np.zeros(series_count, np.int64)
     times, values, reached = [np.empty(0, np.int64)], [np.empty(0, np.float64)], 0
     for frame in frames:

@@ -1,6 +1,6 @@
-"""Errors that gRPC itself reports for a call, in words: the address, the likely cause, and the next step.
+"""Messages for errors that gRPC itself reports: the address, the likely cause, and the next step.
 
-Errors of our servers come with words of their own and pass unchanged.
+Errors of our servers have their own messages and stay unchanged.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tsdb.client.call import Method
 from tsdb.model.errors import InvalidRequest, TsdbError, Unavailable
 from tsdb.ops.grpc_errors import DETAILS_HEADER, from_rpc_error
 
-# Parts of gRPC's text for a connection that did not come about, the reason, and the words for it. A cause that no retry
-# removes has the reason "tls" or "wrong_port".
+# Parts of gRPC's text for a failed connection, the reason, and our message. A cause that no retry can remove has the
+# reason "tls" or "wrong_port".
 _CAUSES: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
     (re.compile(pattern), reason, text)
     for pattern, reason, text in (
@@ -61,14 +61,14 @@ class Peer:
 
 
 def client_closed() -> Unavailable:
-    """The error of a call on a client that was closed before."""
+    """The error of a call on a closed client."""
     return Unavailable("the client is closed: connect again", reason="client_closed")
 
 
 def call_error(error: grpc.RpcError, peer: Peer, method: Method) -> TsdbError:
-    """The error of a call. To be raised by the caller, from `error`."""
+    """The exception for a failed call. The caller raises it from `error`."""
     found = from_rpc_error(error)
-    call: Any = error  # RpcError declares nothing; what gRPC raises is also a Call
+    call: Any = error  # RpcError declares no methods; the objects that gRPC raises are also a Call.
     if any(key == DETAILS_HEADER for key, _ in call.trailing_metadata() or ()):
         return found
     if found.reason == "unreachable":

@@ -1,4 +1,4 @@
-"""What a read asks for and tolerates, and selectors, in the form of the wire."""
+"""Read options and selectors, and their conversion to wire messages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Selector = str | Iterable[Matcher]
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a reader accepts beyond exact and fresh; the default accepts nothing.
+    """Deviations from an exact and fresh answer that the reader accepts; by default none.
 
-    after: tokens of writes that the answer must hold; the server waits for them within the timeout.
-    allow_stale: answer although a partition lags. max_lag_ms: refuse above this lag; absent: the server's bound.
-    allow_holes: answer although a named loss touches the range. partitions: only these; empty: all of the server.
+    after: tokens of writes that the answer must contain; the server waits for them within the timeout.
+    allow_stale: answer although a partition lags. max_lag_ms: refuse above this lag; None: the server's bound.
+    allow_holes: answer although a named loss touches the range. partitions: read only these; empty: all of the server.
     """
 
     after: Sequence[common_pb2.Token] = ()
@@ -27,7 +27,6 @@ class ReadOptions:
     partitions: Sequence[int] = ()
 
     def to_wire(self) -> reader_pb2.ReadOptions:
-        """As a message."""
         return reader_pb2.ReadOptions(
             allow_stale=self.allow_stale,
             max_lag_ms=self.max_lag_ms,
@@ -38,12 +37,12 @@ class ReadOptions:
 
 
 def wire_options(options: ReadOptions | None) -> reader_pb2.ReadOptions | None:
-    """As a message; None where nothing was asked for."""
+    """The wire message; None without options."""
     return None if options is None else options.to_wire()
 
 
 def wire_matchers(selector: Selector) -> list[common_pb2.Matcher]:
-    """Matchers of a selector's text, or matchers as they are. Raises InvalidRequest (bad_selector)."""
+    """Wire matchers of a selector, given as text or as matchers. Raises InvalidRequest (bad_selector)."""
     matchers = parse_selector(selector) if isinstance(selector, str) else selector
     return [
         common_pb2.Matcher(

@@ -1,4 +1,4 @@
-"""Reads beside samples: which series, labels and values there are, and what the partitions hold."""
+"""Reads of metadata: series, label names, label values, and the coverage of partitions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ValueKeywords(LabelKeywords, total=False):
 
 @dataclass(frozen=True, slots=True)
 class SeriesInfo:
-    """A series and the sample times held of it, both in, ms since epoch UTC; None when no sample is held."""
+    """A series and the times of its oldest and newest held sample, ms since epoch UTC; None without samples."""
 
     series_id: int
     canonical: bytes
@@ -70,7 +70,7 @@ class SeriesInfo:
 
 @dataclass(frozen=True, slots=True)
 class SeriesGroup:
-    """How many series share these values of the grouping labels; "" for an absent label."""
+    """Number of series with these values of the grouping labels; "" for an absent label."""
 
     values: tuple[str, ...]
     series: int
@@ -85,7 +85,7 @@ def series(
     series_max: int = 0,
     options: ReadOptions | None = None,
 ) -> Call[list[SeriesInfo]]:
-    """Series that match (None: all), by labels; where given, only those with a sample in [start_ms, end_ms)."""
+    """Matching series (None: all), sorted by labels. With a range, only those with a sample in [start_ms, end_ms)."""
     request = _series_request(selector, start_ms, end_ms, options)
     request.series_max = series_max
     return Call(Method.SERIES, request, _SeriesAnswer)
@@ -100,7 +100,7 @@ def series_groups(
     end_ms: int | None = None,
     options: ReadOptions | None = None,
 ) -> Call[list[SeriesGroup]]:
-    """Counts of series per combination of the labels `group_by`, sorted."""
+    """Number of series for each combination of values of the labels `group_by`, sorted."""
     if not group_by:
         raise InvalidRequest("group_by names no label", reason="bad_label")
     request = _series_request(selector, start_ms, end_ms, options)
@@ -116,7 +116,7 @@ def label_names(
     end_ms: int | None = None,
     options: ReadOptions | None = None,
 ) -> Call[list[str]]:
-    """Names of labels, sorted. start_ms: also of series of the past, from there on; end_ms: exclusive."""
+    """Label names, sorted. With start_ms also those of series in history from that time on. end_ms: exclusive."""
     request = reader_pb2.LabelNamesRequest(
         matchers=_matchers(selector), options=wire_options(options), start_ms=start_ms, end_ms=end_ms
     )
@@ -133,7 +133,7 @@ def label_values(
     values_max: int = 0,
     options: ReadOptions | None = None,
 ) -> Call[list[str]]:
-    """Values of one label, sorted. start_ms, end_ms: as of label_names."""
+    """Values of one label, sorted. start_ms, end_ms: as for label_names."""
     request = reader_pb2.LabelValuesRequest(
         name=name,
         matchers=_matchers(selector),
@@ -146,12 +146,12 @@ def label_values(
 
 
 def coverage() -> Call[list[common_pb2.PartitionState]]:
-    """What each partition holds and how far it is behind, by partition."""
+    """State of each partition (coverage, lag, offsets), sorted by partition."""
     return Call(Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(_partitions))
 
 
 def history() -> Call[list[reader_pb2.HistoryState]]:
-    """How far history is loaded, by partition; empty from a store and from a querier without a history."""
+    """Load progress of history for each partition; empty from a store, and from a querier without history."""
     return Call(Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(lambda answer: list(answer.history)))
 
 
@@ -172,7 +172,7 @@ def _series_request(
 
 
 class _SeriesAnswer:
-    """Reader of a Series answer: a block per partition after the header."""
+    """Reader of a Series answer: a header, then a block for each partition."""
 
     def __init__(self) -> None:
         self._expected: set[int] | None = None
@@ -209,7 +209,7 @@ def _seen(data: bytes, series: int, none: int) -> list[int | None]:
 
 
 class _GroupsAnswer:
-    """Reader of a Series answer with group_by: one frame of groups after the header."""
+    """Reader of a Series answer with group_by: a header, then frames of groups."""
 
     def __init__(self) -> None:
         self._groups: list[SeriesGroup] | None = None

@@ -1,4 +1,4 @@
-"""The answer to a select: all samples in three flat arrays, and views of them per series, as Arrow or as pandas."""
+"""The result of a select: all samples in flat arrays, with views by series, and conversion to Arrow and pandas."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-SAMPLE_COLUMNS = ("ts_ms", "value")  # Of a data frame, beside its labels.
+SAMPLE_COLUMNS = ("ts_ms", "value")  # Columns of a data frame beside the labels.
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
     """One series of a result.
 
-    canonical: labels as one byte string (tsdb.model.labels), b"" when labels were left out. ts_ms: int64 (n,),
-    strictly increasing, ms since epoch UTC. values: float64 (n,). Both are views into the result.
+    canonical: labels as one byte string (tsdb.model.labels), b"" for a select without labels. ts_ms: int64 (n,),
+    strictly increasing, ms since epoch UTC. values: float64 (n,). Both arrays are views into the result.
     """
 
     series_id: int
@@ -41,11 +41,11 @@ class Series:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SelectResult:
-    """Series that have samples in the range, ordered by partition and series id.
+    """Series with samples in the range, ordered by partition and series id.
 
     series_ids: uint64 (s,). canonical: their labels. starts: int64 (s + 1,), series i has samples
-    [starts[i], starts[i + 1]) of ts_ms and values. orders: int64 (n,) or None, offset in the log of each sample below
-    coverage and -1 above it, only with `partial`. partitions: what each partition held when it answered.
+    [starts[i], starts[i + 1]) of ts_ms and values. orders: only with `partial`, else None: int64 (n,), offset in the
+    log of each sample below coverage, -1 for those above. partitions: state of each partition at the answer.
     """
 
     series_ids: NDArray[np.uint64]
@@ -61,12 +61,12 @@ class SelectResult:
 
     @property
     def samples(self) -> int:
-        """Samples of all series."""
+        """Number of samples of all series."""
         return len(self.ts_ms)
 
     @property
     def series(self) -> list[Series]:
-        """All series, as views."""
+        """All series, as views into the result."""
         return [self[index] for index in range(len(self))]
 
     def __len__(self) -> int:
@@ -86,8 +86,8 @@ class SelectResult:
             yield series.labels, series.ts_ms, series.values
 
     def to_arrow(self) -> pyarrow.Table:
-        """Columns labels (sorted JSON, dictionary-encoded), ts_ms int64, value float64; a row a sample, bits kept."""
-        # Imported here: a client that never asks for Arrow need not load it.
+        """One row for each sample: labels (sorted JSON, dictionary-encoded), ts_ms int64, value float64 bit for bit."""
+        # Imported here, so that other clients need not load Arrow.
         import pyarrow
 
         self._need_labels()
@@ -97,10 +97,11 @@ class SelectResult:
         return pyarrow.table({"labels": labels, "ts_ms": self.ts_ms, "value": self.values})
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A data frame with a row a sample: a column for each label, then ts_ms int64 and value float64, bits kept.
+        """One row for each sample: a column for each label, then ts_ms int64 and value float64, bit for bit.
 
-        Label columns are categoricals, by name, null where a series has no such label. A label called ts_ms or value
-        has the column label_ts_ms or label_value. Raises InvalidRequest (pandas_missing) without the extra `pandas`.
+        Label columns are categoricals, sorted by name, null where a series lacks the label. A label named ts_ms or
+        value gets the column label_ts_ms or label_value. Raises InvalidRequest (pandas_missing) without the extra
+        `pandas`.
         """
         try:
             import pandas

@@ -1,8 +1,8 @@
-"""Retries: which errors are worth another attempt, and how long to wait for it. Decides only; the callers wait.
+"""Retries: decides which errors are retryable and how long to wait before the next attempt. The callers wait.
 
-One `Attempts` covers one call of the user with all that it needs on the wire, and never goes past its timeout. A hint
-of the server (RetryInfo) is the least wait; without one the wait doubles from 50 ms to 2 s. Both are spread by a
-random share, so that clients refused together do not come back together.
+One `Attempts` covers one call of the user with all its wire calls, and never exceeds the timeout. A hint of the server
+(RetryInfo) is the shortest wait; without one the wait doubles from 50 ms to 2 s. A random share is added to each wait,
+so that clients that were refused together do not retry together.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ from tsdb.model.errors import InvalidRequest, LostOffsets, Overloaded, TsdbError
 
 FIRST_DELAY_S = 0.05
 DELAY_MAX_S = 2.0
-SPREAD = 0.25  # Up to this share is added to a wait.
+SPREAD = 0.25  # The largest share added to a wait.
 
-# Unavailable for reasons of this call's own: its time is over, or somebody gave it up. A server whose own bound was
-# sooner gives the same reason with a hint: that passes.
-# Nor does a connection come about later where one side speaks TLS, or HTTP/1, and the other does not.
+# Final reasons of Unavailable: the call's time is over, the call was cancelled, or the two sides do not agree on TLS or
+# HTTP/2. A server with a shorter bound uses the same reason with a hint; that error is retryable.
 _FINAL_REASONS = frozenset({"deadline", "cancelled", "client_closed", "tls", "wrong_port"})
-# Overload that passes by itself although no hint came with it: gRPC refused the call before our code saw it.
+# Retryable overload without a hint: gRPC refused the call before our code ran.
 _PASSING_REASONS = frozenset({"server_overloaded", "concurrent_requests"})
 
 
 def worth_retrying(error: TsdbError) -> bool:
-    """Whether the same call may succeed later. Overload by the size of what was asked has no hint and is final."""
+    """Whether the same call may succeed later. Overload by the size of the request has no hint and is final."""
     if isinstance(error, Unavailable):
         return error.reason not in _FINAL_REASONS or error.retry_after_s is not None
     if isinstance(error, Overloaded):
@@ -36,9 +35,9 @@ def worth_retrying(error: TsdbError) -> bool:
 
 
 class Attempts:
-    """The attempts of one call, within `timeout_s` from construction. Not thread-safe: one call has one owner.
+    """The attempts of one call, within `timeout_s` from construction. Not thread-safe.
 
-    `monotonic` gives seconds; `spread` a random share in [0, 1).
+    `monotonic` returns seconds; `spread` returns a random number in [0, 1).
     """
 
     def __init__(
@@ -60,11 +59,11 @@ class Attempts:
         self.failures = 0
 
     def remaining_s(self) -> float:
-        """Time left, never below a millisecond: gRPC takes no timeout of 0."""
+        """Time left, never below a millisecond: gRPC refuses a timeout of 0."""
         return max(self._give_up_at - self._monotonic(), 0.001)
 
     def delay_after(self, error: TsdbError) -> float | None:
-        """Seconds to wait before the next attempt; None: `error` is final, or the wait would outlast the timeout."""
+        """Seconds to wait before the next attempt; None when `error` is final or the wait would exceed the timeout."""
         self.failures += 1
         if not worth_retrying(error):
             return None
@@ -74,6 +73,6 @@ class Attempts:
         return delay_s if self._monotonic() + delay_s < self._give_up_at else None
 
     def progressed(self) -> None:
-        """The other side answered: the timeout and the waits begin anew. For streams that go on for ever."""
+        """Restart the timeout and the waits after an answer. For endless streams."""
         self._give_up_at = self._monotonic() + self._timeout_s
         self._delay_s = FIRST_DELAY_S

@@ -1,7 +1,7 @@
-"""Select: the request, and the result put together from the frames of its answer.
+"""Select: the request, and the result joined from the frames of the answer.
 
-An answer is a header, per partition a series block and its data, and a trailer, as many in a message as fit. One
-without a trailer was cut off and is an error, never a short result.
+An answer is a header, a series block and data for each partition, and a trailer; one message holds as many frames as
+fit. An answer without a trailer was cut off and is an error, never a short result.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class SelectKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class SelectQuery:
-    """What to select: give either `selector` (text or matchers) or `series_ids`.
+    """A select by either `selector` (text or matchers) or `series_ids`.
 
-    Range [start_ms, end_ms), ms since epoch UTC. step_ms with agg (one of AGGREGATIONS): one sample a step
-    [start_ms + k * step_ms, + step_ms), stamped with its start. last_n: only the newest n samples of each series.
-    encoding: "raw", or "columns", which is several times smaller on the wire and decoded here by compiled kernels.
-    labels=False leaves labels out. partial: for queriers, also what is held below coverage, with orders. downsampled:
-    steps of the past may be made of derived series, as of the last run of `tsdb spark downsample`.
+    Range [start_ms, end_ms), ms since epoch UTC. step_ms with agg (one of AGGREGATIONS): one sample for each step
+    [start_ms + k * step_ms, + step_ms), at the start of the step. last_n: only the newest n samples of each series.
+    encoding: "raw", or "columns", which is several times smaller on the wire and decoded by compiled kernels.
+    labels=False leaves labels out. partial: also samples below coverage, with orders; for queriers. downsampled: steps
+    in the past may use derived series, which date from the last run of `tsdb spark downsample`.
     """
 
     selector: Selector | None
@@ -69,7 +69,7 @@ class SelectQuery:
 
     @arguments_of("select")
     def call(self) -> Call[SelectResult]:
-        """As a call. Raises InvalidRequest for what cannot be put on the wire; the server judges the rest."""
+        """Build the call. Raises InvalidRequest for values that cannot be encoded; the server checks the others."""
         if (self.selector is None) == (self.series_ids is None):
             raise InvalidRequest("give either a selector or series_ids", reason="bad_selector")
         request = reader_pb2.SelectRequest(
@@ -107,7 +107,7 @@ def _encoding(name: str) -> reader_pb2.Encoding.ValueType:
 
 @dataclass(slots=True)
 class _Samples:
-    """Samples of a partition: counts u32 per series, then the flat arrays."""
+    """Samples of a partition: the number of samples of each series, and the flat arrays."""
 
     counts: NDArray[np.uint32]
     ts_ms: NDArray[np.int64]
@@ -117,7 +117,7 @@ class _Samples:
 
 @dataclass(slots=True)
 class _PartitionFrames:
-    """Frames of one partition, as they came."""
+    """Frames of one partition, in order of arrival."""
 
     block: common_pb2.SeriesBlock
     raw: list[reader_pb2.RawFrame] = field(default_factory=list)
@@ -126,7 +126,7 @@ class _PartitionFrames:
 
 
 class SelectAnswer:
-    """Reader of one Select answer: keeps the frames, checks their order, and joins them in `finish`."""
+    """Reader of one Select answer: collects the frames, checks their order, and joins them in `finish`."""
 
     def __init__(self, start_ms: int, end_ms: int) -> None:
         self._range = start_ms, end_ms
@@ -192,7 +192,7 @@ def _samples(part: _PartitionFrames, series: int, start_ms: int, end_ms: int) ->
         return _raw_samples(part.raw, series)
     if part.raw:
         raise malformed(f"partition {part.block.partition} mixes RAW and COLUMNS")
-    # Imported here: it loads numba, which costs half a second that readers of RAW need not spend.
+    # Imported here because it loads numba, which takes half a second. Readers of RAW do not need it.
     from tsdb.client.columns import decode_partition
 
     return _Samples(*decode_partition(series, part.columns, part.overlay, start_ms, end_ms))
@@ -207,7 +207,7 @@ def _raw_samples(frames: list[reader_pb2.RawFrame], series: int) -> _Samples:
     for frame in frames:
         found = unpack(frame.counts, U32, "counts")
         last = frame.first_series + len(found)
-        # A series may go on in the next frame, so that may begin with the last one of this frame, not before.
+        # A series may continue in the next frame, so a frame begins at the last series of the previous one or later.
         if last > series or frame.first_series < reached:
             raise malformed(f"frame of series [{frame.first_series}, {last}) after {reached}; there are {series}")
         reached = max(last - 1, reached)
@@ -230,7 +230,7 @@ def _join(
     partitions: list[common_pb2.PartitionState],
 ) -> SelectResult:
     counts = _flat([part.counts for part in samples], np.uint32)
-    # A series that matches but has no sample in the range is no part of the result, as in Prometheus.
+    # A matching series without samples in the range is not in the result, as in Prometheus.
     kept = np.flatnonzero(counts)
     canonical = [label for part in labels for label in part]
     starts = np.zeros(len(kept) + 1, np.int64)

@@ -1,4 +1,4 @@
-"""The blocking client. Carries out the calls that select, read, write and watch describe; thread-safe."""
+"""The blocking client. Executes the calls that the modules select, read, write and watch build. Thread-safe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.v1 import common_pb2, reader_pb2
 
 TIMEOUT_S = 30.0
-RECONNECT_S = 60.0  # A store's restart with its replay is meant to take less.
+RECONNECT_S = 60.0  # A store's restart with replay should take less.
 
 Answer = TypeVar("Answer")
 
@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 def connect(
     address: str, *, tls: ClientTls | None = None, token: str | None = None, timeout_s: float = TIMEOUT_S
 ) -> Client:
-    """A client of the gateway, store or querier at HOST:PORT; it connects with its first call.
+    """A client of the gateway, store or querier at HOST:PORT. It connects at its first call.
 
     token: bearer token sent with every call. timeout_s: bound of each call, retries included. Raises InvalidRequest.
     """
@@ -45,8 +45,8 @@ def connect(
 class Client:
     """Writes and reads. A context manager; `close` ends running calls.
 
-    Every method raises a TsdbError: InvalidRequest, Unavailable, Overloaded, OutOfCoverage, HoleInRange, CorruptData,
-    Unauthenticated. Unavailable and Overloaded come only after retries within the timeout were of no use.
+    Every failure is a TsdbError: InvalidRequest, Unavailable, Overloaded, OutOfCoverage, HoleInRange, CorruptData,
+    Unauthenticated. Unavailable and Overloaded are raised only after failed retries within the timeout.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class Client:
         limits: RequestLimits | None = None,
         timeout_s: float | None = None,
     ) -> WriteResult:
-        """Returns when the log has the samples. An empty batch is written at once.
+        """Returns when the log has the samples, at once for an empty batch.
 
-        A batch too large for one request is sent as several, in order: each is all or nothing (unless `partial`), the
-        batch is not. After an error some may be written; writing the batch again is safe.
+        A batch too large for one request is sent as several, in order. Each request is all or nothing (unless
+        `partial`); the batch is not. After an error some samples may be written; writing the batch again is safe.
         """
         attempts = self._attempts(timeout_s)
         total = WriteResult()
@@ -86,13 +86,13 @@ class Client:
         timeout_s: float | None = None,
         **query: Unpack[SelectKeywords],
     ) -> SelectResult:
-        """Samples of the series that match, in [start_ms, end_ms); further keywords are those of SelectQuery."""
+        """Samples of matching series in [start_ms, end_ms). Further keywords: those of SelectQuery."""
         return self.run(SelectQuery(selector, start_ms, end_ms, **query).call(), timeout_s=timeout_s)
 
     def series(
         self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[SeriesKeywords]
     ) -> list[SeriesInfo]:
-        """Series that match (None: all); further keywords are those of tsdb.client.read.series."""
+        """Matching series (None: all). Further keywords: those of tsdb.client.read.series."""
         return self.run(read.series(selector, **ask), timeout_s=timeout_s)
 
     def series_groups(
@@ -103,13 +103,13 @@ class Client:
         timeout_s: float | None = None,
         **ask: Unpack[GroupKeywords],
     ) -> list[SeriesGroup]:
-        """Counts of series per combination of labels; further keywords are those of tsdb.client.read.series_groups."""
+        """Number of series for each combination of label values. Keywords: those of tsdb.client.read.series_groups."""
         return self.run(read.series_groups(selector, group_by, **ask), timeout_s=timeout_s)
 
     def label_names(
         self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[LabelKeywords]
     ) -> list[str]:
-        """Names of labels, sorted; keywords are those of tsdb.client.read.label_names."""
+        """Label names, sorted. Keywords: those of tsdb.client.read.label_names."""
         return self.run(read.label_names(selector, **ask), timeout_s=timeout_s)
 
     def label_values(
@@ -120,15 +120,15 @@ class Client:
         timeout_s: float | None = None,
         **ask: Unpack[ValueKeywords],
     ) -> list[str]:
-        """Values of one label, sorted; keywords are those of tsdb.client.read.label_values."""
+        """Values of one label, sorted. Keywords: those of tsdb.client.read.label_values."""
         return self.run(read.label_values(name, selector, **ask), timeout_s=timeout_s)
 
     def coverage(self, *, timeout_s: float | None = None) -> list[common_pb2.PartitionState]:
-        """What each partition holds and how far it is behind."""
+        """State of each partition: coverage, lag, offsets."""
         return self.run(read.coverage(), timeout_s=timeout_s)
 
     def history(self, *, timeout_s: float | None = None) -> list[reader_pb2.HistoryState]:
-        """How far history is loaded, by partition; empty from a store and from a querier without a history."""
+        """Load progress of history for each partition; empty from a store, and from a querier without history."""
         return self.run(read.history(), timeout_s=timeout_s)
 
     def watch(
@@ -140,10 +140,10 @@ class Client:
         duration_s: float | None = None,
         reconnect_s: float = RECONNECT_S,
     ) -> Iterator[WatchBatch]:
-        """Samples as they are applied, each once, from now or from `resume` on; ends after duration_s where given.
+        """Samples in the order of their application, each once, from now or from `resume` on. Ends after duration_s.
 
-        Reconnects by itself, and raises Unavailable when that did not help for reconnect_s; OutOfCoverage when the
-        store no longer holds the point to resume from.
+        Reconnects after a failure; raises Unavailable when that fails for reconnect_s, and OutOfCoverage when the store
+        no longer holds the resume point.
         """
         state = WatchState(selector, partitions, resume)
         end_at = None if duration_s is None else time.monotonic() + duration_s
@@ -173,11 +173,11 @@ class Client:
             self._wait(delay_s)
 
     def run(self, call: Call[Answer], *, timeout_s: float | None = None) -> Answer:
-        """Carry out one call, with retries within the timeout."""
+        """Execute one call, with retries within the timeout."""
         return self._run(call, self._attempts(timeout_s))
 
     def close(self) -> None:
-        """Ends running calls with Unavailable (cancelled)."""
+        """End running calls with Unavailable (cancelled)."""
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -207,12 +207,12 @@ class Client:
     def _invoke(self, method: Method, request: Any, timeout_s: float | None) -> Any:
         try:
             return self._methods[method](request, timeout=timeout_s, metadata=self._metadata)
-        except ValueError as error:  # What gRPC has for a channel that was closed.
+        except ValueError as error:  # gRPC's error for a closed channel.
             raise client_closed() from error
 
     def _wait(self, seconds: float) -> None:
-        # gRPC may look at its sockets only while somebody waits for events (tsdb.ops.grpc_environment): an attempt to
-        # connect that nobody looks after fails 20 s later.
+        # Without event engine threads (tsdb.ops.grpc_environment) gRPC polls its sockets only while a thread waits for
+        # events, and an unpolled connection attempt fails after 20 s. The subscription keeps the polling on.
         self._channel.subscribe(_ignore)
         try:
             time.sleep(seconds)

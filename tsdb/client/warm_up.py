@@ -13,7 +13,7 @@ STEP_MS = 1000
 
 
 def warm_up() -> None:
-    """Decode a small answer whose result is known."""
+    """Decode a small answer and check the result."""
     times = np.arange(SAMPLES, dtype=np.int64) * STEP_MS
     counts, ts_ms, values = decode_partition(1, [_frame(times)], [_overlay()], 0, SAMPLES * STEP_MS + 1)
     assert counts.tolist() == [SAMPLES + 1]
@@ -22,7 +22,7 @@ def warm_up() -> None:
 
 
 def _frame(times: np.typing.NDArray[np.int64]) -> reader_pb2.ColumnsFrame:
-    # Noisy values take part: an encoding of theirs is compiled too.
+    # Noisy values, so that their encoding is compiled too.
     data = encode_values(np.sin(times.astype(np.float64)))
     axis = encode_times(times)
     return reader_pb2.ColumnsFrame(

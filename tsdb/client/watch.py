@@ -1,7 +1,7 @@
-"""Watch: the state of a live tail that outlives its connection: what was seen, and the series described so far.
+"""Watch: the state of a live tail over several connections: positions, and the labels of series received so far.
 
-Every applied sample is given once: a new connection resumes after the last record seen of each partition. Where the
-first connection begins is fixed by a Coverage answer, so even a cut before its first message loses nothing.
+Every applied sample is delivered once: a new connection resumes after the last received record of each partition. A
+Coverage answer fixes the start of the first connection, so a disconnect before its first message loses nothing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tsdb.v1 import common_pb2, reader_pb2
 
 @dataclass(frozen=True, slots=True)
 class WatchBatch:
-    """Samples in the order in which they were applied, of one partition.
+    """Samples of one partition in the order of their application.
 
-    record_offsets: int64, the record of each sample in the log. series_ids: uint64. ts_ms: int64, ms since epoch UTC.
-    values: float64. canonical: labels of every series in the batch.
+    record_offsets: int64, offset in the log of each sample's record. series_ids: uint64. ts_ms: int64, ms since epoch
+    UTC. values: float64. canonical: labels of every series in the batch, by series id.
     """
 
     partition: int
@@ -40,7 +40,7 @@ class WatchBatch:
 
 
 class WatchState:
-    """One watch, whatever its connections. Not thread-safe."""
+    """One watch over any number of connections. Not thread-safe."""
 
     def __init__(
         self, selector: Selector, partitions: Sequence[int] = (), resume: Iterable[common_pb2.Token] = ()
@@ -52,7 +52,7 @@ class WatchState:
         self._labels: dict[int, bytes] = {}
 
     def begin(self, coverage: Iterable[common_pb2.PartitionState]) -> None:
-        """Partitions without a resume point start after what is applied now."""
+        """Start partitions without a resume point after the last applied record."""
         for state in coverage:
             if not self._partitions or state.partition in self._partitions:
                 applied = state.applied_offset if state.HasField("applied_offset") else state.next_offset - 1
@@ -60,7 +60,7 @@ class WatchState:
 
     @property
     def tokens(self) -> list[common_pb2.Token]:
-        """Where a later watch resumes: the last record seen of each partition; -1 where there was none yet."""
+        """Resume points of a later watch: the last received record of each partition, -1 before the first."""
         return [
             common_pb2.Token(topic_id=topic_id, partition=partition, record_offset=record_offset)
             for partition, (topic_id, record_offset) in sorted(self._seen.items())
@@ -69,11 +69,11 @@ class WatchState:
     def request(self) -> reader_pb2.WatchRequest:
         """The request of the next connection."""
         request = reader_pb2.WatchRequest(matchers=self._matchers, partitions=self._partitions)
-        getattr(request, "from").extend(self.tokens)  # A keyword of Python.
+        getattr(request, "from").extend(self.tokens)  # `from` is a keyword of Python.
         return request
 
     def add(self, message: Any) -> WatchBatch | None:
-        """One message; None for a heartbeat. Raises WrongTopic when the log was made anew, CorruptData."""
+        """Take one message; None for a heartbeat. Raises WrongTopic for a re-created log, and CorruptData."""
         known = self._seen.get(message.partition)
         if known is not None and known[0] != message.topic_id:
             raise WrongTopic(

@@ -1,4 +1,4 @@
-"""Packed little-endian arrays and series blocks of the wire, checked before use."""
+"""Packed little-endian arrays and series blocks of wire messages, checked before use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 def unpack(data: bytes, dtype: np.dtype[_Scalar], field: str, count: int | None = None) -> NDArray[_Scalar]:
-    """A read-only view of packed items; `count`: how many there must be. Raises CorruptData naming the field."""
+    """A read-only view of packed items. `count`: the required number. Raises CorruptData with the field's name."""
     if len(data) % dtype.itemsize:
         raise malformed(f"{field} has {len(data)} bytes, not a multiple of {dtype.itemsize}")
     if count is not None and len(data) != count * dtype.itemsize:
@@ -34,7 +34,7 @@ def malformed(message: str) -> CorruptData:
 
 
 def block_labels(block: common_pb2.SeriesBlock, series: int) -> list[bytes]:
-    """Canonical label sets of a block of `series` series; all empty when labels were not asked for."""
+    """Canonical label sets of a block of `series` series; all empty for a request without labels."""
     if not block.label_lengths:
         return [b""] * series
     lengths = unpack(block.label_lengths, U32, "label_lengths", series)

@@ -1,4 +1,4 @@
-"""Write: the calls of a batch and the result of their answers."""
+"""Write: the calls of a batch, and the total of their results."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tsdb.client.batch import RequestLimits, RequestPart, WriteBatch
 from tsdb.client.call import Call, Method, Single
 from tsdb.v1 import common_pb2, ingest_pb2
 
-OFFENDERS_MAX = 64  # Of all requests of a batch; the counts are always whole.
+OFFENDERS_MAX = 64  # For all requests of a batch together; the counts are always complete.
 
 
 @dataclass(slots=True)
 class WriteResult:
-    """What the log has. Pass `tokens` to ReadOptions.after to read one's own write.
+    """Result of a write. Pass `tokens` to ReadOptions.after for a read that includes this write.
 
-    samples: accepted. refused_samples, refused_series: only with partial; offenders name some of them, with
-    series_index into the batch. requests: how many it took.
+    samples: accepted samples, all on the log. refused_samples, refused_series: only with partial; `offenders` lists
+    some of them, with series_index into the batch. requests: number of requests sent.
     """
 
     tokens: list[common_pb2.Token] = field(default_factory=list)
@@ -29,13 +29,13 @@ class WriteResult:
 
 
 def calls(batch: WriteBatch, limits: RequestLimits, *, partial: bool) -> Iterator[Call[WriteResult]]:
-    """One call per request of the batch, to be made one after the other: order decides between equal timestamps."""
+    """One call for each request of the batch. Execute them in turn: order decides between equal timestamps."""
     for part in batch.parts(limits, partial=partial):
         yield _call(part)
 
 
 def add(total: WriteResult, one: WriteResult) -> None:
-    """Count one request's result in."""
+    """Add the result of one request."""
     total.tokens.extend(one.tokens)
     total.samples += one.samples
     total.refused_samples += one.refused_samples
