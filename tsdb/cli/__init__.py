@@ -1,4 +1,4 @@
-"""The `tsdb` command: one file per noun. Data on stdout, all else on stderr; exit 0 good, 1 failed, 2 misused."""
+"""The `tsdb` command: one file for each noun. Data on stdout, all else on stderr; exit 0 good, 1 failed, 2 misused."""
 
 from tsdb.ops.grpc_environment import set_grpc_environment
 

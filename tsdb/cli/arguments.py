@@ -1,4 +1,4 @@
-"""What is typed: times, durations and selectors, parsed where they are given so that a mistake is a misuse (exit 2)."""
+"""Arguments of commands: times, durations and selectors. Typer parses them, so that a mistake is a misuse (exit 2)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _NO_PROMQL = (
     ' selector such as up{{job="a"}}; --step 1m --agg avg makes one sample a step'
 )
 SHOWN_CHARS_MAX = 200
-DEFAULT_RANGE_MS = 3_600_000  # As a dashboard's first view.
+DEFAULT_RANGE_MS = 3_600_000  # One hour, the usual first view of a dashboard.
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)")
 
 
 @dataclass(frozen=True, slots=True)
 class Milliseconds:
-    """A duration or a time that was typed, in ms."""
+    """A parsed duration or time, in ms."""
 
     ms: int
 
@@ -44,14 +44,13 @@ def duration(text: str) -> Milliseconds:
 
 
 def duration_text(ms: int) -> str:
-    """A duration as `duration` reads it: in the largest unit that says it whole."""
+    """A duration in the form that `duration` parses, in the largest unit with a whole number."""
     unit = next(unit for unit in ("d", "h", "m", "s", "ms") if ms % _UNITS_MS[unit] == 0)
     return f"{ms // _UNITS_MS[unit]}{unit}"
 
 
 def instant(text: str) -> Milliseconds:
-    """Milliseconds since the epoch, a date and time as ISO 8601 (UTC where it names no zone), or now, today (its start,
-    UTC), now-90m, today-2d."""
+    """A time: ms since the epoch, ISO 8601 (UTC without a zone), now, today (its start, UTC), now-90m or today-2d."""
     relative = _RELATIVE.fullmatch(text)
     if relative:
         now_ms = time.time_ns() // 1_000_000
@@ -64,7 +63,7 @@ def instant(text: str) -> Milliseconds:
 
 
 def selector(text: str) -> str:
-    """A selector, checked and given back."""
+    """The given selector, after a check."""
     try:
         parse_selector(text)
     except InvalidRequest as error:
@@ -75,7 +74,7 @@ def selector(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """What was typed, as a message shows it."""
+    """The given text, quoted and shortened for a message."""
     return repr(text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "...")
 
 
@@ -109,7 +108,7 @@ class TimeRange:
 
 
 def time_range(start: Milliseconds | None, end: Milliseconds | None, last: Milliseconds | None) -> TimeRange | None:
-    """The range asked for: --start and --end, or --last; None when nothing was."""
+    """The range given by --start and --end, or by --last; None without these options."""
     if last is not None:
         if start is not None or end is not None:
             raise typer.BadParameter("give --last, or --start and --end")
@@ -125,7 +124,7 @@ def time_range(start: Milliseconds | None, end: Milliseconds | None, last: Milli
 
 
 def recent_range(start: Milliseconds | None, end: Milliseconds | None, last: Milliseconds | None) -> TimeRange:
-    """As `time_range`, for what is mostly asked of recent times: the end is now, the start an hour before the end."""
+    """As `time_range`, with defaults: the end is now, the start one hour before the end."""
     if last is not None or (start is not None and end is not None):
         found = time_range(start, end, last)
         assert found is not None

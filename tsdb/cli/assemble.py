@@ -1,4 +1,4 @@
-"""From settings to running parts: the one place where a role's components meet."""
+"""Builds the components of a role from its settings."""
 
 from __future__ import annotations
 
@@ -43,37 +43,36 @@ from tsdb.store.service import ReaderService
 from tsdb.store.store import Store, StoreOptions
 from tsdb.v1 import ingest_pb2_grpc, reader_pb2_grpc
 
-READ_BYTES_MAX = 4 << 20  # The largest read names 200,000 series by their ids.
+READ_BYTES_MAX = 4 << 20  # The largest read request contains 200,000 series ids.
 READS_BYTES_MAX = 64 << 20
-MESSAGE_SLACK_BYTES = 1 << 20  # Above our own limit, so that our refusal is the one a caller sees.
+MESSAGE_SLACK_BYTES = 1 << 20  # gRPC's limit is above our own, so that callers get our refusal.
 FIELDS_SLACK = 64
-REQUESTS_IN_HAND_MIN = 8  # Of the largest size, whatever the limits say.
+REQUESTS_IN_HAND_MIN = 8  # Requests of the largest size that fit at once, whatever the limits are.
 
 
 class LogComponent:
-    """Closes the log last, when nobody uses it any more."""
+    """Closes the log after all components that use it."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
 
     def start(self) -> None:
-        """The log is open already."""
+        """No effect: the log is open already."""
 
     def close(self) -> None:
-        """Others still drain through it."""
+        """No effect: other components still drain through the log."""
 
     def join(self, timeout_s: float) -> bool:
-        """Answer what waits and release."""
+        """Close the log, which answers waiting appends."""
         self._log.close()
         return True
 
     def abort(self) -> None:
-        """Release."""
         self._log.close()
 
 
 def open_gateway(settings: GatewaySettings) -> Opened:
-    """Gateway alone. Raises Unavailable while the log is away, ConfigMismatch when settings differ from `meta`."""
+    """A gateway process. Raises Unavailable while the log is away, ConfigMismatch when settings differ from `meta`."""
     with connected(settings) as log:
         gateway = make_gateway(settings, settings, log)
         health = Health()
@@ -83,7 +82,7 @@ def open_gateway(settings: GatewaySettings) -> Opened:
 
 
 def open_store(settings: StoreSettings) -> Opened:
-    """Store alone."""
+    """A store process. Raises as `open_gateway`."""
     with connected(settings) as log:
         store = make_store(settings, settings, log)
         health = Health()
@@ -94,7 +93,7 @@ def open_store(settings: StoreSettings) -> Opened:
 
 @contextmanager
 def connected(settings: CommonSettings) -> Iterator[Log]:
-    """As `connect`; closes the log when opening a role over it fails: it is tried again, or the process ends."""
+    """As `connect`. Closes the log when opening a role over it fails: the opening is retried, or the process ends."""
     log = connect(settings)
     try:
         yield log
@@ -104,12 +103,12 @@ def connected(settings: CommonSettings) -> Iterator[Log]:
 
 
 def connect(settings: CommonSettings) -> Log:
-    """The log, once its topics are set up as they must be and its shared settings are ours."""
+    """The log, after a check of its topics and of the settings that all processes share."""
     access = log_settings(settings)
     log = open_log(settings.log, prefix=settings.log_prefix, settings=access)
     try:
         with open_topics(settings.log, prefix=settings.log_prefix, settings=access) as admin:
-            # How many replicas there should be is the operator's choice; it was checked when they were made.
+            # The operator chooses the number of replicas; `topics create` has checked it.
             require_topics(
                 admin, topic_specs(log.partitions(METRICS), replication=1, retention_ms=settings.times.least_hold_ms)
             )
@@ -121,7 +120,7 @@ def connect(settings: CommonSettings) -> Log:
 
 
 def log_settings(settings: CommonSettings) -> LogSettings:
-    """How this process talks to the log."""
+    """This process's settings of the log client."""
     security = KafkaSecurity(
         protocol=settings.kafka_security_protocol,
         sasl_mechanism=settings.kafka_sasl_mechanism,
@@ -143,12 +142,12 @@ def log_settings(settings: CommonSettings) -> LogSettings:
 
 
 def meta_settings(settings: CommonSettings, partitions: int) -> MetaSettings:
-    """What this process believes that all share."""
+    """The values of this process for the settings that all processes share."""
     return MetaSettings(partitions, placement_labels=settings.placement_labels, time_set=settings.times)
 
 
 def make_gateway(settings: CommonSettings, fields: GatewayFields, log: Log) -> Gateway:
-    """A gateway over a log that somebody else closes."""
+    """A gateway over a log that the caller closes."""
     limits = IngestLimits(
         labels=LabelLimits(
             fields.labels_max, fields.label_name_bytes_max, fields.label_value_bytes_max, fields.labels_bytes_max
@@ -168,8 +167,7 @@ def make_gateway(settings: CommonSettings, fields: GatewayFields, log: Log) -> G
 
 
 def make_store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store:
-    """A store over a log that somebody else closes. Raises ConfigMismatch for partitions that are not there, and for
-    memory that is not enough for them."""
+    """A store over a log that the caller closes. Raises ConfigMismatch for unknown partitions or too little memory."""
     partitions = _chosen(fields, log.partitions(METRICS))
     try:
         soft_bytes, hard_bytes = fields.memory_shares(len(partitions))
@@ -203,12 +201,11 @@ def _chosen(fields: StoreFields, count: int) -> Sequence[int]:
 
 
 def ingest_service(gateway: Gateway) -> GrpcService:
-    """The Ingest service of a gateway."""
     return GrpcService("tsdb.v1.Ingest", IngestService(gateway.pipeline), ingest_pb2_grpc.add_IngestServicer_to_server)
 
 
 def read_calls(fields: SelectFields) -> ReadCalls:
-    """What bounds the reads of a process together."""
+    """The bounds that all reads of a process share."""
     return ReadCalls(fields.read_timeout_s, AnswerBytes(fields.answers_bytes_max))
 
 
@@ -226,7 +223,7 @@ def _reader_service(store: Store, fields: SelectFields) -> GrpcService:
 def grpc_server(
     settings: CommonSettings, services: Sequence[GrpcService], health: Health, *, writes: GatewayFields | None = None
 ) -> GrpcServer:
-    """A role's gRPC server, bound and not yet started. writes: the limits of a role that takes them."""
+    """A role's gRPC server, bound and not yet started. writes: limits of writes, for a role that accepts them."""
     limits = GrpcLimits(
         running_max=settings.grpc_running_max,
         waiting_max=settings.grpc_waiting_max,
@@ -257,7 +254,6 @@ def grpc_server(
 
 
 def http_limits(settings: CommonSettings) -> HttpLimits:
-    """Limits of a process's HTTP server."""
     return HttpLimits(
         connections_max=http_connections(settings.http_connections_max),
         header_timeout_s=settings.http_header_timeout_s,
@@ -282,7 +278,7 @@ def server_tokens(settings: CommonSettings) -> Tokens | None:
 
 
 def health_setter(health: Health) -> Callable[[int | None, bool], None]:
-    """What a reporter tells about a partition, or about all (None), as gRPC health."""
+    """A function that sets gRPC health of a partition, or of the whole server (None). For reporters."""
 
     def set_health(partition: int | None, serving: bool) -> None:
         health.set("" if partition is None else partition_service(partition), serving=serving)
@@ -291,5 +287,5 @@ def health_setter(health: Health) -> Callable[[int | None, bool], None]:
 
 
 def store_partitions(store: Store) -> Callable[[], dict[int, PartitionHealth]]:
-    """What the probes ask of a store."""
+    """A function that returns the health of a store's partitions. For the probes."""
     return lambda: {status.partition: partition_health(status) for status in store.statuses()}

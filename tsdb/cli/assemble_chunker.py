@@ -1,4 +1,4 @@
-"""From settings to a running chunker."""
+"""Builds a chunker from its settings."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tsdb.store.readiness import ENTER_S, LEAVE_S
 
 
 def open_chunker(settings: ChunkerSettings) -> Opened:
-    """Chunker alone. Raises Unavailable while the log is away, ConfigMismatch when settings differ from `meta`."""
+    """A chunker process. Raises Unavailable while the log is away, ConfigMismatch when settings differ from `meta`."""
     with connected(settings) as log:
         chunker = make_chunker(settings, settings, log)
         return Opened([LogComponent(log), chunker], chunker.health, chunker.stalled)
 
 
 def make_chunker(settings: CommonSettings, fields: ChunkerFields, log: Log) -> Chunker:
-    """The chunk stage over a log that somebody else closes."""
-    # Every partition may be ours, when no other member is there.
+    """The chunk stage over a log that the caller closes."""
+    # A single member of the group gets every partition.
     memory_bytes = fields.chunk_memory_bytes // log.partitions(METRICS)
     stage = StageOptions(settings.times, slice_lengths(settings.times.name), HeadLimits(memory_hard_bytes=memory_bytes))
     options = ChunkerOptions(stage, fields.chunk_inflight_bytes_max, lag_enter_s=ENTER_S, lag_leave_s=LEAVE_S)

@@ -1,4 +1,4 @@
-"""From settings to a running loader."""
+"""Builds a loader from its settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES_CONCURRENCY = 4096
 
 
 def open_loader(settings: LoaderSettings) -> Opened:
-    """Loader alone. Raises Unavailable while log or history is away, ConfigMismatch when settings differ."""
+    """A loader process. Raises Unavailable while log or history is away, ConfigMismatch when settings differ."""
     with connected(settings) as log:
         history = connect_history_sink(settings, meta_settings(settings, log.partitions(METRICS)))
         warm_up()
@@ -30,12 +30,12 @@ def open_loader(settings: LoaderSettings) -> Opened:
 
 
 def make_loader(settings: CommonSettings, fields: LoaderFields, log: Log, history: ChunkSink) -> Loader:
-    """The loader between a log and a history that somebody else closes."""
+    """The loader between a log and a history that the caller closes."""
     files = settings.history.startswith(PARQUET)
     options = LoaderOptions(
         settings.times,
         group_id=fields.load_group or (FILES_GROUP if files else GROUP),
-        # Files answer by the second, and many rows at once.
+        # A file acknowledges many rows at once, about once a second.
         concurrency=max(fields.load_concurrency, FILES_CONCURRENCY) if files else fields.load_concurrency,
         inflight_bytes_max=settings.history_inflight_bytes_max,
         buffer_bytes_max=fields.load_buffer_bytes_max,

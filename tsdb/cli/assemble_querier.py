@@ -1,4 +1,4 @@
-"""From settings to a running querier: the pool of stores, history, and the Reader service over both."""
+"""Builds a querier from its settings: the pool of stores, history, and the Reader service over both."""
 
 from __future__ import annotations
 
@@ -33,30 +33,29 @@ from tsdb.v1 import reader_pb2_grpc
 
 
 class HistoryComponent:
-    """Closes a history after those who use it."""
+    """Closes a history after all components that use it."""
 
     def __init__(self, history: ChunkSink) -> None:
         self._history = history
 
     def start(self) -> None:
-        """It is open already."""
+        """No effect: the history is open already."""
 
     def close(self) -> None:
-        """Others still use it."""
+        """No effect: other components still use the history."""
 
     def join(self, timeout_s: float) -> bool:
-        """Release."""
+        """Close the history."""
         self._history.close()
         return True
 
     def abort(self) -> None:
-        """Release."""
         self._history.close()
 
 
 def open_querier(settings: QuerierSettings) -> Opened:
-    """Querier. Raises Unavailable while log or history is away, ConfigMismatch when settings differ from theirs."""
-    # The log says what all share, and which partitions there are: a store that is missing must be missed.
+    """A querier process. Raises Unavailable while log or history is away, ConfigMismatch when settings differ."""
+    # The log has the shared settings and the number of partitions. Without it a missing store would stay unnoticed.
     with connected(settings) as log:
         return _opened(settings, log)
 
@@ -77,7 +76,7 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
 
 
 def past_of(history: ChunkStore | None, settings: CommonSettings, log: Log) -> Past | None:
-    """History as queries read it. log: asked for imports that have ended, and how far is downsampled."""
+    """The history of a querier. log: shows finished imports and the progress of downsampling."""
     if history is None:
         return None
     generation = IndexGeneration(log, log.topic_id(METRICS), SystemClock())
@@ -93,18 +92,17 @@ def querier_service(sources: Sources, fields: SelectFields, calls: ReadCalls) ->
 
 
 def store_addresses(fields: QuerierFields) -> list[StoreAddress]:
-    """As configured."""
     parsed = map(host_port, fields.stores)
     return [StoreAddress(one.host, one.port) for one in parsed]
 
 
 def store_opener(fields: QuerierFields) -> Open:
-    """Opens a channel to one address of a store. Raises InvalidRequest (tls, token_malformed) for bad access."""
+    """A function that opens a channel to one store. Raises InvalidRequest (tls, token_malformed) for bad settings."""
     tls = _store_tls(fields)
     metadata = call_metadata(_store_token(fields))
 
     def open_store(name: StoreAddress, address: StoreAddress) -> RemoteStore:
-        # A certificate is for the name, and not for the address that it stood for just now.
+        # The certificate is for the host name, not for the address that it resolved to.
         channel = open_channel(str(address), tls, server_name=name.host)
         return RemoteStore(str(address), channel, metadata, SystemClock())
 

@@ -1,4 +1,4 @@
-"""From settings to every role in one process: what the log has is in memory, then in history, and read out of both."""
+"""Builds every role in one process from the settings."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from tsdb.query.sources import Sources
 from tsdb.query.warm_up import warm_up
 from tsdb.store.reporter import StatusReporter
 
-PARTITIONS = 3  # Enough to exercise sharing; an embedded log has one writer anyway.
+PARTITIONS = 3  # Enough to exercise sharing. An embedded log has a single writer anyway.
 SQLITE = "sqlite:"
 
 
 def open_standalone(settings: StandaloneSettings) -> Opened:
     """Every role in one process, over the embedded log and history unless others are given.
 
-    Without a history there are no chunks either: reads are refused before what memory holds.
+    Without a history there are no chunks either: reads of times before those in memory are refused.
     """
-    with ExitStack() as undo:  # Of an opening that fails: it is tried again, or the process ends.
+    with ExitStack() as undo:  # For a failed opening, which is retried or ends the process.
         folder = DataFolder(settings.data_dir)
         undo.callback(folder.abort)
         if settings.log.startswith(SQLITE):
@@ -76,13 +76,13 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
         chunker, loader = make_chunker(settings, settings, log), make_loader(settings, settings, log, history)
         past = [HistoryComponent(history), loader, chunker]
         stalls += [chunker.stalled, loader.stalled]
-    # Closed from the end: what is accepted last is still applied, cut into chunks and loaded as far as it goes.
+    # Closed from last to first: the last samples are still applied and, as far as possible, chunked and loaded.
     components: list[Component] = [folder, LogComponent(log), *past, gateway, store, reporter, server]
     return Opened(components, store_partitions(store), lambda: "; ".join(filter(None, (stall() for stall in stalls))))
 
 
 def _create_embedded_log(settings: StandaloneSettings) -> None:
-    """An embedded log makes its own topics: there is no operator who would."""
+    """Create the topics of an embedded log, which has no operator to do so."""
     with open_topics(settings.log, prefix=settings.log_prefix) as admin:
         state = admin.describe(METRICS)
         partitions = state.partitions if state else PARTITIONS

@@ -1,4 +1,4 @@
-"""Rows of the chunks topic as its commands show them."""
+"""Rows of the chunks topic for the output of `tsdb chunks`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def sample_rows(file: Path) -> Iterator[dict[str, object]]:
 
 @dataclass(slots=True)
 class Duplicates:
-    """Chunk records of one partition. equal: written again with the same bytes; conflicts: with others."""
+    """Counts of chunk records of one partition. equal: rewritten with the same bytes. conflicts: with other bytes."""
 
     partition: int
     records: int = 0
@@ -53,7 +53,7 @@ class Duplicates:
 
     @staticmethod
     def of(log: Log, partition: int) -> Duplicates:
-        """A pass over the whole partition."""
+        """Read the whole partition and count."""
         found, seen = Duplicates(partition), dict[bytes, tuple[int, int]]()
         for batch in read_batches(log, CHUNKS, partition):
             for record in map(batch.record, range(len(batch.offsets))):
@@ -63,7 +63,6 @@ class Duplicates:
         return found
 
     def as_dict(self) -> dict[str, object]:
-        """Plain values."""
         return {
             "partition": self.partition,
             "records": self.records,

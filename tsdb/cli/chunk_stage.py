@@ -1,4 +1,4 @@
-"""The state of the chunk stage by its commits, and repairs of it, as rows for `tsdb chunks`."""
+"""State of the chunk stage from its commits, and its repairs, as rows for `tsdb chunks`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tsdb.model.time_set import TimeSet
 
 
 def stage_rows(log: Log, partitions: Sequence[int], times: TimeSet) -> Iterator[dict[str, object]]:
-    """One row a partition; what it has no progress of shows as not there yet."""
+    """One row for each partition, with None in the fields of progress before the first commit."""
     commits = _commits(log, partitions)
     marks = log.watermarks(METRICS, partitions)
     for partition in partitions:
@@ -34,7 +34,7 @@ def stage_rows(log: Log, partitions: Sequence[int], times: TimeSet) -> Iterator[
 
 
 def resume_rows(log: Log, times: TimeSet, accepted: Set[str]) -> list[dict[str, object]]:
-    """One row for each partition that cannot begin; those whose needs are all accepted are repaired."""
+    """One row for each partition that cannot begin. Partitions whose needs are all accepted are repaired."""
     partitions = range(log.partitions(METRICS))
     commits = _commits(log, partitions)
     troubles = [trouble for p in partitions if (trouble := look(log, p, commits[p], times)) is not None]
@@ -66,4 +66,4 @@ def _progress(log: Log, partition: int, commit: Position | None) -> Progress | N
     except Unavailable:
         raise
     except TsdbError:
-        return None  # `look` says why.
+        return None  # `look` gives the reason.

@@ -15,6 +15,6 @@ COMMANDS = (write, agent, query, series, labels, coverage, watch, status)
 
 
 def add_client_commands(app: typer.Typer) -> None:
-    """Add them to the root command."""
+    """Add the commands to the root command."""
     for command in COMMANDS:
         app.command(command.__name__)(command)

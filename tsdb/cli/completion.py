@@ -1,6 +1,6 @@
 """`tsdb completion`: a script that lets a shell complete commands, options and their choices.
 
-The script holds all words itself: a key press starts no process.
+The script contains all words, so that a key press starts no process.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Shell = Literal["bash", "zsh", "fish"]
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What may follow a command. path: as typed, such as "tsdb topics create". values: options that take one, with
-    the choices where there are any. flags: options that take none."""
+    """Words that may follow a command. path: as typed, such as "tsdb topics create". values: options with a value, and
+    its choices where there are any. flags: options without a value."""
 
     path: str
     commands: dict[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ def completion(
 
 
 def words_of(command: Any, path: str) -> Iterator[Words]:  # Typer has no public names for commands and parameters.
-    """The words of a command and of all below it."""
+    """The words of a command and of all its subcommands."""
     found = Words(path)
     for parameter in command.params:
         if parameter.param_type_name == "option":
@@ -61,7 +61,7 @@ def words_of(command: Any, path: str) -> Iterator[Words]:  # Typer has no public
 
 
 def bash_script(found: list[Words]) -> str:
-    """For bash 4 and later."""
+    """Script for bash 4 and later."""
     paths = " | ".join(f'"{words.path}"' for words in found if words.path != "tsdb")
     choices = "".join(
         f'        "{words.path} {option}") words="{" ".join(values)}" ;;\n'
@@ -78,12 +78,12 @@ def bash_script(found: list[Words]) -> str:
 
 
 def zsh_script(found: list[Words]) -> str:
-    """The same, by what zsh has for scripts of bash."""
+    """The bash script, run by zsh's bashcompinit."""
     return "autoload -U +X bashcompinit && bashcompinit\n" + bash_script(found)
 
 
 def fish_script(found: list[Words]) -> str:
-    """For fish 3 and later."""
+    """Script for fish 3 and later."""
     paths = " ".join(f"'{words.path}'" for words in found)
     lines = [_FISH.format(paths=paths)]
     for words in found:

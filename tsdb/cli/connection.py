@@ -1,7 +1,7 @@
-"""Options of every command that calls a server, given to it as one Connection.
+"""Options of every command that calls a server, passed to it as one Connection.
 
-`@connected()` puts them into a command's signature in place of its parameter `connection`, so each command lists only
-what is its own.
+`@connected()` puts these options into a command's signature in place of its parameter `connection`, so that a command
+declares only its other options.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tsdb.cli.arguments import Milliseconds, duration, duration_text
 from tsdb.client import Client, ClientTls, InvalidRequest, connect
 from tsdb.client.channel import check_address
 
-READ_TIMEOUT = "10s"  # Short: a person waits for it.
-WRITE_TIMEOUT = "60s"  # Outlasts a broker's fail-over.
-TIMEOUT_MAX_MS = 30 * 24 * 3_600_000  # gRPC's deadlines are of bounded size.
+READ_TIMEOUT = "10s"  # Short, since a person waits for the answer.
+WRITE_TIMEOUT = "60s"  # Longer than a broker fail-over.
+TIMEOUT_MAX_MS = 30 * 24 * 3_600_000  # gRPC has an upper bound for deadlines.
 
 
 def address(text: str) -> str:
-    """HOST:PORT, checked and given back."""
+    """The given HOST:PORT, after a check."""
     try:
         return check_address(text)
     except InvalidRequest as error:
@@ -42,7 +42,7 @@ def _timeout(text: str) -> Milliseconds:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where and how to call. Fields are the options; their order is that of the help."""
+    """Address, TLS, token and timeout of a call. Each field is an option; help lists them in this order."""
 
     address: Annotated[
         str,
@@ -72,7 +72,7 @@ class Connection:
     ] = field(default=Milliseconds(10_000))
 
     def open(self) -> Client:
-        """A client; it connects with its first call. Raises InvalidRequest for files or a token that do not work."""
+        """A client, which connects at its first call. Raises InvalidRequest for an unusable file or token."""
         return connect(self.address, tls=self._client_tls(), token=self._token(), timeout_s=self.timeout.ms / 1000)
 
     def _client_tls(self) -> ClientTls | None:
@@ -82,7 +82,7 @@ class Connection:
 
     def _token(self) -> str | None:
         text = _token_text(self.token_file) if self.token_file else os.environ.get("TSDB_TOKEN", "")
-        # A server's list of valid tokens may be given too: the first of them, comments left out, is ours to show.
+        # The file may be a server's list of valid tokens. Comments are skipped and the first token is sent.
         lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
         tokens = " ".join(lines).replace(",", " ").split()
         return tokens[0] if tokens else None
@@ -97,7 +97,7 @@ def _token_text(path: Path) -> str:
 
 
 def connected(timeout: str = READ_TIMEOUT) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator of a command whose first parameter is `connection`: the options of Connection stand in its place."""
+    """Decorator of a command whose first parameter is `connection`: replaces it by the options of Connection."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -107,7 +107,7 @@ def connected(timeout: str = READ_TIMEOUT) -> Callable[[Callable[..., None]], Ca
 
         _, *own = inspect.signature(command, eval_str=True).parameters.values()
         options = [_parameter(name, hint, timeout) for name, hint in _FIELDS.items()]
-        # Typer reads the signature; the annotations would name `connection` again.
+        # Typer reads the signature. The annotations would still contain `connection`.
         wrapper.__signature__ = inspect.Signature([*map(_keyword, own), *options])  # type: ignore[attr-defined]
         wrapper.__annotations__ = {}
         return wrapper
@@ -121,7 +121,7 @@ _DEFAULTS = {option.name: option.default for option in fields(Connection) if opt
 
 
 def _parameter(name: str, hint: Any, timeout: str) -> inspect.Parameter:
-    # Typer parses a default as it does what is typed, so this one is text.
+    # Typer parses a default like typed text, so this default is text.
     default = timeout if name == "timeout" else _DEFAULTS.get(name, inspect.Parameter.empty)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 

@@ -1,4 +1,4 @@
-"""`tsdb coverage` and `tsdb status`: what the partitions hold, and how they do."""
+"""`tsdb coverage` and `tsdb status`: content and state of the partitions."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _history_rows(
     memory = {state.partition: state for state in states}
     for loaded in history:
         state = memory.get(loaded.partition)
-        # A head that has the whole log needs no history.
+        # A head with the whole log needs no history.
         left_ms = None if state is None or state.from_start else loaded.emitted_through_ms - state.coverage_start_ms
         yield (
             loaded.partition,
@@ -139,7 +139,7 @@ def _note_holes(states: list[common_pb2.PartitionState]) -> None:
 
 
 def _probe(address: str) -> dict[str, Any]:
-    """Readiness as the probe tells it; not ready is an answer, not a failure."""
+    """Readiness, from the probe of the process. "Not ready" is an answer, not a failure."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"http://{address}/-/ready", timeout=HTTP_TIMEOUT_S) as answer:

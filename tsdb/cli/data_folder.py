@@ -1,4 +1,4 @@
-"""Data folder: where one `tsdb standalone` keeps its files, locked against a second one."""
+"""Data folder: the folder with the files of one `tsdb standalone`, locked against a second process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOCK_FILE = "lock"
 
 
 class DataFolder:
-    """A component: made and locked when opened, let go when everything else has ended."""
+    """A component: the constructor creates and locks the folder; `join` unlocks it after all other components."""
 
     def __init__(self, path: Path) -> None:
         """Raises ConfigMismatch (data_dir, data_dir_in_use)."""
@@ -29,16 +29,15 @@ class DataFolder:
             )
 
     def start(self) -> None:
-        """It is locked already."""
+        """No effect: the folder is locked already."""
 
     def close(self) -> None:
-        """Others still write to it."""
+        """No effect: other components still write to the folder."""
 
     def join(self, timeout_s: float) -> bool:
-        """Let it go."""
+        """Unlock the folder."""
         self._lock.release()
         return True
 
     def abort(self) -> None:
-        """Let it go."""
         self._lock.release()

@@ -1,4 +1,4 @@
-"""`tsdb dlq`: records that a parallel consumer gave up: look at them, put them back, drop them; and where it stands."""
+"""`tsdb dlq`: list, show, replay and drop the dead letters of a parallel consumer, and show its progress."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def replay(
     with opened_log(settings) as log:
         letters = list(_letters(log, topic, partition, offset))
         for letter in letters:
-            letter.origin()  # All can be put back, or none is.
+            letter.origin()  # Raises before the first replay if one letter has no usable origin.
         for letter in letters if yes else ():
             put_back(log, letter, settings.times)
     _print([_row(letter) for letter in letters], output)
@@ -125,7 +125,7 @@ def drop(
 
 
 def _letters(log: Log, topic: str, partition: int | None, offset: int | None) -> Iterator[DeadLetter]:
-    """Those that were asked for. Raises BadParameter when the one that was is not there."""
+    """The selected dead letters. Raises BadParameter when there is none at `offset`."""
     from tsdb.history.loader.dead_letters import read_dead_letters
 
     if offset is not None and partition is None:

@@ -1,4 +1,4 @@
-"""`tsdb dlq inspect`: what the commits of a group of parallel consumers say, decoded, while it runs or not."""
+"""`tsdb dlq inspect`: the decoded commits of a group of parallel consumers, running or not."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _row(topic: str, partition: int, commit: Position | None, marks: Watermarks,
 
 
 def _tried(one: Tries) -> dict[str, object]:
-    """span: of so many offsets, from that one on; a stretch of columns is tried as one."""
+    """span: number of offsets from `offset` on. A range of columns is attempted as one."""
     return {
         "offset": one.offset,
         "span": one.span,

@@ -1,6 +1,6 @@
-"""How the command fails: one line on stderr, with exit code 1 for a failure and 2 for a misuse.
+"""Errors of the command: one line on stderr, with exit code 1 for a failure and 2 for a misuse.
 
-A traceback means a bug, and is left to Python.
+A bug shows Python's traceback.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import typer
 from tsdb.model.errors import TsdbError
 from tsdb.model.secrets import masked
 
-# Servers name the fields of a request; here the same things are options.
+# Servers use the names of request fields; on the command line these are options.
 _OPTIONS = {"allow_holes": "--allow-holes", "allow_stale": "--allow-stale", "record_offset": "record offset"}
 _FIELDS = re.compile(rf"\b({'|'.join(_OPTIONS)})\b")
 
@@ -26,20 +26,20 @@ def fail(message: str) -> NoReturn:
 
 
 def error_text(error: TsdbError | OSError) -> str:
-    """A failure in words: ours with its reason, that of a file with the file's name."""
+    """The message of a failure: one of our errors with its reason, a file error with the file's name."""
     if isinstance(error, TsdbError):
         return f"{_FIELDS.sub(lambda field: _OPTIONS[field[0]], error.message)} ({error.reason})"
     return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
 
 
 def misuse_text(error: typer.TyperException) -> str:
-    """The line of a misuse, with the command whose help says more. A group without a verb gets its help page."""
+    """The message of a misuse, with the command whose help to read. A group without a verb gets its help page."""
     message, ctx = error.format_message(), getattr(error, "ctx", None)
     if ctx is not None and message == ctx.get_help():
         return message
     text = one_line(message).replace(": Value error, ", ": ").replace(": Input should be ", ": it must be ")
     text = text.removeprefix("Invalid value: ").rstrip(".")
-    # The parser of options does not say of which command they are.
+    # Errors of the option parser may not contain the command.
     hint = f" (see: {ctx.command_path if ctx is not None else 'tsdb COMMAND'} --help)"
     return f"error: {text[:1].lower()}{text[1:]}{hint}"
 

@@ -1,6 +1,6 @@
-"""Groups and commands of `tsdb`: help without a cut word at any width, `-h`, and one line for each error.
+"""Groups and commands of `tsdb`: help without cut words at any width, `-h`, and one line for each error.
 
-Every part of the command line is a `Commands`, so all of them read and fail alike.
+Every part of the command line is a `Commands`, so that all parts have the same help and the same errors.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typer.core import TyperCommand, TyperGroup
 from tsdb.cli.errors import error_text, fail, misuse_text
 from tsdb.model.errors import TsdbError
 
-NARROW = 70  # Columns. Below this, names of options stand above their explanation rather than beside it.
-INDENT = 2  # Of a help page's lists.
+NARROW = 70  # Columns. Below this width a long option name is on the line above its explanation.
+INDENT = 2  # Of the lists of a help page.
 NAME_COLUMNS = 30
 NAME_COLUMNS_NARROW = 14
 
 
 class TsdbCommand(TyperCommand):
-    """A command; its options are readable on a narrow terminal."""
+    """A command with a help page for narrow terminals."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # Typer has no public names for these classes.
         write_parameters(self, ctx, formatter)
 
 
 class TsdbGroup(TyperGroup):
-    """A group; its list of commands shows the whole first sentence of each."""
+    """A group whose help page shows the whole first sentence of each command."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_parameters(self, ctx, formatter)
@@ -40,7 +40,7 @@ class TsdbGroup(TyperGroup):
 
 
 class RootGroup(TsdbGroup):
-    """`tsdb` itself: ends with exit code 1 and one line on stderr for a failure, with 2 and one line for a misuse."""
+    """The command `tsdb`: a failure is one line on stderr and exit code 1, a misuse one line and exit code 2."""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **extra: Any) -> NoReturn:
         try:
@@ -57,17 +57,17 @@ class RootGroup(TsdbGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise  # The reader of our output left; the library ends quietly.
+            raise  # The reader of our output has closed it. Typer then ends without a message.
         except (TsdbError, OSError) as error:
             fail(error_text(error))
 
 
 class Commands(typer.Typer):
-    """A part of the command line, with groups and commands of the classes above."""
+    """A part of the command line with the group and command classes above."""
 
     def __init__(self, help: str, *, cls: type[TsdbGroup] = TsdbGroup, **options: Any) -> None:
         options = {"add_completion": False, "no_args_is_help": True, "rich_markup_mode": None} | options
-        # Children take the names of the help option from their parent.
+        # Subcommands inherit the names of the help option from their parent.
         settings = {"help_option_names": ["-h", "--help"]}
         super().__init__(help=help, cls=cls, context_settings=settings, **options)
 
@@ -76,7 +76,7 @@ class Commands(typer.Typer):
 
 
 def write_parameters(command: Any, ctx: Any, formatter: Any) -> None:
-    """The sections Arguments and Options of a help page."""
+    """Write the sections Arguments and Options of a help page."""
     records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
     for parameter in command.get_params(ctx):
         record = parameter.get_help_record(ctx)
@@ -90,12 +90,12 @@ def write_parameters(command: Any, ctx: Any, formatter: Any) -> None:
 
 
 def fitted(name: str, width: int) -> str:
-    """The name of a switch, on two lines where one is too short for both of its forms."""
+    """The name of a switch, on two lines when both of its forms do not fit on one."""
     return name if len(name) <= width else name.replace(" / ", " /\n" + " " * INDENT)
 
 
 def name_columns(formatter: Any) -> int:
-    """The width up to which a name has its explanation on the same line."""
+    """Longest name, in columns, with its explanation on the same line."""
     return NAME_COLUMNS if formatter.width >= NARROW else NAME_COLUMNS_NARROW
 
 

@@ -1,4 +1,4 @@
-"""`tsdb history`: make and check where history lies, and look into it without any server of ours."""
+"""`tsdb history`: create, check and inspect history, without a server of ours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tsdb.config import CommonSettings
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.meta import MetaSettings
 
-# Those that say where the log is, whose shared settings history is made for, and where history is.
+# Settings of the log, whose shared settings history must match, and of history.
 SETTINGS = (
     *("log", "log_prefix"),
     *(name for name in CommonSettings.model_fields if name.startswith("kafka_")),
@@ -123,7 +123,7 @@ def show(
 
 
 def _shared_by_log(settings: CommonSettings) -> MetaSettings:
-    """What all processes of the log share. Raises ConfigMismatch (meta) when nothing was written."""
+    """The shared settings of the log. Raises ConfigMismatch (meta) when the topic `meta` is empty."""
     from tsdb.cli.assemble import log_settings
     from tsdb.log.meta import read_meta
     from tsdb.log.open import open_log

@@ -1,4 +1,4 @@
-"""The way of roles and commands to history: settings to a checked connection."""
+"""Opens history for roles and commands: from settings to a checked connection."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tsdb.model.meta import MetaSettings
 
 
 def connect_history(settings: CommonSettings, shared: MetaSettings) -> ChunkStore:
-    """History, once its tables are as they must be and it was made for `shared`.
+    """History, after a check of its tables and of its shared settings.
 
-    Raises ConfigMismatch with every difference, Unavailable while it is away.
+    Raises ConfigMismatch with every difference, Unavailable while history is away.
     """
     url = history_url(settings)
     with open_history_admin(url, settings.history_settings()) as admin:
@@ -22,7 +22,7 @@ def connect_history(settings: CommonSettings, shared: MetaSettings) -> ChunkStor
 
 
 def connect_history_sink(settings: CommonSettings, shared: MetaSettings) -> ChunkSink:
-    """As connect_history, for those who only write."""
+    """As connect_history, for writes only."""
     url = history_url(settings)
     with open_history_admin(url, settings.history_settings()) as admin:
         check_history(admin, shared)
@@ -30,6 +30,6 @@ def connect_history_sink(settings: CommonSettings, shared: MetaSettings) -> Chun
 
 
 def create_embedded_history(settings: CommonSettings, shared: MetaSettings) -> None:
-    """An embedded history makes its own tables: there is no operator who would."""
+    """Create the tables of an embedded history, which has no operator to do so."""
     with open_history_admin(history_url(settings), settings.history_settings()) as admin:
         ensure_history(admin, shared)

@@ -1,4 +1,4 @@
-"""Of all settings, those that say where history is: what commands that ask it alone take."""
+"""The settings of history, for commands that need only history."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HISTORY_SETTINGS = (
 
 
 class ToolSettings(CommonSettings):
-    """Of commands that ask history alone: no log is needed."""
+    """Settings of commands that need history only, without a log."""
 
     log: str = ""
 

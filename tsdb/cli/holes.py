@@ -1,4 +1,4 @@
-"""`tsdb holes`: named losses that history knows, and accepting them."""
+"""`tsdb holes`: list and accept the named losses in history."""
 
 from __future__ import annotations
 

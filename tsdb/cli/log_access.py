@@ -1,4 +1,4 @@
-"""The way of tools to the log: opened as it is, whether or not topics and `meta` are as a role needs them."""
+"""Opens the log for tools, without the checks of topics and `meta` that a role needs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Partition = Annotated[int | None, typer.Option("--partition", min=0, help="Only 
 
 @contextmanager
 def opened_log(settings: CommonSettings) -> Iterator[Log]:
-    """The log that the settings name."""
-    # Imported here: it loads what only a running role otherwise needs.
+    """The log of the settings; closed after the block."""
+    # Imported here: these modules are otherwise loaded only by a running role.
     from tsdb.cli.assemble import log_settings
     from tsdb.log.open import open_log
 
@@ -30,7 +30,7 @@ def opened_log(settings: CommonSettings) -> Iterator[Log]:
 
 
 def chosen(log: Log, partition: int | None, topic: str = METRICS) -> Sequence[int]:
-    """The partition of a topic that was asked for, or all."""
+    """The given partition of a topic, or all. Raises BadParameter for an unknown one."""
     count = log.partitions(topic)
     if partition is not None and partition >= count:
         raise typer.BadParameter(f"{topic} has partitions 0 to {count - 1}")

@@ -1,4 +1,4 @@
-"""`tsdb log`: look at what is in the log, record by record and by its ends."""
+"""`tsdb log`: show the records of the log, and its first and last offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `tsdb` command: all its parts put together."""
+"""The `tsdb` command with all its groups and commands."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ app.add_typer(config, name="config")
 
 
 def main() -> None:
-    """Entry point."""
+    """Entry point of the console script `tsdb`."""
     prepare_streams()
     app(prog_name="tsdb")
 

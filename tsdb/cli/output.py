@@ -1,4 +1,4 @@
-"""Where output goes: data on stdout, everything else on stderr."""
+"""Output of commands: data on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-PIPED_WIDTH = 240  # A table that is not for a terminal is not squeezed into one.
-COLUMN_GAP = 1  # Between two columns of a table.
+PIPED_WIDTH = 240  # A piped table need not fit the width of a terminal.
+COLUMN_GAP = 1  # Blanks between two columns of a table.
 _HARD_BLANK = "\x00"
 
 
 def note(text: str) -> None:
-    """A remark for a person, on stderr."""
+    """Print a remark for the user on stderr."""
     print(text, file=sys.stderr)
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON on stdout."""
+    """Print one line of JSON on stdout."""
     sys.stdout.write(json_line(value))
     sys.stdout.flush()
 
@@ -34,18 +34,18 @@ def json_line(value: Any) -> str:
 
 
 def json_value(value: float) -> float | str:
-    """A sample's value as `tsdb write` reads it: a number, or one of the strings NaN, +Inf, -Inf."""
+    """A sample's value in the form that `tsdb write` reads: a number, or one of the strings NaN, +Inf, -Inf."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
-    """A table on stdout; the columns named in `right` are aligned to the right.
+    """Print a table on stdout; the columns in `right` are aligned to the right.
 
-    On a terminal too narrow for its cells a row becomes a heading, its first cell, and `column: cell` below it.
+    On a terminal too narrow for the table, each row is printed as a heading, its first cell, and lines `column: cell`.
     """
-    # Imported here: JSON, and the processes that only share this command, do without.
+    # Imported here: JSON output and server processes do not need it.
     from rich.console import Console
 
     cells = [[_cell(value) for value in row] for row in rows]
@@ -76,7 +76,7 @@ def _width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
 def _stacked(columns: Sequence[str], row: Sequence[str], width: int) -> str:
     heading = f"{columns[0]} {row[0]}" if row[0].replace(",", "").isdigit() else row[0]
     parts = [f"{name}: {cell or '-'}" for name, cell in zip(columns[1:], row[1:], strict=True)]
-    # Names and cells may hold blanks; a part is broken only where it is longer than a line.
+    # Names and cells may contain blanks. Only a part longer than a line is broken.
     joined = textwrap.fill(
         "  ".join(part.replace(" ", _HARD_BLANK) for part in parts),
         width,
@@ -88,7 +88,7 @@ def _stacked(columns: Sequence[str], row: Sequence[str], width: int) -> str:
 
 
 def time_text(ms: int | None) -> str:
-    """A time as ISO 8601 UTC with milliseconds; the number itself where no calendar has it."""
+    """A time as ISO 8601 UTC with milliseconds; the number itself when it is outside the calendar."""
     if ms is None:
         return "-"
     try:
@@ -98,7 +98,7 @@ def time_text(ms: int | None) -> str:
 
 
 def row_cells(row: dict[str, object]) -> list[object]:
-    """The values of a row of plain JSON as a table shows them: those named ..._ms as times."""
+    """Table cells of a row of plain JSON. Values whose name ends with _ms become times."""
     return [
         time_text(value) if name.endswith("_ms") and (value is None or isinstance(value, int)) else value
         for name, value in row.items()
@@ -106,7 +106,7 @@ def row_cells(row: dict[str, object]) -> list[object]:
 
 
 def message_dict(message: Message) -> dict[str, Any]:
-    """A message as plain JSON values: 64-bit integers as numbers, an absent optional field as null."""
+    """A protobuf message as plain JSON values: 64-bit integers as numbers, an absent optional field as null."""
     return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
 
 

@@ -1,4 +1,4 @@
-"""Chunks of chosen series as history has them, for the commands that look into it."""
+"""Reads chunks of selected series from history, for `tsdb history`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tsdb.query.past_index import Choice, PastIndex
 
 @dataclass(slots=True)
 class WindowTotals:
-    """What history holds of one window."""
+    """Totals of one window in history."""
 
     packs: set[int] = field(default_factory=set)
     rows: Counter[Kind] = field(default_factory=Counter)
@@ -36,15 +36,15 @@ class WindowTotals:
         self.bytes += len(row.value)
 
     def as_dict(self) -> dict[str, int]:
-        """packs, rows by kind, bytes."""
+        """Number of packs, of rows by kind, and of bytes."""
         by_kind = {kind.name.lower(): self.rows[kind] for kind in Kind}
         return {"packs": len(self.packs), **by_kind, "bytes": self.bytes}
 
 
 def past_chunks(settings: ToolSettings, matching: str | None, span: TimeRange | None) -> Iterator[ChunkRow]:
-    """Rows of the packs of series that match (None: all), in windows that touch span (None: ever).
+    """Rows of the packs of matching series (None: all), in windows that overlap span (None: all).
 
-    Raises ConfigMismatch (history_schema) when history was not made.
+    Raises ConfigMismatch (history_schema) when history was not created.
     """
     url, access = history_url(settings), settings.history_settings()
     with ExitStack() as stack:
@@ -60,7 +60,7 @@ def past_chunks(settings: ToolSettings, matching: str | None, span: TimeRange | 
 
 
 def described(row: ChunkRow) -> dict[str, object]:
-    """A row and what is in it; `error` instead where it cannot be decoded."""
+    """A row with a summary of its chunk, or with `error` when the chunk cannot be decoded."""
     key = row.key
     shown: dict[str, object] = {
         "pack": f"{key.pack_id:016x}",
@@ -85,11 +85,11 @@ def described(row: ChunkRow) -> dict[str, object]:
 
 
 def _within_epochs(store: ChunkStore, span: TimeRange | None) -> TimeRange:
-    """The part of span in which there is any series: history is asked by month, also where nothing is."""
+    """The part of span that may contain series. Reads of history cost one request a month, even for empty months."""
     epochs = store.epochs()
     if not epochs:
         return TimeRange(0, 0)
-    # The phase of a series moves its epochs back by less than one.
+    # The phase of a series moves its epochs back by less than one epoch.
     start_ms, end_ms = (epochs[0] - 1) * EPOCH_MS, (epochs[-1] + 1) * EPOCH_MS
     if span is None:
         return TimeRange(start_ms, end_ms)

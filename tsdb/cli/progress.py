@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar on a terminal; elsewhere a line of plain text now and then, for logs and for `2> file`."""
+"""Progress on stderr: a bar on a terminal; otherwise a line of plain text at intervals, for logs and `2> file`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 
 from tsdb.cli.output import note
 
-PLAIN_EVERY_S = 10.0  # What ends sooner says nothing.
+PLAIN_EVERY_S = 10.0  # A shorter job prints no line.
 
 Advance = Callable[[int], None]
 
 
 @contextlib.contextmanager
 def progress_bar(what: str, unit: str) -> Iterator[tuple[Advance, Advance]]:
-    """(advance by, add to the total), while the block runs."""
+    """Show progress during the block. Yields (advance, expect): add to the number done, and to the total."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -60,12 +60,12 @@ class PlainProgress:
         self._total = 0
 
     def advance(self, done: int) -> None:
-        """So many more are done."""
+        """Add `done` to the number of finished units."""
         self._done += done
         self._show()
 
     def expect(self, more: int) -> None:
-        """So many more are known of."""
+        """Add `more` to the total."""
         self._total += more
         self._show()
 

@@ -1,4 +1,4 @@
-"""`tsdb query`: samples of the series that match."""
+"""`tsdb query`: samples of matching series."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tsdb.client import ReadOptions
 
 Aggregation = Literal["last", "avg", "min", "max", "sum", "count"]
 TABLE_ROWS = 100
-LAST_N_MAX = (1 << 32) - 1  # Of the request's field.
+LAST_N_MAX = (1 << 32) - 1  # The largest value of the request's field.
 
 
 @connected()

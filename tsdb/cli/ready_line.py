@@ -1,4 +1,4 @@
-"""The line with which a role says that it is ready: where to write, where to read, and what to type next."""
+"""The ready line of a role: addresses for writes and reads, and the next commands to type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tsdb.ops.health import Readiness
 from tsdb.ops.logs import get_logger
 
 POLL_S = 0.1
-SETTLE_S = 0.6  # What is logged of the start comes first; a reporter of partitions looks every 0.5 s.
+SETTLE_S = 0.6  # Puts the logs of the start before the ready line: partition reporters check every 0.5 s.
 
 WRITERS = frozenset({"gateway", "standalone"})
 READERS = frozenset({"store", "querier", "standalone"})
@@ -23,7 +23,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReadyLine:
-    """What the line says. write, read: HOST:PORT of gRPC, "" for a role without. next: commands to type."""
+    """Content of the line. write, read: HOST:PORT of gRPC, "" where the role has none. next: commands to type."""
 
     role: str
     write: str
@@ -32,13 +32,13 @@ class ReadyLine:
     next: tuple[str, ...]
 
     def text(self) -> str:
-        """For a person."""
+        """The line for a terminal."""
         places = {"write to": self.write, "read from": self.read, "probes and metrics at": self.http}
         where = ", ".join(f"{verb} {place}" for verb, place in places.items() if place)
         return f"ready: {self.role}; {where}; next: {'; '.join(self.next)}"
 
     def emit(self, *, json: bool) -> None:
-        """Once on stderr: as it is, or as an event where logs are JSON."""
+        """Write the line to stderr; with JSON logs as an event."""
         if json:
             log.info("ready", role=self.role, write=self.write, read=self.read, http=self.http, next=self.next)
         else:
@@ -66,21 +66,20 @@ class ReadyWatch:
         self._thread = threading.Thread(target=self._run, name="ready-line", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
         self._thread.start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._closing.set()
 
     def join(self, timeout_s: float) -> bool:
-        """After close."""
+        """Wait for the thread; False when it still runs after the timeout."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def abort(self) -> None:
-        """Nothing is held."""
+        """No effect: there is nothing to release."""
 
     def _run(self) -> None:
         while not self._settled():
@@ -89,12 +88,12 @@ class ReadyWatch:
         self._on_ready()
 
     def _settled(self) -> bool:
-        """Ready, and so a moment later."""
+        """Whether the process is ready, and still ready after `settle_s`."""
         return self._readiness().ready and not self._closing.wait(self._settle_s) and self._readiness().ready
 
 
 def _reachable(listen: HostPort, port: int) -> str:
-    """An address to call from this machine: that of all interfaces is none."""
+    """An address to call from this machine. The address of all interfaces becomes the loopback address."""
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen.host, listen.host)
     return f"[{host}]:{port}" if ":" in host.strip("[]") and not host.startswith("[") else f"{host}:{port}"
 

@@ -1,4 +1,4 @@
-"""docs/cli.md, made from the commands themselves: `python -m tsdb.cli.reference > docs/cli.md`."""
+"""Generates docs/cli.md from the commands: `python -m tsdb.cli.reference > docs/cli.md`."""
 
 from __future__ import annotations
 
@@ -38,14 +38,13 @@ token of `--token-file` or of the variable `TSDB_TOKEN`. `--timeout` bounds the 
 
 
 def render() -> str:
-    """The whole document."""
     connection = [param for param in _parameters(coverage) if param.name in CONNECTION_OPTIONS]
     return INTRODUCTION + _table(connection) + "".join(_sections(app, "tsdb"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """An argument or option, as the signature of its command declares it."""
+    """An argument or option from the signature of its command."""
 
     name: str
     hint: Any
@@ -54,17 +53,18 @@ class _Parameter:
 
     @property
     def is_setting(self) -> bool:
-        # Other options may share a setting's name; those made of settings are all optional text or flags, unadorned.
+        # Another option may have a setting's name. Options made of settings are optional texts or flags without a
+        # metavar.
         return self.name in known_keys() and self.info.metavar is None and self.hint in (str | None, bool | None)
 
     @property
     def declarations(self) -> list[str]:
-        # In an annotation the first declaration stands where a default would.
+        # In an annotation the first declaration is in the place of a default.
         return [str(part) for part in (self.info.default, *(self.info.param_decls or ())) if part is not ...]
 
     @property
     def value(self) -> str:
-        """What is to be put in, "" for a flag."""
+        """Placeholder or choices of the value, "" for a flag."""
         if self.info.metavar:
             return self.info.metavar
         kinds = [kind for kind in (get_args(self.hint) or (self.hint,)) if kind is not NoneType]

@@ -1,4 +1,4 @@
-"""A select's result as a table, JSON, CSV or Parquet."""
+"""Output of a select's result as a table, JSON, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TABLE = ("series", "samples", "first", "last", "min", "max", "spark")
 
 @contextlib.contextmanager
 def open_target(path: Path | None) -> Iterator[BinaryIO]:
-    """The file, written whole or not at all, or stdout."""
+    """The file, which is written completely or not at all, or stdout."""
     if path is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -39,7 +39,7 @@ def open_target(path: Path | None) -> Iterator[BinaryIO]:
 
 
 def write_result(result: SelectResult, form: ResultFormat, target: BinaryIO) -> None:
-    """Everything but the table."""
+    """Write the result in any format except the table."""
     if form == "json":
         _write_json(result, target)
     elif form == "csv":
@@ -49,7 +49,7 @@ def write_result(result: SelectResult, form: ResultFormat, target: BinaryIO) -> 
 
 
 def print_result(result: SelectResult, asked: TimeRange, rows_max: int) -> None:
-    """A line a series, by labels: times sampled, first, last, least and greatest value, and the course between."""
+    """Print a line for each series, by labels: number of samples, first, last, lowest, highest value, sparkline."""
     found = sorted(result.series, key=lambda series: series.canonical)
     shown = found[:rows_max] if rows_max else found
     span = _span(result, asked)
@@ -98,7 +98,7 @@ def _write_csv(result: SelectResult, target: BinaryIO) -> None:
     import pyarrow.csv as pacsv
 
     table = result.to_arrow()
-    # Written as `tsdb write` and Prometheus spell them.
+    # The spelling of `tsdb write` and Prometheus.
     special = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
     texts = table["value"].cast(pa.string())
     for spelled, wanted in special.items():

@@ -1,7 +1,7 @@
-"""A role as a process: probes answer from the first moment, the log is waited for, then everything starts in order.
+"""A role as a process: the probes answer at once, the process waits for the log, then components start in order.
 
-The log being away at start is not a failure: the process says so through readiness and keeps trying, as Kubernetes
-expects. Settings that differ from `meta`, or a topic that is not there, end it with the reason.
+A log that is away at the start is not a failure: readiness shows it and the process retries, as Kubernetes expects.
+Settings that differ from `meta`, or a missing topic, end the process with the reason.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from tsdb.ops.lifecycle import Component, Deadline, Fallible
 from tsdb.ops.logs import get_logger
 
 RETRY_S = 1.0
-OURS = frozenset({"bind"})  # Reasons that are not the log's or the history's: waiting for them helps nobody.
+OURS = frozenset({"bind"})  # Reasons that concern neither log nor history. Waiting does not help there.
 
 log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a role runs once its log is there: components in start order, and what the probes ask them.
+    """An opened role: its components in start order, and functions for the probes.
 
-    trouble: why the process as a whole is not ready, also without a partition of its own; empty when it may be.
+    stalled: reason why the process is not alive; empty when it is. trouble: reason why the whole process is not ready,
+    even without partitions; empty when there is none.
     """
 
     components: Sequence[Component]
@@ -36,7 +37,7 @@ class Opened:
 
 
 class RoleProcess:
-    """A component that opens a role on a thread of its own and then runs its components."""
+    """A component that opens a role on a separate thread and then runs the role's components."""
 
     def __init__(self, open_role: Callable[[], Opened]) -> None:
         self._open_role = open_role
@@ -49,18 +50,18 @@ class RoleProcess:
         self._failure: BaseException | None = None
 
     def start(self) -> None:
-        """Begin to open; returns at once."""
+        """Begin to open the role. Returns at once."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop intake, last started first. An opening under way ends by itself; `join` waits for it."""
+        """Stop intake, in reverse order of start. `join` waits for an opening that is still running."""
         self._closing.set()
         with self._lock:
             for component in reversed(self._started):
                 component.close()
 
     def join(self, timeout_s: float) -> bool:
-        """Drain in the order of closing."""
+        """Drain the components in the order of `close`."""
         deadline = Deadline.after(timeout_s)
         self._thread.join(deadline.remaining())
         if self._thread.is_alive():
@@ -72,12 +73,12 @@ class RoleProcess:
         return True
 
     def abort(self) -> None:
-        """Drop what is left."""
+        """Abort the components that still run."""
         while self._started:
             self._started.pop().abort()
 
     def failure(self) -> BaseException | None:
-        """What broke the opening or a component."""
+        """The exception of the opening or of a component; None while all work."""
         if self._failure is not None:
             return self._failure
         components = self._opened.components if self._opened else ()
@@ -95,14 +96,14 @@ class RoleProcess:
         return Readiness(reason, self._opened.partitions(), message)
 
     def grpc_port(self) -> int | None:
-        """The port that gRPC is bound to; None while nothing is opened, and for a role without."""
-        from tsdb.ops.grpc_server import GrpcServer  # Imported here: a client command must not pay for servers.
+        """The bound gRPC port; None before the opening, and for a role without gRPC."""
+        from tsdb.ops.grpc_server import GrpcServer  # Imported here: client commands do not need servers.
 
         components = self._opened.components if self._opened else ()
         return next((component.port for component in components if isinstance(component, GrpcServer)), None)
 
     def liveness(self) -> Liveness:
-        """Alive while it moves; waiting for the log is nothing to restart for."""
+        """Alive while the components progress. Waiting for the log needs no restart."""
         stalled = self._opened.stalled() if self._opened else ""
         return Liveness(not stalled, stalled)
 
@@ -119,7 +120,7 @@ class RoleProcess:
             self._failure = error
 
     def _start(self, component: Component) -> None:
-        # Under the lock, so that each component is either closed by `close` or, when it comes too late, here.
+        # Under the lock, so that `close` closes each started component, and a later one is closed here.
         with self._lock:
             self._started.append(component)
             if self._closing.is_set():

@@ -1,4 +1,4 @@
-"""The roles as commands, such as `tsdb store`. Each flag is a setting; `tsdb config show ROLE` lists them."""
+"""The commands of roles, such as `tsdb store`. Each flag is a setting; `tsdb config show ROLE` lists them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tsdb.ops.descriptors import raise_limit
 from tsdb.ops.lifecycle import run_until_signal
 from tsdb.ops.logs import configure_logging, get_logger
 
-SWITCH_INTERVAL_S = 0.0005  # A read waits this long at most for a thread that runs Python; the default is 5 ms.
+SWITCH_INTERVAL_S = 0.0005  # Longest wait of a read for a thread that runs Python. The default is 5 ms.
 
 _ROLES: tuple[tuple[str, type[CommonSettings], str], ...] = (
     ("standalone", StandaloneSettings, "Every role in one process over an embedded log: no server."),
@@ -40,8 +40,8 @@ log = get_logger(__name__)
 
 
 def run_role(name: str, settings: CommonSettings, open_role: Callable[[], Opened]) -> int:
-    """Run a role until a signal or a failure; returns the exit code."""
-    # Imported here: a client command must not pay for servers.
+    """Run a role until a signal or a failure. Returns the exit code."""
+    # Imported here: client commands do not need servers.
     from tsdb.cli.assemble import http_limits, server_tls, server_tokens
     from tsdb.cli.ready_line import ReadyWatch, ready_line
     from tsdb.ops.http import serve_ops
@@ -82,7 +82,7 @@ def _runner(name: str) -> Callable[..., None]:
 
 
 def _opener(name: str) -> Callable[..., Opened]:
-    # Only what that role needs: a gateway starts without Cassandra's driver.
+    # Imports only the modules of that role: a gateway starts without Cassandra's driver.
     modules = {"gateway": "assemble", "store": "assemble"}
     module = import_module(f"tsdb.cli.{modules.get(name, f'assemble_{name}')}")
     opener: Callable[..., Opened] = getattr(module, f"open_{name}")

@@ -1,4 +1,4 @@
-"""`tsdb series` and `tsdb labels`: what there is to ask for."""
+"""`tsdb series` and `tsdb labels`: lists of series, label names and label values."""
 
 from __future__ import annotations
 

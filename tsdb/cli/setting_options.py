@@ -1,4 +1,4 @@
-"""Commands whose options are settings: one for each field of a settings class that is no secret."""
+"""Options made of settings: one option for each field of a settings class, except secrets."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Settings = TypeVar("Settings", bound=CommonSettings)
 def with_settings(
     role: type[Settings], *, only: Iterable[str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator of a command whose first parameter is `settings`: options of the role (`only`: these) in its place.
+    """Decorator of a command whose first parameter is `settings`: replaces it by the options of the role.
 
-    A setting that is wrong is a misuse: exit code 2.
+    only: names of the settings to offer. A wrong setting is a misuse: exit code 2.
     """
     kept = [flag for flag in flags(role) if only is None or flag.field in set(only)]
     options = [_parameter(flag) for flag in kept]
@@ -33,7 +33,7 @@ def with_settings(
 
         _, *own = inspect.signature(command, eval_str=True).parameters.values()
         keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-        # Typer reads the signature; the annotations would name `settings` again.
+        # Typer reads the signature. The annotations would still contain `settings`.
         wrapper.__signature__ = inspect.Signature([*options, *keywords])  # type: ignore[attr-defined]
         wrapper.__annotations__ = {}
         return wrapper

@@ -1,4 +1,4 @@
-"""Sparklines: the course of a series in a few characters."""
+"""Sparklines: the values of a series over time in a few characters."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ WIDTH = 24
 def sparkline(
     ts_ms: NDArray[np.int64], values: NDArray[np.float64], start_ms: int, end_ms: int, width: int = WIDTH
 ) -> str:
-    """Mean of the finite values in each of `width` equal stretches of [start_ms, end_ms); a blank where there is none.
+    """Bars of the mean finite value in each of `width` equal parts of [start_ms, end_ms); a blank for an empty part.
 
-    The lowest mean is the lowest bar, the highest the highest; a constant course is in the middle.
+    The lowest mean is the lowest bar, the highest mean the highest bar; a constant series is in the middle.
     """
     finite = np.isfinite(values)
     cells = (ts_ms[finite] - start_ms) * width // max(end_ms - start_ms, 1)
     known = values[finite]
     scale = float(np.abs(known).max(initial=0.0)) or 1.0
-    # Scaled first: sums of values near the largest float would overflow.
+    # Scaled first, since sums of values near the largest float would overflow.
     sums = np.bincount(cells, known / scale, minlength=width)[:width]
     counts = np.bincount(cells, minlength=width)[:width]
     means = np.divide(sums, counts, out=np.full(width, np.nan), where=counts > 0)

@@ -1,4 +1,4 @@
-"""Standard streams that take every character, whatever encoding the environment asks for."""
+"""Standard streams that accept every character in any encoding."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import io
 import os
 import sys
 
-ESCAPES = "tsdb.escapes"  # Name of the error handler.
+ESCAPES = "tsdb.escapes"  # The name of the codec error handler.
 
 
 def prepare_streams() -> None:
-    r"""Write a character that an encoding lacks as \u escapes: JSON stays JSON, and a table can be read.
+    r"""Make the streams write characters that the encoding lacks as \u escapes: JSON stays valid, tables readable.
 
-    A stream that was closed before the start goes nowhere, as Python's own print does.
+    Output to a stream that was closed before the start is discarded, as with Python's print.
     """
     codecs.register_error(ESCAPES, _escapes)
     if sys.stdout is None:
@@ -28,6 +28,6 @@ def prepare_streams() -> None:
 def _escapes(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    # JSON writes a character beyond 16 bits as a pair of surrogates, and so does UTF-16.
+    # JSON escapes a character beyond 16 bits as a pair of surrogates, as UTF-16 encodes it.
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
     return "".join(rf"\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)), error.end

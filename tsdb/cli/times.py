@@ -1,4 +1,4 @@
-"""Times in text: ms since the epoch or ISO 8601, the same in options and in files. Other units are refused by name."""
+"""Times as text: ms since the epoch or ISO 8601, in options and in files. Other units are refused with a hint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tsdb.cli.output import time_text
 from tsdb.model.errors import InvalidRequest
 
 _INTEGER = re.compile(r"-?\d{1,18}")
-# Today's time has 10 digits in s, 13 in ms, 16 in us, 19 in ns. As ms the first is in 1970, the others are far off.
+# The current time has 10 digits in s, 13 in ms, 16 in us, 19 in ns. Read as ms, the first is in 1970 and the last two
+# are far in the future.
 _OTHER_UNITS = (
     (re.compile(r"\d{10}(\.\d*)?"), "seconds", Decimal(1000)),
     (re.compile(r"\d{16}"), "microseconds", Decimal("1e-3")),
@@ -19,9 +20,9 @@ _OTHER_UNITS = (
 
 
 def parse_time(text: str) -> int:
-    """ms since the epoch. ISO 8601 is UTC where it names no zone. Raises InvalidRequest (bad_time).
+    """ms since the epoch. ISO 8601 without a zone is UTC. Raises InvalidRequest (bad_time).
 
-    A number that is today's time in seconds, microseconds or nanoseconds is refused with the milliseconds to write.
+    A number that looks like seconds, microseconds or nanoseconds is refused; the message has the right milliseconds.
     """
     for pattern, unit, unit_ms in _OTHER_UNITS:
         if pattern.fullmatch(text):

@@ -1,4 +1,4 @@
-"""`tsdb topics`: make the topics of a log, and check them."""
+"""`tsdb topics`: create and check the topics of a log."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tsdb.log.interface import METRICS
 from tsdb.log.topics import REPLICATION, Difference, TopicSpec, check_topics, create_topics, topic_specs
 from tsdb.model.errors import ConfigMismatch
 
-# Of all settings, those that say where the log is and what its users must agree on.
+# The settings of the log, and those that all its users must share.
 SETTINGS = (
     *("config", "log", "log_prefix", "time_set", "placement_labels"),
     *(name for name in CommonSettings.model_fields if name.startswith("kafka_")),
 )
-PARTITIONS_MAX = 10_000  # More is a mistake: each costs every store and chunker memory.
-KAFKA = "kafka://"  # An embedded log has no brokers, and no replicas.
+PARTITIONS_MAX = 10_000  # More is a mistake, since each partition takes memory in every store and chunker.
+KAFKA = "kafka://"  # An embedded log has no brokers and no replicas.
 COLUMNS = ("topic", "setting", "got", "want")
 
 Replication = Annotated[int, typer.Option("--replication", min=1, help="Replicas of each topic.")]
@@ -56,7 +56,7 @@ def create(
 
     Says each topic with its settings, and what to start next; JSON has made, topics and partitions.
     """
-    # Imported here: it loads what only a running role otherwise needs.
+    # Imported here: these modules are otherwise loaded only by a running role.
     from tsdb.cli.assemble import log_settings, meta_settings
     from tsdb.log.meta import ensure_meta
     from tsdb.log.open import open_log, open_topics
@@ -81,7 +81,7 @@ def create(
 
 
 def described(spec: TopicSpec, *, made: bool, brokers: bool) -> str:
-    """A topic in words; replicas only where there are brokers to hold them."""
+    """A line about a topic, with replicas only for a log with brokers."""
     parts = [f"{spec.partitions} partition{'s' * (spec.partitions != 1)}"]
     if brokers:
         parts.append(f"{spec.replication} replica{'s' * (spec.replication != 1)} each")
@@ -130,12 +130,12 @@ def _differences(
         found = check_topics(admin, topic_specs(count, replication=replication, retention_ms=retention_ms))
     if any(item.setting == "topic" for item in found):
         if state is None:
-            # An embedded log without its file is named; nothing is asked of a broker.
+            # Notes the missing file of an embedded log; sends nothing to a broker.
             try:
                 open_log(settings.log, prefix=settings.log_prefix, settings=access).close()
             except ConfigMismatch as error:
                 note(error.message)
-        return found  # Without its topics a log cannot be opened to look at `meta`.
+        return found  # Without its topics the log cannot be opened to check `meta`.
     with open_log(settings.log, prefix=settings.log_prefix, settings=access) as log:
         try:
             check_meta(log, meta_settings(settings, count))

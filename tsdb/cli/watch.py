@@ -1,4 +1,4 @@
-"""`tsdb watch`: samples as they are applied."""
+"""`tsdb watch`: a live tail of samples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def watch(
     """
     left = limit
     duration_s = None if for_ is None else for_.ms / 1000
-    # Ctrl-C is how one leaves a watch: no failure.
+    # Ctrl-C is the normal end of a watch, not a failure.
     with connection.open() as client, contextlib.suppress(KeyboardInterrupt):
         for batch in client.watch(selector, duration_s=duration_s, reconnect_s=connection.timeout.ms / 1000):
             lines = _lines(batch)[: left or None]

@@ -1,4 +1,4 @@
-"""`tsdb write`: recorded samples from a file to the gateway."""
+"""`tsdb write`: writes recorded samples from a file to the gateway."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The agent: what a host and its exporters measure, written once an interval."""
+"""The agent: writes measurements of a host and of its exporters once an interval."""

@@ -24,8 +24,8 @@ from tsdb.model.clock import SystemClock
 from tsdb.model.errors import InvalidRequest
 from tsdb.ops.logs import configure_logging
 
-SCRAPE_TIMEOUT_MAX_S = 10.0  # Prometheus' default; never longer than an interval.
-LAST_WAIT_SLACK_S = 1.0  # For scrapes of the last round to end by their own timeout.
+SCRAPE_TIMEOUT_MAX_S = 10.0  # Prometheus' default. The timeout is at most one interval.
+LAST_WAIT_SLACK_S = 1.0  # Extra wait, so that scrapes of the last round end by their own timeout.
 
 
 @connected()
@@ -95,7 +95,7 @@ def _sources(timeout_s: float, scrape: list[str], host: bool, job: str, instance
 
 @contextlib.contextmanager
 def _ends_quietly() -> Iterator[None]:
-    """Ctrl-C and SIGTERM are how an agent is stopped: what was measured is still sent."""
+    """Ctrl-C and SIGTERM end the block without an error, so that the samples measured so far are still sent."""
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

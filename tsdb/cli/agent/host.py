@@ -1,4 +1,4 @@
-"""This host's metrics through psutil, under the names of the Prometheus node exporter."""
+"""Metrics of this host, from psutil, with the names of the Prometheus node exporter."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class HostSource:
         ]  # fmt: skip
 
     def measure(self, now_ms: int) -> list[Measured]:
-        """Everything that this machine lets us read."""
+        """All metrics that this machine provides."""
         found = [("node_time_seconds", dict[str, str](), now_ms / 1000)]
         for reader in list(self._readers):
             try:
                 found.extend(reader())
             except (OSError, RuntimeError, NotImplementedError, AttributeError):
-                # A container or another system does not show this; it will not from now on either.
+                # A container or another system does not provide this metric, now or later.
                 self._readers.remove(reader)
         return [Measured(self._canonical(name, labels), now_ms, float(value)) for name, labels, value in found]
 
     def missed(self, now_ms: int) -> list[Measured]:
-        """Nothing: the next round has it."""
+        """Empty: a missed round leaves a gap."""
         return []
 
     def _canonical(self, name: str, labels: dict[str, str]) -> bytes:
@@ -48,15 +48,13 @@ class HostSource:
 
 
 def cpu() -> Iterator[Reading]:
-    """Seconds of each CPU in each mode."""
     for number, times in enumerate(psutil.cpu_times(percpu=True)):
         for mode, seconds in times._asdict().items():
-            if not mode.startswith("guest"):  # Part of user and nice already.
+            if not mode.startswith("guest"):  # user and nice already include it.
                 yield "node_cpu_seconds_total", {"cpu": str(number), "mode": mode}, seconds
 
 
 def memory() -> Iterator[Reading]:
-    """Memory and swap in bytes."""
     virtual, swap = psutil.virtual_memory()._asdict(), psutil.swap_memory()
     names = {
         "total": "MemTotal",
@@ -77,13 +75,11 @@ def memory() -> Iterator[Reading]:
 
 
 def load() -> Iterator[Reading]:
-    """Load averages."""
     for name, value in zip(("node_load1", "node_load5", "node_load15"), os.getloadavg(), strict=True):
         yield name, {}, value
 
 
 def disks() -> Iterator[Reading]:
-    """Transfers of each block device."""
     for device, io in psutil.disk_io_counters(perdisk=True).items():
         labels = {"device": device}
         yield "node_disk_reads_completed_total", labels, io.read_count
@@ -95,7 +91,6 @@ def disks() -> Iterator[Reading]:
 
 
 def network() -> Iterator[Reading]:
-    """Traffic of each interface."""
     for device, io in psutil.net_io_counters(pernic=True).items():
         labels = {"device": device}
         yield "node_network_receive_bytes_total", labels, io.bytes_recv
@@ -109,12 +104,11 @@ def network() -> Iterator[Reading]:
 
 
 def filesystems() -> Iterator[Reading]:
-    """Room on each mounted device."""
     for part in psutil.disk_partitions(all=False):
         try:
             room = os.statvfs(part.mountpoint)
         except OSError:
-            continue  # Not ours to look into, or gone since it was listed.
+            continue  # No permission, or unmounted since it was listed.
         labels = {"device": part.device, "fstype": part.fstype, "mountpoint": part.mountpoint}
         yield "node_filesystem_size_bytes", labels, room.f_blocks * room.f_frsize
         yield "node_filesystem_free_bytes", labels, room.f_bfree * room.f_frsize
@@ -124,7 +118,6 @@ def filesystems() -> Iterator[Reading]:
 
 
 def system() -> Iterator[Reading]:
-    """Start of the machine, its switches and interrupts."""
     stats = psutil.cpu_stats()
     yield "node_boot_time_seconds", {}, psutil.boot_time()
     yield "node_context_switches_total", {}, stats.ctx_switches

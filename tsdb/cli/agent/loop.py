@@ -1,4 +1,4 @@
-"""The agent's loop: once an interval all sources measure, and what they found goes to the sender."""
+"""The agent's loop: once an interval all sources measure, and their samples go to the sender."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tsdb.cli.agent.sample import Measured, Source
 from tsdb.client import WriteBatch
 from tsdb.model.clock import Clock
 
-GATHER_S_MAX = 0.5  # How long a round waits for all its sources, and half the interval at most.
-LATE_S = 0.25  # Between two looks for what slower sources have found since.
+GATHER_S_MAX = 0.5  # Longest wait of a round for all its sources; at most half the interval.
+LATE_S = 0.25  # Interval of the check for samples of slower sources.
 
 
 class Taker(Protocol):
-    """Takes batches without waiting."""
+    """The destination of batches."""
 
     def put(self, batch: WriteBatch) -> None:
-        """One batch."""
+        """Take one batch without waiting."""
 
 
 def run(
@@ -33,11 +33,11 @@ def run(
     gather_s: float = GATHER_S_MAX,
     last_wait_s: float = 1.0,
 ) -> int:
-    """Measure until duration_ms is over (None: until interrupted); returns how often it did.
+    """Measure until duration_ms is over (None: until interrupted). Returns the number of rounds.
 
-    Rounds keep to a grid from the first one, so that their spacing does not drift. A source that is late goes with a
-    later batch, and misses the rounds that begin while it is at work; it delays no other source. gather_s: how long a
-    round waits for its sources at most. last_wait_s: the same after the last round.
+    Rounds start on a fixed grid from the first one, so that their spacing does not drift. Samples of a slow source go
+    into a later batch; the source misses the rounds that begin while it is busy, and delays no other source. gather_s:
+    longest wait of a round for its sources. last_wait_s: the same after the last round.
     """
     began = clock.monotonic()
     rounds = at = 0
@@ -55,7 +55,7 @@ def run(
 
 
 def _rest(measuring: Measuring, taker: Taker, clock: Clock, until: float) -> None:
-    """Wait for the next round, and hand over what late sources find meanwhile. until: on the monotonic clock."""
+    """Wait for the next round; meanwhile pass on samples of slow sources. until: on the monotonic clock."""
     for _ in range(int((until - clock.monotonic()) / LATE_S)):
         if not measuring.busy:
             break
@@ -69,7 +69,7 @@ def _put(taker: Taker, samples: Sequence[Measured]) -> None:
 
 
 def batch_of(samples: Sequence[Measured]) -> WriteBatch:
-    """A batch of one sample an entry."""
+    """A batch with one entry for each sample."""
     batch = WriteBatch()
     batch.add_columns(
         [sample.canonical for sample in samples],

@@ -1,6 +1,6 @@
-"""Measuring: the sources of an agent, each on a thread of its own, so that a slow or hanging one delays no other.
+"""Measuring: the sources of an agent, each on a separate thread, so that a slow or hanging source delays no other.
 
-The threads are daemons: a source that never returns cannot keep the process from ending.
+The threads are daemons: a source that never returns cannot prevent the end of the process.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Self
 
 from tsdb.cli.agent.sample import Measured, Source
 
-CLOSE_WAIT_S = 0.2  # For idle threads to end; those of hanging sources are left behind.
+CLOSE_WAIT_S = 0.2  # Time for idle threads to end. Threads of hanging sources are abandoned.
 
 
 class Measuring:
-    """Sources at work. Used by one thread, as a context manager."""
+    """Runs the sources. A context manager for one thread."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         # Guards the fields of the workers; a leaf.
@@ -25,7 +25,7 @@ class Measuring:
         self._workers = [_Worker(source, self._changed) for source in sources]
 
     def ask(self, now_ms: int) -> list[Measured]:
-        """Begin a round. Returns what the sources that are still at an earlier round miss of this one."""
+        """Begin a round. Returns the `missed` samples of sources that are still busy with an earlier round."""
         with self._changed:
             busy = [worker for worker in self._workers if worker.asked_ms is not None]
             for worker in self._workers:
@@ -36,14 +36,14 @@ class Measuring:
 
     @property
     def busy(self) -> bool:
-        """Whether a source is still at work."""
+        """Whether a source is still measuring."""
         with self._changed:
             return any(worker.asked_ms is not None for worker in self._workers)
 
     def take(self, timeout_s: float) -> list[Measured]:
-        """Wait until every source is done, timeout_s at most; what was measured since the last call.
+        """Wait until every source is done, at most timeout_s. Returns the samples measured since the last call.
 
-        Raises what broke a source.
+        Raises the exception of a failed source.
         """
         with self._changed:
             self._changed.wait_for(lambda: all(worker.asked_ms is None for worker in self._workers), timeout_s)
@@ -73,7 +73,7 @@ class Measuring:
 
 
 class _Worker:
-    """One source and its thread. asked_ms: the round that the source is at; None while it is idle."""
+    """One source and its thread. asked_ms: time of the source's current round; None while it is idle."""
 
     def __init__(self, source: Source, changed: threading.Condition) -> None:
         self.source = source

@@ -1,4 +1,4 @@
-"""Outage: lines in the log about one thing that goes and comes back, few however often it does."""
+"""Outage: logs the failure and the recovery of one target, with few lines even for frequent outages."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 from tsdb.ops.logs import get_logger
 
-QUIET_S = 60.0  # Between two outages of one thing that are logged.
+QUIET_S = 60.0  # Shortest time between two logged outages of one target.
 
 log = get_logger(__name__)
 
 
 class Outage:
-    """Logs when a thing goes (event `gone`) and when it is back (event `back`); thread-safe.
+    """Logs the start of an outage (event `gone`) and its end (event `back`). Thread-safe.
 
-    An outage within QUIET_S of the last one that was logged is only counted.
+    An outage within QUIET_S of the last logged one is only counted.
     """
 
     def __init__(self, gone: str, back: str, clock: Callable[[], float] = time.monotonic, **fields: str) -> None:
@@ -24,14 +24,14 @@ class Outage:
         self._back = back
         self._fields = fields
         self._clock = clock
-        self._lock = threading.Lock()  # Guards what is below.
+        self._lock = threading.Lock()  # Guards all below.
         self._down_since: float | None = None
         self._logged_at: float | None = None
         self._shown = False
         self._unshown = 0
 
     def saw(self, failure: str | None) -> None:
-        """Its latest state: why it failed, None for a success."""
+        """Report the latest state: the cause of a failure, or None for a success."""
         with self._lock:
             if failure is not None and self._down_since is None:
                 self._went(failure)
@@ -53,5 +53,5 @@ class Outage:
         down_s = self._clock() - self._down_since
         self._down_since = None
         if self._shown:
-            # Information: the filter of repeated warnings must not keep it from the line that it answers.
+            # Level info: the filter of repeated warnings must not drop the end of a logged outage.
             log.info(self._back, down_s=round(down_s, 1), **self._fields)

@@ -1,4 +1,4 @@
-"""What a source of the agent measures."""
+"""Samples and sources of the agent."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Measured:
 
 
 class Source(Protocol):
-    """Measures when asked. Never raises for what it cannot measure: that is left out, or shows in `up`."""
+    """A source of samples. A failed measurement raises nothing: its samples are left out, or `up` is 0."""
 
     def measure(self, now_ms: int) -> list[Measured]:
-        """Samples of now."""
+        """The current samples."""
 
     def missed(self, now_ms: int) -> list[Measured]:
-        """Samples of a round that begins while `measure` is still at an earlier one; called from another thread."""
+        """Samples of a round that begins while `measure` is busy with an earlier one. Called on another thread."""

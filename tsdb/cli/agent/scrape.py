@@ -1,4 +1,4 @@
-"""Scraping: a Prometheus text endpoint, read as Prometheus does: job and instance added, `up` in any case."""
+"""Scraping of a Prometheus text endpoint, as Prometheus does it: adds job and instance, and always writes `up`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ from tsdb.cli.samples.exposition import LINE_BYTES_MAX, ExpositionParser
 from tsdb.model.errors import InvalidRequest, TsdbError, Unavailable
 from tsdb.model.labels import canonical_labels
 
-BODY_BYTES_MAX = 64 << 20  # A large kube-state-metrics page has half of it.
-SAMPLES_MAX = 200_000  # Of one page: 60 MB of objects; what fits the bytes could be eighty times as many.
-LINES_A_CHECK = (
-    256  # Between two looks at the clock; a line costs 70 ms at the very worst, and mostly some microseconds.
-)
+BODY_BYTES_MAX = 64 << 20  # Twice the size of a large kube-state-metrics page.
+SAMPLES_MAX = 200_000  # Of one page: 60 MB of objects. BODY_BYTES_MAX alone would allow eighty times as many.
+LINES_A_CHECK = 256  # Lines between two checks of the clock. A line takes some microseconds, and 70 ms at worst.
 READ_BYTES = 64 << 10
 DEFAULT_JOB = "scrape"
-# Text first: it keeps names as they are in most exporters, and needs no second pass there.
+# Prefers the text format: most exporters then keep their names and need no second pass.
 ACCEPT = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5"
 
 _TARGET = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_.-]*)=)?(https?://.+)")
@@ -34,7 +32,7 @@ _TARGET = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_.-]*)=)?(https?://.+)")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One endpoint."""
+    """One endpoint to scrape."""
 
     job: str
     url: str
@@ -65,7 +63,7 @@ def parse_target(text: str) -> Target:
 
 
 class ScrapeSource:
-    """One endpoint, scraped when asked. `failure`: why the last scrape failed; None when it did not."""
+    """Scrapes one endpoint. `failure`: cause of the last scrape's failure; None after a success."""
 
     def __init__(self, target: Target, timeout_s: float) -> None:
         self.target = target
@@ -77,7 +75,7 @@ class ScrapeSource:
         self._opener = _opener()
 
     def measure(self, now_ms: int) -> list[Measured]:
-        """What is exposed, all or nothing; and up, scrape_duration_seconds, scrape_samples_scraped in any case."""
+        """Samples of the page (none after a failure), and up, scrape_duration_seconds, scrape_samples_scraped."""
         began = time.monotonic()
         give_up_at = began + self._timeout_s
         try:
@@ -94,7 +92,7 @@ class ScrapeSource:
         return found + [self._own(name, value, now_ms) for name, value in own.items()]
 
     def missed(self, now_ms: int) -> list[Measured]:
-        """up 0: whatever holds the scrape, the target did not answer in time."""
+        """`up` 0: the target did not answer in time."""
         self._outage.saw(f"{self.target.url}: still at an earlier scrape, after more than {self._timeout_s:g} s")
         return [self._own("up", 0.0, now_ms)]
 
@@ -115,7 +113,7 @@ class ScrapeSource:
             raise Unavailable(f"{self.target.url}: {why}", reason="scrape_failed") from None
 
     def _read(self, answer: http.client.HTTPResponse, give_up_at: float) -> bytes:
-        # The socket's timeout bounds each read only: an endpoint that drips must not hold us for ever.
+        # The socket's timeout bounds only each single read. A slow endpoint must not hold the thread for ever.
         body = bytearray()
         while part := answer.read1(READ_BYTES):
             body += part
@@ -134,7 +132,7 @@ class ScrapeSource:
             raise InvalidRequest(f"{self.target.url}: no {END} at its end: the page was cut short", reason="bad_input")
         found: list[Measured] = []
         for number, line in enumerate(io.BytesIO(page), start=1):
-            # A page may be anything: its parsing is cut where the time is over, as its reading is.
+            # The page may be anything, so the timeout also bounds its parsing.
             if number % LINES_A_CHECK == 0 or len(line) > LINES_A_CHECK:
                 self._check_time(give_up_at)
             place = f"{self.target.url}, line {number}"
@@ -152,7 +150,7 @@ class ScrapeSource:
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """HTTP and HTTPS, redirects included, and nothing else: no file or FTP, and no proxy from the environment."""
+    """An opener for HTTP and HTTPS with redirects only: no files, no FTP, no proxy from the environment."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.HTTPHandler(),
@@ -167,7 +165,7 @@ def _opener() -> urllib.request.OpenerDirector:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Closes the answer also when it leads to what is no URL."""
+    """Also closes the answer when a redirect has no valid URL."""
 
     def http_error_302(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Sender: a bounded buffer of batches and the thread that writes them, in order, through outages of the gateway."""
+"""Sender: a bounded buffer of batches, and a thread that writes them in order, even through outages of the gateway."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tsdb.client import Client, Overloaded, TsdbError, Unavailable, WriteBatch, 
 from tsdb.client.retry import worth_retrying
 from tsdb.ops.logs import get_logger
 
-BATCHES_MAX = 600  # Ten minutes at one a second: an outage that a person can end.
-SAMPLES_MAX = 2_000_000  # Of all batches: some 500 MB, ten pages of the largest size.
+BATCHES_MAX = 600  # Ten minutes at one a second: enough for an operator to end an outage.
+SAMPLES_MAX = 2_000_000  # In all batches: some 500 MB, ten pages of the largest size.
 ATTEMPT_S = 5.0
 LEAST_ATTEMPT_S = 0.1
 RETRY_S = 0.5
@@ -24,7 +24,7 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class Sent:
-    """Samples by what became of them, and batches."""
+    """Counts of samples by their outcome, and of write requests."""
 
     samples: int = 0
     refused: int = 0
@@ -34,9 +34,10 @@ class Sent:
 
 
 class Sender:
-    """start, then `put` from one thread; `close` stops intake and `join` drains. The oldest batches go when it is full.
+    """`start`, then `put` from one thread; `close` stops intake and `join` drains.
 
-    A batch that the gateway can never take is dropped and counted; one that it cannot take now is tried again.
+    A full buffer drops its oldest batches. A batch that the gateway can never accept is dropped too; both are counted.
+    Retryable failures are retried.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Sender:
         self._samples_max = samples_max
         self._attempt_s = attempt_s
         self._retry_s = retry_s
-        # Guards the buffer, `_closed` and `sent.dropped`; a leaf. The other counts are the thread's until it ended.
+        # Guards the buffer, `_closed` and `sent.dropped`; a leaf. The thread owns the other counts until it ends.
         self._changed = threading.Condition()
         self._buffer: deque[WriteBatch] = deque()
         self._buffered = 0  # Samples in the buffer.
@@ -62,17 +63,16 @@ class Sender:
         self._refusals = Outage("samples refused", "no samples refused any more")
         self._closed = False
         self._abandoned = threading.Event()
-        self._end_at = math.inf  # When `join` gives up, on the monotonic clock.
+        self._end_at = math.inf  # End of the wait in `join`, on the monotonic clock.
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="agent-sender", daemon=True)
         self.sent = Sent()
 
     def start(self) -> None:
-        """Begin to write."""
         self._thread.start()
 
     def put(self, batch: WriteBatch) -> None:
-        """Hand over a batch; never waits. Raises what broke the sender."""
+        """Add a batch without waiting. Raises the exception that stopped the sender."""
         if self._failure is not None:
             raise self._failure
         with self._changed:
@@ -86,13 +86,13 @@ class Sender:
             self._changed.notify()
 
     def close(self) -> None:
-        """No more batches."""
+        """Stop intake."""
         with self._changed:
             self._closed = True
             self._changed.notify()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the buffer to empty; what is left after timeout_s is dropped and counted."""
+        """Wait until the buffer is empty. Batches left after timeout_s are dropped and counted."""
         self._end_at = time.monotonic() + timeout_s
         self._thread.join(timeout_s)
         self._abandoned.set()
@@ -132,7 +132,7 @@ class Sender:
                 return
             except TsdbError as error:
                 self.sent.failures += 1
-                # One call's time being over says nothing of the next, so every Unavailable is tried again.
+                # The next call may succeed after one that ran out of time, so every Unavailable is retried.
                 if not (isinstance(error, Unavailable) or worth_retrying(error)):
                     log.error("batch dropped", reason=error.reason, error=error.message, samples=batch.samples)
                     break
@@ -142,7 +142,7 @@ class Sender:
             self.sent.dropped += batch.samples
 
     def _attempt(self) -> float:
-        """Seconds of the next attempt: a drain is not held up by a gateway that does not answer."""
+        """Timeout of the next attempt, in seconds: a silent gateway must not delay a drain."""
         return min(self._attempt_s, max(LEAST_ATTEMPT_S, self._end_at - time.monotonic()))
 
     def _count(self, result: WriteResult) -> None:

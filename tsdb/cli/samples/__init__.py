@@ -1,1 +1,1 @@
-"""Samples from files: readers of each format, and the ways of sending what they read."""
+"""Samples from files: a reader for each format, and sending of the rows."""

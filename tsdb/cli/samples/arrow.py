@@ -1,4 +1,4 @@
-"""Parquet and CSV: columns labels (JSON text), ts_ms, value; decoded by Arrow, with no Python object per sample."""
+"""Parquet and CSV with the columns labels (JSON text), ts_ms, value. Arrow decodes them without Python objects."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ from tsdb.model.errors import InvalidRequest
 
 COLUMNS = ("labels", "ts_ms", "value")
 _ROW = re.compile(r"Row #(\d+)")
-CSV_BLOCK_BYTES = 16 << 20  # Bounds memory, and the length of one row.
+CSV_BLOCK_BYTES = 16 << 20  # Bounds memory and the length of a row.
 
 
 def read_parquet(source: BinaryIO, name: str) -> Iterator[SampleRows]:
-    """The whole file as one: order by time needs all of it. Takes about 20 bytes a row, plus the file when piped in."""
+    """The whole file as one batch, since the order by time needs all rows.
+
+    Takes about 20 bytes a row, plus the size of the file when it comes through a pipe.
+    """
     with _translated(name):
         with _native(source) as whole:
             schema = pq.read_schema(whole)
@@ -41,21 +44,21 @@ def read_parquet(source: BinaryIO, name: str) -> Iterator[SampleRows]:
 
 
 def _native(source: BinaryIO) -> pa.NativeFile:
-    """The same bytes without Python: after an error Arrow's threads may still read while the interpreter ends."""
+    """The source without Python objects: after an error Arrow's threads may still read while the interpreter ends."""
     path = getattr(source, "name", None)
     if source.seekable() and isinstance(path, str):
         return pa.OSFile(path)
-    # A pipe cannot be read from its end, where Parquet keeps its index.
+    # Parquet's index is at the end of the file, and a pipe cannot be read from its end.
     return pa.BufferReader(source.read())
 
 
 def read_csv(source: BinaryIO, name: str) -> Iterator[SampleRows]:
-    """Block after block, each of whole rows. Values may be NaN, +Inf, -Inf."""
+    """Blocks of complete rows. Values may be NaN, +Inf, -Inf."""
     header = _header(source, name)
     read = pacsv.ReadOptions(column_names=header, use_threads=False)
     convert = pacsv.ConvertOptions(
         include_columns=list(COLUMNS),
-        # Arrow takes no +Inf and reads NaN as a null, and its errors name no row of the file: parsed here.
+        # Read as text and parsed here: Arrow refuses +Inf, reads NaN as null, and its errors lack the file's row.
         column_types=dict.fromkeys(COLUMNS, pa.string()),
         null_values=[],
         strings_can_be_null=False,
@@ -78,7 +81,7 @@ def _header(source: BinaryIO, name: str) -> list[str]:
 
 
 def _blocks(source: BinaryIO, name: str) -> Iterator[bytes]:
-    """Blocks of rows, read here: Arrow's own reader of streams reads ahead on threads that outlive an error."""
+    """Blocks of rows. Arrow's own stream reader is not used: its read-ahead threads survive an error."""
     while block := source.read(CSV_BLOCK_BYTES):
         rest = source.readline(CSV_BLOCK_BYTES)
         if len(rest) == CSV_BLOCK_BYTES:
@@ -88,7 +91,7 @@ def _blocks(source: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def _rows(table: pa.Table, name: str, first_row: int = 1) -> SampleRows:
-    """first_row: the number in the file of the table's first row."""
+    """first_row: row number in the file of the table's first row."""
     for column in COLUMNS:
         if table[column].null_count:
             row = first_row + table[column].is_null().to_pylist().index(True)
@@ -107,7 +110,7 @@ def _labels(column: pa.ChunkedArray, name: str, first_row: int) -> tuple[list[by
     if not chunks:
         return [], np.empty(0, np.int32)
     texts = chunks[0].dictionary.cast(pa.string()).to_pylist()
-    # Two texts may say the same labels, in another order or spacing.
+    # Two texts may have the same labels in another order or spacing.
     table = LabelTable()
     indices = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in chunks])
     codes = np.empty(len(texts), np.int32)
@@ -116,7 +119,7 @@ def _labels(column: pa.ChunkedArray, name: str, first_row: int) -> tuple[list[by
             codes[number] = table.code(labels_of_json(text, name))
         except InvalidRequest:
             row = first_row + int(np.argmax(indices == number))
-            labels_of_json(text, f"{name}, row {row}")  # The same error, with the row.
+            labels_of_json(text, f"{name}, row {row}")  # Raises the same error with the row.
             raise
     return table.labels, codes[indices]
 
@@ -153,7 +156,7 @@ def _float(text: str) -> float:
 def _parsed(
     column: pa.ChunkedArray, parse: Callable[[str], Any], what: str, name: str, first_row: int
 ) -> list[int | float]:
-    """Texts that Arrow does not know, one by one. Raises InvalidRequest (bad_input) with the row."""
+    """Parse texts that Arrow cannot convert, one by one. Raises InvalidRequest (bad_input) with the row."""
     found = []
     for row, text in enumerate(column.to_pylist(), start=first_row):
         try:
@@ -181,9 +184,9 @@ def _need_columns(names: list[str], name: str) -> None:
 
 @contextlib.contextmanager
 def _translated(name: str, first_row: int = 1) -> Iterator[None]:
-    """Raise what Arrow and Python make of broken bytes as InvalidRequest (bad_input) naming the file.
+    """Translate errors of Arrow and Python into InvalidRequest (bad_input) with the file's name.
 
-    first_row: of the file, where Arrow counts rows from 1.
+    first_row: row number in the file of the row that Arrow counts as 1.
     """
     try:
         yield

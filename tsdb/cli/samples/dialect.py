@@ -1,4 +1,4 @@
-"""Dialect: the two ways of writing an exposition. They differ in the unit of times and in the end of a page."""
+"""Dialect: the two formats of an exposition. They differ in the unit of times and in the end of a page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tsdb.model.errors import InvalidRequest
 END = "# EOF"  # The last line of an OpenMetrics page; a page without it was cut short.
 CONTENT_TYPE = "application/openmetrics-text"
 _END_BYTES = b"# EOF"
-TAIL_BYTES = 64  # Room for the end and some line breaks after it.
+TAIL_BYTES = 64  # Enough for the end marker and some line breaks after it.
 
 _MILLISECONDS = re.compile(r"-?\d{1,18}", re.ASCII)
 _SECONDS = re.compile(r"[+-]?\d{1,15}(\.\d{0,18})?([eE][+-]?\d{1,2})?", re.ASCII)
@@ -27,12 +27,12 @@ class Dialect(enum.Enum):
     OPENMETRICS = "openmetrics"
 
     def ts_ms(self, text: str, place: str) -> int:
-        """The time of a sample in ms, parts of one cut off. Raises InvalidRequest naming the place."""
+        """The time of a sample in whole ms, rounded down. Raises InvalidRequest with the place."""
         if self is Dialect.TEXT:
             if _MILLISECONDS.fullmatch(text):
                 return int(text)
             raise InvalidRequest(f"{place}: not a time in integer ms: {shown(text)}", reason="bad_input")
-        # Decimal: a float of seconds is off by a millisecond now and then.
+        # Decimal, since seconds as a float are sometimes off by a millisecond.
         ms = Decimal(text) * 1000 if _SECONDS.fullmatch(text) else None
         if ms is None or abs(ms) > _MS_MAX:
             raise InvalidRequest(f"{place}: not a time in seconds: {shown(text)}", reason="bad_input")
@@ -40,12 +40,12 @@ class Dialect(enum.Enum):
 
 
 def dialect_of_page(content_type: str, page: bytes) -> Dialect:
-    """The dialect of a whole page: that of its content type, else that of its last line."""
+    """The dialect of a whole page, from its content type, else from its last line."""
     if content_type.partition(";")[0].strip().lower() == CONTENT_TYPE:
         return Dialect.OPENMETRICS
     return dialect_of_tail(page[-TAIL_BYTES:])
 
 
 def dialect_of_tail(tail: bytes) -> Dialect:
-    """The dialect by the end of a page or file."""
+    """The dialect of a page or file, from its last bytes."""
     return Dialect.OPENMETRICS if tail.rstrip().split(b"\n")[-1] == _END_BYTES else Dialect.TEXT

@@ -1,9 +1,9 @@
 """One line of the Prometheus text exposition, or of OpenMetrics.
 
-One expression without backtracking finds the parts of a line, so its time grows with the line's length alone.
-prometheus_client then parses the labels: a span in which each brace stands in quotes, because its parser never ends at
-a bare one. Its parsers of whole texts are passed by: they rename counters by their TYPE, take the value of an exemplar
-for a time, and one line can hold them for minutes. Series repeat from scrape to scrape, so the labels of a line are
+A regular expression without backtracking splits a line, so its time is linear in the line's length. prometheus_client
+then parses the labels. Every brace in them is inside quotes, because its parser does not stop at a bare one.
+prometheus_client's parsers of whole texts are not used: they rename counters by their TYPE, read the value of an
+exemplar as a time, and can take minutes for one line. Series repeat from scrape to scrape, so the labels of a line are
 parsed once.
 """
 
@@ -19,10 +19,10 @@ from tsdb.cli.samples.rows import shown
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
 
-SERIES_REMEMBERED_MAX = 200_000  # Of one file or target: some 100 MB where each has twenty labels.
-LINE_BYTES_MAX = 64 << 10  # Eight times the labels that a gateway takes; the worst such line costs 70 ms.
+SERIES_REMEMBERED_MAX = 200_000  # Of one file or target: some 100 MB with twenty labels each.
+LINE_BYTES_MAX = 64 << 10  # Eight times the gateway's limit of labels; the worst such line takes 70 ms.
 
-# Possessive quantifiers (`*+`, `++`, `?+`): no part is tried a second time.
+# Possessive quantifiers (`*+`, `++`, `?+`) prevent backtracking.
 _QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _LABELS = rf'\{{((?:[^"{{}}\\]++|{_QUOTED})*+)\}}'
 _SPACE = r"[ \t]"
@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|inf(i
 
 @dataclass(frozen=True, slots=True)
 class ExposedSample:
-    """One sample; ts_ms is None where the line names no time."""
+    """One sample; ts_ms is None for a line without a time."""
 
     canonical: bytes
     ts_ms: int | None
@@ -45,9 +45,9 @@ class ExposedSample:
 
 
 class ExpositionParser:
-    """Parses lines. `target`: labels added to every series; those of the line by the same name become exported_...
+    """Parses lines. target: labels added to every series; a label of the line with the same name becomes exported_NAME.
 
-    exemplars: lines so far that carried one. The sample of such a line is taken, its exemplar is not kept.
+    exemplars: number of lines so far with an exemplar. Their samples are kept, the exemplars are not.
     """
 
     def __init__(self, target: dict[str, str] | None = None) -> None:
@@ -56,7 +56,7 @@ class ExpositionParser:
         self.exemplars = 0
 
     def parse(self, line: str, place: str, dialect: Dialect = Dialect.TEXT) -> ExposedSample | None:
-        """The sample of a line, None for a comment or an empty one. Raises InvalidRequest naming the place."""
+        """The sample of a line; None for a comment or an empty line. Raises InvalidRequest with the place."""
         stripped = line.strip()
         if not stripped or stripped.startswith("#"):
             return None

@@ -1,4 +1,4 @@
-"""Recorded samples replayed as if they happened now: new times, and each sample sent when its time has come."""
+"""Replay of recorded samples as if they happened now: times are moved, and each sample is sent at its time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tsdb.model.clock import Clock
 from tsdb.model.errors import InvalidRequest
 
-GATHER_S = 0.1  # Least time between two sends, so that a request holds what came due meanwhile.
+GATHER_S = 0.1  # Shortest time between two sends, so that a request collects the samples due meanwhile.
 
 
 def live_times(ts_ms: NDArray[np.int64], base_ms: int, speed: float) -> NDArray[np.int64]:
@@ -26,9 +26,9 @@ def live_times(ts_ms: NDArray[np.int64], base_ms: int, speed: float) -> NDArray[
 
 
 def send_as_due(ts_ms: NDArray[np.int64], clock: Clock, send: Callable[[int, int], None]) -> None:
-    """Calls send(start, end) for rows whose time has come, in order, until all are sent; ts_ms ascending.
+    """Call send(start, end) for rows that are due, in order, until all are sent. ts_ms: ascending.
 
-    Never early. When sending took longer than planned, everything overdue goes at once.
+    No row is sent early. After a delay all overdue rows are sent at once.
     """
     start = 0
     while start < len(ts_ms):

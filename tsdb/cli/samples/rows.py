@@ -1,4 +1,4 @@
-"""SampleRows: samples as columns, whatever file they came from."""
+"""SampleRows: samples as columns, from a file of any format."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tsdb.client import WriteBatch
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
 
-SECONDS_FROM, SECONDS_TO = 10**9, 10**10  # 10 digits, as `parse_time` takes for seconds.
-SHOWN_CHARS_MAX = 200  # Of a bad input, in a message.
+SECONDS_FROM, SECONDS_TO = 10**9, 10**10  # 10 digits: `parse_time` treats these as seconds too.
+SHOWN_CHARS_MAX = 200  # Characters of a bad input in a message.
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,16 @@ class SampleRows:
         return len(self.ts_ms)
 
     def by_time(self) -> SampleRows:
-        """The rows by time; those of one time keep their order."""
+        """The rows sorted by time. Rows with equal times keep their order."""
         if bool((self.ts_ms[1:] >= self.ts_ms[:-1]).all()):
             return self
         order = np.argsort(self.ts_ms, kind="stable")
         return SampleRows(self.labels, self.codes[order], self.ts_ms[order], self.values[order])
 
     def refuse_other_units(self, name: str, samples_before: int) -> None:
-        """Raises InvalidRequest (bad_time) for a time that is today's in seconds: as ms it is in early 1970.
+        """Raises InvalidRequest (bad_time) for a time that looks like seconds: as ms it would be in early 1970.
 
-        samples_before: of the file, ahead of these.
+        samples_before: number of samples of the file before these.
         """
         early = (self.ts_ms >= SECONDS_FROM) & (self.ts_ms < SECONDS_TO)
         if early.any():
@@ -58,7 +58,7 @@ class SampleRows:
                 ) from None
 
     def at(self, ts_ms: NDArray[np.int64]) -> SampleRows:
-        """The same samples at other times."""
+        """The same samples with other times."""
         return replace(self, ts_ms=ts_ms)
 
     def batch(self, start: int, end: int) -> WriteBatch:
@@ -87,29 +87,26 @@ def join_rows(parts: Sequence[SampleRows]) -> SampleRows:
 
 
 class LabelTable:
-    """Numbers distinct label sets in the order in which they come."""
+    """Numbers distinct label sets in order of their first use."""
 
     def __init__(self) -> None:
         self.labels: list[bytes] = []
         self._codes: dict[bytes, int] = {}
 
     def code(self, canonical: bytes) -> int:
-        """The number of a label set, a new one where it is new."""
+        """The number of a label set; the next number for a new one."""
         code = self._codes.setdefault(canonical, len(self.labels))
         if code == len(self.labels):
             self.labels.append(canonical)
         return code
 
     def codes_of(self, labels: Sequence[bytes]) -> NDArray[np.int32]:
-        """Numbers of many."""
+        """The numbers of several label sets."""
         return np.array([self.code(canonical) for canonical in labels], np.int32)
 
 
 def parse_json(text: str) -> Any:
-    """JSON by the letter: a key given twice and bare NaN or Infinity, which Python takes, are refused by name.
-
-    Raises ValueError.
-    """
+    """Strict JSON. Raises ValueError, also for duplicate keys and for bare NaN or Infinity, which Python accepts."""
     try:
         return _DECODER.decode(text)
     except RecursionError:
@@ -132,7 +129,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
 
 
 def labels_of_json(text: str, place: str) -> bytes:
-    """Canonical labels of JSON text such as {"__name__":"up"}. Raises InvalidRequest naming the place."""
+    """Canonical labels of JSON text such as {"__name__":"up"}. Raises InvalidRequest with the place."""
     try:
         return labels_of_object(parse_json(text), place)
     except ValueError as error:
@@ -140,7 +137,7 @@ def labels_of_json(text: str, place: str) -> bytes:
 
 
 def labels_of_object(labels: Any, place: str) -> bytes:
-    """Canonical labels of a parsed JSON object. Raises InvalidRequest naming the place."""
+    """Canonical labels of a parsed JSON object. Raises InvalidRequest with the place."""
     if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
         raise InvalidRequest(
             f"{place}: labels must be an object of strings; got {shown(json.dumps(labels))}", reason="bad_input"
@@ -152,5 +149,5 @@ def labels_of_object(labels: Any, place: str) -> bytes:
 
 
 def shown(text: str) -> str:
-    """A bad input as a message shows it."""
+    """A bad input, quoted and shortened for a message."""
     return repr(text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "...")

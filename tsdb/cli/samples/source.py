@@ -1,4 +1,4 @@
-"""Which file, in which format."""
+"""The input file of `tsdb write` and its format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SUFFIXES: dict[str, Format] = {
 
 
 def readable(text: str) -> Path:
-    """A file that is there, or -."""
+    """The path of an existing file, or -. Raises BadParameter."""
     path = Path(text)
     if text != "-" and not path.is_file():
         raise typer.BadParameter(f"{text} {'is not a file' if path.exists() else 'does not exist'}")
@@ -35,7 +35,7 @@ def readable(text: str) -> Path:
 
 
 def format_of(path: Path, asked: Format | None) -> Format:
-    """The format asked for, else by the file's name."""
+    """The given format, else the one of the file's name."""
     found = asked or _SUFFIXES.get(path.suffix.lower())
     if found is None:
         raise typer.BadParameter(f"cannot tell the format of {path} by its name: give --format")
@@ -55,13 +55,13 @@ def open_source(path: Path) -> Iterator[BinaryIO]:
 def read_rows(
     source: BinaryIO, name: str, form: Format, *, now_ms: int, remark: Callable[[str], None] = lambda text: None
 ) -> Iterator[SampleRows]:
-    """Batches of rows in the file's order. Raises InvalidRequest (bad_input) naming the place."""
+    """Batches of rows in the file's order. Raises InvalidRequest (bad_input) with the place."""
     if form == "jsonl":
         return read_jsonl(source, name)
     if form in ("prom", "openmetrics"):
         dialect = file_dialect(source) if form == "prom" else Dialect.OPENMETRICS
         return read_prom(source, name, now_ms=now_ms, dialect=dialect, remark=remark)
-    # Imported here: Arrow is large, and this module is loaded by every `tsdb` process.
+    # Imported here: Arrow is large, and every `tsdb` process loads this module.
     from tsdb.cli.samples.arrow import read_csv, read_parquet
 
     return read_parquet(source, name) if form == "parquet" else read_csv(source, name)

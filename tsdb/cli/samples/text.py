@@ -17,8 +17,8 @@ from tsdb.cli.samples.rows import LabelTable, SampleRows, labels_of_object, pars
 from tsdb.cli.times import parse_time
 from tsdb.model.errors import InvalidRequest
 
-BATCH_ROWS = 1_000_000  # Rows of one batch are sent by time; 20 bytes each.
-LINE_BYTES_MAX = 1 << 20  # Of JSON lines.
+BATCH_ROWS = 1_000_000  # Rows of a batch are sent in order of time. A row takes 20 bytes.
+LINE_BYTES_MAX = 1 << 20  # For JSON lines.
 
 ROW_KEYS = ("labels", "ts_ms", "value")
 
@@ -29,7 +29,7 @@ Row = tuple[bytes, int, float]  # Canonical labels, ts_ms, value.
 
 
 def read_jsonl(source: BinaryIO, name: str) -> Iterator[SampleRows]:
-    """Lines of {"labels": {...}, "ts_ms": 1, "value": 2.5}; a value may be "NaN", "+Inf" or "-Inf"."""
+    """Rows of JSON lines {"labels": {...}, "ts_ms": 1, "value": 2.5}; a value may be "NaN", "+Inf" or "-Inf"."""
     canonical: dict[tuple[tuple[str, str], ...], bytes] = {}
 
     def parse(line: str, place: str) -> Row:
@@ -53,10 +53,10 @@ def read_prom(
     dialect: Dialect = Dialect.TEXT,
     remark: Callable[[str], None] = lambda text: None,
 ) -> Iterator[SampleRows]:
-    """The exposition; a sample without a time is of now_ms. Names stay as they are written.
+    """Rows of an exposition. A sample without a time gets now_ms. Names stay unchanged.
 
-    OpenMetrics without its end is refused, and so is text with times that ends as OpenMetrics does. `remark` is called
-    with what is not kept.
+    Refuses OpenMetrics without its end marker, and text with times that ends with the marker of OpenMetrics. remark:
+    called with a message about dropped data.
     """
     parser = ExpositionParser()
     ended = timed = False
@@ -88,7 +88,7 @@ def read_prom(
 
 
 def file_dialect(source: BinaryIO) -> Dialect:
-    """The dialect of an exposition by its end; text where the end cannot be seen before the rest, as in a pipe."""
+    """The dialect of an exposition, from its end. A pipe counts as text, since its end cannot be read first."""
     if not source.seekable():
         return Dialect.TEXT
     start = source.tell()
@@ -157,7 +157,7 @@ def _json_row(line: str, place: str) -> dict[str, Any]:
 
 
 def _key(labels: Any) -> tuple[tuple[str, str], ...]:
-    """What equal labels have in common, cheap to make; () where they are not what they should be."""
+    """A cheap cache key, the same for equal labels; () for malformed labels."""
     if not isinstance(labels, dict) or not all(type(value) is str for value in labels.values()):
         return ()
     return tuple(labels.items())
@@ -185,6 +185,6 @@ def _value(value: Any, place: str) -> float:
         number = float(value)
     except OverflowError:
         number = math.inf
-    if math.isinf(number):  # A number such as 1e400: the infinities are written as text.
+    if math.isinf(number):  # A number such as 1e400. Infinities are written as text.
         raise InvalidRequest(f'{place}: value is beyond float64; infinity is written "+Inf"', reason="bad_input")
     return number

@@ -1,4 +1,4 @@
-"""Upload: rows sent in requests of bounded size, and the tally of what came of it."""
+"""Upload: sends rows in requests of bounded size and counts the results."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from tsdb.cli.samples.rows import SampleRows
 from tsdb.client import Client, WriteResult
 
-REQUEST_ROWS = 50_000  # 1.2 MB a request: enough to hide an acknowledgement, little to hold or to send again.
+REQUEST_ROWS = 50_000  # 1.2 MB: large enough to hide the acknowledgement, small enough to hold and resend.
 OFFENDERS_SHOWN = 20
 
 
 @dataclass(slots=True)
 class Tally:
-    """What `tsdb write` reports. refused: samples that the gateway would not take, with some reasons."""
+    """The result of `tsdb write`. refused: samples that the gateway refused; offenders: some of the reasons."""
 
     samples: int = 0
     requests: int = 0
@@ -25,7 +25,7 @@ class Tally:
     started: float = field(default_factory=time.monotonic)
 
     def count(self, result: WriteResult) -> None:
-        """Add one write's result."""
+        """Add the result of one write."""
         self.samples += result.samples
         self.requests += result.requests
         self.refused += result.refused_samples
@@ -33,7 +33,7 @@ class Tally:
         self.offenders.extend(reasons[: OFFENDERS_SHOWN - len(self.offenders)])
 
     def summary(self) -> dict[str, int | float]:
-        """As JSON."""
+        """The values for the output."""
         return {
             "samples": self.samples,
             "series": len(self.series),
@@ -52,12 +52,12 @@ class Upload:
         self.tally = Tally()
 
     def send(self, rows: SampleRows, start: int = 0, end: int | None = None) -> None:
-        """Rows [start, end), in order, in several requests where they are many. A refused series stops no other."""
+        """Send rows [start, end) in order, in requests of at most REQUEST_ROWS. A refused series stops no other."""
         for first in range(start, len(rows) if end is None else end, REQUEST_ROWS):
             last = min(first + REQUEST_ROWS, len(rows) if end is None else end)
             self.tally.count(self._client.write(rows.batch(first, last), partial=True))
             self._progress(last - first)
 
     def saw(self, rows: SampleRows) -> None:
-        """Count the series of rows that are to be sent."""
+        """Count the series of rows before they are sent."""
         self.tally.series.update(rows.labels)

@@ -1,4 +1,4 @@
-"""What jobs that build chunks out of the log share: how tasks build, and the range of windows on the command line."""
+"""Options shared by the jobs that build chunks from the log: range of windows, packs, and settings of the tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Packs = Annotated[
 
 
 def build_options(places: Places, shared: MetaSettings) -> BuildOptions:
-    """For the log as it is now."""
+    """Build options for the current topic of the log."""
     from spark_backfill.building.options import BuildOptions
     from tsdb.log.interface import METRICS
     from tsdb.model.time_set import slice_lengths
@@ -36,7 +36,7 @@ def build_options(places: Places, shared: MetaSettings) -> BuildOptions:
 
 
 def pack_ids(given: list[str] | None) -> frozenset[int] | None:
-    """None: all."""
+    """The ids of the given packs; None for all packs. Raises BadParameter."""
     try:
         return frozenset(int(text, 16) for text in given or ()) or None
     except ValueError as error:

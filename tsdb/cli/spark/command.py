@@ -1,4 +1,4 @@
-"""`tsdb spark`: one command a job. Each is a module beside this one; nothing of Spark is imported before one runs."""
+"""`tsdb spark`: a command for each job, in a module of this folder. A job imports Spark only when it runs."""
 
 from __future__ import annotations
 

@@ -43,5 +43,5 @@ def export(
     def job(spark: SparkSession) -> JobSummary:
         return export_all(spark, run.places, options)
 
-    # What a failed run left of the folder is in the way of the next.
+    # A failed run leaves a partial folder, which a rerun must overwrite.
     run.run("export", job, rerun="--overwrite")

@@ -1,4 +1,4 @@
-"""`tsdb spark import`: files of any layout, and blocks of Prometheus, into history."""
+"""`tsdb spark import`: imports files of any layout, and blocks of Prometheus, into history."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Where a job works: the log and history that its settings name, once both are as everybody else's."""
+"""Opens the log and history of a job, after a check of the settings that all processes share."""
 
 from __future__ import annotations
 
 from tsdb.config import CommonSettings
 from tsdb.model.meta import MetaSettings
 
-# Those that say where the log and history are, and what the log must agree to. A job that needs no history takes none.
+# Settings of the log, of history, and those that must match the log. A job without history leaves it empty.
 SPARK_SETTINGS = (
     *("config", "log", "log_prefix", "time_set", "placement_labels"),
     *(name for name in CommonSettings.model_fields if name.startswith("kafka_")),
@@ -16,12 +16,12 @@ SPARK_SETTINGS = (
 
 
 def checked(settings: CommonSettings) -> MetaSettings:
-    """What all processes of the log share.
+    """The settings that all processes of the log share.
 
-    Raises ConfigMismatch where topics, `meta` or history, when one is named, differ from this process' settings, and
-    Unavailable while one of them is away.
+    Raises ConfigMismatch when topics, `meta` or a given history differ from this process' settings, and Unavailable
+    while one of them is away.
     """
-    # Imported here, as in all of `tsdb.cli`: most commands need none of it.
+    # Imported here, as in all of `tsdb.cli`, since most commands do not need it.
     from tsdb.cli.assemble import connect, meta_settings
     from tsdb.history.open import open_history_admin
     from tsdb.history.shared_settings import check_history

@@ -113,7 +113,7 @@ def _ops(running: Pipeline, settings: CommonSettings) -> OpsServer:
 
 @contextmanager
 def _signals() -> Iterator[threading.Event]:
-    """Set by SIGTERM and SIGINT, from before the session begins: a stop that comes early is one too."""
+    """An event that SIGTERM and SIGINT set. Installed before the session starts, so that an early signal counts."""
     stopping = threading.Event()
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in numbers}
@@ -125,7 +125,7 @@ def _signals() -> Iterator[threading.Event]:
 
 
 class StreamProgress:
-    """A line on stderr every `every_s` seconds in which something was done."""
+    """Prints a line on stderr at most every `every_s` seconds, and only after a new batch."""
 
     def __init__(self, every_s: float = PLAIN_EVERY_S, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._every_s = every_s
@@ -134,7 +134,7 @@ class StreamProgress:
         self._shown = 0
 
     def show(self, running: Pipeline) -> None:
-        """Called often."""
+        """Print the line if it is due. Called after each turn of the pipeline."""
         totals, now = running.totals, self._monotonic()
         if totals.batches == self._shown or now < self._due:
             return

@@ -1,4 +1,4 @@
-"""Progress of a job on stderr: tasks done of the tasks known so far, as Spark's status tracker tells."""
+"""Progress of a job on stderr: finished tasks of the tasks known so far, from Spark's status tracker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOK_S = 0.5
 
 @contextmanager
 def task_progress(spark: SparkSession, name: str) -> Iterator[None]:
-    """A bar while the block runs."""
+    """Show progress during the block."""
     ended = threading.Event()
     thread = threading.Thread(target=_watch, args=(spark, name, ended), name="spark-progress", daemon=True)
     thread.start()
@@ -34,7 +34,7 @@ def _watch(spark: SparkSession, name: str, ended: threading.Event) -> None:
     known: dict[int, int] = {}
     with progress_bar(name, "tasks") as (advance, expect):
         while not ended.wait(LOOK_S):
-            # A stage that has ended is active no more: those seen are asked for until all their tasks are done.
+            # A finished stage is no longer active, so known stages are read until all their tasks are done.
             open_ids = {stage for stage, tasks in known.items() if done[stage] < tasks}
             for stage in open_ids | set(tracker.getActiveStageIds()):
                 info = tracker.getStageInfo(stage)

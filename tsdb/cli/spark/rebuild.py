@@ -1,4 +1,4 @@
-"""`tsdb spark rebuild`: chunks of a range of windows out of the log again."""
+"""`tsdb spark rebuild`: builds the chunks of a range of windows from the log again."""
 
 from __future__ import annotations
 

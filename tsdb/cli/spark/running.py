@@ -1,4 +1,4 @@
-"""How a job's command runs: session, progress, summary, and on failure how to go on."""
+"""Runs a job's command: session, progress, summary, and after a failure the command for a rerun."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Conf = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """What the options common to all jobs say. settings: where log and history are."""
+    """Values of the options common to all jobs. settings: those of log and history."""
 
     settings: CommonSettings
     master: str
@@ -44,7 +44,7 @@ class JobRun:
 
     @property
     def places(self) -> Places:
-        """Log and history, as tasks open them."""
+        """Access to log and history for the tasks."""
         from spark_backfill.places import Places
         from tsdb.cli.assemble import log_settings
 
@@ -58,15 +58,15 @@ class JobRun:
         )
 
     def checked(self) -> MetaSettings:
-        """What all processes share. Raises ConfigMismatch, Unavailable: before a session is begun for nothing."""
+        """The settings that all processes share. Raises ConfigMismatch, Unavailable, before a session starts."""
         return checked(self.settings)
 
     def run(
         self, name: str, job: Callable[[SparkSession], JobSummary], *, rerun: str = "", progress: bool = True
     ) -> None:
-        """Run a job in a session of its own and print its summary; exit code 1 when it is not ok.
+        """Run a job in a new session and print its summary. Exit code 1 when the job is not ok.
 
-        rerun: flags that a rerun after a failure needs beside those given. progress: a bar, for what has an end.
+        rerun: further flags that a rerun after a failure needs. progress: show it; False for an endless job.
         """
         from spark_backfill.failures import translate_spark_errors
         from spark_backfill.session import SessionOptions, session
@@ -83,7 +83,7 @@ class JobRun:
             ):
                 summary = job(spark)
         except InvalidRequest:
-            raise  # The same again would be refused again.
+            raise  # A rerun would be refused too.
         except BaseException:
             note(f"to run the same again: {' '.join(('tsdb spark', name, rerun)).strip()}, and all else as it was")
             raise
@@ -102,7 +102,7 @@ class JobRun:
 
 
 def spark_job(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorator of a job's command, whose first parameter is a JobRun: the options common to all jobs in its place."""
+    """Decorator of a job's command: replaces its first parameter, a JobRun, by the options common to all jobs."""
 
     @functools.wraps(command)
     def with_run(
@@ -125,11 +125,11 @@ def spark_job(command: Callable[..., None]) -> Callable[..., None]:
 def _common(
     settings: CommonSettings, *, master: Master = "local[*]", conf: Conf = None, output: TableOrJson = "table"
 ) -> None:
-    """Its signature is what every job takes."""
+    """Its signature declares the options of every job."""
 
 
 def spark_conf(given: list[str] | None) -> dict[str, str]:
-    """Of --conf."""
+    """Spark settings from the values of --conf. Raises BadParameter."""
     return dict(map(_pair, given or []))
 
 

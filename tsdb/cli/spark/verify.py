@@ -1,4 +1,4 @@
-"""`tsdb spark verify`: the log against `chunks` against history."""
+"""`tsdb spark verify`: compares the log, `chunks` and history."""
 
 from __future__ import annotations
 
