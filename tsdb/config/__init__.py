@@ -1,6 +1,6 @@
-"""Settings: one frozen class per role, from flags, TSDB_* variables, a TOML file and defaults, in this order.
+"""Settings: one frozen class for each role, from flags, TSDB_* variables, a TOML file and defaults, in this order.
 
-`load` is the way in; everything below the edge gets plain values. docs/config.md is generated from these classes.
+`load` creates them; inner modules get plain values. docs/config.md is generated from these classes.
 """
 
 from tsdb.config.chunker import ChunkerSettings

@@ -1,4 +1,4 @@
-"""Settings of a chunker: how much memory, and how much it may have on its way to the log."""
+"""Settings of a chunker: memory of open windows, and bytes in flight to the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that all roles share: the log, where to listen, credentials, logging."""
+"""Settings of all roles: the log, listen addresses, credentials, logging."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class ServiceSettings(BaseSettings):
 
     @classmethod
     def derived(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """A role's own defaults that depend on other settings, filled in before validation."""
+        """`values` with defaults that depend on other settings, before validation. Roles override this."""
         return values
 
     @model_validator(mode="after")
@@ -167,19 +167,17 @@ class ServiceSettings(BaseSettings):
 
     @property
     def times(self) -> TimeSet:
-        """The durations that `time_set` names."""
+        """The durations of `time_set`."""
         return time_set(self.time_set)
 
     @property
     def grpc_listen(self) -> HostPort:
-        """`grpc`, parsed."""
         return host_port(self.grpc)
 
     @property
     def http_listen(self) -> HostPort:
-        """`http`, parsed."""
         return host_port(self.http)
 
 
 class CommonSettings(HistoryFields, ServiceSettings):
-    """Base of every role's settings. Frozen; unknown keys are refused. Made by `tsdb.config.load`."""
+    """Base of every role's settings. Frozen; unknown keys are refused. Created by `tsdb.config.load`."""

@@ -1,4 +1,4 @@
-"""Settings as people see them: the flags of a role, and the effective values with secrets masked."""
+"""Settings for output: the flags of a role, and the effective values with secrets masked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tsdb.model.secrets import MASK
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One setting as a flag. name: without the dashes. default: text, None when required. choices: empty for any."""
+    """A setting as a flag. name: without the dashes. default: as text, None when required. choices: empty for any."""
 
     name: str
     field: str
@@ -27,7 +27,7 @@ class Flag:
 
 
 def flags(role: type[CommonSettings]) -> tuple[Flag, ...]:
-    """The flags of a role, in the order of its fields; secrets are none. Values may be passed to `load` as text."""
+    """The flags of a role in the order of its fields, without secrets. `load` accepts their values as text."""
     return tuple(_flag(name, field) for name, field in role.model_fields.items() if not is_secret(role, name))
 
 
@@ -37,18 +37,18 @@ def effective(settings: CommonSettings) -> dict[str, Any]:
 
 
 def is_secret(role: type[CommonSettings], name: str) -> bool:
-    """Whether a setting holds a secret."""
+    """Whether a setting is a secret."""
     field = role.model_fields.get(name)
     return field is not None and SecretStr in (field.annotation, *get_args(field.annotation))
 
 
 def choices(field: FieldInfo) -> tuple[str, ...]:
-    """The legal values of an enumerated setting; empty for any other."""
+    """The legal values of an enumerated setting; empty for others."""
     return get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
 
 
 def legal_range(field: FieldInfo) -> str:
-    """Legal values in words, such as "1 to 64"; empty when its type says it all."""
+    """Legal values as text, such as "1 to 64"; empty when the type has no further limits."""
     if choices(field):
         return ", ".join(choice or '""' for choice in choices(field))
     low = next((f"above {bound.gt}" for bound in field.metadata if isinstance(bound, Gt)), "")
@@ -59,7 +59,7 @@ def legal_range(field: FieldInfo) -> str:
 
 
 def default_text(field: FieldInfo) -> str | None:
-    """The default as one would write it; None for a required setting."""
+    """The default in the form of a flag's value; None for a required setting."""
     if field.is_required():
         return None
     plain = _plain(field.default)

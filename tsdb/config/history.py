@@ -1,4 +1,4 @@
-"""Settings of the connection to history, which every role has that reads or writes it."""
+"""Settings of the connection to history, for the roles that read or write it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tsdb.history.settings import CassandraAccess, HistorySettings
 
 
 class HistoryFields(BaseModel):
-    """Where history is, how to get in, and what a statement may take."""
+    """Address, credentials and limits of history."""
 
     history: HistoryUrl = Field(
         "",
@@ -57,7 +57,7 @@ class HistoryFields(BaseModel):
         return self
 
     def history_settings(self) -> HistorySettings:
-        """How this process talks to history, as plain values."""
+        """The settings of history as plain values."""
         return HistorySettings(
             inflight_bytes_max=self.history_inflight_bytes_max,
             write_timeout_s=self.history_write_timeout_s,

@@ -1,4 +1,4 @@
-"""Loading of a role's settings: all sources merged, everything unknown or out of range refused by name."""
+"""Loads a role's settings: merges all sources, and refuses unknown keys and values out of range by name."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tsdb.model.secrets import masked
 
 Settings = TypeVar("Settings", bound=CommonSettings)
 
-GOT_MAX = 100  # characters of a bad value that a message shows
-# Variables that the client commands read themselves.
+GOT_MAX = 100  # Characters of a bad value in a message.
+# Variables of the client commands.
 CLIENT_KEYS = frozenset(("address", "tls_ca", "tls_cert", "tls_key"))
-# Kubernetes gives each pod such variables for every Service, one named "tsdb" or "tsdb-store" included.
+# Kubernetes sets such variables in each pod for every Service, also for one named "tsdb" or "tsdb-store".
 _SERVICE_LINK = re.compile(r"(^|_)(service_host|service_port(_\w+)?|port(_\d+_(tcp|udp)(_(proto|port|addr))?)?)$")
 
 
 def load(role: type[Settings], flags: Mapping[str, Any] | None = None) -> Settings:
-    """Settings of a role. `flags`: given ones by field name, None meaning not given; they beat TSDB_* variables, these
-    the file that `config` names, this the defaults.
+    """Settings of a role. flags: values by field name; None means not given.
 
-    Raises InvalidRequest: unknown_setting (with the nearest known), bad_setting (key, value, legal range),
-    secret_in_flag, secret_in_file, config_file.
+    A flag wins over a TSDB_* variable, a variable over the file of `config`, and the file over the default. Raises
+    InvalidRequest: unknown_setting (with the nearest known key), bad_setting (key, value, legal range), secret_in_flag,
+    secret_in_file, config_file.
     """
     given = {key: value for key, value in (flags or {}).items() if value is not None}
     variables = environment()
@@ -44,7 +44,7 @@ def load(role: type[Settings], flags: Mapping[str, Any] | None = None) -> Settin
     )
     file = given.get("config") or variables.get("config")
     in_file = _checked_file(role, Path(file)) if file else {}
-    # A message names where a value stands, unless it was typed.
+    # Messages contain the source of a value, except for flags.
     places = dict.fromkeys(in_file, f" in {file}") | {key: f" from {ENV_PREFIX}{key.upper()}" for key in variables}
     places |= dict.fromkeys(given, "")
     try:
@@ -61,7 +61,7 @@ def _checked_file(role: type[CommonSettings], path: Path) -> dict[str, Any]:
     for key, value in values.items():
         field = role.model_fields.get(key)
         if isinstance(value, bool) and field is not None and field.annotation is not bool:
-            # Python takes true for 1.
+            # In Python true equals 1.
             raise InvalidRequest(f"{key} = {str(value).lower()} in {path}: it is no switch", reason="bad_setting")
     return values
 

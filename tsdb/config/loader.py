@@ -1,4 +1,4 @@
-"""Settings of a loader: how many writes are in flight, and how much it reads ahead of them."""
+"""Settings of a loader: writes in flight, and bytes read ahead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MIB = 1 << 20
 
 
 class LoaderFields(BaseModel):
-    """Limits of the way into history; the role `standalone` has them too."""
+    """Limits of writes to history; the role `standalone` has them too."""
 
     load_group: str = Field(
         "",

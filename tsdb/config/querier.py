@@ -1,4 +1,4 @@
-"""Settings of a querier: where the stores are, how to talk to them, and what one read may take."""
+"""Settings of a querier: addresses and credentials of the stores, and limits of reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tsdb.config.types import Addresses
 
 
 class QuerierFields(BaseModel):
-    """The stores of a querier and the way to them."""
+    """Addresses of a querier's stores, and the credentials for them."""
 
     stores: Addresses = Field(
         description="HOST:PORT[,HOST:PORT] of the stores; a name stands for all addresses it resolves to, asked anew "

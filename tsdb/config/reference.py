@@ -1,4 +1,4 @@
-"""docs/config.md, made from the settings classes: `python -m tsdb.config.reference > docs/config.md` (`make docs`)."""
+"""Generates docs/config.md from the settings classes: `python -m tsdb.config.reference > docs/config.md`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
 
 
 def render() -> str:
-    """The whole document."""
     parts = [INTRODUCTION]
     seen: set[str] = set()
     for title, note, section in SECTIONS:

@@ -1,4 +1,4 @@
-"""The roles and their settings, and which keys any of them knows."""
+"""The roles, their settings classes, and all known keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of reads: what one answer may take, of a store and of a querier."""
+"""Settings of reads: limits of one answer, for stores and queriers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 
 class SelectFields(BaseModel):
-    """Limits of one read; a caller can lower them and not raise them."""
+    """Limits of one read. A caller can lower them but not raise them."""
 
     select_series_max: int = Field(200_000, ge=1, le=1 << 31, description="Series that one Select may match.")
     select_samples_max: int = Field(50_000_000, ge=1, le=1 << 40, description="Samples that one Select may touch.")

@@ -1,6 +1,6 @@
-"""Where settings come from besides flags: TSDB_* variables and a TOML file, each shared by all roles.
+"""Sources of settings beside flags: TSDB_* variables and a TOML file, each shared by all roles.
 
-A key that belongs to another role is passed over here; `load` refuses keys that no role knows.
+Keys of other roles are ignored here; `load` refuses keys that no role has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENV_PREFIX = "TSDB_"
 
 
 def environment() -> dict[str, str]:
-    """TSDB_* variables by setting name; an empty variable is as good as none."""
+    """TSDB_* variables by setting name. An empty variable counts as absent."""
     return {
         key.removeprefix(ENV_PREFIX).lower(): value
         for key, value in os.environ.items()
@@ -36,7 +36,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 class _Shared(PydanticBaseSettingsSource):
-    """Gives those of the values that the role has a field for."""
+    """A source that passes on only the values of the role's fields."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         return self._values().get(field_name), field_name, False
@@ -49,14 +49,14 @@ class _Shared(PydanticBaseSettingsSource):
 
 
 class SharedEnvironment(_Shared):
-    """TSDB_* variables."""
+    """The TSDB_* variables as a source."""
 
     def _values(self) -> dict[str, Any]:
         return dict(environment())
 
 
 class SharedFile(_Shared):
-    """The TOML file that the flag or variable `config` names; nothing without one."""
+    """The TOML file of the flag or variable `config`; empty without one."""
 
     def __init__(
         self, settings_cls: type[BaseSettings], flags: PydanticBaseSettingsSource, variables: SharedEnvironment

@@ -15,7 +15,7 @@ from tsdb.config.store import StoreFields, check_slices
 
 
 class StandaloneSettings(GatewayFields, StoreFields, ChunkerFields, LoaderFields, CommonSettings):
-    """The role `standalone`. `log` and `history` default to files in `data_dir`; an empty `history` is none."""
+    """The role `standalone`. `log` and `history` default to files in `data_dir`; an empty `history` switches it off."""
 
     data_dir: Path = Field(Path("tsdb-data"), description="Folder of the embedded log and history; made when missing.")
 

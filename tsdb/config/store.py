@@ -1,4 +1,4 @@
-"""Settings of a store: which partitions, how much memory, what one read may take, when it counts as behind."""
+"""Settings of a store: partitions, memory, limits of reads, and the lag for readiness."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tsdb.model.time_set import SliceLengths, TimeSet, slice_lengths
 
 _GIB = 1 << 30
 _HALF_A_DAY_MS = 12 * 3_600_000
-SHARE_BYTES_MIN = 1 << 20  # An empty head takes an eighth of it.
+SHARE_BYTES_MIN = 1 << 20  # Eight times the size of an empty head.
 
 
 class StoreFields(SelectFields):
@@ -84,7 +84,7 @@ class StoreFields(SelectFields):
         return self
 
     def chosen_partitions(self, count: int) -> tuple[int, ...]:
-        """Partitions to hold of a log of `count`, ascending. Raises ValueError when one does not exist."""
+        """Partitions to hold, ascending, in a log of `count`. Raises ValueError when one does not exist."""
         if self.shard:
             index, shards = shard_of(self.shard)
             return tuple(range(index, count, shards))
@@ -94,7 +94,7 @@ class StoreFields(SelectFields):
         return chosen
 
     def memory_shares(self, partitions: int) -> tuple[int, int]:
-        """(soft, hard) bytes of each of so many partitions. Raises ValueError when a share is too small."""
+        """(soft, hard) bytes of each of `partitions` partitions. Raises ValueError when a share is too small."""
         share = self.memory_hard_bytes // partitions
         if share < SHARE_BYTES_MIN:
             raise ValueError(
@@ -108,12 +108,12 @@ class StoreFields(SelectFields):
         return self.workers or os.cpu_count() or 1
 
     def slices(self, times: TimeSet) -> SliceLengths:
-        """Slice lengths, the time set's where not given. Raises ConfigMismatch when the large is no multiple."""
+        """Slice lengths; those of the time set where not given. Raises ConfigMismatch when large is no multiple."""
         default = slice_lengths(times.name)
         return SliceLengths(self.slice_small_ms or default.small_ms, self.slice_large_ms or default.large_ms)
 
     def hold_ms(self, times: TimeSet) -> int:
-        """How far back memory reaches, ms."""
+        """The hold of memory, in ms."""
         return times.least_hold_ms + self.hold_extra_ms
 
 

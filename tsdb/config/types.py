@@ -1,4 +1,4 @@
-"""Types of settings that are more than a number or a string: addresses, URLs, lists of names, partitions."""
+"""Types of settings with their own syntax: addresses, URLs, lists of names, partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTITIONS_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """Where to listen or connect; the host of an IPv6 address is without brackets."""
+    """An address to listen on or to connect to. An IPv6 host has no brackets."""
 
     host: str
     port: int
