@@ -1,4 +1,4 @@
-"""Prints docs/metrics.md (`make docs`): every metric that our modules declare, with its help as the meaning."""
+"""Prints docs/metrics.md (`make docs`): every declared metric, with its help text as the meaning."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ changelog.
 
 @dataclass(frozen=True, order=True)
 class Metric:
-    """One row."""
+    """One metric, a row of the table."""
 
     name: str
     kind: str
@@ -43,7 +43,7 @@ class Metric:
 
 
 def declared() -> list[Metric]:
-    """All metrics by name, after importing every module that declares one."""
+    """All metrics sorted by name. Imports every module that declares one."""
     for module in _declaring_modules():
         importlib.import_module(module)
     from tsdb.ops.metrics import registry
@@ -71,7 +71,6 @@ def _declaring_modules() -> Iterator[str]:
 
 
 def render() -> str:
-    """The whole document."""
     return INTRODUCTION + "".join(metric.row() for metric in declared())
 
 

@@ -10,7 +10,7 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto"
-# Installed beside this interpreter, which need not be on the PATH.
+# Installed beside this interpreter, whose folder may not be on the PATH.
 PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
 
 

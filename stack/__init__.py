@@ -1,1 +1,1 @@
-"""Real servers for tests and benches: fetched by Maven, started on free loopback ports with scratch data, stopped."""
+"""Real servers for tests and benches: fetched by Maven, run on free loopback ports with scratch data."""

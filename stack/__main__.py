@@ -1,4 +1,4 @@
-"""`python -m stack up|down|status|jars`: servers that stay until `down`, for working by hand and for benches."""
+"""`python -m stack up|down|status|jars`: servers that run until `down`, for work by hand and for benches."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def _up(options: argparse.Namespace) -> int:
     options.dir.mkdir(parents=True, exist_ok=True)
     starts = [partial(_start_kafka, options.brokers, options.dir)] if options.brokers else []
     starts += [partial(_start_cassandra, options.dir)] if options.cassandra else []
-    # Beside each other: each of them takes seconds.
+    # In parallel, since each start takes seconds.
     with ThreadPoolExecutor(max(1, len(starts))) as pool:
         started = [pool.submit(start) for start in starts]
-    # Also when one of them failed: `down` must find the other.
+    # Written even when one of them failed: `down` must find the other.
     good = [one.result() for one in started if one.exception() is None]
     state: dict[str, Any] = {"pids": [pid for _, _, pids in good for pid in pids]}
     state |= {name: address for name, address, _ in good}
@@ -119,7 +119,7 @@ def _read(state_file: Path) -> dict[str, Any]:
 
 
 def _alive(state: dict[str, Any]) -> list[int]:
-    """Of the processes noted, those that still run and are a Java server of ours: a process id may be used again."""
+    """The noted processes that still run and are our Java servers. The system may reuse a process id."""
     return [pid for pid in state["pids"] if _is_server(pid)]
 
 

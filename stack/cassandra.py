@@ -67,7 +67,7 @@ READY_OPCODE = 0x02
 
 
 class CassandraNode:
-    """A context manager. folder: where data goes; without one, a temporary folder that goes away with the node."""
+    """A context manager. folder: for the data; without one, a temporary folder that `close` removes."""
 
     def __init__(self, *, folder: Path | None = None, detached: bool = False) -> None:
         self._temporary = folder is None
@@ -90,12 +90,12 @@ class CassandraNode:
 
     @property
     def process(self) -> ServerProcess:
-        """The server: kill, signal, start again."""
+        """The server process, for tests that kill, signal or restart it."""
         assert self._process is not None, "not started"
         return self._process
 
     def start(self) -> None:
-        """Start and wait for an answer."""
+        """Start and wait until the node answers."""
         self._ports = Ports(3)
         storage, self.port, self._jmx = self._ports.numbers
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -111,7 +111,7 @@ class CassandraNode:
             raise
 
     def wait_ready(self, within_s: float = READY_WITHIN_S) -> None:
-        """Wait until a native-protocol STARTUP gets READY. RuntimeError with the server's last words."""
+        """Wait until the node answers STARTUP with READY. Raises RuntimeError with the end of the server's output."""
         give_up_at = time.monotonic() + within_s
         while not self._answers():
             if not self.process.running or time.monotonic() > give_up_at:
@@ -119,15 +119,15 @@ class CassandraNode:
             time.sleep(0.2)
 
     def flush(self) -> None:
-        """Write what is in memory to files. RuntimeError when it cannot."""
+        """Write memtables to files. Raises RuntimeError when that fails."""
         self._tool("flush")
 
     def estimate_sizes(self) -> None:
-        """Estimate anew what files hold, as the node does every few minutes. RuntimeError when it cannot."""
+        """Refresh the size estimates, as the node does every few minutes. Raises RuntimeError when that fails."""
         self._tool("refreshsizeestimates")
 
     def _tool(self, command: str) -> None:
-        # It notes its commands in the home folder.
+        # The tool writes its command history into the home folder.
         home = f"-Duser.home={self._folder}"
         tool = ["-cp", f"{jars(CASSANDRA)}/*", "org.apache.cassandra.tools.NodeTool", "-p", str(self._jmx), command]
         done = subprocess.run(["java", *ACCESS, home, *tool], capture_output=True, text=True, check=False)
@@ -135,7 +135,7 @@ class CassandraNode:
             raise RuntimeError(f"{command} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
     def data_bytes(self, keyspace: str) -> dict[str, int]:
-        """Bytes of the files of each table of a keyspace, indexes and filters included."""
+        """Bytes of the files of each table in a keyspace, with indexes and filters."""
         tables = (self._folder / "data" / "data" / keyspace).iterdir()
         return {
             table.name.rsplit("-", 1)[0]: sum(file.stat().st_size for file in table.iterdir() if file.is_file())
@@ -143,7 +143,7 @@ class CassandraNode:
         }
 
     def close(self) -> None:
-        """Kill it (the data is scratch) and remove it."""
+        """Kill the node and remove its temporary data."""
         if self._process is not None:
             self._process.kill()
         if self._ports is not None:

@@ -1,4 +1,4 @@
-"""Kafka brokers in KRaft mode, each broker and controller at once, on loopback ports with scratch data."""
+"""Kafka brokers in KRaft mode, each both broker and controller, on loopback ports with scratch data."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from stack.process import ServerProcess
 
 READY_WITHIN_S = 120.0
 START_TRIES = 3
-# Brokers live for seconds or minutes here: what is compiled once and quickly takes half the CPU of a start, and a third
-# off a light load.
+# Brokers run for seconds or minutes here. C1 alone halves the CPU of a start, and saves a third of it at a light load.
 JVM = "-Xms{0}m -Xmx{0}m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-HEAP_MB = {1: 512}  # A lone broker carries benches; three share the machine.
+HEAP_MB = {1: 512}  # A single broker runs benches. Three brokers share the machine.
 HEAP_MB_SHARED = 320
 
 PROPERTIES = """process.roles=broker,controller
@@ -61,9 +60,9 @@ LOG4J = """<Configuration status="WARN">
 
 
 class KafkaCluster:
-    """One or three brokers. A context manager; brokers are numbered from 0 and keep ports and data over restarts.
+    """One or three brokers. A context manager. Brokers are numbered from 0 and keep ports and data over restarts.
 
-    folder: where data goes; without one, a temporary folder that goes away with the cluster. settings: further lines of
+    folder: for the data; without one, a temporary folder that `close` removes. settings: further lines of
     server.properties. detached: the brokers outlive this process.
     """
 
@@ -95,11 +94,11 @@ class KafkaCluster:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids, by broker."""
+        """Process ids of the brokers, by number."""
         return [broker.pid for broker in self._brokers]
 
     def start(self) -> None:
-        """Start all brokers and wait for an answer; other ports when one was taken in between."""
+        """Start all brokers and wait until they answer. Retries with other ports when one was taken meanwhile."""
         for attempt in range(1, START_TRIES + 1):
             self._prepare()
             for broker in self._brokers:
@@ -113,38 +112,36 @@ class KafkaCluster:
                     raise
 
     def close(self) -> None:
-        """Kill what runs (the data is scratch) and remove it."""
+        """Kill the brokers and remove their temporary data."""
         self._release()
         if self._temporary:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def start_broker(self, number: int) -> None:
-        """Start a stopped or killed broker again; does not wait."""
+        """Restart a stopped or killed broker. Does not wait."""
         self._brokers[number].start()
 
     def stop_broker(self, number: int) -> None:
-        """SIGTERM: a controlled shutdown."""
+        """Stop a broker by SIGTERM, a controlled shutdown."""
         self._brokers[number].stop()
 
     def kill_broker(self, number: int) -> None:
-        """SIGKILL."""
         self._brokers[number].kill()
 
     def suspend_broker(self, number: int) -> None:
-        """SIGSTOP: connections stay, nothing answers."""
+        """Suspend a broker by SIGSTOP: connections stay open, but no request is answered."""
         self._brokers[number].signal(signal.SIGSTOP)
 
     def resume_broker(self, number: int) -> None:
-        """SIGCONT."""
         self._brokers[number].signal(signal.SIGCONT)
 
     def leader(self, topic: str, partition: int) -> int:
-        """Number of the broker that leads a partition."""
+        """The number of the broker that leads a partition."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         return admin.list_topics(topic, timeout=READY_WITHIN_S).topics[topic].partitions[partition].leader - 1
 
     def wait_ready(self, within_s: float = READY_WITHIN_S) -> None:
-        """Wait until every running broker answers and no partition misses a running replica. RuntimeError otherwise."""
+        """Wait until every running broker answers and all running replicas are in sync. Raises RuntimeError if not."""
         give_up_at = time.monotonic() + within_s
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         while True:
@@ -153,7 +150,7 @@ class KafkaCluster:
                 if running and _is_whole(admin, len(running)):
                     return
             except KafkaException:
-                pass  # Not yet; the loop's bound decides.
+                pass  # Not ready yet; the loop has a time limit.
             died = len(running) < len(self._brokers) and len(running) == 0
             if died or time.monotonic() > give_up_at:
                 raise RuntimeError("Kafka does not answer:\n" + "\n".join(broker.tail() for broker in self._brokers))
@@ -208,7 +205,7 @@ class KafkaCluster:
 
 
 def _is_whole(admin: AdminClient, running: int) -> bool:
-    # A broker that is back but not yet in sync would turn the next fault into two.
+    # With a restarted broker not in sync yet, the next injected fault would be a second one.
     cluster = admin.list_topics(timeout=1.0)
     partitions = [one for topic in cluster.topics.values() for one in topic.partitions.values()]
     return len(cluster.brokers) >= running and all(
@@ -217,7 +214,7 @@ def _is_whole(admin: AdminClient, running: int) -> bool:
 
 
 def _format(class_path: str, cluster_id: str, properties: Path, log4j: Path) -> None:
-    # One word with `=`: a cluster id may begin with a dash.
+    # One argument with `=`, since a cluster id may begin with a dash.
     tool = ["java", "-Xshare:auto", f"-Dlog4j2.configurationFile={log4j}", "-cp", class_path]
     command = [*tool, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(properties)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

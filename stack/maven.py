@@ -1,6 +1,6 @@
-"""Jars of a server, fetched once by Maven into a folder of their own.
+"""Jars of a server, fetched once by Maven.
 
-Each server has its own folder: their logging libraries exclude each other. A folder appears whole or not at all.
+Each server has a separate folder, since their logging libraries conflict. A folder appears complete or not at all.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KAFKA = JarSet(
     ),
 )
 CASSANDRA = JarSet("cassandra", "5.0.9", ("org.apache.cassandra:cassandra-all:5.0.9",))
-# What the parallel consumer is measured against; each with the client library that it names.
+# Libraries that the parallel consumer is compared with, each with the client library of its own dependencies.
 DECATON = JarSet("decaton", "9.2.0", ("com.linecorp.decaton:decaton-processor:9.2.0", "org.slf4j:slf4j-nop:2.0.17"))
 CONFLUENT_PARALLEL = JarSet(
     "confluent-parallel-consumer",
@@ -59,7 +59,7 @@ JAR_SETS = {jars.name: jars for jars in (KAFKA, CASSANDRA)}
 
 
 def jars(jar_set: JarSet) -> Path:
-    """The folder that holds the jars, fetched if missing. Raises RuntimeError with Maven's words when that fails."""
+    """The folder of the jars; missing jars are fetched. Raises RuntimeError with Maven's output when that fails."""
     folder = ROOT / "jars" / f"{jar_set.name}-{jar_set.version}"
     if folder.is_dir():
         return folder

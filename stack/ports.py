@@ -1,7 +1,7 @@
-"""Free loopback ports, kept from being picked twice.
+"""Free loopback ports that no other user of this module gets.
 
-Below the ephemeral range, so that no outgoing connection takes one between the pick and the server's bind; a lock file
-per port keeps two test runs on one machine apart.
+The ports are below the ephemeral range, so that no outgoing connection takes one before the server binds it. A lock
+file for each port separates two test runs on one machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOCKS = Path(tempfile.gettempdir()) / f"kafka-tsdb-ports.{os.getuid()}"
 
 
 class Ports:
-    """`count` ports that are ours until `close` or the end of the process. A context manager."""
+    """`count` ports, reserved until `close` or the end of the process. A context manager."""
 
     def __init__(self, count: int) -> None:
         LOCKS.mkdir(exist_ok=True)
@@ -40,7 +40,7 @@ class Ports:
         self.close()
 
     def close(self) -> None:
-        """Let others have them."""
+        """Release the ports."""
         for lock in self._locks:
             os.close(lock)
         self._locks.clear()

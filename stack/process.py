@@ -1,4 +1,4 @@
-"""A server process: output to a file, signals by name, never left behind by a dying parent unless detached."""
+"""A server process: its output goes to a file, and it ends with its parent unless it is detached."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OUTPUT_TAIL = 4_000
 
 
 class ServerProcess:
-    """One command, started and stopped as often as asked. detached: it outlives this process."""
+    """A command that can be started and stopped repeatedly. detached: it outlives this process."""
 
     def __init__(self, command: Sequence[str], output: Path, *, detached: bool = False) -> None:
         guard = [] if detached else _die_with_parent()
@@ -25,17 +25,17 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Process id of the last start."""
+        """The process id of the last start."""
         assert self._process is not None, "never started"
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether it was started and has not ended, suspended or not."""
+        """Whether the process was started and has not ended. A suspended process runs."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start; the caller waits for an answer of the protocol."""
+        """Start without waiting until the server answers."""
         assert not self.running, "already running"
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
@@ -43,7 +43,7 @@ class ServerProcess:
             )
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL for one that will not end in time."""
+        """Send SIGTERM, and SIGKILL when the process does not end within STOP_WITHIN_S."""
         if not self.running:
             return
         self.signal(signal.SIGCONT)
@@ -54,18 +54,16 @@ class ServerProcess:
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL."""
         if self.running:
             self.signal(signal.SIGKILL)
             self._wait(STOP_WITHIN_S)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal."""
         assert self._process is not None, "never started"
         self._process.send_signal(number)
 
     def tail(self) -> str:
-        """The end of what it wrote."""
+        """The end of the process's output."""
         return self._output.read_text(errors="replace")[-OUTPUT_TAIL:]
 
     def _wait(self, timeout_s: float) -> None:
@@ -74,7 +72,7 @@ class ServerProcess:
 
 
 def wait_until_gone(pid: int, within_s: float) -> bool:
-    """Wait for a process that is no child of ours."""
+    """Wait for the end of a process that may not be our child. False after the timeout."""
     give_up_at = time.monotonic() + within_s
     while Path(f"/proc/{pid}").exists():
         if time.monotonic() > give_up_at:
@@ -84,6 +82,6 @@ def wait_until_gone(pid: int, within_s: float) -> bool:
 
 
 def _die_with_parent() -> list[str]:
-    # A test run that is killed must not leave JVMs; without util-linux they are merely not guarded.
+    # A killed test run must not leave JVMs behind. Without util-linux there is no such guard.
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
