@@ -26,9 +26,10 @@ test: .venv/.dev java check ## all checks and tests, on real servers
 unit: .venv/.dev ## tests without servers
 	@$(BIN)/python -m pytest tests/unit
 
-check: .venv/.dev ## lint, format, types, imports
+check: .venv/.dev ## lint, format, prose, types, imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/python scripts/check_prose.py
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
