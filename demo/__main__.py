@@ -1,6 +1,7 @@
-"""`make demo`: write, read, kill, replay, read the same again; then, when memory has let it go, read it once more, out
-of history, and a sample that comes late for it; where Spark can run, log, chunks and history are compared too. Exit 0
-only if everything shown held.
+"""`make demo`: write, read, kill, replay, and read the same again.
+
+When memory has dropped the range, the demo reads it once more, from history, and writes a late sample for it. Where
+Spark can run, `demo.spark` compares log, chunks and history. Exit code 0 means that every comparison held.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from demo.spark import show_spark
 from demo.standalone import Agent, Standalone, run_tsdb
 
 WRITE_S = 12  # Live writing before the kill: six small slices of the demo time set, one merged one.
-SETTLE_MS = 3_000  # The compared range ends this long before the kill: everything in it was acknowledged.
-EVICTED_WITHIN_S = 240  # The demo time set holds 90 s; a busy machine takes longer to notice.
+SETTLE_MS = 3_000  # The compared range ends this long before the kill, so every sample in it is acknowledged.
+EVICTED_WITHIN_S = 240  # Memory holds 90 s with the demo time set; a busy machine drops them later.
 LATE_LABELS = {"__name__": "demo_late", "job": "demo", "instance": "late"}
 EVERYTHING = '{__name__=~".+"}'
 SHOWN = (
@@ -48,7 +49,7 @@ def main() -> int:
 
 
 def demo(scratch: Path, server: Standalone) -> bool:
-    """Returns whether the samples read after the kill are those read before."""
+    """Run all stages; True when each read gave the samples that were there before the kill."""
     console.rule("tsdb standalone --time-set demo")
     seconds = server.start()
     console.print(f"ready in {seconds:.1f} s: gateway, log, store, chunker, loader, history, querier in one process")
@@ -71,7 +72,7 @@ def demo(scratch: Path, server: Standalone) -> bool:
 
 
 def show_history(server: Standalone, span: tuple[str, ...], before: bytes) -> bool:
-    """Windows close, chunks are loaded, memory lets go; the same query once more, and a sample that is late for it."""
+    """Wait until windows have become chunks in history and memory has dropped the range; then query it once more."""
     console.rule("windows of 30 s close, become chunks, are loaded into history; memory keeps 90 s")
     end_ms = int(span[3])
     show_until(console, server, lambda: covers_from_ms(server) > end_ms, EVICTED_WITHIN_S)
@@ -80,13 +81,13 @@ def show_history(server: Standalone, span: tuple[str, ...], before: bytes) -> bo
     answered = server.metric("tsdb_query_partitions_answered_total", 'source="history"')
     held = compare("once more, out of history", before, everything(server, span))
     if server.metric("tsdb_query_partitions_answered_total", 'source="history"') == answered:
-        console.print("[red]but history was not asked[/]")
+        console.print("[red]but history did not answer[/]")
         return False
     return held and show_late(server, int(span[1])) and show_spanning(server, int(span[1]))
 
 
 def show_late(server: Standalone, at_ms: int) -> bool:
-    """A sample for a window that closed minutes ago is in the very next read."""
+    """Write a sample for a window that closed minutes ago; True when the next read has it."""
     console.rule("a late sample, for a window that is in history already")
     row = json.dumps({"labels": LATE_LABELS, "ts_ms": at_ms, "value": 42.0})
     run_tsdb("write", "-", "--format", "jsonl", "--address", server.grpc, stdin=row.encode())
@@ -99,7 +100,7 @@ def show_late(server: Standalone, at_ms: int) -> bool:
 
 
 def show_spanning(server: Standalone, start_ms: int) -> bool:
-    """One query over all of it."""
+    """One query from `start_ms` to now; True when history and memory answered it together."""
     console.rule("one query over history and memory")
     before = server.metric("tsdb_query_partitions_answered_total", 'source="both"')
     span = ("--start", str(start_ms), "--end", str(now_ms()))
@@ -110,31 +111,29 @@ def show_spanning(server: Standalone, start_ms: int) -> bool:
 
 
 def covers_from_ms(server: Standalone) -> int:
-    """Sample time from which memory holds everything, of the partition that has let go of most."""
+    """Start of coverage of the partition that covers the shortest time, in ms since the epoch."""
     states = json.loads(run_tsdb("coverage", "--address", server.grpc, "--output", "json"))["partitions"]
     return max(int(state["coverage_start_ms"]) for state in states)
 
 
 def time_of(ms: int) -> str:
-    """As a clock shows it."""
     return time.strftime("%H:%M:%S", time.gmtime(ms / 1000))
 
 
 def show_queries(server: Standalone) -> None:
-    """Queries as a person would ask them."""
     for selector in SHOWN:
         console.rule(f"tsdb query '{selector}' --last 20s")
-        # As it came: a table wider than the terminal is better cut by it than wrapped by us.
+        # Printed unchanged: a terminal cuts a table that is too wide, and rich would wrap it.
         print(run_tsdb("query", selector, "--address", server.grpc, "--last", "20s").decode(), end="", flush=True)
 
 
 def everything(server: Standalone, span: tuple[str, ...]) -> bytes:
-    """All samples of the span, as Parquet."""
+    """All samples of the span, as bytes of a Parquet file."""
     return run_tsdb("query", EVERYTHING, "--address", server.grpc, *span, "--output", "parquet")
 
 
 def compare(what: str, before: bytes, after: bytes) -> bool:
-    """Whether both answers hold the same samples, bit for bit; says so."""
+    """Print and return whether both Parquet answers hold the same samples, values bit for bit."""
     import io
 
     import pyarrow.parquet as pq
@@ -150,7 +149,6 @@ def compare(what: str, before: bytes, after: bytes) -> bool:
 
 
 def now_ms() -> int:
-    """Wall clock, ms."""
     return time.time_ns() // 1_000_000
 
 

@@ -16,7 +16,7 @@ HISTORY = ("samples in memory", "covers s", "windows closed", "chunks", "late sa
 
 
 def show_live(console: Console, server: Standalone, seconds: int) -> None:
-    """Show memory for so many seconds; a plain stream gets its last state alone."""
+    """Show memory for `seconds`, one row a second. A stream that is no terminal gets the last row only."""
     samples = server.metric("tsdb_replay_samples_total")
     with Live(_table(MEMORY), console=console, refresh_per_second=4, transient=False) as live:
         for _ in range(seconds):
@@ -26,7 +26,7 @@ def show_live(console: Console, server: Standalone, seconds: int) -> None:
 
 
 def show_until(console: Console, server: Standalone, done: Callable[[], bool], seconds: int) -> None:
-    """Show what goes to history until `done`, or for so many seconds."""
+    """Show the way of samples into history until `done`, for `seconds` at most."""
     give_up_at = time.monotonic() + seconds
     with Live(_table(HISTORY), console=console, refresh_per_second=4, transient=False) as live:
         while not done() and time.monotonic() < give_up_at:
@@ -71,5 +71,5 @@ def _row(server: Standalone, rate: float, samples: float) -> tuple[str, ...]:
 
 
 def _covers_s(server: Standalone, partitions: float) -> float:
-    """How far back memory is complete, on average."""
+    """Seconds from now back to the start of coverage, mean of the ready partitions."""
     return time.time() - server.metric("tsdb_store_coverage_start_timestamp_seconds") / max(partitions, 1)

@@ -1,4 +1,4 @@
-"""The demo's Spark stage, where PySpark and a Java are: log, chunks and history compared over closed windows."""
+"""The demo's Spark stage: compare log, chunks and history over closed windows. It needs PySpark and a Java."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ WINDOWS = 2
 
 
 def show_spark(console: Console, data_dir: Path, started_ms: int) -> bool:
-    """`tsdb spark verify` of the first whole windows; whether nothing was missing, differing or extra.
+    """Run `tsdb spark verify` over the first whole windows: True when no chunk is missing, differing or extra.
 
-    True, with the reason told, where Spark cannot run.
+    Where Spark cannot run, the stage prints the reason and returns True.
     """
     console.rule("Spark: does the log give the chunks that are there, and are they in history?")
     try:
@@ -32,10 +32,10 @@ def show_spark(console: Console, data_dir: Path, started_ms: int) -> bool:
     places = ("--log", f"sqlite:///{data_dir}/log.sqlite", "--history", f"sqlite:///{data_dir}/history.sqlite")
     span = ("--from", str(start_ms), "--to", str(start_ms + WINDOWS * DEMO.window_ms))
     command = ("spark", "verify", *places, "--time-set", "demo", *span, "--master", "local[2]")
-    told = json.loads(run_tsdb(*command, "--output", "json"))
-    for name, figure in told.items():
+    report = json.loads(run_tsdb(*command, "--output", "json"))
+    for name, figure in report.items():
         if figure and name != "rows":
             console.print(f"  {name}: {figure}")
-    verdict = "[green]nothing is missing, differing or extra[/]" if told["ok"] else "[red]they differ[/]"
+    verdict = "[green]nothing is missing, differing or extra[/]" if report["ok"] else "[red]they differ[/]"
     console.print(f"{WINDOWS} windows of {DEMO.window_ms // 1000} s: {verdict}")
-    return bool(told["ok"])
+    return bool(report["ok"])

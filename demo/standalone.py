@@ -18,7 +18,7 @@ READY_WITHIN_S = 200.0  # The first start on a machine compiles the kernels.
 
 
 class DemoFailed(SystemExit):
-    """Something that the demo shows did not hold."""
+    """A stage of the demo failed; the message is the output to show."""
 
 
 def run_tsdb(*arguments: str, stdin: bytes = b"") -> bytes:
@@ -30,10 +30,10 @@ def run_tsdb(*arguments: str, stdin: bytes = b"") -> bytes:
 
 
 class Standalone:
-    """`tsdb standalone` over a folder; may be killed and started again."""
+    """`tsdb standalone` over a folder. `kill` and `start` may follow each other."""
 
     def __init__(self, scratch: Path) -> None:
-        self._ports = Ports(2)  # Still ours while the process is down: it comes back where it was.
+        self._ports = Ports(2)  # Reserved while the process is down: it restarts on the same addresses.
         self.grpc, self.http = (f"127.0.0.1:{port}" for port in self._ports.numbers)
         self._scratch = scratch
         self._process: subprocess.Popen[bytes] | None = None
@@ -46,7 +46,7 @@ class Standalone:
         self._ports.close()
 
     def start(self, on_wait: Callable[[str], None] = lambda reason: None) -> float:
-        """Start and wait until ready; seconds it took. `on_wait` hears why it is not ready yet, each reason once."""
+        """Start, wait until ready, return the seconds. `on_wait` receives each reason for waiting once."""
         command = [*TSDB, "standalone", "--time-set", "demo", "--data-dir", str(self._scratch / "data")]
         with (self._scratch / "standalone.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -55,7 +55,6 @@ class Standalone:
         return self._wait_ready(on_wait)
 
     def kill(self) -> None:
-        """SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -69,18 +68,18 @@ class Standalone:
 
     def _wait_ready(self, on_wait: Callable[[str], None]) -> float:
         started = time.monotonic()
-        told = ""
+        reported = ""
         while time.monotonic() - started < READY_WITHIN_S:
             reason = self._not_ready()
             if not reason:
                 return time.monotonic() - started
-            if reason != told:
+            if reason != reported:
                 on_wait(reason)
-                told = reason
+                reported = reason
             if self._process is None or self._process.poll() is not None:
                 break
             time.sleep(0.05)
-        raise DemoFailed(f"not ready: {told}\n{(self._scratch / 'standalone.log').read_text()[-4000:]}")
+        raise DemoFailed(f"not ready: {reported}\n{(self._scratch / 'standalone.log').read_text()[-4000:]}")
 
     def _not_ready(self) -> str:
         try:
@@ -96,7 +95,7 @@ class Standalone:
 
 
 class Agent:
-    """`tsdb agent` for as long as the context lasts."""
+    """`tsdb agent`, running while the context is open."""
 
     def __init__(self, address: str, scratch: Path) -> None:
         self._command = [*TSDB, "agent", "--address", address, "--interval", "1s"]
