@@ -1,6 +1,6 @@
-"""Spark over the store: a data source, a writer of chunks, and jobs over more data than one process should touch.
+"""Spark over the store: a data source, a writer of chunks, the pipeline, and jobs over data too large for one process.
 
-Spark splits the work; the bytes are made by the codec, the merge and `tsdb.chunks`, as everywhere else.
+Spark only splits the work. The codec, the merge and `tsdb.chunks` make the bytes, as in every other process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("tsdb")` and `df.write.format("tsdb")` known to a session, whoever began it."""
+    """Register `spark.read.format("tsdb")` and `df.write.format("tsdb")` in a session. It may be the user's session."""
     from spark_backfill.session import REQUIRED
     from spark_backfill.source.data_source import TsdbDataSource
 

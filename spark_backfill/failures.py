@@ -1,4 +1,4 @@
-"""Failures: what Spark reports of a task that raised, back as the error that the task raised."""
+"""Failures: turn Spark's report of a failed task back into the error that the task raised."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEXT_MAX = 2_000
 
 @contextmanager
 def translate_spark_errors() -> Iterator[None]:
-    """Errors of PySpark and of the JVM as ours; others pass."""
+    """Raise errors of PySpark and of the JVM as a TsdbError; other exceptions pass unchanged."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -30,9 +30,9 @@ def translate_spark_errors() -> Iterator[None]:
 
 @contextmanager
 def quoted_errors() -> Iterator[None]:
-    """Around a task: errors of ours carry their reason in their text, the one thing that Spark hands on.
+    """Around a task: write the reason of a TsdbError into its text, because Spark passes on the text only.
 
-    The worker keeps what it has loaded.
+    At the end of the task `keep_loaded` runs.
     """
     try:
         yield
@@ -43,15 +43,15 @@ def quoted_errors() -> Iterator[None]:
 
 
 def error_of(text: str) -> TsdbError:
-    """The error of ours that a failure's text quotes, or a TsdbError (spark_failed) with what Python or Spark said."""
+    """The TsdbError quoted in a failure's text, else a TsdbError (spark_failed) with the text of Python or Spark."""
     found = list(_RAISED.finditer(text))
-    # Python tells the cause first, and that without its reason.
+    # A Python traceback prints the cause first, without a reason; the error that `quoted_errors` raised comes after it.
     raised = next((one for one in found if one[2]), found[0] if found else None)
     if raised is not None:
         kind = getattr(errors, raised[1], TsdbError)
         known = isinstance(kind, type) and issubclass(kind, TsdbError)
         return (kind if known else TsdbError)(raised[3].strip(), reason=raised[2])
-    # The JVM's lines begin as Python's do, but with packages of its own.
+    # Lines of the JVM have the same form, but begin with a Java package.
     python = next((line for line in _PYTHON.finditer(text) if not line[1].startswith(("org.", "java."))), None)
     said = (python[0] if python else text).strip()
     return TsdbError(said[:TEXT_MAX] or "Spark gave no reason", reason="spark_failed")

@@ -1,4 +1,4 @@
-"""Packs: those that history's index of series knows, with the partition they belong to and when they had series."""
+"""Packs in history's series index, each with its log partition and the time in which it had series."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tsdb.model.window import EPOCH_MS
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
-Epochs = tuple[int, int]  # First and last, both in.
+Epochs = tuple[int, int]  # First and last index epoch, both included.
 _Name = tuple[int, bytes]  # (index epoch, metric name)
 
 
 @dataclass(frozen=True, slots=True)
 class PackSpan:
-    """A pack of a log partition; none of its samples lies outside [start_ms, end_ms)."""
+    """A pack of a log partition. All its samples lie within [start_ms, end_ms)."""
 
     pack_id: int
     partition: int
@@ -31,15 +31,15 @@ class PackSpan:
     end_ms: int
 
     def windows(self, span: WindowRange, window_ms: int) -> WindowRange:
-        """Its windows of a span; none where they do not meet."""
+        """The pack's windows within a span; an empty range where pack and span do not overlap."""
         start_ms, end_ms = max(span.start_ms, self.start_ms), min(span.end_ms, self.end_ms)
         return WindowRange.touching(start_ms, end_ms, window_ms)
 
 
 def packs_of(context: SparkContext, places: Places, span: WindowRange, tasks: int) -> RDD[PackSpan]:
-    """Every pack with a series in the epochs that touch the span, once, spread over `tasks` tasks.
+    """Every pack with a series in the index epochs that touch the span, each once, spread over `tasks` tasks.
 
-    The driver sees names and epochs alone. Raises as history does.
+    The driver reads epochs and metric names only. Raises as history does.
     """
     with places.open_history() as history:
         epochs = [epoch for epoch in history.epochs() if _touches(epoch, span)]
@@ -49,7 +49,7 @@ def packs_of(context: SparkContext, places: Places, span: WindowRange, tasks: in
 
 
 def _touches(epoch: int, span: WindowRange) -> bool:
-    # The phase of a series moves its epochs back by less than one.
+    # The phase of a series shifts its epochs into the past by less than one epoch.
     return (epoch - 1) * EPOCH_MS < span.end_ms and (epoch + 1) * EPOCH_MS > span.start_ms
 
 

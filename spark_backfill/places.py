@@ -1,6 +1,7 @@
-"""Places: where the log and history are, as a value that travels to tasks and through the options of a data source.
+"""Places: addresses and settings of the log and of history, as a value for tasks and for a data source's options.
 
-Passwords travel with it; a `..._file` that is mounted wherever tasks run keeps them out of it.
+A password in the settings travels with the value. A `..._file` setting, with the file mounted on every machine that
+runs tasks, avoids that.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ HISTORY, HISTORY_SETTINGS = "history", "history_settings"
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """log, history: URLs as roles take them; empty where a job or source needs none."""
+    """log, history: URLs in the form of the roles' settings; empty where a job or source does not need them."""
 
     log: str = ""
     log_prefix: str = ""
@@ -33,21 +34,21 @@ class Places:
     history_settings: HistorySettings = field(default_factory=HistorySettings)
 
     def open_log(self) -> Log:
-        """A connection of its own. Raises ConfigMismatch (log_url) when no log is named."""
+        """Open a new connection. Raises ConfigMismatch (log_url) when `log` is empty."""
         if not self.log:
             raise ConfigMismatch("a log is required: give the option or flag `log`", reason="log_url")
-        # Tasks are many processes, and beside them a loader may run: none of them has an embedded log to itself.
+        # Tasks are several processes, and a loader may run beside them: none has an embedded log to itself.
         settings = replace(self.log_settings, embedded_guest=True)
         return open_log(self.log, prefix=self.log_prefix, settings=settings)
 
     def open_history(self) -> ChunkStore:
-        """A connection of its own. Raises ConfigMismatch (history_url) when no history is named."""
+        """Open a new connection. Raises ConfigMismatch (history_url) when `history` is empty."""
         if not self.history:
             raise ConfigMismatch("a history is required: give the option or flag `history`", reason="history_url")
         return open_history(self.history, self.history_settings)
 
     def options(self) -> dict[str, str]:
-        """As options of the data source; `places_of` makes the same of them. Settings are JSON objects."""
+        """Options of the data source, from which `places_of` makes an equal value. Settings are JSON objects."""
         return {
             LOG: self.log,
             LOG_PREFIX: self.log_prefix,
@@ -58,7 +59,7 @@ class Places:
 
 
 def places_of(options: Mapping[str, str]) -> Places:
-    """From options of the data source; what is absent has its default. Raises InvalidRequest (bad_option)."""
+    """Places from options of the data source; a missing option has its default. Raises InvalidRequest (bad_option)."""
     log, history = _object(options, LOG_SETTINGS), _object(options, HISTORY_SETTINGS)
     try:
         if "security" in log:

@@ -1,4 +1,4 @@
-"""Reading stretches of a topic by offsets, as tasks do."""
+"""Reading a range of offsets of one topic partition, for tasks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tsdb.log.interface import EndOfLog, Log, RecordBatch
 from tsdb.model.errors import Unavailable
 
 POLL_S = 0.5
-SILENT_POLLS_MAX = 60  # 30 s without anything: the broker is away.
+SILENT_POLLS_MAX = 60  # After 30 s without an event the broker counts as unavailable.
 PREFETCH_BYTES = 16 << 20
 
 
 def batches_between(log: Log, topic: str, partition: int, start: int, end: int) -> Iterator[RecordBatch]:
-    """The records with offsets of [start, end), in order. Raises Unavailable (log_unavailable) and as a reader does."""
+    """The records of offsets [start, end), in order. Raises Unavailable (log_unavailable), and as a reader does."""
     if start >= end:
         return
     silent = 0

@@ -1,7 +1,6 @@
-"""Session: a SparkSession set up as the data source and the jobs need it, on any master.
+"""Session: a SparkSession with the settings that the data source and the jobs rely on, for any master.
 
-What is set here is what they rely on; `conf` has the last word, so that a cluster's own way of doing things stays
-possible.
+`conf` overrides every setting made here, so that a cluster can use its own.
 """
 
 from __future__ import annotations
@@ -25,33 +24,33 @@ log = get_logger(__name__)
 
 LOCAL = "local[*]"
 PYTHON, DRIVER_PYTHON = "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"
-# Everywhere the same, for whatever session a user brings: a reader with pushed filters fails without the first.
+# Set in a user's own session too: without it a reader with pushed filters fails.
 REQUIRED = {"spark.sql.python.filterPushdown.enabled": "true"}
-# Without Arrow's own checks of every read, of its place and for null, a third of what the JVM does for runs: Spark asks
-# for nulls itself, and what it reads was written by Arrow in our workers.
+# Switches off Arrow's bounds check and null check of every read, a third of the JVM's work for rows that are runs. They
+# are not needed: Spark checks for nulls itself, and the data was written by Arrow in our workers.
 _ARROW = "-Darrow.enable_null_check_for_get=false -Darrow.enable_unsafe_memory_access=true"
 _DEFAULTS = {
     **REQUIRED,
     "spark.driver.defaultJavaOptions": _ARROW,
     "spark.executor.defaultJavaOptions": _ARROW,
-    # A third of the cost of a Python task (docs/spark.md).
+    # Saves a third of the cost of a Python task (docs/spark.md).
     "spark.python.unix.domain.socket.enabled": "true",
-    # How long the JVM waits for a worker that has just been started: 15 s are few for a machine with work to do.
+    # Time the JVM waits for a new worker to connect. The default of 15 s is too short on a busy machine.
     "spark.python.authenticate.socketTimeout": "60s",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Timestamps are UTC, whatever the machine thinks.
+    # Timestamps are UTC, independent of the machine's time zone.
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
 }
-# A machine without a name that resolves to itself is no reason to fail.
+# With a local master Spark must start on a machine whose host name does not resolve, too.
 _ALONE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """master: where tasks run. name: of the application. ui: whether Spark's own pages are served. conf: Spark's own
-    settings, over ours."""
+    """master: Spark master URL. name: the application's. ui: serve Spark's web pages. conf: Spark settings, which
+    override ours."""
 
     master: str = LOCAL
     name: str = "tsdb"
@@ -60,12 +59,12 @@ class SessionOptions:
 
 
 def start_session(options: SessionOptions) -> SparkSession:
-    """A new session, or this process' own when it has one. Raises ConfigMismatch (no_java, no_pyspark)."""
+    """A new session, or the session that this process has already. Raises ConfigMismatch (no_java, no_pyspark)."""
     require_pyspark()
     require_java()
     from pyspark.sql import SparkSession
 
-    # The interpreter of the driver has our packages; where executors have another, the variable or conf says so.
+    # The driver's interpreter has our packages. Executors with another interpreter set the variable or use `conf`.
     for variable in (PYTHON, DRIVER_PYTHON):
         os.environ.setdefault(variable, sys.executable)
     settings = configuration(options)
@@ -77,8 +76,8 @@ def start_session(options: SessionOptions) -> SparkSession:
 
 
 def _begin_context(options: SessionOptions, settings: Mapping[str, str]) -> None:
-    """The JVM gets a session of its own. A SIGTERM to the driver's process group, as `timeout` and shells send it, then
-    reaches the driver alone, which ends the JVM and its workers in order."""
+    """Start the JVM in a separate process session. A SIGTERM to the driver's process group, as `timeout` and shells
+    send it, then reaches the driver only, and the driver ends the JVM and its workers in order."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -91,7 +90,7 @@ def _begin_context(options: SessionOptions, settings: Mapping[str, str]) -> None
 
 @contextmanager
 def session(options: SessionOptions) -> Iterator[SparkSession]:
-    """start_session for one block; stopped after it, unless it was there before."""
+    """`start_session` for one block; stop the session at the end unless it was active before."""
     require_pyspark()
     from pyspark.sql import SparkSession
 
@@ -110,12 +109,12 @@ def _stop(spark: SparkSession) -> None:
     try:
         spark.stop()
     except (Py4JError, OSError) as error:
-        # Whatever ended this process may have ended the JVM too, as systemd does with all of a service.
+        # The JVM may have received the same signal as this process: systemd signals all processes of a service.
         log.info("the JVM had ended already", error=str(error))
 
 
 def configuration(options: SessionOptions) -> dict[str, str]:
-    """What the session is started with."""
+    """All settings of a new session: defaults, then those of `options`, which win."""
     alone = _ALONE if options.master.startswith("local") else {}
     return {**_DEFAULTS, **alone, "spark.ui.enabled": str(options.ui).lower(), **options.conf}
 
@@ -123,7 +122,7 @@ def configuration(options: SessionOptions) -> dict[str, str]:
 def require_pyspark() -> None:
     """Raises ConfigMismatch (no_pyspark)."""
     try:
-        import pyspark  # noqa: F401  # only whether it is there
+        import pyspark  # noqa: F401  # only to see that it is installed
     except ImportError as error:
         raise ConfigMismatch(
             f"PySpark is not installed ({error}): install the extra, kafka-tsdb[spark]", reason="no_pyspark"
@@ -131,7 +130,7 @@ def require_pyspark() -> None:
 
 
 def require_java(environment: Mapping[str, str] = os.environ) -> Path:
-    """The `java` that Spark will run. Raises ConfigMismatch (no_java) when there is none."""
+    """The `java` that Spark will run. Raises ConfigMismatch (no_java) when there is no Java."""
     home = environment.get("JAVA_HOME", "")
     if home:
         java = Path(home) / "bin" / "java"

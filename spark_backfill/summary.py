@@ -1,4 +1,4 @@
-"""Summary: what a job says of itself once it has ended."""
+"""Summary: the result that a job reports at its end."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Figure = int | float | str | bool | None
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """ok: False when the job did all it could and what it found calls for somebody; its exit code is 1 then.
+    """ok: False when the job did its work and found something that needs an operator; the exit code is 1 then.
 
-    figures: what was done, by name; plain values. rows: a report, one mapping a row, all with the same names.
+    figures: counts and values by name. rows: a report, one mapping a row, all with the same names.
     """
 
     job: str
@@ -21,6 +21,6 @@ class JobSummary:
     rows: tuple[Mapping[str, Figure], ...] = ()
 
     def as_dict(self) -> dict[str, object]:
-        """As one JSON object."""
+        """The summary as one JSON object."""
         report = {"rows": [dict(row) for row in self.rows]} if self.rows else {}
         return {"job": self.job, "ok": self.ok, **self.figures, **report}

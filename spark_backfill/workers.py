@@ -1,18 +1,18 @@
-"""Workers: the Python processes that Spark keeps from task to task."""
+"""Workers: the Python processes that Spark reuses from task to task."""
 
 from __future__ import annotations
 
 import gc
 
-LOOKED_AT_MAX = 5_000  # Objects: 2 ms of collection.
+LOOKED_AT_MAX = 5_000  # Collecting 5,000 objects takes 2 ms.
 
 
 def keep_loaded() -> None:
-    """At the end of a task: what tasks have loaded is never looked at for garbage again.
+    """At the end of a task, exclude all objects loaded so far from later garbage collections.
 
-    PySpark collects garbage after every task; with numba, pyarrow and PySpark itself in memory, 200,000 objects, that
-    takes 90 ms of CPU each time, more than many a task. What is garbage goes first. A worker loads more with each kind
-    of task that it meets, so it is looked at anew whenever many objects have come.
+    PySpark collects garbage after every task. With numba, pyarrow and PySpark in memory, 200,000 objects, each
+    collection takes 90 ms of CPU, more than many tasks. Garbage is collected before the freeze. A worker loads more
+    modules with each new kind of task, so the freeze is repeated when more than LOOKED_AT_MAX objects are new.
     """
     if len(gc.get_objects()) > LOOKED_AT_MAX and _in_task():
         gc.collect()
@@ -20,6 +20,6 @@ def keep_loaded() -> None:
 
 
 def _in_task() -> bool:
-    from pyspark import TaskContext  # Not above: its import takes longer than what imports us may.
+    from pyspark import TaskContext  # Imported late: importing PySpark takes too long for modules that import us.
 
     return TaskContext.get() is not None

@@ -1,1 +1,1 @@
-"""Building: chunks of windows and late minutes out of the log, within tasks; for the pipeline, rebuild and verify."""
+"""Building: tasks make chunks of windows and of late minutes from the log, for the pipeline, rebuild and verify."""

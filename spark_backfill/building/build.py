@@ -1,4 +1,4 @@
-"""Build: the records of `chunks` that a work item stands for. The bytes are made by `tsdb.chunks`, as everywhere."""
+"""Build: the records of `chunks` for one work item. `tsdb.chunks` makes the bytes, as for the Python chunker."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tsdb.model.time_set import TimeSet
 
 
 def build(item: Item, log: Log, options: BuildOptions, clock: Clock) -> Iterator[ChunkRecord]:
-    """Every record, a window's marker after its chunks; the same whenever and wherever it is asked.
+    """All records of an item, a window's marker after its chunks. Every run on every machine gives the same records.
 
-    Raises LostOffsets (chunk_gap) when the log no longer has all of it, and as read_into.
+    Raises LostOffsets (chunk_gap) when the log no longer has all records it needs, and as read_into.
     """
     if isinstance(item, LateItem):
         yield from _late(item, log, options, clock)
@@ -31,7 +31,7 @@ def build(item: Item, log: Log, options: BuildOptions, clock: Clock) -> Iterator
 
 
 def decision_offset(log: Log, partition: int, window_end_ms: int, grace_ms: int) -> int | None:
-    """D of the window that ends there; None while it is open."""
+    """D, the decision offset of the window that ends at `window_end_ms`; None while the window is open."""
     return log.offsets_for_times(METRICS, {partition: window_end_ms + grace_ms})[partition]
 
 
@@ -66,7 +66,7 @@ def _base(partition: int, start_ms: int, log: Log, options: BuildOptions, clock:
 
 
 def _whole_from(log: Log, partition: int, start_ms: int, times: TimeSet) -> int:
-    """First record that a window needs. Raises LostOffsets (chunk_gap) for a window that is not whole."""
+    """First record that a window needs. Raises LostOffsets (chunk_gap) when the log no longer has all its records."""
     since_ms = start_ms - times.ahead_ms
     first = log.offsets_for_times(METRICS, {partition: since_ms})[partition]
     assert first is not None, "there is one at D"

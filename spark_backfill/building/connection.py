@@ -1,4 +1,4 @@
-"""Connection: one log a Python worker, kept from task to task, for opening one takes longer than many a task."""
+"""Connection: one open log in each Python worker, reused by its tasks: opening it takes longer than many tasks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from spark_backfill.places import Places
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.errors import WrongTopic
 
-# One task at a time runs in a worker, and nearly always they are of one log.
+# A worker runs one task at a time, and nearly all tasks use the same log.
 _open: dict[Places, Log] = {}
 
 
 def worker_log(places: Places, topic_id: str) -> Log:
-    """The log of this worker. Raises WrongTopic (topic_recreated) when it is not the one that offsets are of."""
+    """The log of this worker. Raises WrongTopic (topic_recreated) when its topic id is not `topic_id`."""
     log = _open.get(places)
-    # A log keeps to the incarnation that it saw first; the worker outlives that.
+    # A log object stays with the topic id that it read first; the worker may outlive that topic.
     if log is None or log.topic_id(METRICS) != topic_id:
         while _open:
             _open.popitem()[1].close()
@@ -23,7 +23,7 @@ def worker_log(places: Places, topic_id: str) -> Log:
 
 
 def check_topic(log: Log, topic_id: str) -> None:
-    """Raises WrongTopic (topic_recreated): offsets of another incarnation of the log must not be used here."""
+    """Raises WrongTopic (topic_recreated) when the log topic has another id: offsets of the old topic mean nothing."""
     found = log.topic_id(METRICS)
     if found != topic_id:
         raise WrongTopic(

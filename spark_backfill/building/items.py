@@ -1,4 +1,4 @@
-"""Work items: what one task builds. Values that travel to tasks; what they stand for follows from the log alone."""
+"""Work items: values sent to tasks, one item a task. The log alone determines the records of an item."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tsdb.chunks.late_scan import ALL_WINDOWS, Windows
 
 @dataclass(frozen=True, slots=True)
 class BaseItem:
-    """Base chunks and markers of the windows that start in [start_ms, end_ms) of a partition; all of them closed."""
+    """Base chunks and markers of a partition's windows with a start in [start_ms, end_ms). All of them are closed."""
 
     partition: int
     start_ms: int
@@ -18,9 +18,9 @@ class BaseItem:
 
 @dataclass(frozen=True, slots=True)
 class LateItem:
-    """Late chunks, and holes, of the records [first_offset, end_offset), both the first offsets of late minutes.
+    """Late chunks and holes of the records [first_offset, end_offset). Both offsets begin a late minute.
 
-    windows: only late samples of these, and then no holes.
+    windows: take only late samples of these windows, and no holes.
     """
 
     partition: int

@@ -1,4 +1,4 @@
-"""Build options: what every task that builds chunks is told, as a value that travels."""
+"""Build options: parameters of every task that builds chunks, as a value that Spark can send to workers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ STAGE = "stage"  # Name of the data source's option.
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """places: where the log is. topic_id: of the log that all offsets are of.
+    """places: address of the log. topic_id: id of the log topic that all offsets belong to.
 
-    patience_s: how long a task waits for the log before it fails; above the time that a broker takes to come back.
-    inflight_bytes_max: of chunks not acknowledged, in each task.
+    patience_s: time a task waits for the log before it fails; longer than a broker's restart.
+    inflight_bytes_max: limit of unacknowledged chunk bytes in each task.
     """
 
     places: Places
@@ -31,7 +31,7 @@ class BuildOptions:
     inflight_bytes_max: int = 16 << 20
 
     def as_options(self) -> dict[str, str]:
-        """As options of a data source; `build_options_of` makes the same of them."""
+        """Options of a data source, from which `build_options_of` makes an equal value."""
         rest = {
             "topic_id": self.topic_id,
             "times": asdict(self.times),
@@ -44,7 +44,7 @@ class BuildOptions:
 
 
 def build_options_of(options: Mapping[str, str]) -> BuildOptions:
-    """From options of a data source. Raises InvalidRequest (bad_option)."""
+    """Build options from options of a data source. Raises InvalidRequest (bad_option)."""
     try:
         rest = json.loads(options[STAGE])
         times, slices = TimeSet(**rest.pop("times")), SliceLengths(**rest.pop("slices"))

@@ -1,4 +1,4 @@
-"""Reading: a stretch of one partition of the log into whatever takes records, announcements first."""
+"""Reading: apply a range of offsets of one log partition to a target, announcements of series first."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tsdb.model.time_set import TimeSet
 from tsdb.replay.replay import PartitionProgress, Renewed, Replay, Target
 from tsdb.replay.series_feed import Room, SeriesFeed
 
-ALL_EPOCHS_MS = -(1 << 60)  # What was announced is what records refer to, however old.
+ALL_EPOCHS_MS = -(1 << 60)  # Records may refer to series announced in any epoch, however old.
 POLL_S = 0.5
 STEP_RECORDS = 5_000
-SMALL_RECORDS = 5_000  # A reader of so few fetches little ahead: what it gets beyond its end is thrown away.
+SMALL_RECORDS = 5_000  # For a range this short the reader prefetches little: records past its end are thrown away.
 SMALL_PREFETCH_BYTES = 1 << 20
 
 
@@ -37,12 +37,12 @@ def read_into(
     patience_s: float,
     step_records: int = STEP_RECORDS,
 ) -> Iterator[None]:
-    """Apply the records [first_offset, end_offset) to target; yields after each step, so that it can be emptied.
+    """Apply the records [first_offset, end_offset) to `target`. Yields after each step: the caller may empty it.
 
-    step_records: how many are held at a time, at most.
+    step_records: most records in one step.
 
-    Raises LostOffsets when the log no longer has them, UnknownVersion, and Unavailable when nothing more came for
-    patience_s.
+    Raises LostOffsets when the log no longer has the records, UnknownVersion, and Unavailable after patience_s without
+    a new record.
     """
     if first_offset >= end_offset:
         return
@@ -74,7 +74,7 @@ def read_into(
 
 
 class _Until:
-    """Passes on the records below an offset."""
+    """A target that passes on records below `end_offset` and drops the rest."""
 
     def __init__(self, target: Target, end_offset: int) -> None:
         self._target = target

@@ -1,4 +1,4 @@
-"""Sending: records of one partition to `chunks` from within a task, which ends only when all are acknowledged."""
+"""Sending: a task appends records of one partition to `chunks` and ends only when all are acknowledged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAIT_S = 0.1
 
 
 class Sender:
-    """Bounded bytes in flight; what fails is sent again, under the same key, until patience_s without any answer."""
+    """Appends with bounded bytes in flight. A failed append is repeated under the same key, for patience_s at most."""
 
     def __init__(self, log: Log, partition: int, inflight_bytes_max: int, clock: Clock, patience_s: float) -> None:
         self._partition = partition
@@ -27,22 +27,22 @@ class Sender:
         self.bytes = 0
 
     def send(self, record: ChunkRecord) -> None:
-        """Send one, waiting for room. Raises Unavailable (chunks_not_acknowledged), and what would fail again."""
+        """Send one record; wait for room. Raises Unavailable (chunks_not_acknowledged), and errors that are final."""
         self._wait(lambda: self._outbox.offer(record))
         self.records += 1
         self.bytes += record.size
 
     def finish(self) -> None:
-        """Return once everything is acknowledged. Raises as send."""
+        """Return when every record is acknowledged. Raises as send."""
         self._wait(lambda: self._outbox.empty)
 
     @property
     def appends(self) -> int:
-        """Records sent, those sent again included."""
+        """Records sent, repeated ones included."""
         return self._outbox.appends
 
     def abandon(self) -> None:
-        """Send nothing again."""
+        """Stop: failed records are not sent again."""
         self._outbox.abandon()
 
     def _wait(self, done: Callable[[], bool]) -> None:

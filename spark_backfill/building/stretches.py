@@ -1,4 +1,4 @@
-"""Stretches: the records between two late minutes, cut where minutes begin into about even pieces."""
+"""Stretches: a range of late minutes cut into pieces of similar size, each cut at the start of a late minute."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from tsdb.model.window import floor_to
 
 
 def first_at(log: Log, partition: int, time_ms: int) -> int | None:
-    """The first record with this broker time or a later one; with a multiple of the late minute's length it begins a
-    late minute. None: there is no such record yet."""
+    """Offset of the first record with broker time `time_ms` or later; None when there is no such record yet.
+
+    With a multiple of the late minute's length as `time_ms`, the record begins a late minute.
+    """
     return log.offsets_for_times(METRICS, {partition: time_ms})[partition]
 
 
 def broker_ms_at(log: Log, partition: int, offset: int) -> int:
-    """Broker time of the first record at or after an offset. Raises LostOffsets (chunk_gap) when there is none."""
+    """Broker time of the first record at or after an offset. Raises LostOffsets (chunk_gap) when it does not exist."""
     record = first_records(log, METRICS, {partition: offset})[partition]
     if record is None:
         raise LostOffsets(
@@ -29,7 +31,10 @@ def broker_ms_at(log: Log, partition: int, offset: int) -> int:
 def stretches(
     log: Log, partition: int, first: int, end: int, end_ms: int, minute_ms: int, records: int
 ) -> list[tuple[int, int]]:
-    """[first, end) in pieces of about `records`, even by time. first, end: each begins a late minute; end_ms: when."""
+    """[first, end) in pieces of about `records`, even by time.
+
+    first, end: offsets that begin a late minute. end_ms: broker time at which the late minute of `end` begins.
+    """
     if end <= first:
         return []
     pieces = -(-(end - first) // records)

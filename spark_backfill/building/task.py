@@ -1,4 +1,4 @@
-"""Task: builds one work item, writes it, and says in one row what it made."""
+"""Task: build one work item, write its records, and return one row of counts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ RECEIPT_DDL = (
     "partition int, kind string, first long, end long, base_chunks long, late_chunks long, windows long,"
     " empty_windows long, holes long, samples long, bytes long, appends long, seconds double"
 )
-"""first, end: times (base) or offsets (late) of the item. samples: of the bases. appends: records sent,
-those sent again included."""
+"""first, end: the item's times in ms (base) or offsets (late). samples: in base chunks only. appends: records sent,
+repeated ones included."""
 
 
 @dataclass(slots=True)
 class Receipt:
-    """What became of one item."""
+    """Counts of the records made for one item."""
 
     base_chunks: int = 0
     late_chunks: int = 0
@@ -39,7 +39,6 @@ class Receipt:
     appends: int = 0
 
     def count(self, record: ChunkRecord) -> None:
-        """One record."""
         self.bytes += record.size
         match decode_key(record.key):
             case ChunkKey(kind=Kind.BASE):
@@ -56,14 +55,14 @@ class Receipt:
 
 
 def run_item(item: Item, options: BuildOptions, clock: Clock | None = None) -> pa.RecordBatch:
-    """Build, write, wait for the acknowledgements; the receipt, one row of RECEIPT_DDL. Raises as build and Sender."""
+    """Build, write, wait for all acknowledgements; return one row of RECEIPT_DDL. Raises as build and Sender."""
     clock, began = clock or SystemClock(), time.monotonic()
     log = worker_log(options.places, options.topic_id)
     sender = Sender(log, item.partition, options.inflight_bytes_max, clock, options.patience_s)
     receipt = Receipt()
     try:
         for record in build(item, log, options, clock):
-            # The marker of a window says that it is there: all before it must be.
+            # A window's marker states that its chunks are in the topic, so they must be acknowledged before it.
             if isinstance(decode_key(record.key), WindowKey):
                 sender.finish()
             sender.send(record)
