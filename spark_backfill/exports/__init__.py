@@ -1,1 +1,1 @@
-"""Export: history as Parquet files."""
+"""Export: write history as Parquet files."""

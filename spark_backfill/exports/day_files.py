@@ -1,6 +1,6 @@
-"""Day files: sorted rows of a task as Parquet files, one a day, whole or not there.
+"""Day files: write the sorted rows of a task as Parquet files, one for each day. A file is complete or absent.
 
-Written by Arrow and not by Spark, whose writer makes one NaN of all: the stale marker is a NaN with a payload.
+Arrow writes the files: Spark's writer replaces every NaN by one value, and the stale marker is a NaN with a payload.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from spark_backfill.failures import quoted_errors
 
 FILE_SCHEMA = pa.schema([("labels", pa.string()), ("ts_ms", pa.int64()), ("value", pa.float64())])
 DAY = "day"
-SUCCESS = "_SUCCESS"  # As Spark says that a folder is whole.
+SUCCESS = "_SUCCESS"  # Spark's name of the file that marks a complete folder.
 
 
 @dataclass(frozen=True, slots=True)
 class DayFiles:
-    """Travels to tasks. folder: a path, or a URI that Arrow has a file system for.
+    """A value that Spark sends to tasks. folder: a path, or a URI for which Arrow has a file system.
 
-    A task's number names its files, and a file gets its name when it is whole: a second attempt puts the same in place.
+    A file is named by its task's number, and gets that name when it is complete: a second attempt replaces the file by
+    the same rows.
     """
 
     folder: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of day, labels, ts_ms and value, ascending by day; gives `rows`, how many; for `mapInArrow`."""
+        """For `mapInArrow`. batches: columns day, labels, ts_ms, value; ascending by day. Yields one row: `rows`."""
         context = TaskContext.get()
         assert context is not None, "a task has a context"
         with quoted_errors():
@@ -41,7 +42,7 @@ class DayFiles:
         yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64())})
 
     def write(self, number: int, attempt: int, batches: Iterable[pa.RecordBatch]) -> int:
-        """All files of a task; returns how many rows they have."""
+        """Write all files of a task; return their number of rows."""
         system, root = file_system(self.folder)
         rows, day = 0, None
         writer: pq.ParquetWriter | None = None
@@ -62,20 +63,20 @@ class DayFiles:
         return rows
 
     def finish(self) -> None:
-        """On the driver, once all tasks have ended."""
+        """Mark the folder as complete. Called on the driver after all tasks."""
         system, root = file_system(self.folder)
         system.create_dir(root, recursive=True)
         with system.open_output_stream(f"{root}/{SUCCESS}"):
             pass
 
     def clear(self) -> None:
-        """On the driver, before any task: nothing is there any more."""
+        """Delete the folder. Called on the driver before any task."""
         system, root = file_system(self.folder)
         if self.exists():
             system.delete_dir(root)
 
     def exists(self) -> bool:
-        """Whether something of the folder is there."""
+        """Whether the folder exists, or a file with its name."""
         system, root = file_system(self.folder)
         return bool(system.get_file_info(root).type != pafs.FileType.NotFound)
 
@@ -96,7 +97,7 @@ def file_system(folder: str) -> tuple[pafs.FileSystem, str]:
 
 
 def _unfinished(root: str, number: int, attempt: int, day: str | None) -> str:
-    """Hidden from readers, and of one attempt alone."""
+    """Path of a file being written: hidden from readers by its underscore, and different for each attempt."""
     return f"{root}/{DAY}={day}/_part-{number:05d}-{attempt}.parquet"
 
 

@@ -1,4 +1,4 @@
-"""Export: a selector and a range of history as Parquet, a folder a day, in the columns that imports take."""
+"""Export: write series and a time range of history as Parquet, one folder a day, in the columns that imports read."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from spark_backfill.summary import JobSummary
 from tsdb.log.interface import METRICS
 from tsdb.model.errors import InvalidRequest, Unavailable
 
-# Runs: their labels are made text once a window, not once a sample.
+# Rows are runs, so that labels are converted to text once a window and not once a sample.
 SCHEMA = "labels map<string,string>, ts array<timestamp>, value array<double>"
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """folder: made anew; it must not be there unless `overwrite`. selector: empty: all series. span: of sample time.
+    """folder: written anew; it must not exist unless `overwrite`. selector: empty: all series. span: sample times.
 
-    partial: write what history holds, though it may not hold all of the span yet. splits: input partitions.
+    partial: write the samples that history has, even when parts of the span are not loaded yet. splits: number of input
+    partitions.
     """
 
     folder: str
@@ -36,9 +37,9 @@ class ExportOptions:
 
 
 def export(spark: SparkSession, places: Places, options: ExportOptions) -> JobSummary:
-    """Write every sample once. Without an end in `span`, up to where history is whole.
+    """Write every sample once. Without an end in `span`, the export ends where history is no longer complete.
 
-    Raises Unavailable (history_behind) where history does not hold all of the span, InvalidRequest (folder_exists), and
+    Raises Unavailable (history_behind) when history does not have all of the span, InvalidRequest (folder_exists), and
     as the source does.
     """
     span = options.span if options.partial else _whole(places, options.span)
@@ -68,7 +69,7 @@ def _read(spark: SparkSession, places: Places, options: ExportOptions, span: Spa
 
 
 def _sorted(runs: DataFrame, tasks: int) -> DataFrame:
-    """Rows of a series together, for files that compress, and a day after the other, for one open file a task."""
+    """Sort by day, so that a task has one open file, then by labels, so that a series compresses well."""
     samples = runs.select(F.to_json("labels").alias("labels"), F.inline(F.arrays_zip("ts", "value")))
     day = F.date_format("ts", "yyyy-MM-dd").alias("day")
     rows = samples.select(day, "labels", F.unix_millis("ts").alias("ts_ms"), "value")
@@ -76,7 +77,7 @@ def _sorted(runs: DataFrame, tasks: int) -> DataFrame:
 
 
 def _whole(places: Places, span: Span) -> Span:
-    """The span with an end. Raises Unavailable (history_behind) where history is not whole up to it."""
+    """The span with an end. Raises Unavailable (history_behind) when history is not complete up to that end."""
     with places.open_log() as log, places.open_history() as store:
         loaded = store.loaded(log.topic_id(METRICS))
         partitions = range(log.partitions(METRICS))

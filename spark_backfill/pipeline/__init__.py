@@ -1,1 +1,1 @@
-"""Pipeline: the chunk stage as a Structured Streaming job, in place of the chunker."""
+"""Pipeline: the chunk stage as a Structured Streaming job. It replaces the Python chunker."""

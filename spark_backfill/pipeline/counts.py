@@ -1,4 +1,4 @@
-"""Counts: what the batches of a pipeline did and how far it is, as metrics of the driver's process."""
+"""Counts: work and progress of a pipeline's batches, as metrics of the driver's process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ lag_records = gauge("tsdb_spark_pipeline_lag_records", "High watermark minus com
 
 
 def count_batch(progress: StreamingQueryProgress) -> dict[str, int]:
-    """Move the counters by one batch; the sums of its receipts."""
+    """Add one batch to the counters; return the sums of its receipts."""
     sums = sums_of(progress)
     batches_total.inc()
     items_total.inc(progress.numInputRows)
@@ -51,7 +51,7 @@ def count_batch(progress: StreamingQueryProgress) -> dict[str, int]:
     windows_total.labels("empty").inc(sums["empty_windows"])
     windows_total.labels("emitted").inc(sums["windows"] - sums["empty_windows"])
     holes_total.inc(sums["holes"])
-    # Counted by tasks too, in processes that nothing scrapes.
+    # Tasks count appends too, but nothing scrapes their processes.
     appends_total.inc(sums["appends"])
     batch_seconds.set(progress.batchDuration / 1000)
     batch_timestamp.set(datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp())
@@ -59,13 +59,13 @@ def count_batch(progress: StreamingQueryProgress) -> dict[str, int]:
 
 
 def sums_of(progress: StreamingQueryProgress) -> dict[str, int]:
-    """Of the receipts of a batch; zeros where it had none."""
+    """Sums over the receipts of a batch; zeros for a batch without receipts."""
     row: Any = progress.observedMetrics.get(OBSERVED)
     return {name: int((row[name] if row else None) or 0) for name in SUMS}
 
 
 def show_place(committed: Mapping[int, Progress], marks: Mapping[int, Watermarks]) -> None:
-    """Set the gauges of all partitions."""
+    """Set the gauges of position, emitted_through and lag of all partitions."""
     for number, progress in committed.items():
         name = str(number)
         position.labels(name).set(progress.position)

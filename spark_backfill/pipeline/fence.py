@@ -1,8 +1,8 @@
-"""Fence: membership of the chunk stage's group, so that a pipeline and other engines keep off each other.
+"""Fence: membership in the chunk stage's consumer group, so that only one pipeline or the chunkers work at a time.
 
-Only who holds all partitions works; whoever else joins gets some, which both sides see. Nothing rests on it for the
-contents of `chunks`, which are the same whoever writes them: it keeps work from being done twice, and commits in order.
-One thread.
+A pipeline works only while it holds all partitions. When another member joins, the group gives it some partitions, and
+both sides see that. The contents of `chunks` do not depend on the fence: every engine writes the same bytes. The fence
+avoids double work and keeps commits in order. One thread.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
 from tsdb.ops.logs import get_logger
 
-ALONE_WITHIN_S = 20.0  # A member that was killed keeps its partitions for a session, 10 s.
-GIVE_WAY_S = 45.0  # Longer than a second pipeline tries before it gives up: only a chunker stays.
+ALONE_WITHIN_S = 20.0  # A killed member keeps its partitions until its session ends, 10 s.
+GIVE_WAY_S = 45.0  # A second pipeline gives up earlier, so a member that stays longer is a chunker.
 
 log = get_logger(__name__)
 
 
 class Fence:
-    """A context manager: joined and alone inside. Raises Unavailable (group_in_use) on entry when others stay."""
+    """A context manager. Inside it the process is the only member of the group.
+
+    Raises Unavailable (group_in_use) on entry when another member stays.
+    """
 
     def __init__(
         self, log_: Log, clock: Clock, *, alone_within_s: float = ALONE_WITHIN_S, give_way_s: float = GIVE_WAY_S
@@ -52,7 +55,7 @@ class Fence:
         self._group.leave()
 
     def keep(self, timeout_s: float) -> None:
-        """Stay a member. Raises Unavailable (group_in_use) once somebody else has held partitions for long."""
+        """Stay a member. Raises Unavailable (group_in_use) when another member has held partitions for give_way_s."""
         try:
             self._poll(timeout_s)
         except Unavailable as error:
@@ -70,29 +73,29 @@ class Fence:
 
     @property
     def is_alone(self) -> bool:
-        """Whether all partitions are ours."""
+        """Whether this member holds all partitions."""
         return self._group.assigned() == self._all
 
     def committed(self) -> dict[int, Position | None]:
-        """The group's commits, by partition."""
+        """Committed positions of the group by partition; None: no commit yet."""
         return {number: position for (_, number), position in self._group.committed(sorted(self._all)).items()}
 
     def commit(self, positions: Mapping[int, Position]) -> None:
-        """Commit those that are ours. Raises Unavailable."""
+        """Commit the positions of partitions that this member holds. Raises Unavailable."""
         ours = self._group.assigned()
         self._group.commit({(METRICS, n): position for n, position in positions.items() if (METRICS, n) in ours})
 
     # GroupListener.
 
     def on_assigned(self, committed: Mapping[TopicPartition, Position | None]) -> Mapping[TopicPartition, int]:
-        """Tasks read, not the member: where it would begin does not matter, for it rests."""
+        """Start offsets, which do not matter: tasks read the log, and this member's partitions are paused."""
         return {place: position.next_offset if position else 0 for place, position in committed.items()}
 
     def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """`keep` sees it."""
+        """Nothing to do: `keep` compares the assignment."""
 
     def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """`keep` sees it."""
+        """Nothing to do: `keep` compares the assignment."""
 
     def _wait_alone(self) -> None:
         give_up_at = self._clock.monotonic() + self._alone_within_s

@@ -1,4 +1,4 @@
-"""Health: how each partition of a running pipeline stands, as `/-/ready` lists it."""
+"""Health: state of each partition of a running pipeline, for `/-/ready`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tsdb.ops.health import PartitionHealth
 
 
 def partitions_of(running: Pipeline) -> dict[int, PartitionHealth]:
-    """Ready once the log's end is known; lag never makes a stream unready, for nothing is read from it."""
+    """A partition is ready when the log's end is known. Lag never makes it unready: no reader depends on a pipeline."""
     committed, marks = running.committed, running.marks
     return {
         number: PartitionHealth(

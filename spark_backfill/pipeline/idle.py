@@ -1,7 +1,7 @@
-"""Idle partitions: ticks where a partition has been at its end for a while and a window or late samples wait for time.
+"""Idle partitions: append ticks to a partition without new records while a window or late samples wait for log time.
 
-The same rule as the chunker's, found from the log: the few records behind the committed position are read once each
-time that the partition comes to rest.
+The rule is the chunker's. The driver finds the due time from the log: each time a partition comes to rest, it reads the
+few records after the committed position once.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tsdb.log.interface import Log, Watermarks
 from tsdb.model.clock import Clock
 from tsdb.model.window import floor_to
 
-SCAN_RECORDS_MAX = 200_000  # With more behind the position a batch is on its way that will move it.
-SCAN_STEP_RECORDS = 100  # Held at a time, or twice as many: this is done on the driver, which has no room for more.
+SCAN_RECORDS_MAX = 200_000  # With more records after the position a batch is under way, which will move the position.
+SCAN_STEP_RECORDS = 100  # At most 200 records are in memory at a time: the scan runs on the driver, with little memory.
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """How a partition came to rest: high watermark and position then, and the broker time that it waits for."""
+    """A partition at rest: its high watermark and position at that moment, and the broker time that it waits for."""
 
     high: int
     position: int
@@ -32,7 +32,7 @@ class Rest:
 
 
 class IdleTicks:
-    """Of all partitions; one thread. `look` as often as wanted."""
+    """Ticks of all partitions. One thread calls `look`, at any interval."""
 
     def __init__(self, log: Log, options: BuildOptions, clock: Clock) -> None:
         self._log = log
@@ -43,7 +43,7 @@ class IdleTicks:
         self._rests: dict[int, Rest] = {}
 
     def look(self, done: Mapping[int, Progress], marks: Mapping[int, Watermarks]) -> None:
-        """Tick where it is due. Raises Unavailable."""
+        """Append a tick to each partition where one is due. Raises Unavailable."""
         for number, progress in done.items():
             high = marks[number].high
             at_end = self._highs.get(number) == high

@@ -1,7 +1,7 @@
-"""Stream offsets: the state of the planner after a batch, and the work of that batch. Pure; JSON in the checkpoint.
+"""Stream offsets: the planner's state after a batch, and the work of that batch. Pure; JSON in the checkpoint.
 
-Everything that a batch does follows from the offset at its end, so a batch that is run again does the same. Equal
-offsets are equal JSON text: Spark compares that.
+The offset at the end of a batch determines its work, so a repeated batch does the same. Equal offsets give equal JSON
+text, because Spark compares the texts.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffset:
-    """progress: once the batch that ended here is done. bases: windows that it builds, as [start_ms, end_ms); late: the
-    stretches of offsets that it scans."""
+    """progress: after the batch that ends here. bases: windows that it builds, as [start_ms, end_ms). late: ranges of
+    offsets that it scans."""
 
     progress: Progress
     bases: tuple[Span, ...] = ()
@@ -31,15 +31,15 @@ class PartitionOffset:
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """life: how often a query was begun on this checkpoint. partitions: all of the log's, by number; none before the
-    first batch."""
+    """life: number of queries begun on this checkpoint. partitions: one for each partition of the log, by number; empty
+    before the first batch."""
 
     topic_id: str = ""
     life: int = 0
     partitions: tuple[PartitionOffset, ...] = ()
 
     def items(self) -> Iterator[Item]:
-        """The work of the batch that ended here; what takes longest first."""
+        """Work items of the batch that ends here: base items, which take longest, come first."""
         for number, partition in enumerate(self.partitions):
             for start_ms, end_ms in partition.bases:
                 yield BaseItem(number, start_ms, end_ms)
@@ -49,11 +49,11 @@ class StreamOffset:
 
     @property
     def progress(self) -> dict[int, Progress]:
-        """By partition, once the batch that ended here is done."""
+        """Progress by partition after the batch that ends here."""
         return {number: partition.progress for number, partition in enumerate(self.partitions)}
 
     def as_json(self) -> dict[str, Any]:
-        """As Spark keeps it; `offset_of` makes the same of it."""
+        """JSON for Spark's checkpoint, from which `offset_of` makes an equal value."""
         return {
             "version": VERSION,
             "topic_id": self.topic_id,
@@ -63,7 +63,7 @@ class StreamOffset:
 
 
 def offset_of(data: Mapping[str, Any]) -> StreamOffset:
-    """Raises UnknownVersion, CorruptData (checkpoint) for what is no offset of ours."""
+    """The offset in JSON of the checkpoint. Raises UnknownVersion and CorruptData, both with reason checkpoint."""
     if data.get("version") != VERSION:
         raise UnknownVersion(
             f"the checkpoint is of version {data.get('version')!r}; this process knows {VERSION}", reason="checkpoint"
@@ -76,9 +76,9 @@ def offset_of(data: Mapping[str, Any]) -> StreamOffset:
 
 
 def adopted(offset: StreamOffset, topic_id: str, found: Mapping[int, Progress]) -> StreamOffset:
-    """A further life: no work, and what either this checkpoint or the group's commits say is done counts as done.
+    """The offset of a new query: no work, and in each partition the higher progress of checkpoint and group.
 
-    Both only say what is in `chunks`, whoever wrote it, so the higher stands.
+    Both state only that records are in `chunks`, and all engines write the same records, so the higher one holds.
     """
     before = offset.progress
     partitions = tuple(
@@ -88,7 +88,7 @@ def adopted(offset: StreamOffset, topic_id: str, found: Mapping[int, Progress]) 
 
 
 def is_done(progress: Progress, by: Progress) -> bool:
-    """Whether `by` says at least as much."""
+    """Whether `by` is at least as far as `progress`, in position and in emitted windows."""
     return progress.position <= by.position and progress.emitted_through_ms <= by.emitted_through_ms
 
 

@@ -1,7 +1,7 @@
-"""Pipeline: the driver of the streaming chunk stage, from take-over until it is told to stop or all there is is done.
+"""Pipeline: the driver of the streaming chunk stage, from take-over until a stop or until all records are processed.
 
-The driver holds the fence, begins the query, and after each batch settles what it did: it learns of it from the query's
-own progress, which Spark makes once a batch is done. No sample and no chunk passes through it.
+The driver holds the fence, starts the query, and settles each batch after Spark reports it done in the query's
+progress. No sample and no chunk passes through the driver.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-TURN_S = 0.25  # How soon after a batch it is settled; bounds how long a stop waits.
-LOOK_EVERY_S = 1.0  # For ticks and lag.
-LOOKS_UNTIL_TICK = 3  # One that sees the end, one that sees it again, one that has waited there.
+TURN_S = 0.25  # Interval of the main loop: the longest delay of settling a batch and of a stop.
+LOOK_EVERY_S = 1.0  # Interval of ticks and of the lag metric.
+LOOKS_UNTIL_TICK = 3  # The first sees the end, the second the same end, the third that the wait is over.
 FLUSH_S = 30.0
 
 log = get_logger(__name__)
@@ -45,9 +45,9 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PipelineOptions:
-    """build: how tasks build. checkpoint: URL of a folder that all of the cluster reach; one pipeline's own.
+    """build: options of the tasks. checkpoint: URL of a folder that only this pipeline uses and all machines reach.
 
-    trigger_s: how often a batch begins; None: do all there is, in several batches, and end.
+    trigger_s: interval of batches; None: process all records that are there, in several batches, and end.
     """
 
     build: BuildOptions
@@ -58,14 +58,13 @@ class PipelineOptions:
 
 @dataclass(slots=True)
 class Totals:
-    """What one run did: batches with work, and the sums of their receipts."""
+    """Counts of one run: batches with work, work items, and the sums of their receipts."""
 
     batches: int = 0
     items: int = 0
     sums: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SUMS, 0))
 
     def add(self, items: int, sums: Mapping[str, int]) -> None:
-        """One batch."""
         self.batches += items > 0
         self.items += items
         for name, number in sums.items():
@@ -73,7 +72,7 @@ class Totals:
 
 
 class Pipeline:
-    """One run. `stop` from any thread; `run` on one. on_turn: called on that thread, a few times a second."""
+    """One run. Any thread may call `stop`. on_turn: called on the thread of `run`, every TURN_S."""
 
     def __init__(
         self,
@@ -93,24 +92,24 @@ class Pipeline:
         self._look_at = 0.0
         self.totals = Totals()
         self.committed: Mapping[int, Progress] = {}
-        """As the group's commits say; replaced at every commit."""
+        """Progress in the group's commits, by partition. Each commit replaces the mapping."""
         self.marks: Mapping[int, Watermarks] = {}
-        """Of the log, by partition, as last seen."""
+        """Watermarks of the log by partition, as read last."""
 
     @property
     def lag_records(self) -> int:
-        """Of all partitions, as last seen."""
+        """Sum over all partitions, with the watermarks read last."""
         return sum(mark.high - self.committed[n].position for n, mark in self.marks.items() if n in self.committed)
 
     def stop(self) -> None:
-        """End now. A batch under way is dropped, and done again by whoever comes next."""
+        """End now. A batch under way is dropped; the next run or engine repeats its work."""
         self._stopping.set()
 
     def run(self, fence: Fence) -> Totals:
-        """Until stopped, or with trigger_s None until everything is done.
+        """Run until `stop`, or with trigger_s None until all records are processed.
 
-        Raises Unavailable (group_in_use) when others are in the group, what a take-over raises (chunk_gap, commit_*),
-        and what failed the query. What is done by then is settled.
+        Raises Unavailable (group_in_use) when the group has other members, the errors of a take-over (chunk_gap,
+        commit_*), and the error that failed the query. Batches done before the error are settled.
         """
         with fence:
             settling = self._take_over(fence)
@@ -153,7 +152,7 @@ class Pipeline:
         return found
 
     def _tick_first(self, settling: Settling, ticks: IdleTicks) -> None:
-        """All that there is includes what only waits for the log's time: later ticks are for a later run."""
+        """Append ticks before the query starts, so that one run also closes windows that wait only for log time."""
         for number in range(LOOKS_UNTIL_TICK):
             if number:
                 self._clock.sleep(IDLE_S)
@@ -182,7 +181,7 @@ class Pipeline:
             self._on_turn()
 
     def _end(self, query: StreamingQuery, settling: Settling) -> None:
-        """Settle the last batch, then say what failed the query, if anything did."""
+        """Settle the last batch, then raise the error that failed the query, if there is one."""
         query.stop()
         self._settle(query, settling)
         if (failure := query.exception()) is not None:
@@ -190,8 +189,11 @@ class Pipeline:
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Errors of Spark as ours. Once stopped they are part of the end: the signal that stops the driver may have
-        ended workers and JVM before it. Work that was not settled is done again, under the same keys."""
+        """Translate errors of Spark. After `stop` they are logged and not raised.
+
+        The signal that stops the driver may have ended workers and JVM first. Work that was not settled is done again,
+        under the same keys.
+        """
         try:
             with translate_spark_errors():
                 yield
@@ -201,7 +203,7 @@ class Pipeline:
             log.info("the query ended with the stop", error=str(error))
 
     def _settle(self, query: StreamingQuery, settling: Settling) -> None:
-        """Spark makes a batch's progress once it is done; those not seen yet, in order."""
+        """Settle the batches that Spark reports done and that are not settled yet, in order."""
         with translate_spark_errors():
             fresh = [each for each in query.recentProgress if each.batchId > self._seen_batch]
         for progress in fresh:

@@ -1,7 +1,8 @@
-"""Planner: from what is done to what the next batch does, by asking the log for times and offsets.
+"""Planner: compute the work of the next batch from the progress so far and from times and offsets in the log.
 
-A batch takes each partition to the first offset of its last late minute, and all windows that are closed there. Work is
-cut where minutes begin, so that it spreads over tasks, and bounded, so that a long backlog is committed bit by bit.
+A batch moves each partition to the first offset of its last late minute, and emits all windows closed by then. Work is
+cut at the start of late minutes, so that it spreads over tasks. It is bounded, so that a long backlog is committed in
+steps.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from tsdb.model.window import ceil_to, floor_to
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Of one partition in one batch. stretch_records: a task scans about so many; records_max, windows_max: in all."""
+    """Limits of one partition in one batch.
+
+    stretch_records: records that one task scans, about. records_max, windows_max: all records and windows.
+    """
 
     stretch_records: int = 250_000
     records_max: int = 2_000_000
@@ -29,14 +33,14 @@ class BatchLimits:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """high: high watermark. broker_ms: of the last record below it; None where nothing is readable."""
+    """high: high watermark. broker_ms: broker time of the last record below it; None: no record is readable."""
 
     high: int
     broker_ms: int | None
 
 
 class Planner:
-    """Of all partitions of a log. One thread."""
+    """Plans for all partitions of a log. One thread."""
 
     def __init__(self, log: Log, options: BuildOptions, limits: BatchLimits) -> None:
         self._log = log
@@ -47,12 +51,12 @@ class Planner:
         self._frozen = False
 
     def freeze(self) -> None:
-        """Plan for what the log holds now, and never for more."""
+        """Read the end of each partition now; later plans do not go past it."""
         self._look(range(self._log.partitions(METRICS)))
         self._frozen = True
 
     def next(self, start: StreamOffset) -> StreamOffset:
-        """The offset after the next batch; start itself when there is nothing to do.
+        """The offset after the next batch; `start` itself when there is nothing to do.
 
         Raises WrongTopic (topic_recreated), LostOffsets (chunk_gap), Unavailable.
         """
@@ -68,7 +72,7 @@ class Planner:
         return replace(start, partitions=planned)
 
     def _look(self, numbers: range) -> None:
-        """Where each partition ends; the last record is read anew only where there are more."""
+        """Update the ends of partitions; read the last record only where the high watermark has moved."""
         highs = {number: marks.high for number, marks in self._log.watermarks(METRICS, list(numbers)).items()}
         grown = [n for n, high in highs.items() if n not in self._ends or self._ends[n].high != high]
         tails = last_records(self._log, METRICS, grown)
@@ -103,7 +107,7 @@ class Planner:
         return otherwise if found is None else found
 
     def _bounded(self, number: int, first: int, last_ms: int, last: int) -> tuple[int, int]:
-        """The last minute, and its first offset, that begins within records_max; at least one whole minute."""
+        """(time, first offset) of the last late minute that begins within records_max, at least one minute on."""
         minute_ms = floor_to(
             broker_ms_at(self._log, number, first + self._limits.records_max), self._times.late_minute_ms
         )
@@ -114,8 +118,10 @@ class Planner:
         return (minute_ms, found) if found > first else (last_ms, last)
 
     def _bases(self, number: int, done: Progress, minute_ms: int) -> tuple[list[Span], int]:
-        """Windows that records before the minute's first have closed, and through which end; neighbours without any
-        record in one span."""
+        """Windows closed by records before the late minute `minute_ms`, and the end of the last one.
+
+        Neighbouring windows without records are one span.
+        """
         window_ms = self._times.window_ms
         closed_ms = floor_to(minute_ms - self._times.grace_ms, window_ms)
         end_ms = min(closed_ms, done.emitted_through_ms + self._limits.windows_max * window_ms)
@@ -134,12 +140,12 @@ class Planner:
         return spans, end_ms
 
     def _is_empty(self, number: int, start_ms: int) -> bool:
-        """Whether no record can hold a sample of its base."""
+        """Whether no record of the log can have a sample of this window's base chunk."""
         times = self._times
         first = self._begin_of(number, start_ms - times.ahead_ms, 0)
         return first == self._begin_of(number, start_ms + times.window_ms + times.grace_ms, 0)
 
 
 def moved(partition: PartitionOffset, start: StreamOffset, number: int) -> bool:
-    """Whether a batch without work takes a partition further all the same."""
+    """Whether a batch moves the progress of a partition. A batch without work items may do so."""
     return partition.progress != start.partitions[number].progress

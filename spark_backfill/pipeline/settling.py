@@ -1,6 +1,7 @@
-"""Settling: what follows a batch once all of its chunks are acknowledged: progress markers, then the group's commit.
+"""Settling: after a batch, with all chunks acknowledged, write progress markers and then commit the group's positions.
 
-Done again it says the same again; never done, the next batch, life or engine says more. Owned by the driver's thread.
+A repeated settlement writes the same values. A missing one is covered by that of the next batch, of the next run, or of
+the Python chunker. Owned by the driver's thread.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ commit_failures_total = counter(
 
 
 class Settling:
-    """committed: what the group's commits say."""
+    """committed: progress by partition, as in the group's commits."""
 
     def __init__(self, log_: Log, fence: Fence, committed: Mapping[int, Progress]) -> None:
         self._log = log_
@@ -35,7 +36,7 @@ class Settling:
         self.committed = dict(committed)
 
     def settle(self, done: Mapping[int, Progress]) -> bool:
-        """Say that this is done; what is said already, or more, stays. False: not now, try again."""
+        """Commit the progress of partitions that is ahead of their commit. False: not possible now, try again."""
         new = {number: progress for number, progress in done.items() if not self._is_said(number, progress)}
         if not new:
             return True
@@ -55,8 +56,8 @@ class Settling:
         return said is not None and is_done(progress, said)
 
     def _write_markers(self, new: Mapping[int, Progress]) -> None:
-        """All at once: each is acknowledged before any commit speaks of it."""
-        # Taken now, after the last record below each position was read.
+        """Write all markers and wait: a marker must be acknowledged before its position is committed."""
+        # Read here, after the last record below each position was read.
         ends = self._log.watermarks(SERIES, sorted(new))
         failed: list[TsdbError] = []
 

@@ -1,7 +1,7 @@
-"""Source: the chunk stage as a streaming data source. Its rows are receipts; what it makes is written by its tasks.
+"""Source: the chunk stage as a streaming data source. Its rows are receipts; its tasks write the chunks.
 
-The planner runs in a process of Spark's own beside the driver, `read` in Python workers. A batch that is run again, by
-whomever, writes the same keys and bytes again.
+The planner runs in a separate Python process that Spark starts beside the driver, `read` in Python workers. A repeated
+batch writes the same keys and bytes, in whichever process it runs.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ FOUND, LIMITS = "found", "limits"  # Names of options.
 
 @dataclass(frozen=True)
 class ItemPartition(InputPartition):
-    """One work item."""
+    """One work item as an input partition."""
 
     item: Item
 
 
 class ChunkStageSource(DataSource):
-    """Options: those of BuildOptions; found: where the group stands, by partition; limits: BatchLimits."""
+    """Options: those of BuildOptions; found: the group's progress by partition; limits: BatchLimits. The last two as
+    JSON."""
 
     @classmethod
     def name(cls) -> str:
@@ -55,7 +56,7 @@ class ChunkStageSource(DataSource):
 
 
 class ChunkStageReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans in one process, where it lives as long as the query; copies of it read."""
+    """Plans in one process, as long as the query lives. Spark sends copies of it to tasks, which read."""
 
     def __init__(self, options: BuildOptions, found: Mapping[int, Progress], limits: BatchLimits) -> None:
         self._options = options
@@ -66,11 +67,15 @@ class ChunkStageReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._begun = False
 
     def initialOffset(self) -> dict[str, Any]:
-        """Nothing: it is not recorded and asked again, so all that counts comes with the first batch."""
+        """An empty offset. Spark does not record it and may request it again, so the first batch carries the state."""
         return StreamOffset().as_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The first batch of a life has no work: it pins where the others begin, and tells what was done before."""
+        """The offset after the next batch.
+
+        The first batch of a run has no work: its offset records the progress from which later batches continue. Raises
+        WrongTopic (checkpoint_topic), and as Planner.next.
+        """
         with quoted_errors():
             before = offset_of(start)
             if before.topic_id and before.topic_id != self._options.topic_id:
@@ -86,17 +91,17 @@ class ChunkStageReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start if after is before else after.as_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What comes later is for a later run."""
+        """Plan for records up to the current end of the log. Later records are left to a later run."""
         with quoted_errors():
             self._planning().freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Of the end alone: what it says is the work of the batch that ends there."""
+        """Parts of the batch that ends at `end`. `start` is not needed: `end` contains the batch's work."""
         with quoted_errors():
             return [ItemPartition(item) for item in offset_of(end).items()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Build and write; ends when all is acknowledged."""
+        """Build and write one item; yield its receipt when all records are acknowledged."""
         assert isinstance(partition, ItemPartition)
         with quoted_errors():
             yield run_item(partition.item, self._options)
@@ -114,10 +119,10 @@ class ChunkStageReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def found_text(found: Mapping[int, Progress]) -> str:
-    """As the option `found`."""
+    """Progress as text of the option `found`."""
     return json.dumps({number: asdict(progress) for number, progress in found.items()})
 
 
 def found_of(text: str) -> dict[int, Progress]:
-    """The other way."""
+    """Progress from text of the option `found`."""
     return {int(number): Progress(**progress) for number, progress in json.loads(text).items()}

@@ -1,4 +1,4 @@
-"""Source `chunks`: the records of the chunks topic as they lie, one a row, nothing decoded but the key."""
+"""Source `chunks`: the records of the chunks topic, one a row. Only the key is decoded."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BATCH_BYTES = 8 << 20
 
 @dataclass
 class ChunkOffsetsPart(InputPartition):
-    """Records [start, end) of a partition."""
+    """Records with offsets [start, end) of a partition."""
 
     partition: int
     start: int
@@ -56,7 +56,7 @@ class ChunkOffsetsPart(InputPartition):
 
 
 class ChunksReader(DataSourceReader):
-    """Every record between the ends of the topic as they are when the query is planned, superseded ones included."""
+    """All records between the topic's first and last offset at planning time, superseded records included."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         unknown = [name for name in schema.names if name not in _ARROW]
@@ -67,7 +67,7 @@ class ChunksReader(DataSourceReader):
         self._partition: int | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # Spark's name
-        """Take the partition."""
+        """Take a condition on the partition; leave all others to Spark."""
         for each in filters:
             if isinstance(each, EqualTo) and each.attribute == ("partition",):
                 self._partition = int(each.value)
@@ -75,7 +75,7 @@ class ChunksReader(DataSourceReader):
                 yield each
 
     def partitions(self) -> list[InputPartition]:
-        """Each partition of the topic in even stretches."""
+        """Parts: each partition of the topic in stretches of equal length."""
         with quoted_errors(), self._options.places.open_log() as log:
             marks = log.watermarks(CHUNKS, range(log.partitions(CHUNKS)))
         each = max(self._options.splits // len(marks), 1)
@@ -88,7 +88,6 @@ class ChunksReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One row a record."""
         assert isinstance(partition, ChunkOffsetsPart), f"no part of ours: {partition}"
         with quoted_errors(), self._options.places.open_log() as log:
             for batch in batches_between(log, CHUNKS, partition.partition, partition.start, partition.end):
@@ -123,7 +122,7 @@ def _row(record: LogRecord, partition: int) -> dict[str, object]:
 
 
 def _named(key: bytes) -> dict[str, object]:
-    """What the key says; `what` is corrupt where it says nothing."""
+    """Columns decoded from a key. Column `what` is "corrupt" when the key cannot be decoded."""
     try:
         decoded = decode_key(key)
     except CorruptData:

@@ -1,6 +1,6 @@
-"""Columns of samples: which a DataFrame has, in Spark's words and in Arrow's.
+"""Columns of samples: names and types of a DataFrame's columns, as Spark types and as Arrow types.
 
-Spark does not tell a Python source which columns a query needs, so whoever wants fewer says so with `.schema(...)`.
+Spark does not pass the columns that a query needs to a Python source. A query names fewer columns with `.schema(...)`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pyspark.sql.types import (
 from tsdb.model.errors import InvalidRequest
 
 LABELS, SERIES_ID, PACK_ID, TS, VALUE = "labels", "series_id", "pack_id", "ts", "value"
-# Nothing is null but a label that is not there. Spark's generated code asks each element whether it is, unless told
-# that none is: a quarter of what its JVM does for runs. A schema given as text always says that some may be.
+# Only the column of an absent label is null. Unless the type excludes nulls, Spark's generated code checks each element
+# for null, a quarter of the JVM's work for rows that are runs. A schema given as text always allows nulls.
 MAP = MapType(StringType(), StringType(), valueContainsNull=False)
 _SPARK: dict[str, DataType] = {
     LABELS: MAP,
@@ -37,7 +37,7 @@ _SPARK: dict[str, DataType] = {
 }
 ARROW_MAP = pa.map_(pa.string(), pa.string())
 ARROW_TS = pa.timestamp("us", tz="UTC")
-# Of rows that are runs: all samples of a series in a window.
+# Types for rows that are runs: a row has all samples of one series in one window.
 _SPARK_RUNS = {
     **_SPARK,
     TS: ArrayType(TimestampType(), containsNull=False),
@@ -47,32 +47,35 @@ _SPARK_RUNS = {
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """arrow: names in order, and types as Spark asks for them. A name that is none of ours is a label's: text, null
-    where a series has no such label.
+    """arrow: names in order, with the Arrow types that Spark expects. runs: a row is a run, not a sample.
 
-    runs: whether a row is a run, not a sample."""
+    A name that is not one of ours is the name of a label: a text column, null where a series has no such label.
+    """
 
     arrow: pa.Schema
     runs: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all."""
+        """Names of all columns."""
         return tuple(self.arrow.names)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Labels that are columns."""
+        """Names of the columns that show one label each."""
         return tuple(name for name in self.names if name not in _SPARK)
 
     @property
     def need_labels(self) -> bool:
-        """Whether a row shows anything of its series' labels."""
+        """Whether a column shows labels of the series."""
         return LABELS in self.names or bool(self.labels)
 
 
 def sample_schema(wide: Sequence[str] = (), *, runs: bool = False) -> StructType:
-    """What a DataFrame has unless told otherwise: all of ours, `labels` replaced by the wide ones."""
+    """The default schema: all our columns. With `wide`, one column for each of these labels in place of `labels`.
+
+    Raises InvalidRequest (bad_option) for a name that is a column already or given twice.
+    """
     ours = [name for name in wide if name in _SPARK]
     if ours:
         raise InvalidRequest(f"option wide names {', '.join(ours)}, which is a column already", reason="bad_option")
@@ -84,7 +87,7 @@ def sample_schema(wide: Sequence[str] = (), *, runs: bool = False) -> StructType
 
 
 def columns_of(schema: StructType, *, runs: bool = False) -> Columns:
-    """Raises InvalidRequest (bad_schema) for a column of ours with another type, or a label that is no text."""
+    """Columns of a schema. Raises InvalidRequest (bad_schema) for a wrong type, or a label that is no text."""
     types = _SPARK_RUNS if runs else _SPARK
     for field in schema.fields:
         wanted = types.get(field.name, StringType())

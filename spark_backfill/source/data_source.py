@@ -1,4 +1,4 @@
-"""Data source `tsdb`: what Spark calls. The reading and writing is done by the module of each source."""
+"""Data source `tsdb`: the class that Spark calls. The module of each source reads and writes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class TsdbDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The name for `format(...)`."""
         return "tsdb"
 
     def schema(self) -> StructType:
-        """Of the source that the options name."""
+        """Default schema of the source that the options name."""
         options = self._parsed()
         return CHUNK_SCHEMA if options.source == CHUNKS else sample_schema(options.wide, runs=options.runs)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the columns in `schema`, which may be fewer than, or ordered otherwise than, the source's own."""
+        """A reader of the columns in `schema`: the source's columns or some of them, in any order."""
         options = self._parsed()
         if options.source == CHUNKS:
             return ChunksReader(options, schema)
@@ -37,7 +37,7 @@ class TsdbDataSource(DataSource):
         return readers[options.source](options, columns_of(schema, runs=options.runs))
 
     def writer(self, schema: StructType, overwrite: bool) -> FrameWriter:
-        """A writer of samples as an import; the option job_id names it, and the same rows again change nothing."""
+        """A writer of samples as an import. The option job_id names the import; the same rows again change nothing."""
         if overwrite:
             raise InvalidRequest("history is only added to: write with mode append", reason="bad_option")
         columns_of(schema)

@@ -1,6 +1,6 @@
-"""Filters: what Spark offers of a query's conditions, as a narrower span, label matchers and sets of ids.
+"""Filters: conditions of a query that Spark pushes down, as a narrower span, label matchers and sets of ids.
 
-What is taken here holds for every row that is returned, so Spark need not look again. All else is left to Spark.
+Every returned row satisfies each filter taken here, so Spark does not apply it again. Spark applies all other filters.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _US_PER_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """span: of sample time. matchers: on labels. series_ids, pack_ids: unsigned; None: any."""
+    """span: sample times. matchers: conditions on labels. series_ids, pack_ids: unsigned ids; None: any."""
 
     span: Span = field(default_factory=Span)
     matchers: tuple[Matcher, ...] = ()
@@ -41,14 +41,14 @@ class Narrowing:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What was taken, and the filters that Spark still has to apply."""
+    """narrowing: filters taken here. left: filters that Spark still applies."""
 
     narrowing: Narrowing
     left: list[Filter]
 
 
 def push(filters: Iterable[Filter], columns: Columns) -> Pushed:
-    """Take what can be taken; every filter must hold."""
+    """Take every filter that a reader can apply exactly. All filters of a query must hold."""
     narrowing, left = Narrowing(), []
     for each in filters:
         taken = _taken(each, narrowing, columns)
@@ -74,7 +74,7 @@ def _taken(one: Filter, to: Narrowing, columns: Columns) -> Narrowing | None:
 
 
 def _on_time(one: Filter, to: Narrowing) -> Narrowing | None:
-    """Timestamps are whole ms; a bound between two of them is that of the next."""
+    """Narrow the span. Timestamps are whole ms, so a bound between two of them moves up to the next one."""
     value = getattr(one, "value", None)
     if not isinstance(value, datetime):
         return None
@@ -114,7 +114,7 @@ def _on_id(one: Filter, name: str, to: Narrowing) -> Narrowing | None:
 
 
 def _on_label(one: Filter, name: str, to: Narrowing) -> Narrowing | None:
-    # "" is an absent label to a matcher, and a value of its own to Spark.
+    # To a matcher "" means an absent label; to Spark it is a text like others. So it stays with Spark.
     if isinstance(one, EqualTo) and isinstance(one.value, str) and one.value:
         return replace(to, matchers=(*to.matchers, Matcher(MatchType.EQUAL, name, one.value)))
     return None

@@ -1,7 +1,7 @@
-"""Source `history`: each sample once, the one with the highest order. Read by token ranges, or pack by pack where
-fewer than all are wanted.
+"""Source `history`: each sample once, with the value of the highest order.
 
-A task opens history itself, finds the labels of the series it needs, and holds one window of one pack at a time.
+A full read is split by token ranges, a narrowed read by packs. Each task opens history itself, reads the labels of its
+series, and decodes one window of one pack at a time.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ EVER = Span(TS_MS_MIN, TS_MS_MAX)
 HOLES_SHOWN = 3
 
 
-# What planning finds out travels with the parts: Spark keeps the reader for tasks from before `partitions` is called.
+# Parts carry the results of planning: Spark serialises the reader for tasks before it calls `partitions`.
 @dataclass
 class TokensPart(InputPartition):
-    """All packs of a range of tokens. log_partitions: how many the log has."""
+    """All packs of the token range (after, through]. log_partitions: the log's number of partitions."""
 
     log_partitions: int
     after: int
@@ -46,7 +46,7 @@ class TokensPart(InputPartition):
 
 @dataclass
 class PacksPart(InputPartition):
-    """These packs, uint64 as bytes, in windows of [start_ms, end_ms). log_partitions: how many the log has."""
+    """Packs (bytes of a uint64 array) in windows of [start_ms, end_ms). log_partitions: the log's number of them."""
 
     log_partitions: int
     pack_ids: bytes
@@ -55,10 +55,10 @@ class PacksPart(InputPartition):
 
 
 class HistoryReader(NarrowedReader):
-    """Plans by tokens, or by packs where fewer than all are wanted."""
+    """Reader that plans by token ranges, and by packs when the query is narrowed."""
 
     def partitions(self) -> list[InputPartition]:
-        """Raises ConfigMismatch (history_schema), HoleInRange (hole)."""
+        """Input partitions. Raises ConfigMismatch (history_schema), HoleInRange (hole)."""
         with quoted_errors(), self._options.places.open_history() as store:
             log_partitions, window_ms = self._shared()
             if not self._options.allow_holes:
@@ -69,7 +69,6 @@ class HistoryReader(NarrowedReader):
             return self._pack_parts(store, log_partitions, window_ms)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Rows of one part."""
         assert isinstance(partition, TokensPart | PacksPart), f"no part of ours: {partition}"
         with quoted_errors(), self._options.places.open_history() as store:
             table = self._table(store, partition.log_partitions) if self._needs_table else None
@@ -80,7 +79,7 @@ class HistoryReader(NarrowedReader):
     # On the driver.
 
     def _shared(self) -> tuple[int, int]:
-        """(partitions of the log, length of a window)."""
+        """(partitions of the log, window length in ms), from history's shared settings."""
         with open_history_admin(self._options.places.history, self._options.places.history_settings) as admin:
             shared = admin.shared()
         if not shared:
@@ -168,7 +167,7 @@ _kept: tuple[str, PastTable | None] = ("", None)
 
 
 def _windows(pieces: Iterable[list[ChunkRow]]) -> Iterator[list[ChunkRow]]:
-    """All rows of a window of a pack together: a piece may end within one."""
+    """All rows of one window of one pack together. A piece may end within a window, so pieces are joined first."""
     rows = (row for piece in pieces for row in piece)
     for _, window in groupby(rows, key=lambda row: (row.key.pack_id, row.key.window_start_ms)):
         yield list(window)

@@ -1,6 +1,7 @@
-"""Source `log`: the samples in the log as they were written, those of one (series, timestamp) as often as they came.
+"""Source `log`: the samples in the log as written. A (series, timestamp) written twice gives two rows.
 
-Records are split by offsets. A sample that readers ignore, too far ahead of its record, is in no row.
+Records are split by offsets. A sample with a timestamp too far ahead of its record gives no row; every reader of the
+log ignores it.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from tsdb.model.time_set import TimeSet
 
 @dataclass
 class OffsetsPart(InputPartition):
-    """Records [start, end) of a partition of the log. ahead_ms: how far a sample may be ahead of its record; it travels
-    here, for Spark keeps the reader for tasks from before `partitions` is called."""
+    """Records [start, end) of a partition of the log. ahead_ms: a sample's longest distance ahead of its record.
+
+    The part carries ahead_ms because Spark serialises the reader for tasks before it calls `partitions`.
+    """
 
     ahead_ms: int
     partition: int
@@ -40,10 +43,8 @@ class OffsetsPart(InputPartition):
 
 
 class LogReader(NarrowedReader):
-    """Plans by offsets."""
-
     def partitions(self) -> list[InputPartition]:
-        """The records up to the end as it is now. Raises OutOfCoverage (before_retention)."""
+        """Parts up to the current end of the log. Raises OutOfCoverage (before_retention)."""
         with quoted_errors(), self._options.places.open_log() as log:
             times = _times(log)
             marks = log.watermarks(METRICS, range(log.partitions(METRICS)))
@@ -56,7 +57,6 @@ class LogReader(NarrowedReader):
             ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Rows of one part."""
         assert isinstance(partition, OffsetsPart), f"no part of ours: {partition}"
         with quoted_errors(), self._options.places.open_log() as log:
             table = self._table(log, partition.partition)
@@ -69,7 +69,7 @@ class LogReader(NarrowedReader):
     # On the driver.
 
     def _starts(self, log: Log, marks: Mapping[int, Watermarks], times: TimeSet) -> dict[int, int]:
-        """Where a sample of the span can be: not before its timestamp - ahead, by broker time."""
+        """First offset of each partition with samples of the span: a record's broker time is >= timestamp - ahead."""
         start_ms = self._narrowing.span.start_ms
         if start_ms is None:
             return {partition: mark.low for partition, mark in marks.items()}
@@ -156,6 +156,6 @@ def _times(log: Log) -> TimeSet:
 
 
 def _even(start: int, end: int, parts: int) -> Iterator[tuple[int, int]]:
-    """[start, end) in up to `parts` stretches, none empty."""
+    """[start, end) in at most `parts` stretches of equal length, without empty ones."""
     borders = np.unique(np.linspace(start, end, parts + 1).astype(np.int64)).tolist()
     yield from pairwise(borders)

@@ -1,4 +1,4 @@
-"""Log series: the series that a partition's announcements name, chosen by matchers."""
+"""Log series: the series announced in a partition, selected by matchers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tsdb.model.selector import Matcher
 
 
 def log_series(log: Log, partition: int, matchers: tuple[Matcher, ...]) -> SeriesTable:
-    """Those of one partition that satisfy all matchers (none: every series), as announced so far.
+    """Series of one partition, announced so far, that satisfy all matchers; without matchers every series.
 
-    A corrupt announcement names nobody: its series is unknown. Raises UnknownVersion, and as the log does.
+    A corrupt announcement is skipped: its series stays unknown. Raises UnknownVersion, and as the log does.
     """
     index = SeriesIndex()
     for batch in read_batches(log, SERIES, partition):

@@ -1,4 +1,4 @@
-"""Narrowed reader: what the sources `log` and `history` share: options, and what was taken of a query's conditions."""
+"""Narrowed reader: base of the sources `log` and `history`: options, columns, and filters taken from the query."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from spark_backfill.source.options import SourceOptions
 
 
 class NarrowedReader(DataSourceReader):
-    """Travels to tasks; opens connections only where it is used."""
+    """A reader that Spark serialises for tasks. It opens connections only in `partitions` and `read`."""
 
     def __init__(self, options: SourceOptions, columns: Columns) -> None:
         self._options = options
         self._columns = columns
         self._narrowing = Narrowing(options.span, options.matchers)
-        # A worker keeps the table of the query it reads for, and of no other: history goes on.
+        # A worker caches the series table of one query only: history changes, so the next query reads it anew.
         self._query = uuid.uuid4().hex
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # Spark's name
-        """Take conditions on time, ids and label columns."""
+        """Take conditions on time, ids and label columns; return the filters left to Spark."""
         pushed = push(filters, self._columns)
         self._narrowing = Narrowing(
             self._options.span.within(pushed.narrowing.span),

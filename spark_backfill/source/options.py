@@ -1,4 +1,4 @@
-"""Options of the data source: text as Spark hands it over, checked before anything is read."""
+"""Options of the data source: texts from Spark, checked before anything is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT_S_MAX = 7 * 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Sample times of [start_ms, end_ms), ms since epoch UTC; None: no bound."""
+    """Sample times in [start_ms, end_ms), ms since the epoch, UTC. None: no bound."""
 
     start_ms: int | None = None
     end_ms: int | None = None
@@ -31,7 +31,7 @@ class Span:
         return self.start_ms is not None or self.end_ms is not None
 
     def within(self, other: Span) -> Span:
-        """What lies in both."""
+        """The intersection of both spans."""
         starts = [at for at in (self.start_ms, other.start_ms) if at is not None]
         ends = [at for at in (self.end_ms, other.end_ms) if at is not None]
         return Span(max(starts, default=None), min(ends, default=None))
@@ -39,9 +39,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """source: one of SOURCES. matchers: of series; empty: all. wide: labels that become columns, in place of `labels`.
-    splits: about how many input partitions, at least. split_bytes: of chunks in one, about; more are made for it.
-    allow_holes: read past named losses. runs: a row is a run, not a sample."""
+    """source: one of SOURCES. matchers: select series; empty: all. wide: labels shown as columns in place of `labels`.
+
+    splits: approximate minimum of input partitions. split_bytes: approximate maximum of chunk bytes in one; a larger
+    history gets more input partitions. allow_holes: read past named losses. runs: a row is a run, not a sample.
+    """
 
     source: str
     places: Places
@@ -54,12 +56,12 @@ class SourceOptions:
     runs: bool = False
 
     def splits_of(self, size: int) -> int:
-        """How many input partitions there are to be of so many bytes."""
+        """Number of input partitions for `size` bytes of chunks, at most SPLITS_MAX."""
         return min(max(self.splits, -(-size // self.split_bytes)), SPLITS_MAX)
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
-    """Raises InvalidRequest (bad_option, bad_selector, bad_range)."""
+    """Parse the options. Raises InvalidRequest (bad_option, bad_selector, bad_range)."""
     source = given.get("source", HISTORY)
     if source not in SOURCES:
         raise InvalidRequest(f"option source is {source!r}; want {', '.join(SOURCES)}", reason="bad_option")
@@ -88,12 +90,12 @@ def _runs(given: Mapping[str, str], source: str) -> bool:
 
 
 def wait_s_of(given: Mapping[str, str], default_s: float) -> float:
-    """From wait_s: whole seconds that a write waits for the loader; 0: not at all."""
+    """Option wait_s: whole seconds that a write waits for the loader; 0: do not wait."""
     return float(_number(given, "wait_s", int(default_s), 0, WAIT_S_MAX))
 
 
 def span_of(given: Mapping[str, str]) -> Span:
-    """From start_ms and end_ms."""
+    """The span of options start_ms and end_ms. Raises InvalidRequest (bad_option, bad_range)."""
     span = Span(_time(given, "start_ms"), _time(given, "end_ms"))
     if span.start_ms is not None and span.end_ms is not None and span.start_ms >= span.end_ms:
         raise InvalidRequest(f"start_ms {span.start_ms} is not before end_ms {span.end_ms}", reason="bad_range")

@@ -1,4 +1,4 @@
-"""Past series: which series a query of history wants, with their labels and packs."""
+"""Past series: the series of history that a query reads, with their labels and packs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from tsdb.query.past_index import READERS, Choice, PastIndex
 
 @dataclass(frozen=True, slots=True)
 class PastTable:
-    """series: those wanted. pack_ids: of them, uint64 ascending. chosen: others are not wanted, rather than unknown.
+    """series: the series to read. pack_ids: their packs, uint64 ascending.
 
-    No sample of them lies outside [start_ms, end_ms), the index epochs in which there is any series.
+    chosen: the query selects series, so a series outside the table is not wanted; False: it is unknown to the index.
+    start_ms, end_ms: all samples of the series lie in [start_ms, end_ms), the index epochs that have any series.
     """
 
     series: SeriesTable
@@ -31,12 +32,12 @@ class PastTable:
 
 
 def past_table(store: ChunkStore, narrowing: Narrowing, log_partitions: int) -> PastTable:
-    """Of all epochs that the narrowing touches. Raises as history does, and for what no selector may ask."""
+    """The table for all index epochs that the narrowing touches. Raises as history and as a selector's matching do."""
     epochs = store.epochs()
     chosen = bool(narrowing.matchers) or narrowing.series_ids is not None
     if not epochs:
         return PastTable(joined([]), np.empty(0, np.uint64), chosen, 0, 0)
-    # The phase of a series moves its epochs back by less than one.
+    # The phase of a series shifts its epochs into the past by less than one epoch.
     start_ms, end_ms = (epochs[0] - 1) * EPOCH_MS, (epochs[-1] + 1) * EPOCH_MS
     span = narrowing.span
     first_ms = start_ms if span.start_ms is None else max(span.start_ms, start_ms)
@@ -59,7 +60,7 @@ def past_table(store: ChunkStore, narrowing: Narrowing, log_partitions: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """series_id, labels: distinct series. pack_id: where they are, in any order."""
+    """series_id, labels: distinct series. pack_id: their packs, in any order."""
 
     series_id: NDArray[np.uint64]
     labels: list[bytes]
@@ -68,15 +69,15 @@ class _Part:
 
 def _chosen(store: ChunkStore, narrowing: Narrowing, start_ms: int, end_ms: int, log_partitions: int) -> list[_Part]:
     wanted = dict.fromkeys(range(log_partitions), 0)
-    # Who asks by ids alone may mean derived series.
+    # A query by ids alone may name derived series.
     choice = Choice(narrowing.matchers, derived=not narrowing.matchers)
     found = PastIndex(store).find(choice, start_ms, end_ms, {}, wanted).values()
     return [_Part(each.series_ids, each.labels, np.array(each.pack_ids, np.uint64)) for each in found]
 
 
 def _all(store: ChunkStore, epochs: Sequence[int], start_ms: int, end_ms: int) -> list[_Part]:
-    """All announced for the epochs of a span, derived series as well: nothing is looked for, so no index is made."""
-    # The phase of a series moves its epochs back by less than one.
+    """All series announced for the epochs of a span, derived ones included. Without a search no index is built."""
+    # The phase of a series shifts its epochs into the past by less than one epoch.
     touched = [at for at in epochs if (at - 1) * EPOCH_MS < end_ms and start_ms < (at + 1) * EPOCH_MS]
     with ThreadPoolExecutor(READERS, thread_name_prefix="past-series") as readers:
         asked = [(epoch, name) for epoch in touched for name in store.metric_names(epoch)]

@@ -1,4 +1,4 @@
-"""Rows: samples by series as Arrow batches. No Python object a sample; labels are taken from a table of series."""
+"""Rows: samples as Arrow batches, without a Python object for each sample. Labels come from a table of series."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from spark_backfill.source.columns import ARROW_TS, PACK_ID, SERIES_ID, TS, VALUE, Columns
 from spark_backfill.source.series_table import SeriesTable
 
-BATCH_ROWS = 65_536  # With six labels some 20 MiB.
+BATCH_ROWS = 65_536  # About 20 MiB with six labels.
 US_PER_MS = 1_000
-# What Spark's timestamps, int64 microseconds, can say.
+# Range of Spark's timestamps, int64 microseconds.
 TS_MS_MIN, TS_MS_MAX = -(1 << 63) // US_PER_MS + 1, (1 << 63) // US_PER_MS - 1
 
 
@@ -31,7 +31,7 @@ class Samples:
         return len(self.ts_ms)
 
     def where(self, kept: NDArray[np.bool_]) -> Samples:
-        """Those that the mask keeps; itself when that is all."""
+        """The samples where `kept`, bool (n,), is true. Returns itself when all are kept."""
         if kept.all():
             return self
         return Samples(self.series_id[kept], self.pack_id[kept], self.ts_ms[kept], self.value[kept])
@@ -43,7 +43,10 @@ class Samples:
 
 
 def record_batches(samples: Samples, columns: Columns, table: SeriesTable | None) -> Iterator[pa.RecordBatch]:
-    """The samples in batches of at most BATCH_ROWS; table: has every series of them, None when no label is shown."""
+    """The samples in batches of at most BATCH_ROWS.
+
+    table: contains every series of `samples`; None when `columns` has no labels.
+    """
     for start in range(0, len(samples), BATCH_ROWS):
         part = samples.part(start, start + BATCH_ROWS)
         rows = table.find(part.series_id) if table is not None and columns.need_labels else None
@@ -66,15 +69,15 @@ def _column(of: pa.Field, samples: Samples, table: SeriesTable | None, rows: NDA
 
 
 def ids_column(ids: NDArray[np.uint64]) -> pa.Array:
-    """The bits of uint64 ids, as Spark has them."""
+    """Ids as Spark's int64, with the same bits."""
     return pa.array(ids.view(np.int64))
 
 
 def times_column(ts_ms: NDArray[np.int64]) -> pa.Array:
-    """Timestamps in ms, of [TS_MS_MIN, TS_MS_MAX]."""
+    """Timestamps as Arrow's. ts_ms: int64 (n,) of [TS_MS_MIN, TS_MS_MAX], both included."""
     return pa.array(ts_ms * US_PER_MS).cast(ARROW_TS)
 
 
 def values_column(value: NDArray[np.float64]) -> pa.Array:
-    """Values bit for bit. A NaN is a value, with its payload; pandas would make nulls of them."""
+    """Values bit for bit, payloads of NaN included: `from_pandas=True` would turn NaN into null."""
     return pa.array(value, from_pandas=False)

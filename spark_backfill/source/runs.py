@@ -1,6 +1,6 @@
-"""Runs: samples by series and window, as history has them, and Arrow batches that have a run a row.
+"""Runs: the samples of one series in one window, as history stores them, and Arrow batches with one run a row.
 
-A row costs Spark some 100 ns whatever is in it, so rows of a run each are what a scan of much history should ask for.
+A row costs Spark about 100 ns, independent of its content, so a scan of much history should request runs as rows.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from spark_backfill.source.rows import BATCH_ROWS, Samples, ids_column, times_co
 from spark_backfill.source.series_table import SeriesTable
 from tsdb.codec.fragment import Fragment
 
-BATCH_SAMPLES = BATCH_ROWS  # A batch of less is mostly its own overhead.
+BATCH_SAMPLES = BATCH_ROWS  # In smaller batches the overhead of a batch is larger than its work.
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """k runs of n samples in all, run i the samples [start[i], start[i + 1]), none empty.
+    """k runs, n samples in all. Run i is the samples [start[i], start[i + 1]); no run is empty.
 
     series_id, pack_id: uint64 (k,). start: int64 (k + 1,). ts_ms: int64 (n,), ascending within a run; value: float64.
     """
@@ -35,7 +35,7 @@ class Runs:
 
     @classmethod
     def of(cls, fragments: Sequence[Fragment]) -> Runs:
-        """All runs of fragments, at least one, in their order."""
+        """All runs of the fragments, in order. At least one fragment is needed."""
         lengths = np.concatenate([np.diff(each.sample_start) for each in fragments])
         return cls(
             np.concatenate([each.series_id for each in fragments]),
@@ -50,17 +50,17 @@ class Runs:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Samples of each run, int64 (k,)."""
+        """Number of samples of each run, int64 (k,)."""
         return np.diff(self.start)
 
     @property
     def samples(self) -> Samples:
-        """Sample by sample."""
+        """The same samples with ids repeated for each; ts_ms and value share memory."""
         lengths = self.lengths
         return Samples(np.repeat(self.series_id, lengths), np.repeat(self.pack_id, lengths), self.ts_ms, self.value)
 
     def where(self, kept: NDArray[np.bool_]) -> Runs:
-        """The samples that the mask keeps, in runs that have any; itself when that is all. kept: bool (n,)."""
+        """The samples where `kept`, bool (n,), is true, without empty runs. Returns itself when all are kept."""
         if kept.all():
             return self
         counts = np.diff(np.append(0, np.cumsum(kept))[self.start])
@@ -68,7 +68,7 @@ class Runs:
         return Runs(self.series_id[left], self.pack_id[left], _starts(counts[left]), self.ts_ms[kept], self.value[kept])
 
     def within(self, start_ms: int, end_ms: int) -> Runs:
-        """The samples of [start_ms, end_ms), in runs that have any; itself when that is all, as it nearly always is."""
+        """The samples of [start_ms, end_ms), without empty runs. Returns itself when all are inside, the usual case."""
         if not len(self) or (start_ms <= self.ts_ms.min() and self.ts_ms.max() < end_ms):
             return self
         return self.where((self.ts_ms >= start_ms) & (self.ts_ms < end_ms))
@@ -81,7 +81,7 @@ class Runs:
 
 
 def gathered(fragments: Iterable[Fragment]) -> Iterator[Runs]:
-    """The runs of all fragments, of several at a time where they are small: of at least BATCH_SAMPLES, but the last."""
+    """All runs of the fragments in groups of at least BATCH_SAMPLES samples; only the last group may be smaller."""
     waiting: list[Fragment] = []
     samples = 0
     for fragment in fragments:
@@ -95,9 +95,9 @@ def gathered(fragments: Iterable[Fragment]) -> Iterator[Runs]:
 
 
 def run_batches(runs: Runs, columns: Columns, table: SeriesTable | None) -> Iterator[pa.RecordBatch]:
-    """A row a run, in batches of BATCH_SAMPLES to twice as many samples and a run.
+    """One row a run, in batches of BATCH_SAMPLES samples to twice that, plus one run.
 
-    table: has every series, None when no label is shown.
+    table: contains every series of `runs`; None when `columns` has no labels.
     """
     first = 0
     while first < len(runs):

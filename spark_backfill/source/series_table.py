@@ -1,4 +1,4 @@
-"""Series table: labels by series id, as the columns that rows take them from. Built once for all rows of a task."""
+"""Series table: labels by series id as Arrow columns, built once for all rows of a task."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ ABSENT = -1
 
 
 class SeriesTable:
-    """Distinct series with their canonical labels."""
+    """Distinct series and their canonical labels."""
 
     def __init__(self, series_ids: NDArray[np.uint64], labels: Sequence[bytes]) -> None:
-        """series_ids: uint64 (s,), distinct. labels: canonical, one of each."""
+        """series_ids: uint64 (s,), distinct. labels: canonical labels of each, in the same order."""
         order = np.argsort(series_ids, kind="stable")
         self.series_ids: NDArray[np.uint64] = series_ids[order]
         self._labels = [labels[at] for at in order.tolist()]
-        self._columns: dict[str, pa.Array] = {}  # Made when first asked for; a table is of one query.
+        self._columns: dict[str, pa.Array] = {}  # Built at first use; a table serves one query.
 
     def __len__(self) -> int:
         return len(self._labels)
 
     def find(self, series_ids: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Row of each id, int64 (n,); ABSENT where it is not here."""
+        """Row of each id, int64 (n,); ABSENT for an id that the table does not have."""
         at = np.searchsorted(self.series_ids, series_ids)
         at[at == len(self)] = 0
         found = self.series_ids[at] == series_ids if len(self) else np.zeros(len(series_ids), np.bool_)
         return np.where(found, at, ABSENT)
 
     def only(self, series_ids: Iterable[int]) -> SeriesTable:
-        """Those of these series that are here."""
+        """A table of those series of `series_ids` that this table has."""
         kept = np.flatnonzero(np.isin(self.series_ids, np.array(sorted(series_ids), np.uint64)))
         return SeriesTable(self.series_ids[kept], [self._labels[at] for at in kept.tolist()])
 
     def labels(self, of: pa.Field, rows: NDArray[np.int64]) -> pa.Array:
-        """Of these rows the column `labels`, a map of text, or that of one label, null where there is none."""
+        """Column `of` for these rows: `labels`, a map of text, or one label as text, null where it is absent."""
         if of.name not in self._columns:
             self._columns[of.name] = self._maps(of.type) if of.name == LABELS else self._texts(of.name)
         return self._columns[of.name].take(pa.array(rows))
@@ -57,7 +57,7 @@ class SeriesTable:
 
 
 def joined(parts: Iterable[tuple[NDArray[np.uint64], Sequence[bytes]]]) -> SeriesTable:
-    """Of several parts, in which a series may come again."""
+    """One table of several (series ids, canonical labels). A series may be in more than one of them."""
     ids: list[NDArray[np.uint64]] = [np.empty(0, np.uint64)]
     labels: list[bytes] = []
     for series_ids, canonical in parts:
