@@ -1,4 +1,4 @@
-"""downsample: from the past of each series six others, one sample every 5 minutes and every hour.
+"""downsample: derive six series from each series of history, with one sample every 5 minutes and one every hour.
 
-Written as chunks of an import, so that loader, readers and tools need to know nothing new.
+The derived series are written as chunks of an import, so that loader, readers and tools need no change.
 """

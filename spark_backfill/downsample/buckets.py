@@ -1,4 +1,4 @@
-"""Buckets: the samples of one (pack, window) as derived samples of one resolution. Pure."""
+"""Buckets: derive the samples of one resolution from the samples of one (pack, window). Pure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tsdb.model.resolution import AGGREGATES, COUNT, INCREASE, LAST, MAX, MIN, S
 _STEPS = {COUNT: steps.COUNT, SUM: steps.SUM, MIN: steps.MIN, MAX: steps.MAX, LAST: steps.LAST}
 
 LastValues = dict[int, float]
-"""By series its last value so far that is no NaN."""
+"""By series id: its last value that is not NaN."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Derived samples of k series, m in all; bucket_start (k + 1,) as Fragment.sample_start. ts_ms: start of each, ms
-    since epoch, a multiple of the resolution. values: by aggregate, float64 (m,)."""
+    """Derived samples of k series, m in all. bucket_start: (k + 1,), as Fragment.sample_start. ts_ms: start of each
+    bucket, ms since the epoch, a multiple of the resolution. values: by aggregate, float64 (m,)."""
 
     series_id: NDArray[np.uint64]
     bucket_start: NDArray[np.int64]
@@ -31,9 +31,9 @@ class Buckets:
 
 
 def buckets_of(fragment: Fragment, resolution_ms: int, last: LastValues) -> Buckets:
-    """Buckets [k resolution, (k + 1) resolution) that have a sample, those without are left out.
+    """Buckets [k * resolution, (k + 1) * resolution) that have a sample; empty buckets are left out.
 
-    last: of the window before; what increases begin from. It is not changed: see `last_values`.
+    last: last values of the window before, from which increases begin. It is not changed; `last_values` makes the next.
     """
     sample_start = np.ascontiguousarray(fragment.sample_start)
     ends, ts_ms = sample_start[1:].copy(), np.ascontiguousarray(fragment.ts_ms)
@@ -52,7 +52,7 @@ def buckets_of(fragment: Fragment, resolution_ms: int, last: LastValues) -> Buck
 
 
 def last_values(fragment: Fragment, last: LastValues) -> LastValues:
-    """Of the series of this window, for the next one; of one without a number here, what it had before."""
+    """Last values after this window. A series with only NaN here keeps the value of `last`."""
     known: LastValues = {}
     bounds = zip(fragment.sample_start[:-1].tolist(), fragment.sample_start[1:].tolist(), strict=True)
     for series, (start, end) in zip(fragment.series_id.tolist(), bounds, strict=True):
@@ -68,7 +68,7 @@ def last_values(fragment: Fragment, last: LastValues) -> LastValues:
 def _stepped(
     fragment: Fragment, resolution_ms: int, aggregation: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """(one past the last step of each series, stamps, values), in the places that the samples had."""
+    """(end of the steps of each series, stamps, values). Steps of a series begin at the index of its first sample."""
     starts, ends = fragment.sample_start[:-1].copy(), fragment.sample_start[1:].copy()
     stamps, values = fragment.ts_ms.copy(), fragment.value.copy()
     steps.aggregate_kernel(starts, ends, stamps, values, 0, resolution_ms, aggregation)
@@ -76,6 +76,6 @@ def _stepped(
 
 
 def runs(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Indexes of [start, start + count) of each, one after another."""
+    """Indexes of all ranges [start, start + count), concatenated. starts, counts: int64 (k,)."""
     first = np.cumsum(counts) - counts
     return np.repeat(starts - first, counts) + np.arange(int(counts.sum()), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Derive: the buckets of a window as the fragment of a pack of derived series. Pure."""
+"""Derive: turn the buckets of a window into a fragment of the pack of derived series. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tsdb.model.resolution import AGGREGATES
 def derived_fragment(
     buckets: Buckets, ids: Mapping[int, NDArray[np.uint64]], pack_id: int, window_start_ms: int, order: int
 ) -> Fragment:
-    """ids: of each source, uint64 (6,), its derived series in the order of AGGREGATES. order: of every sample."""
+    """ids: by source, uint64 (6,): ids of its derived series in the order of AGGREGATES. order: of every sample."""
     series = np.stack([ids[source] for source in buckets.series_id.tolist()], axis=1).ravel()
     by_id = np.argsort(series)
     bucket_start, each = np.tile(buckets.bucket_start[:-1], len(AGGREGATES)), len(buckets.ts_ms)

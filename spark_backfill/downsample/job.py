@@ -1,4 +1,5 @@
-"""The job: a tick in each partition, wait until history has all before it, derive what is stale, say how far it is."""
+"""The job: append a tick to each partition, wait until history has all records before it, derive the stale windows,
+and record the downsampled span."""
 
 from __future__ import annotations
 
@@ -27,14 +28,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "downsample"
-FINGERPRINT = "downsample"  # What such a run reads is history, whatever it holds by then.
+FINGERPRINT = "downsample"  # A constant: a run has no input files, it reads history.
 
 
 @dataclass(frozen=True, slots=True)
 class DownsampleOptions:
-    """start_ms: first sample time looked at; None: all there is. dry_run: write nothing, only say what is stale. again:
-    take every window for stale, as after an import that was still writing when another run began.
-    loader_timeout_ms: how long to wait for chunk stage and loader, before and after. tasks: None: as the session has.
+    """start_ms: first sample time to check; None: all of history. dry_run: count stale windows and write nothing.
+
+    again: treat every window as stale; needed after an import that was still writing when another run began.
+    loader_timeout_ms: longest wait for chunk stage and loader, before and after the work. tasks: None: the session's
+    parallelism.
     """
 
     start_ms: int | None = None
@@ -47,9 +50,12 @@ class DownsampleOptions:
 def downsample(
     spark: SparkSession, places: Places, meta: MetaSettings, options: DownsampleOptions, clock: Clock | None = None
 ) -> JobSummary:
-    """Make derived series of every window that has none, or got samples since. Windows within the least hold and a day
-    of now are left: they may still be in memory. Raises ConfigMismatch (time_set) where windows are no multiple of a
-    resolution, Unavailable (loader_behind, history_behind), and as log and history do."""
+    """Derive series for every window that has no derived samples, or newer samples than they have.
+
+    Windows of the last least hold + 1 day are left out: they may still be in memory. Raises ConfigMismatch (time_set)
+    when the window length is not a multiple of each resolution, Unavailable (loader_behind, history_behind), and as log
+    and history do.
+    """
     for resolution, length_ms in RESOLUTIONS_MS.items():
         if meta.time_set.window_ms % length_ms:
             raise ConfigMismatch(
@@ -82,20 +88,20 @@ class _Run:
     def make(self) -> JobSummary:
         partitions = range(self._meta.partitions)
         with self._places.open_log() as log, self._places.open_history() as history:
-            # Each run has ticks of its own: what it writes wins over what an earlier one made of fewer samples.
+            # Each run appends new ticks, so its samples win over those that an earlier run derived from fewer samples.
             run = begin_run(log, f"{NAME}-{uuid.uuid4().hex[:16]}", partitions, FINGERPRINT, self._clock)
             end_ms = floor_to(run.end_ms(self._meta.time_set), self._meta.time_set.window_ms)
             self._wait_for_chunks(history, run, end_ms)
             span = Downsampled(self._start_ms(history, end_ms), end_ms)
             done = self._derive(run.orders, span)
-            # Before the span: a querier that knows of it must not look for derived series in an index of before.
+            # Before the span is recorded: a querier that knows the span must not use an index without the new series.
             wait_until_seen(log, partitions, run.job_id, self._timeout_s, self._clock)
             if not done.refused:
                 _say(log, span)
         return _summary(span, done, dry_run=False)
 
     def _derive(self, orders: Mapping[int, int], span: Downsampled) -> Done:
-        """orders: by partition, of what is written; none: nothing is."""
+        """orders: order of the chunks, by partition; empty: count only, write nothing."""
         self._context.setJobDescription(f"{NAME}: [{span.start_ms}, {span.end_ms})")
         task = Task(
             self._places,
@@ -109,15 +115,15 @@ class _Run:
         return source_packs(self._context, self._places, self._tasks).mapPartitions(task).fold(Done(), Done.plus)
 
     def _start_ms(self, history: ChunkStore, end_ms: int) -> int:
-        """The first window to look at."""
+        """Start of the first window to check."""
         epochs = history.epochs()
-        # The phase of a series moves its epochs back by less than one.
+        # The phase of a series shifts its epochs into the past by less than one epoch.
         first_ms = (epochs[0] - 1) * EPOCH_MS if epochs else end_ms
         asked_ms = first_ms if self._options.start_ms is None else self._options.start_ms
         return min(floor_to(asked_ms, self._meta.time_set.window_ms), end_ms)
 
     def _wait_for_chunks(self, history: ChunkStore, run: ImportRun, end_ms: int) -> None:
-        """Until history has everything below the ticks: what comes later is newer than what this run makes.
+        """Wait until history has all records below the ticks. Later records have higher orders than this run's chunks.
 
         Raises Unavailable (history_behind).
         """

@@ -1,4 +1,4 @@
-"""Sources: the packs of series that are not derived, with the labels of each; and the series derived of them."""
+"""Sources: packs of series that are not derived, with the labels of each series, and the series derived from them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
 Labels = dict[int, bytes]
-"""By series id its canonical labels."""
+"""By series id: its canonical labels."""
 _Found = tuple[Labels, int, int]  # (labels, first epoch, last epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePack:
-    """A pack of a log partition and its series; none of its samples lies outside [start_ms, end_ms)."""
+    """A pack of a log partition and its series. All its samples lie within [start_ms, end_ms)."""
 
     pack_id: int
     partition: int
@@ -35,7 +35,7 @@ class SourcePack:
 
 @dataclass(frozen=True, slots=True)
 class DerivedSeries:
-    """One series that is made of a source. pack_id: its own."""
+    """One series derived from a source series. pack_id: pack of the derived series."""
 
     series_id: int
     pack_id: int
@@ -43,7 +43,7 @@ class DerivedSeries:
 
 
 def derived_series(source: bytes, resolution: str, rule: PlacementRule) -> dict[str, DerivedSeries]:
-    """By aggregate."""
+    """The derived series of a source at one resolution, by aggregate."""
     made = {}
     for aggregate in AGGREGATES:
         canonical = derived_labels(source, resolution, aggregate)
@@ -52,7 +52,7 @@ def derived_series(source: bytes, resolution: str, rule: PlacementRule) -> dict[
 
 
 def source_packs(context: SparkContext, places: Places, tasks: int) -> RDD[SourcePack]:
-    """Every pack of sources, once, spread over `tasks` tasks. The driver sees names and epochs alone."""
+    """Every pack with source series, each once, spread over `tasks` tasks. The driver reads names and epochs only."""
     with places.open_history() as history:
         names = [(epoch, name) for epoch in history.epochs() for name in history.metric_names(epoch)]
     found = context.parallelize(names, tasks).mapPartitions(partial(_found_in, places))
@@ -78,5 +78,5 @@ def _both(one: _Found, other: _Found) -> _Found:
 
 def _pack(found: tuple[tuple[int, int], _Found]) -> SourcePack:
     (pack_id, partition), (labels, first, last) = found
-    # The phase of a series moves its epochs back by less than one.
+    # The phase of a series shifts its epochs into the past by less than one epoch.
     return SourcePack(pack_id, partition, labels, (first - 1) * EPOCH_MS, (last + 1) * EPOCH_MS)

@@ -1,4 +1,4 @@
-"""Staleness: which windows of a pack have samples that their derived series do not know of."""
+"""Staleness: find the windows of a pack with samples that are newer than its derived series."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from tsdb.codec.chunk_key import ChunkKey, Kind
 from tsdb.history.interface import ChunkStore, WindowRange
 
 Newest = dict[int, int]
-"""By window start the highest order of a chunk there: of what came, whether it was folded since or not."""
+"""By window start: the highest order of a chunk that arrived there. A chunk counts after it was folded, too."""
 
 
 def newest_orders(history: ChunkStore, pack_ids: Iterable[int], windows: WindowRange) -> list[Newest]:
-    """Of each of these packs. A fold is as new as what it covers; one that covers folds alone counts as itself."""
+    """Newest orders of each pack. A fold counts with the orders it covers; with its own when it covers only folds."""
     return [_newest(history, pack_id, windows) for pack_id in pack_ids]
 
 
 def stale_windows(source: Newest, derived: Sequence[Newest]) -> list[int]:
-    """Windows whose source is newer than any of the derived packs, ascending; and those right after one of them, whose
-    increases begin from its last samples."""
+    """Start of each window that is newer in the source than in one of the derived packs, ascending.
+
+    The window right after a stale one is stale too: its increases begin from the last samples of the one before.
+    """
     stale = {window for window, order in source.items() if any(one.get(window, -1) < order for one in derived)}
     following = {after for before, after in zip(sorted(source), sorted(source)[1:], strict=False) if before in stale}
     return sorted(stale | following)
@@ -32,7 +34,7 @@ def _newest(history: ChunkStore, pack_id: int, windows: WindowRange) -> Newest:
         if key.kind == Kind.FOLDED:
             folds.setdefault(key.window_start_ms, []).append(key)
         else:
-            # A base has the offset that decided it, which no sample in it reaches.
+            # The order of a base is its decision offset, which is above the offset of every sample in it.
             found[key.window_start_ms] = max(found.get(key.window_start_ms, -1), key.order)
     for window in folds:
         found[window] = max(found.get(window, -1), _of_folds(history, pack_id, window))

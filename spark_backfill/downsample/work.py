@@ -1,4 +1,4 @@
-"""Work: the derived series of the stale windows of packs, announced and written. Runs in tasks; safe to do twice."""
+"""Work: announce and write the derived series for the stale windows of packs. Runs in tasks; safe to repeat."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ from tsdb.model.window import index_epoch
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Travels to tasks. orders: by partition the offset of the run's tick; none: nothing is written. span: windows to
-    look at, all of them loaded as far as that tick. again: make all of them anew."""
+    """A function that Spark sends to tasks.
+
+    orders: offset of the run's tick, by partition; empty: write nothing. span: windows to check; history has all their
+    records below the ticks. again: derive all windows again, stale or not.
+    """
 
     places: Places
     rule: PlacementRule
@@ -42,7 +45,7 @@ class Task:
     again: bool = False
 
     def __call__(self, packs: Iterable[SourcePack]) -> Iterator[Done]:
-        """What was done of each pack."""
+        """Yield the counts of each pack."""
         with quoted_errors(), self.places.open_history() as history, self.places.open_log() as log:
             writer = _Writer(Appender(log, SERIES), Appender(log, CHUNKS), self)
             for pack in packs:
@@ -52,8 +55,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """windows: of packs, that were looked at. stale: of those, to be made anew. samples: derived. refused: windows with
-    chunks that do not decode, or with samples of a series that no index knows."""
+    """windows: (pack, window)s checked. stale: those to derive again. samples: derived samples. refused: windows with
+    chunks that do not decode, or with samples of a series that is in no index."""
 
     packs: int = 0
     windows: int = 0
@@ -63,7 +66,7 @@ class Done:
     refused: int = 0
 
     def plus(self, other: Done) -> Done:
-        """Both together."""
+        """The sum of both."""
         return Done(
             self.packs + other.packs,
             self.windows + other.windows,
@@ -76,7 +79,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class _Derived:
-    """Derived series of one pack at one resolution. ids: by source, in the order of AGGREGATES."""
+    """Derived series of one pack at one resolution. ids: by source series, in the order of AGGREGATES."""
 
     resolution_ms: int
     pack_id: int
@@ -85,19 +88,19 @@ class _Derived:
 
     @classmethod
     def of(cls, pack: SourcePack, resolution: str, rule: PlacementRule) -> _Derived:
-        """Of all series of the pack."""
+        """The derived series of all series of a pack."""
         made = {source: derived_series(labels, resolution, rule) for source, labels in pack.labels.items()}
         series = [one for by_aggregate in made.values() for one in by_aggregate.values()]
         ids = {
             source: np.array([found[aggregate].series_id for aggregate in AGGREGATES], np.uint64)
             for source, found in made.items()
         }
-        # One placement and one family, so one pack.
+        # All have the same placement and metric family, so they are one pack.
         return cls(RESOLUTIONS_MS[resolution], series[0].pack_id, series, ids)
 
 
 class _Pack:
-    """One pack, window after window."""
+    """One pack: its windows in ascending order."""
 
     def __init__(self, task: Task, history: ChunkStore, pack: SourcePack) -> None:
         self._task = task
@@ -140,7 +143,7 @@ class _Pack:
         return {} if fragment is None else last_values(fragment, {})
 
     def _read(self, window_start_ms: int) -> Fragment | None:
-        """The merged samples; None where there are none, or a chunk does not decode."""
+        """The merged samples of a window; None when it has no samples, or a chunk does not decode."""
         pieces = self._history.read([self._pack.pack_id], WindowRange(window_start_ms, window_start_ms + 1))
         try:
             fragments = [decode_chunk(row.value) for piece in pieces for row in piece]
@@ -154,8 +157,6 @@ class _Pack:
 
 
 class _Writer:
-    """Of one task."""
-
     def __init__(self, series: Appender, chunks: Appender, task: Task) -> None:
         self.chunks = chunks
         self._series = series
@@ -163,7 +164,7 @@ class _Writer:
         self._announced: set[tuple[int, int]] = set()
 
     def announce(self, partition: int, series: Iterable[DerivedSeries], window_start_ms: int) -> None:
-        """In each index epoch of the window; acknowledged before its first chunk is sent."""
+        """Announce series in each index epoch of the window. Returns when the announcements are acknowledged."""
         for one in series:
             for ts_ms in (window_start_ms, window_start_ms + self._task.window_ms - 1):
                 mark = one.series_id, index_epoch(one.series_id, ts_ms)
@@ -173,7 +174,7 @@ class _Writer:
         self._series.finish()
 
     def write(self, partition: int, fragment: Fragment, order: int) -> int:
-        """Returns how many parts."""
+        """Send a fragment as chunk parts; return the number of parts."""
         parts = encode_chunk(fragment, window_ms=self._task.window_ms, part_bytes_max=self._task.part_bytes_max)
         for number, value in enumerate(parts):
             key = ChunkKey(fragment.pack_id, fragment.window_start_ms, Kind.IMPORT, order, number)

@@ -1,1 +1,1 @@
-"""Import: files of any layout, and blocks of Prometheus, as chunks of the past."""
+"""Import: write files of any layout, and blocks of Prometheus, as chunks of history."""

@@ -1,4 +1,4 @@
-"""Import: files into the past. When it ends all is in the log, and loaded; run again, it writes the same keys."""
+"""Import: write files into history. At its end all samples are in the log and loaded. A rerun writes the same keys."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ GROUP = ("partition", "pack_id", "window_start_ms", "range_number")
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """job_id: one input, one id; given again, the same keys are written again. rejects: a folder for what is refused,
-    one JSON object a row; empty: only counted. allow_rejects: whether refused rows leave the job a success.
-    wait_s: for the loader, once all is written; None: not at all. series_per_range: of a pack, before it is split.
+    """job_id: names one input; a second run with it writes the same keys. rejects: folder for refused rows, one JSON
+    object each; empty: refused rows are only counted. allow_rejects: the job succeeds in spite of refused rows.
+    wait_s: longest wait for the loader after writing; None: no wait. series_per_range: larger packs are split.
     """
 
     job_id: str
@@ -53,9 +53,9 @@ def import_files(
     options: ImportOptions,
     clock: Clock | None = None,
 ) -> JobSummary:
-    """Every good row of the files becomes a sample of the past; the others are counted, and written down, by reason.
+    """Write every valid row of the files as a sample; count the others by reason and write them to `rejects`.
 
-    A row is too recent from the run's end on (ImportRun.end_ms). Raises InvalidRequest (bad_layout, no_input,
+    A row at or after the run's end (ImportRun.end_ms) is too recent. Raises InvalidRequest (bad_layout, no_input,
     nothing_to_import), ConfigMismatch (other_import), WrongTopic (topic_recreated), Unavailable (loader_behind).
     """
     fingerprint = layout.fingerprint(_files(spark, paths))
@@ -116,7 +116,7 @@ def _files(spark: SparkSession, paths: Sequence[str]) -> list[tuple[str, int, st
 
 
 def _announce(series: DataFrame, places: Places) -> int:
-    """Before any chunk: whoever finds one then knows its series."""
+    """Announce all series. This comes before any chunk, so that a reader of a chunk finds its series."""
     counts = series.mapInArrow(Announce(places), "records bigint").collect()
     return sum(row["records"] for row in counts)
 
@@ -137,11 +137,11 @@ def _write(
 
 
 def _ranged(spark: SparkSession, samples: DataFrame, heavy: Mapping[int, int]) -> DataFrame:
-    """With range_number: which share of its pack's series a row's series is in, by the upper bits of its id."""
+    """Add range_number: the share of the pack's series that the row's series is in, from the upper bits of its id."""
     if not heavy:
         return samples.withColumn("range_number", F.lit(0))
     bits = spark.createDataFrame(sorted(heavy.items()), "pack_id bigint, _bits int")
-    # Of a pack that is whole _bits is null, and a shift by 64 would be one by 0 to the JVM.
+    # A pack that is not split has null in _bits. The JVM would treat a shift by 64 as a shift by 0.
     number = F.expr("coalesce(cast(shiftrightunsigned(series_id, 64 - _bits) as int), 0)")
     return samples.join(F.broadcast(bits), "pack_id", "left").withColumn("range_number", number)
 

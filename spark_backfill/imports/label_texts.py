@@ -1,4 +1,4 @@
-"""Label texts: what rows say of labels, as the series that they are. Once for each distinct text, never for a row."""
+"""Label texts: parse the label text of rows into series, once for each distinct text and not for each row."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tsdb.model.labels import LabelLimits, canonical_labels, normalize_labels, s
 from tsdb.model.partitioner import partition_of
 from tsdb.model.placement import PlacementRule
 
-TEXTS_MAX = 500_000  # Kept; beyond it begun anew: what is forgotten is parsed again.
+TEXTS_MAX = 500_000  # Cached texts. A full cache is cleared; its texts are parsed again when they come.
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Ids unsigned; canonical: labels."""
+    """A series with its place. Ids are unsigned. canonical: canonical labels."""
 
     series_id: int
     pack_id: int
@@ -26,14 +26,12 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Labels that no series has. reason: a code."""
+    """Labels that are not valid for a series. reason: an error code."""
 
     reason: str
 
 
 class LabelTexts:
-    """Of one task."""
-
     def __init__(self, rule: PlacementRule, partitions: int, limits: LabelLimits | None = None) -> None:
         self._rule = rule
         self._partitions = partitions
@@ -41,7 +39,7 @@ class LabelTexts:
         self._known: dict[str, Series | Refused] = {}
 
     def series(self, text: str) -> Series | Refused:
-        """The series of a text: JSON objects, parted by SEPARATOR, a later one over those before."""
+        """The series of a text: JSON objects joined by SEPARATOR. Labels of a later object replace earlier ones."""
         found = self._known.get(text)
         if found is None:
             if len(self._known) >= TEXTS_MAX:
@@ -68,7 +66,7 @@ class LabelTexts:
 
 
 def _object(text: str) -> dict[str, str]:
-    """A JSON object of strings; a label that is null is none. Raises ValueError."""
+    """Labels of a JSON object of strings; a null value means no label. Raises ValueError."""
     value = json.loads(text, object_pairs_hook=_distinct)
     if not isinstance(value, dict):
         raise ValueError("no object")

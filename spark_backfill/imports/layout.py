@@ -1,4 +1,4 @@
-"""Layout: which columns of a file say what of a sample."""
+"""Layout: the columns of a file that hold labels, time and value of a sample."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ METRIC_NAME = "__name__"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """format: one of FORMATS; of PROMETHEUS nothing else counts.
+    """format: one of FORMATS; with PROMETHEUS all other fields are ignored.
 
-    labels: a column with all labels, JSON text, a map or a struct; empty: none. label_columns: (label, column) pairs,
-    over those in `labels`. constants: (label, value) pairs, over both. time: a column of timestamps, or of numbers in
-    time_unit, or of text: a number in time_unit, or ISO 8601 for "iso". value: a column of numbers. metrics: columns of
-    numbers in its place, each a metric named as the column; a null there is no sample.
+    labels: a column with all labels, as JSON text, a map or a struct; empty: no such column. label_columns: (label,
+    column) pairs, which replace labels in `labels`. constants: (label, value) pairs, which replace both. time: a column
+    of timestamps, of numbers in time_unit, or of text: a number in time_unit, or ISO 8601 for "iso". value: a column of
+    numbers. metrics: columns of numbers, used in place of `value`: each is a metric with the column's name, and a null
+    is no sample.
     """
 
     format: str
@@ -47,13 +48,13 @@ class Layout:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the file that count, each once."""
+        """The columns of the file that the layout reads, each once."""
         values = self.metrics or (self.value,)
         named = (self.labels, *(column for _, column in self.label_columns), self.time, *values)
         return tuple(dict.fromkeys(filter(None, named)))
 
     def check(self, columns: Iterable[str]) -> None:
-        """Raises InvalidRequest (bad_layout) when a file has not all columns that count."""
+        """Raises InvalidRequest (bad_layout) when a file lacks a column that the layout reads."""
         there = list(columns)
         missing = [column for column in self.columns if column not in there]
         if missing:
@@ -62,6 +63,6 @@ class Layout:
             )
 
     def fingerprint(self, files: Iterable[tuple[str, int, str]]) -> str:
-        """Of this layout and (path, bytes, time of change) of each file: the same for the same import."""
+        """Digest of this layout and of (path, bytes, time of change) of each file. Equal imports have equal digests."""
         said = json.dumps([asdict(self), sorted(files)], sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()

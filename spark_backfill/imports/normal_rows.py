@@ -1,4 +1,4 @@
-"""Normal rows: raw rows as samples of series, the series they are of, and what is refused and why."""
+"""Normal rows: turn raw rows into samples, series to announce, and refused rows with their reason."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ SHOWN_CHARS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Normalize:
-    """Travels to tasks; what all processes of the log share."""
+    """A function that Spark sends to tasks, with settings that all processes of the log share."""
 
     placement_labels: tuple[str, ...]
     partitions: int
     window_ms: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """RAW_SCHEMA to NORMAL_SCHEMA; for `mapInArrow`."""
+        """For `mapInArrow`: rows of RAW_SCHEMA in, rows of NORMAL_SCHEMA out."""
         texts = LabelTexts(PlacementRule(self.placement_labels), self.partitions)
         announced: set[tuple[int, int]] = set()
         with quoted_errors():
@@ -93,7 +93,7 @@ class Normalize:
 
 @dataclass(frozen=True, slots=True)
 class _SeriesColumns:
-    """Of each distinct text; zeros where it is refused. Ids as int64 with the bits of the uint64."""
+    """One entry for each distinct label text; zeros for a refused one. Ids are int64 with the bits of the uint64."""
 
     series_id: NDArray[np.int64]
     pack_id: NDArray[np.int64]
@@ -116,7 +116,7 @@ def _fresh_series(
     times: NDArray[np.int64],
     announced: set[tuple[int, int]],
 ) -> Iterator[pa.RecordBatch]:
-    """The (series, epoch) pairs that this task has not said yet."""
+    """The (series, index epoch) pairs that this task has not yielded yet."""
     phase = (columns.series_id.view(np.uint64)[codes] % np.uint64(EPOCH_MS)).astype(np.int64)
     pairs = np.unique(np.stack([codes.astype(np.int64), (times + phase) // EPOCH_MS]), axis=1)
     fresh = [
@@ -139,7 +139,7 @@ def _fresh_series(
 
 
 def _rejects(rows: pa.RecordBatch, series: list[Series | Refused]) -> pa.RecordBatch:
-    """One row each, with the first reason and what the file said."""
+    """One row for each refused row, with its first reason and its text in the file."""
     reasons, texts = [], []
     for row, each in zip(rows.to_pylist(), series, strict=True):
         labels = each.reason if isinstance(each, Refused) else None

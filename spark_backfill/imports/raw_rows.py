@@ -1,6 +1,6 @@
-"""Raw rows: files of a layout as rows of text labels, a time and a value, each with what is wrong with it.
+"""Raw rows: read files of a layout as rows of label text, time and value. Column `problem` has the reason of a refusal.
 
-All of it is Spark's own work on columns; nothing is dropped here, a row that cannot be taken says why in `problem`.
+Spark does all of this with column expressions. No row is dropped here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spark_backfill.imports.layout import CSV, METRIC_NAME, PARQUET, Layout
 from tsdb.model.errors import InvalidRequest
 
 RAW_SCHEMA = "labels string, ts_ms bigint, value double, problem string, shown string"
-# Labels of two places in one text; no JSON has this character.
+# Joins the labels of several columns into one text; JSON text never contains this character.
 SEPARATOR = "\x01"
 _BROKEN = "_broken_line"
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
@@ -41,7 +41,7 @@ _PER_MS = {"us": 1_000, "ns": 1_000_000}
 
 
 def raw_rows(spark: SparkSession, paths: Sequence[str], layout: Layout) -> DataFrame:
-    """Rows of RAW_SCHEMA. Raises InvalidRequest (bad_layout), and as Spark does for what is not there."""
+    """Rows of RAW_SCHEMA. Raises InvalidRequest (bad_layout), and as Spark does for a missing path."""
     frame = _read(spark, paths, layout)
     layout.check(frame.columns)
     kinds = {field.name: field.dataType for field in frame.schema.fields}
@@ -85,7 +85,7 @@ def _read(spark: SparkSession, paths: Sequence[str], layout: Layout) -> DataFram
 
 
 def _melted(frame: DataFrame, layout: Layout, kinds: dict[str, DataType]) -> DataFrame:
-    """One value a row, in `_value`; `_metric` names it where the column does."""
+    """One value a row, in `_value`. With metric columns, `_metric` is the column's name."""
     none = F.lit(None).cast("string")
     if not layout.metrics:
         return frame.withColumns({"_value": F.col(layout.value), "_metric": none, "_problem": none})
@@ -100,7 +100,7 @@ def _melted(frame: DataFrame, layout: Layout, kinds: dict[str, DataType]) -> Dat
 
 
 def _labels(layout: Layout, kinds: dict[str, DataType]) -> Column:
-    """All that says something of labels, as JSON objects; a later one goes over those before."""
+    """All labels of a row, as JSON objects joined by SEPARATOR. Labels of a later object replace earlier ones."""
     said = []
     if layout.labels:
         column = F.col(layout.labels)
@@ -115,7 +115,7 @@ def _labels(layout: Layout, kinds: dict[str, DataType]) -> Column:
 
 
 def _time(column: Column, kind: DataType, layout: Layout) -> Column:
-    """Milliseconds, null where there are none; finer ones are rounded down."""
+    """Time in ms; null when the column has no valid time. Finer units are rounded down."""
     if isinstance(kind, TimestampType | TimestampNTZType):
         return F.floor(F.unix_micros(column.cast("timestamp")) / F.lit(1_000)).cast("bigint")
     unit = layout.time_unit
@@ -154,7 +154,7 @@ def _value_problems(column: Column, kind: DataType, number: Column) -> list[tupl
         too_large = F.abs(number) == F.lit(float("inf"))
         problems.append((too_large & ~text.rlike(_INFINITE), "value_too_large"))
     elif isinstance(kind, (*_INTEGRAL, DecimalType)):
-        # Beyond 2^53 a float64 stands for several integers.
+        # Beyond 2^53 a float64 cannot represent every integer.
         problems.append((number.cast("decimal(38,10)") != column.cast("decimal(38,10)"), "value_inexact"))
     elif not isinstance(kind, DoubleType | FloatType):
         raise InvalidRequest(f"a value column is {kind.simpleString()}; want numbers or text", reason="bad_layout")
@@ -162,7 +162,7 @@ def _value_problems(column: Column, kind: DataType, number: Column) -> list[tupl
 
 
 def _first_of(*cases: tuple[Column, str | Column]) -> Column:
-    """The text of the first case that holds; null when none does."""
+    """The text of the first case with a true condition; null when no condition is true."""
     none = F.lit(None).cast("string")
     return reduce(
         lambda rest, case: F.when(case[0], case[1] if isinstance(case[1], Column) else F.lit(case[1])).otherwise(rest),

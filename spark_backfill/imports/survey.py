@@ -1,4 +1,4 @@
-"""Survey: what an import is about to write, found before anything is written. The driver gets counts, never samples."""
+"""Survey: count the samples, series and refused rows of an import before it writes. The driver gets counts only."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from spark_backfill.writing.chunk_writer import RANGE_BITS
 from tsdb.history.row_keys import unsigned
 from tsdb.model.errors import InvalidRequest
 
-# A pack of more is written by several tasks, each with a range of its series.
+# A pack with more series is written by several tasks, each with a range of its series.
 SERIES_PER_RANGE = 2_048
 IDS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """samples: rows that are one. rejected: rows that are none, by reason. partitions: of the log that samples go to.
-    heavy: packs with many series, as the bits of a series id that say its range; pack ids as int64."""
+    """samples: number of rows that are samples. rejected: refused rows by reason. partitions: log partitions of the
+    samples. heavy: packs to split: by pack id (int64), the number of upper bits of a series id that give its range."""
 
     samples: int
     rejected: Mapping[str, int]
@@ -30,9 +30,9 @@ class Survey:
 
 
 def survey(normal: DataFrame, series_per_range: int = SERIES_PER_RANGE) -> Survey:
-    """Of rows of NORMAL_SCHEMA. Raises InvalidRequest (series_id_collision) when two label sets have one id."""
+    """Survey rows of NORMAL_SCHEMA. Raises InvalidRequest (series_id_collision) when two label sets have one id."""
     counted = normal.groupBy("what", "reason").count().collect()
-    # One job for all of it, and no more rows to the driver than there are partitions.
+    # One Spark job computes all of it, and the driver receives one row for each log partition.
     ids, labels = series_of(normal).groupBy("series_id"), F.count_distinct("canonical").alias("label_sets")
     series = ids.agg(F.min("partition").alias("partition"), F.min("pack_id").alias("pack_id"), labels)
     packs = series.groupBy("partition", "pack_id").agg(F.count("*").alias("series"), F.max("label_sets").alias("most"))

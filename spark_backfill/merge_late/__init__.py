@@ -1,5 +1,5 @@
-"""merge-late: many fragments of a (pack, window) become one, and later the rows it covers are deleted.
+"""merge-late: fold many fragments of a (pack, window) into one, and later delete the rows that the fold covers.
 
-Nothing here is ever in the way of an answer: a fold adds a chunk that changes no merge, and rows that go change none
-either. So a run may stop anywhere, overlap with another, or see half of what one before it did.
+No step changes an answer: a fold adds a chunk that changes no merge, and neither does deleting the covered rows. So a
+run may stop at any point, overlap with another run, or see a part of the work of an earlier run.
 """

@@ -1,4 +1,4 @@
-"""The job: plan, delete, fold, wait for the loader, read back, note. Without `apply` it only plans."""
+"""The job: plan, delete, fold, wait for the loader, read back, note. Without `apply` it only makes the plan."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 EVER_MS = 1 << 60
 HOUR_MS = 3600 * 1000
 FRAGMENTS_MAX = 8
-OLDER_THAN_MS = 7 * 24 * HOUR_MS  # Nothing late is accepted for windows so old: their last fold.
+OLDER_THAN_MS = 7 * 24 * HOUR_MS  # Windows this old accept no late samples any more, so this fold is their last.
 
 
 @dataclass(frozen=True, slots=True)
 class MergeLateOptions:
-    """apply: write; else only say what would be written. fragments_max, older_than_ms: as Rule has them.
+    """apply: write; False: only report the plan. fragments_max, older_than_ms: see Rule.
 
-    delete_after_ms: rows that a fold covers go so long after it was read back: longer than any read takes that may have
-    begun before it was there. start_ms, end_ms: windows looked at. loader_timeout_ms: how long to wait for what was
-    written to be in history. tasks: at once and in all, at least; None: as the session's parallelism.
+    delete_after_ms: time from reading a fold back until the rows it covers are deleted; longer than any read that may
+    have begun before the fold was in history. start_ms, end_ms: windows to check. loader_timeout_ms: longest wait until
+    written records are in history. tasks: number of Spark tasks; None: the session's parallelism.
     """
 
     apply: bool = False
@@ -53,8 +53,10 @@ class MergeLateOptions:
 def merge_late(
     spark: SparkSession, places: Places, meta: MetaSettings, options: MergeLateOptions, clock: Clock | None = None
 ) -> JobSummary:
-    """Fold what has many fragments and delete what earlier folds cover. Raises as log and history do, and Unavailable
-    (loader_behind, not_read_back): then a later run goes on where this one stopped."""
+    """Fold windows with many fragments and delete rows that earlier folds cover.
+
+    Raises as log and history do, and Unavailable (loader_behind, not_read_back): a later run continues the work then.
+    """
     run = _Run(spark, places, meta, options, clock or SystemClock())
     return run.apply() if options.apply else run.plan()
 
@@ -82,7 +84,7 @@ class _Run:
 
     def apply(self) -> JobSummary:
         with self._places.open_log() as log:
-            # So that folds of a run that ended early are in history whole, or never will be.
+            # After this wait, folds of a run that ended early are complete in history, or they never will be.
             self._wait(log)
             now_ms = broker_now_ms(log)
             read_backs = ReadBacks.read(log)
@@ -101,7 +103,7 @@ class _Run:
             return run_summary(totals_of(plans), after, deleted.plus(folded))
 
     def _plans(self) -> RDD[WindowPlan]:
-        """Kept, for it names what each fold is made of."""
+        """Plans of all packs. Persisted, because a plan names the exact rows of its fold."""
         self._describe("what is there")
         packs = packs_of(self._context, self._places, self._rule.span, self._tasks)
         return packs.mapPartitions(partial(plan_packs, self._places, self._rule)).persist()
@@ -112,9 +114,9 @@ class _Run:
         return deletes.mapPartitions(partial(delete_rows, self._places)).fold(Done(), Done.plus)
 
     def _tick(self, log: Log, plans: RDD[WindowPlan]) -> dict[int, int]:
-        """A tick in each partition with something to fold: no two runs have folds of one order."""
+        """Append a tick to each partition with a fold; its offset, unique to this run, is the order of the folds."""
         partitions = plans.filter(_is_to_fold).map(lambda plan: plan.partition).distinct().collect()
-        # The time counts only where topics have written times.
+        # The timestamp is used only in topics with CreateTime.
         tick, now_ms = encode_tick(), self._clock.now_ms()
         return {one: log.append_sync(METRICS, one, tick, timestamp_ms=now_ms).offset for one in sorted(partitions)}
 
@@ -136,7 +138,7 @@ class _Run:
 
 
 def _check_read_back(again: RDD[WindowPlan], orders: dict[int, int], folded: Done) -> None:
-    """Raises Unavailable (not_read_back) unless every fold of this run is in history whole."""
+    """Raises Unavailable (not_read_back) unless every fold of this run is complete in history."""
     found = again.filter(lambda plan: orders.get(plan.partition) in plan.seen).count()
     if found < folded.folded:
         raise Unavailable(

@@ -1,4 +1,4 @@
-"""Plan: of each (pack, window) of history, what is to be folded and which covered rows may go. Runs in tasks."""
+"""Plan: for each (pack, window) of history, the rows to fold and the covered rows to delete. Runs in tasks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tsdb.model.errors import CorruptData, UnknownVersion
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which windows are folded: those with more than fragments_max fragments that no fold covers, and those that ended
-    at or before old_ms with more than one.
+    """A window is folded when it has more than fragments_max fragments that no fold covers, or more than one fragment
+    and its end is at or before old_ms.
 
-    span: windows looked at. deletable: folds that were read back long enough ago. part_bytes_max: of a row.
+    span: windows to check. deletable: folds read back long enough ago. part_bytes_max: size limit of a row.
     """
 
     span: WindowRange
@@ -35,10 +35,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """One (pack, window). fragments: that have a row. left: of those, what no whole fold covers.
+    """Plan of one (pack, window). fragments: number with a row. left: number that no complete fold covers.
 
-    fold: keys to fold; none: nothing is. seen: orders of whole folds with rows that they cover. deletes: by order of
-    such a fold, keys of rows that may go. trouble: reason why nothing can be said of it.
+    fold: keys to fold; empty: no fold. seen: orders of complete folds whose covered rows still exist. deletes: for such
+    folds by order, keys of rows that may be deleted. trouble: reason why the window cannot be planned.
     """
 
     pack_id: int
@@ -53,12 +53,12 @@ class WindowPlan:
 
     @property
     def idle(self) -> bool:
-        """Nothing is to be done, now or later."""
+        """Whether the window needs no work, now or in a later run."""
         return not (self.fold or self.seen or self.trouble)
 
 
 def plan_packs(places: Places, rule: Rule, packs: Iterable[PackSpan]) -> Iterator[WindowPlan]:
-    """Every window of these packs that has a row."""
+    """Plans of all windows of these packs that have a row."""
     with quoted_errors(), places.open_history() as history:
         for pack in packs:
             listed = history.windows(pack.pack_id, pack.windows(rule.span, rule.window_ms))
@@ -67,7 +67,7 @@ def plan_packs(places: Places, rule: Rule, packs: Iterable[PackSpan]) -> Iterato
 
 
 def plan_window(history: ChunkStore, rule: Rule, partition: int, keys: Sequence[ChunkKey]) -> WindowPlan:
-    """Of the keys of one (pack, window), at least one. Reads chunks only where folds and others are side by side."""
+    """Plan from the keys of one (pack, window), at least one. Reads chunks only when a fold is beside other rows."""
     place = keys[0].pack_id, partition, keys[0].window_start_ms
     fragments = len(fragments_of(keys))
     try:

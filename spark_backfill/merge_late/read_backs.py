@@ -1,6 +1,7 @@
-"""Read-backs: when the folds of a run were first seen whole in history, as notes in `meta`.
+"""Read-backs: notes in `meta` of the time when the folds of a run were first complete in history.
 
-A note's broker time is that moment, so no clock of ours decides when rows may go. Format: docs/formats/merge-late.md.
+The broker time of a note is that time, so deleting rows does not depend on a clock of ours. Format:
+docs/formats/merge-late.md.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ PREFIX = b"merge-late/"
 _KEY = re.compile(r"merge-late/(?P<topic_id>.+)/(?P<partition>\d{1,10})/(?P<order>\d{1,19})")
 _RUN_KEY = PREFIX + b"run"
 VERSION = 1
-KEPT_MS = 30 * 24 * 3600 * 1000  # A note that was lost costs one more run: folds are then read back anew.
+KEPT_MS = 30 * 24 * 3600 * 1000  # A lost note costs one more run, in which the folds are read back again.
 
-Fold = tuple[int, int]  # (partition, order): of all folds that one run made in a partition.
+Fold = tuple[int, int]  # (partition, order): all folds of one run in one partition.
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBacks:
-    """at_ms: broker time of each note of this log."""
+    """at_ms: broker time of each note that belongs to this log topic."""
 
     topic_id: str
     at_ms: Mapping[Fold, int]
 
     @classmethod
     def read(cls, log: Log) -> ReadBacks:
-        """All notes of this incarnation of the log; those of another one are passed over. Raises as the log does."""
+        """All notes with the topic id of this log; notes of another topic id are skipped. Raises as the log does."""
         topic_id = log.topic_id(METRICS)
         found: dict[Fold, int] = {}
         for record in read_to_end(log, META, 0):
@@ -42,16 +43,16 @@ class ReadBacks:
             if record.value is None:
                 found.pop(fold, None)
             else:
-                # Of two runs that saw it the first counts.
+                # When two runs noted the same fold, the first note counts.
                 found.setdefault(fold, record.broker_ms)
         return cls(topic_id, found)
 
     def before(self, broker_ms: int) -> frozenset[Fold]:
-        """Folds seen whole at or before that broker time."""
+        """Folds that were complete in history at or before that broker time."""
         return frozenset(fold for fold, at_ms in self.at_ms.items() if at_ms <= broker_ms)
 
     def note(self, log: Log, folds: Iterable[Fold]) -> int:
-        """Note those that have no note yet; durable when it returns. Returns how many."""
+        """Write a note for each fold without one; durable when it returns. Returns the number of new notes."""
         fresh = sorted(set(folds) - self.at_ms.keys())
         value = json.dumps({"version": VERSION}).encode()
         for fold in fresh:
@@ -59,7 +60,7 @@ class ReadBacks:
         return len(fresh)
 
     def forget(self, log: Log, before_ms: int) -> None:
-        """Drop notes from before that broker time."""
+        """Delete notes at or before that broker time."""
         for fold in sorted(self.before(before_ms)):
             log.append_sync(META, 0, None, key=self._key(fold))
 
@@ -69,6 +70,6 @@ class ReadBacks:
 
 
 def broker_now_ms(log: Log) -> int:
-    """The broker's clock, as the log tells it of a record that says when a run began."""
+    """The broker's clock: broker time of a record appended to `meta`, which also marks the begin of a run."""
     value = json.dumps({"version": VERSION}).encode()
     return log.append_sync(META, 0, value, key=_RUN_KEY).broker_ms

@@ -1,4 +1,4 @@
-"""Reasons: counts by reason, as values that tasks hand back."""
+"""Reasons: counts by reason, as values that tasks return."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Reasons = tuple[tuple[str, int], ...]  # (reason, count), ascending.
 
 
 def counted(one: Reasons, other: Reasons) -> Reasons:
-    """Both added up."""
+    """The sum of both."""
     tally = Counter(dict(one))
     tally.update(dict(other))
     return tuple(sorted(tally.items()))

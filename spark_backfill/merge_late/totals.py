@@ -1,4 +1,4 @@
-"""Totals: what a plan says of each partition, added up in tasks, and the summary made of them."""
+"""Totals: counts of plans by partition, added up in tasks, and the job summary made from them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NAME = "merge-late"
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Of some windows. chunks: (pack, window)s. fragments, most: rows' fragments in all, and of one chunk at most.
-    left: of those, what no fold covers. troubles: windows of which nothing can be said, by reason."""
+    """Totals of some windows. chunks: number of (pack, window)s. fragments: number in all; most: highest number in one
+    chunk. left: fragments that no fold covers. troubles: windows that cannot be planned, by reason."""
 
     chunks: int = 0
     fragments: int = 0
@@ -32,13 +32,13 @@ class Totals:
 
     @classmethod
     def of(cls, plan: WindowPlan) -> Totals:
-        """One window."""
+        """The totals of one window."""
         deletes = sum(len(keys) for _, keys in plan.deletes)
         troubles = ((plan.trouble, 1),) if plan.trouble else ()
         return cls(1, plan.fragments, plan.fragments, plan.left, int(bool(plan.fold)), deletes, troubles)
 
     def plus(self, other: Totals) -> Totals:
-        """Both together."""
+        """The totals of both."""
         return Totals(
             self.chunks + other.chunks,
             self.fragments + other.fragments,
@@ -54,23 +54,23 @@ ByPartition = Mapping[int, Totals]
 
 
 def totals_of(plans: RDD[WindowPlan]) -> ByPartition:
-    """By partition; the driver sees as many numbers as there are partitions."""
+    """Totals by partition; the driver receives one row for each partition."""
     return plans.map(lambda plan: (plan.partition, Totals.of(plan))).reduceByKey(Totals.plus).collectAsMap()
 
 
 def joined(one: ByPartition, other: ByPartition) -> ByPartition:
-    """Both together."""
+    """The totals of both, by partition."""
     return {key: one.get(key, Totals()).plus(other.get(key, Totals())) for key in one.keys() | other.keys()}
 
 
 def plan_summary(before: ByPartition) -> JobSummary:
-    """Of a run that wrote nothing."""
+    """Summary of a run that only planned."""
     figures = {"applied": False, **_fragments(before, ""), **_due(before)}
     return _summary(figures, _all(before).troubles, before, None)
 
 
 def run_summary(before: ByPartition, after: ByPartition, done: Done) -> JobSummary:
-    """Of a run that wrote what it planned."""
+    """Summary of a run with `apply`."""
     figures: dict[str, Figure] = {
         "applied": True,
         **_fragments(before, "_before"),

@@ -1,6 +1,6 @@
-"""Work: folds written to the log, and null records for rows that a fold has made redundant. Runs in tasks.
+"""Work: write folds to the log, and null records for rows that a fold makes redundant. Runs in tasks.
 
-Both are safe to do twice: the same keys with the same bytes, for the plan names exactly what a fold is made of.
+Both are safe to repeat: the plan names the exact rows of a fold, so a repeated task writes the same keys and bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOT_REDUNDANT = "not_redundant"
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was done. rows: covered by the folds written. refused: windows left as they are, each for one reason."""
+    """Counts of work done. rows: rows that the written folds cover. refused: unchanged windows, by reason."""
 
     folded: int = 0
     rows: int = 0
@@ -35,7 +35,7 @@ class Done:
     refused: Reasons = ()
 
     def plus(self, other: Done) -> Done:
-        """Both together."""
+        """The sum of both."""
         return Done(
             self.folded + other.folded,
             self.rows + other.rows,
@@ -47,14 +47,14 @@ class Done:
 
 
 def fold_windows(places: Places, rule: Rule, orders: Mapping[int, int], plans: Iterable[WindowPlan]) -> Iterator[Done]:
-    """Fold what the plans say. orders: by partition, of this run's folds."""
+    """Write the folds of the plans. orders: order of this run's folds, by partition."""
     with quoted_errors(), places.open_history() as history, places.open_log() as log:
         appender = Appender(log, CHUNKS)
         for plan in plans:
             rows = rows_of(history, plan.pack_id, plan.window_start_ms)
             covered = [rows[key] for key in plan.fold if key in rows]
             if not covered:
-                continue  # Another run was here meanwhile.
+                continue  # Another run has deleted these rows since the plan.
             try:
                 made = fold(
                     covered, orders[plan.partition], window_ms=rule.window_ms, part_bytes_max=rule.part_bytes_max
@@ -69,7 +69,7 @@ def fold_windows(places: Places, rule: Rule, orders: Mapping[int, int], plans: I
 
 
 def delete_rows(places: Places, plans: Iterable[WindowPlan]) -> Iterator[Done]:
-    """Null records for the rows that the plans name, where merging them changes nothing."""
+    """Write null records for the plans' rows, after checking that the merge is the same without them."""
     with quoted_errors(), places.open_history() as history, places.open_log() as log:
         appender = Appender(log, CHUNKS)
         for plan in plans:
@@ -80,7 +80,7 @@ def delete_rows(places: Places, plans: Iterable[WindowPlan]) -> Iterator[Done]:
 
 
 def look_again(places: Places, rule: Rule, plans: Iterable[WindowPlan]) -> Iterator[WindowPlan]:
-    """The windows of these plans as they are now."""
+    """New plans of the same windows, from history's current rows."""
     with quoted_errors(), places.open_history() as history:
         for plan in plans:
             span = WindowRange(plan.window_start_ms, plan.window_start_ms + 1)

@@ -1,1 +1,1 @@
-"""Rebuild: chunks of a range of windows out of the log again, as the chunk stage made them."""
+"""Rebuild: make the chunks of a range of windows from the log again, equal to those of the chunk stage."""

@@ -1,4 +1,4 @@
-"""Compare: what a rebuild would write, beside what `chunks` has. Nothing is written."""
+"""Compare: the records that a rebuild would write against the records in `chunks`. Nothing is written."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ NAME = "rebuild --compare"
 def compare(
     spark: SparkSession, build: BuildOptions, windows: Windows, packs: frozenset[int] | None = None
 ) -> JobSummary:
-    """The findings of `verify` without a look at history. packs: these alone; None: all. Raises as `verify`."""
+    """The findings of `verify` without history. packs: only these; None: all. Raises as `verify`."""
     return replace(verify(spark, build, VerifyOptions(windows, packs, history=False)), job=NAME)

@@ -1,7 +1,7 @@
-"""The job: build every window of a range and its late chunks again, and write them under the keys they have already.
+"""The job: build every window of a range and its late chunks again, and write them under the keys they had.
 
-The same bytes as the chunk stage's, so writing them changes nothing but what was lost or damaged. Window markers are
-written too, progress markers never: those are the running chunk stage's alone.
+The bytes are those of the chunk stage, so the write changes only lost or damaged records. The job writes window markers
+too, but never progress markers: only the running chunk stage may write those.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAME = "rebuild"
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What was written."""
+    """Counts of the records written."""
 
     base_chunks: int = 0
     late_chunks: int = 0
@@ -40,7 +40,6 @@ class Rebuilt:
     bytes: int = 0
 
     def count(self, key: RecordKey, size: int) -> None:
-        """One record."""
         self.bytes += size
         match key:
             case ChunkKey(kind=Kind.BASE):
@@ -51,18 +50,21 @@ class Rebuilt:
                 self.windows += 1
 
     def plus(self, other: Rebuilt) -> Rebuilt:
-        """Both together."""
+        """The sum of both."""
         return Rebuilt(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(Rebuilt)))
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """packs: of these alone, and then no window marker, which counts all packs; None: of all."""
+    """Filter of the records to write.
+
+    packs: only chunks of these, and no window markers, because a marker counts all packs; None: all records.
+    """
 
     packs: frozenset[int] | None = None
 
     def __call__(self, record: ChunkRecord) -> bool:
-        """Whether a record is one of them."""
+        """Whether to write a record."""
         if self.packs is None:
             return True
         key = decode_key(record.key)
@@ -72,8 +74,11 @@ class Wanted:
 def rebuild(
     spark: SparkSession, options: BuildOptions, windows: Windows, packs: Collection[int] | None = None
 ) -> JobSummary:
-    """Write them again. Raises LostOffsets (before_retention), InvalidRequest (too_recent) before anything is written,
-    and as the log does."""
+    """Write all chunks of the windows again.
+
+    Raises LostOffsets (before_retention) and InvalidRequest (too_recent), both before anything is written, and as the
+    log does.
+    """
     with options.places.open_log() as log:
         items = list(items_of(log, plan_partitions(log, windows, options.times), windows, options.times))
     done = write_items(spark, options, items, Wanted(None if packs is None else frozenset(packs)))
@@ -82,7 +87,7 @@ def rebuild(
 
 
 def write_items(spark: SparkSession, options: BuildOptions, items: Sequence[Item], wanted: Wanted) -> Rebuilt:
-    """Build and write these items, one a task."""
+    """Build and write these items, one item in each task."""
     if not items:
         return Rebuilt()
     spark.sparkContext.setJobDescription(f"{NAME}: {len(items)} windows and stretches of late minutes")

@@ -1,4 +1,4 @@
-"""Plan: the work items that a range of windows stands for, once the log is known to hold all of it."""
+"""Plan: check that the log has all records of a range of windows, and list the work items of the range."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class PartitionRange:
-    """What the log holds of one partition.
+    """The records that the log has of one partition.
 
-    first_base_ms: the first window of the range that has a base: those before the log's first record never got one.
-    began_ms: broker time of the first retained record. late_first, late_end: records that may hold late samples of the
-    range, both the first offsets of late minutes; late_end_ms: when the last of them ended.
+    first_base_ms: start of the first window that can have a base: windows before the log's first record never had one.
+    began_ms: broker time of the first retained record. late_first, late_end: range of records that may have late
+    samples of the windows; both offsets begin a late minute. late_end_ms: broker time of the end of the last minute.
     """
 
     partition: int
@@ -49,7 +49,7 @@ def range_of(start_ms: int, end_ms: int, window_ms: int) -> Windows:
 
 
 def plan_partitions(log: Log, windows: Windows, times: TimeSet) -> list[PartitionRange]:
-    """Every partition of the log. Raises LostOffsets (before_retention), InvalidRequest (too_recent), naming which."""
+    """The range of every partition. Raises LostOffsets (before_retention), InvalidRequest (too_recent)."""
     numbers = list(range(log.partitions(METRICS)))
     marks = log.watermarks(METRICS, numbers)
     held = [number for number in numbers if marks[number].low < marks[number].high]
@@ -61,7 +61,7 @@ def plan_partitions(log: Log, windows: Windows, times: TimeSet) -> list[Partitio
     _check_closed(numbers, ended, windows, times)
     closes_ms = floor_to(windows.start_ms + times.window_ms + times.grace_ms, times.late_minute_ms)
     late_end_ms = {number: floor_to(ended[number], times.late_minute_ms) for number in numbers}
-    # Of all partitions at once: one after the other each would wait for its answer.
+    # One request for all partitions: with one for each, the waits would add up.
     late_first = _first_at(log, dict.fromkeys(numbers, closes_ms))
     late_end = _first_at(log, late_end_ms)
     return [
@@ -78,7 +78,7 @@ def plan_partitions(log: Log, windows: Windows, times: TimeSet) -> list[Partitio
 
 
 def items_of(log: Log, found: Sequence[PartitionRange], windows: Windows, times: TimeSet) -> Iterator[Item]:
-    """One item a window, and stretches of late minutes; what takes longest first."""
+    """One item for each window, then stretches of late minutes: windows take longest, so they come first."""
     for one in found:
         for start_ms in range(max(windows.start_ms, one.first_base_ms), windows.end_ms, times.window_ms):
             yield BaseItem(one.partition, start_ms, start_ms + times.window_ms)
@@ -90,14 +90,14 @@ def items_of(log: Log, found: Sequence[PartitionRange], windows: Windows, times:
 
 
 def _first_at(log: Log, times_ms: dict[int, int]) -> dict[int, int]:
-    """By partition, as first_at; there is one, for the windows are closed and the last record is there."""
+    """`first_at` of each partition. The record exists, because the windows are closed and the last record was found."""
     found = {number: first for number, first in log.offsets_for_times(METRICS, times_ms).items() if first is not None}
     assert len(found) == len(times_ms), f"no record at {times_ms} in all but {sorted(found)}"
     return found
 
 
 def _check_retained(began: dict[int, int], windows: Windows, times: TimeSet) -> None:
-    """Of a trimmed log nothing is known before its first record, and broker times step back by no more than ahead."""
+    """Refuse windows that a trimmed log no longer has whole: broker times step back by at most `ahead`."""
     whole = {number: ceil_to(ms + 2 * times.ahead_ms, times.window_ms) for number, ms in began.items()}
     short = {number: ms for number, ms in whole.items() if ms > windows.start_ms}
     if short:

@@ -1,1 +1,1 @@
-"""Verify: what the log says against what `chunks` and history hold, and how to mend what differs."""
+"""Verify: compare the chunks that the log gives with those in `chunks` and in history, and repair differences."""

@@ -1,4 +1,4 @@
-"""Gather: what each place says of the keys of a range, within tasks; a digest a key goes to the shuffle."""
+"""Gather: tasks read the keys of a range from each place. Only a digest for each key goes into the shuffle."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from tsdb.model.clock import SystemClock
 from tsdb.model.errors import CorruptData, UnknownVersion
 
 KeyId = tuple[int | None, bytes]
-"""What pieces come together by: the key, and of window markers, which every partition has, the partition."""
+"""Key of the shuffle: (partition, key) for window markers, which every partition has; else (None, key)."""
 
 KeySeen = tuple[KeyId, Seen]
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Keys of these windows, and of these packs alone; None: of all packs, and window markers."""
+    """The keys to verify: those of `windows`. packs: only these, and no window markers; None: all packs and markers."""
 
     windows: Windows
     packs: frozenset[int] | None = None
 
     def holds(self, key: bytes) -> bool:
-        """Whether a key is looked at; those that are none, and those of holes and progress, are not."""
+        """Whether to verify a key. Keys of holes, keys of progress and undecodable keys are not verified."""
         try:
             decoded = decode_key(key)
         except CorruptData:
@@ -59,7 +59,7 @@ class TopicStretch:
 
 
 def from_log(options: BuildOptions, scope: Scope, items: Iterable[Item]) -> Iterator[KeySeen]:
-    """What the log gives."""
+    """Keys of the records that the log gives for these items."""
     with quoted_errors():
         log = worker_log(options.places, options.topic_id)
         for item in items:
@@ -69,7 +69,7 @@ def from_log(options: BuildOptions, scope: Scope, items: Iterable[Item]) -> Iter
 
 
 def from_chunks(options: BuildOptions, scope: Scope, stretches: Iterable[TopicStretch]) -> Iterator[KeySeen]:
-    """What `chunks` holds: every record, the last of a key counting, and the keys that folds cover."""
+    """Keys of all records in `chunks`, of which the last one counts, and the keys that folds cover."""
     with quoted_errors():
         log = worker_log(options.places, options.topic_id)
         for one in stretches:
@@ -84,7 +84,7 @@ def from_chunks(options: BuildOptions, scope: Scope, stretches: Iterable[TopicSt
 
 
 def from_history(options: BuildOptions, scope: Scope, ranges: Iterable[TokenRange]) -> Iterator[KeySeen]:
-    """What history holds."""
+    """Keys of all rows in history."""
     with quoted_errors(), options.places.open_history() as history:
         for tokens in ranges:
             for rows in history.scan(tokens):
@@ -105,6 +105,6 @@ def _covered(key: bytes, value: bytes | None) -> Iterator[bytes]:
     try:
         cover = decode_cover(value)
     except (CorruptData, UnknownVersion):
-        return  # It covers nothing then, and what it would is told as missing.
+        return  # An undecodable fold covers nothing; the keys it should cover are reported as missing.
     if cover is not None:
         yield from map(encode_key, cover.keys)

@@ -1,4 +1,4 @@
-"""Horizons: how far the chunk stage and history say they are, so that nothing is missed that is not due yet."""
+"""Horizons: progress of the chunk stage and of history, so that keys which are not due yet are not reported missing."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ SHOWN = 5
 
 
 def stage_horizons(log: Log, found: Sequence[PartitionRange], end_ms: int) -> dict[int, Horizon]:
-    """By partition, of the chunk stage alone. Raises Unavailable (not_started), InvalidRequest (too_recent) when it has
-    not emitted all windows that end by end_ms, and as decode_commit."""
+    """Progress of the chunk stage by partition, without history.
+
+    Raises Unavailable (not_started), InvalidRequest (too_recent) when the chunk stage has not emitted all windows that
+    end by end_ms, and as decode_commit.
+    """
     with log.group(GROUP_ID) as group:
         commits = group.committed([(METRICS, one.partition) for one in found])
     horizons: dict[int, Horizon] = {}
@@ -42,7 +45,7 @@ def stage_horizons(log: Log, found: Sequence[PartitionRange], end_ms: int) -> di
 
 
 def with_history(log: Log, build: BuildOptions, horizons: Mapping[int, Horizon]) -> dict[int, Horizon]:
-    """The same, with how far history is. Raises Unavailable (not_loaded), and as history does."""
+    """The same horizons, with the progress of history. Raises Unavailable (not_loaded), and as history does."""
     with log.group(GROUP) as group:
         commits = group.committed([(CHUNKS, number) for number in horizons])
     with build.places.open_history() as history:

@@ -1,4 +1,4 @@
-"""The job: log against `chunks` against history for a range of windows, per pack and window; with repair on request."""
+"""The job: compare log, `chunks` and history for a range of windows, by pack and window; repair on request."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "verify"
-ROWS_MAX = 1_000  # Of a report; the counts are whole.
-STRETCH_RECORDS = 20_000  # Of `chunks`, in one task.
+ROWS_MAX = 1_000  # Rows of a report; the counts include all findings.
+STRETCH_RECORDS = 20_000  # Records of `chunks` that one task reads.
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """packs: these alone; None: all. history: whether it is looked at.
+    """packs: only these; None: all. history: compare history too.
 
-    mend: repair, wait for the loader, loader_timeout_s at most, and look again. tasks: at least.
+    mend: repair, wait for the loader for at most loader_timeout_s, and compare again. tasks: minimum number.
     """
 
     windows: Windows
@@ -50,7 +50,7 @@ class VerifyOptions:
 
 
 def verify(spark: SparkSession, build: BuildOptions, options: VerifyOptions, clock: Clock | None = None) -> JobSummary:
-    """Compare, and with `mend` repair and compare again; ok when nothing is wrong (any more).
+    """Compare, and with `mend` repair and compare again. The summary is ok when the last comparison has no findings.
 
     Raises LostOffsets (before_retention), InvalidRequest (too_recent), Unavailable (not_started, not_loaded), and with
     `mend` Unavailable (loader_behind).
@@ -69,7 +69,7 @@ class _Run:
         self._clock = clock
         with build.places.open_log() as log:
             self._found = plan_partitions(log, options.windows, build.times)
-            # Before anything is read, so what is there by then is due.
+            # Read before the data, so that every key up to a horizon must be found.
             self._horizons = stage_horizons(log, self._found, options.windows.end_ms)
             if options.history:
                 self._horizons = with_history(log, build, self._horizons)
@@ -77,7 +77,7 @@ class _Run:
             self._stretches = list(_stretches_of(log))
 
     def findings(self) -> RDD[Finding]:
-        """Kept, for it is counted and shown."""
+        """All differences. Persisted, because they are used twice: counted and listed."""
         tasks = max(self._options.tasks, self._context.defaultParallelism)
         self._context.setJobDescription(f"{NAME}: log, chunks and history")
         seen = self._gathered().reduceByKey(Seen.plus, tasks)
@@ -94,7 +94,7 @@ class _Run:
         return JobSummary(NAME, not totals, {**figures, "problems": sum(totals.values()), **problems, **more}, report)
 
     def mended(self) -> JobSummary:
-        """Repair what is wrong, and say what is still wrong after it."""
+        """Repair all findings; return the summary of a second comparison."""
         findings = self.findings()
         before = findings.count()
         if not before:
@@ -121,7 +121,7 @@ class _Run:
         return context.union(parts)
 
     def _due_items(self, log: Log) -> Iterator[Item]:
-        """Late minutes that the chunk stage has not come to are nobody's to miss."""
+        """Work items without the late minutes that the chunk stage has not reached yet."""
         due = []
         for one in self._found:
             position = self._horizons[one.partition].position
@@ -170,7 +170,10 @@ def _row(cell: _Cell, count: int) -> dict[str, Figure]:
 
 
 def packs_of(text: Collection[str]) -> frozenset[int] | None:
-    """Pack ids as hexadecimal, as `tsdb chunks` shows them; None for none. Raises InvalidRequest (bad_pack)."""
+    """Pack ids from hexadecimal texts, as `tsdb chunks` prints them; None without texts.
+
+    Raises InvalidRequest (bad_pack).
+    """
     try:
         found = frozenset(int(one, 16) for one in text)
     except ValueError as error:

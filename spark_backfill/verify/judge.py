@@ -1,4 +1,4 @@
-"""Judge: what is wrong with a key, given what was seen of it and how far each place claims to be. Pure."""
+"""Judge: findings for one key, from its digests in each place and from the progress of each place. Pure."""
 
 from __future__ import annotations
 
@@ -9,29 +9,25 @@ from enum import Enum
 from spark_backfill.verify.seen import NOTHING, Seen
 from tsdb.codec.chunk_key import ChunkKey, Kind, WindowKey
 
-DERIVED = (Kind.BASE, Kind.LATE)  # What the log gives; imports and folds are in `chunks` alone.
+DERIVED = (Kind.BASE, Kind.LATE)  # Kinds that the log gives; imports and folds exist only in `chunks` and history.
 
 
 class Problem(Enum):
-    """What is wrong."""
-
     MISSING = "missing"
     DIFFERING = "differing"
     EXTRA = "extra"
 
 
 class Place(Enum):
-    """Where."""
-
     CHUNKS = "chunks"
     HISTORY = "history"
 
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """How far a partition is: what lies beyond is not due yet.
+    """Progress of one partition. Keys beyond it are not due yet.
 
-    position, emitted_through_ms: of the chunk stage. loaded_*: of history; None: history is not looked at.
+    position, emitted_through_ms: of the chunk stage. loaded_*: of history; None: history is not compared.
     loader_offset: records of `chunks` below it are in history. first_base_ms: windows before it have no base.
     """
 
@@ -45,7 +41,7 @@ class Horizon:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One key that is not as it should be. partition: None where nobody but history knows the key."""
+    """One difference. partition: None when only history has the key."""
 
     place: Place
     problem: Problem
@@ -54,9 +50,9 @@ class Finding:
 
 
 def judge(key: ChunkKey | WindowKey, seen: Seen, horizons: Mapping[int, Horizon], window_ms: int) -> Iterator[Finding]:
-    """What is wrong with one key; nothing when it is as it should be, or not due yet."""
+    """Findings for one key; empty when all places agree or the key is not due yet."""
     if seen.partition is None:
-        # No record of `chunks` and not from the log: what history has here came from nowhere.
+        # Neither the log nor `chunks` has this key, so the row in history has no source.
         if seen.history is not None and isinstance(key, ChunkKey):
             yield Finding(Place.HISTORY, Problem.EXTRA, key, None)
         return
@@ -89,7 +85,7 @@ def _chunk(seen: Seen) -> bytes | None:
 
 
 def _is_folded_away(seen: Seen) -> bool:
-    """A fold covers it, and it was taken out of `chunks` for that."""
+    """Whether a fold covers the key and its record was deleted from `chunks` for that reason."""
     return seen.covered and _chunk(seen) is None
 
 

@@ -1,6 +1,7 @@
-"""Repair: what differs is written again from the log, and what is too much is taken out.
+"""Repair: write missing and differing chunks again from the log, and delete extra ones.
 
-It all goes to `chunks`, and from there the loader mends history: what is right in `chunks` alone is sent again too.
+All records go to `chunks`, and the loader brings them into history. So a chunk that is wrong only in history is sent to
+`chunks` again, too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import SparkSession
 
-SENT_AGAIN_MAX = 100_000  # Keys that travel to every task; of more, another run mends the rest.
+SENT_AGAIN_MAX = 100_000  # Keys sent to every task; with more lost keys, another run repairs the rest.
 
 _Window = tuple[Kind, int | None, int]  # (kind, partition, window)
 _Held = tuple[int, int, bytes]  # (offset, partition, value): the last offset is the greatest.
@@ -40,9 +41,10 @@ def repair(
     found: Sequence[PartitionRange],
     stretches: Sequence[TopicStretch],
 ) -> int:
-    """Mend what can be mended; how many records were written.
+    """Repair all findings that can be repaired; return the number of records written.
 
-    What is extra goes only in windows that began after the log did: before, it may be of a log that was there earlier.
+    Extra chunks are deleted only in windows that begin after the log's first record. An extra chunk of an earlier
+    window may come from an earlier log.
     """
     windows = frozenset(findings.filter(_is_to_write).map(_window_of).distinct().collect())
     written = write_items(spark, build, [item for item in items if _needs(item, windows)], Wanted())
@@ -84,7 +86,7 @@ def _needs(item: Item, windows: Collection[_Window]) -> bool:
 
 
 def _delete(build: BuildOptions, findings: Iterable[Finding]) -> Iterator[int]:
-    """Null records; of keys that only history knows in the first partition, for any will do."""
+    """Append null records. A key that only history has goes to partition 0, as any partition serves."""
     with quoted_errors():
         appender = Appender(worker_log(build.places, build.topic_id), CHUNKS)
         for finding in findings:
@@ -97,7 +99,7 @@ def _delete(build: BuildOptions, findings: Iterable[Finding]) -> Iterator[int]:
 def _send_again(
     spark: SparkSession, build: BuildOptions, findings: RDD[Finding], stretches: Sequence[TopicStretch]
 ) -> int:
-    """Imports and folds that history has lost: no log gives them, but `chunks` has them."""
+    """Send imports and folds that history has lost again: the log does not give them, but `chunks` has them."""
     lost = findings.filter(_is_lost).map(lambda finding: encode_key(finding.key)).take(SENT_AGAIN_MAX)
     if not lost:
         return 0

@@ -1,4 +1,4 @@
-"""Seen: what one key of `chunks` is in each of the three places, gathered piece by piece. Pure; digests alone."""
+"""Seen: digests of one key in each of the three places, merged from partial results. Pure."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 import xxhash
 
-NOTHING = b""  # Digest of what a null record left.
+NOTHING = b""  # Digest of a null record.
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """None: not seen there. partition: of the log; unknown to history.
+    """None in a field: the key was not found there. partition: the log's; history does not know it.
 
-    expected: digest of what the log gives. offset, chunk: of the last record in `chunks`, NOTHING when that is null.
-    history: of the row there. covered: a folded chunk in `chunks` names this key among those it covers.
+    expected: digest of the record that the log gives. offset, chunk: offset and digest of the last record in `chunks`;
+    the digest of a null record is NOTHING. history: digest of the row in history. covered: a folded chunk in `chunks`
+    covers this key.
     """
 
     partition: int | None = None
@@ -25,7 +26,7 @@ class Seen:
     covered: bool = False
 
     def plus(self, other: Seen) -> Seen:
-        """Both together; of records of one key the later stands."""
+        """Merge two partial results. Of two records in `chunks` the later one stands."""
         later = self if other.offset is None or (self.offset is not None and self.offset >= other.offset) else other
         return Seen(
             self.partition if other.partition is None else other.partition,
@@ -38,5 +39,5 @@ class Seen:
 
 
 def digest(value: bytes) -> bytes:
-    """16 bytes that no two values share."""
+    """Digest of 16 bytes. Two values with one digest are so unlikely that they are ignored."""
     return xxhash.xxh3_128_digest(value)

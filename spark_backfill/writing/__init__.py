@@ -1,1 +1,1 @@
-"""Writing to the log from tasks: everything acknowledged before a task ends, and safe to do twice."""
+"""Writing to the log from tasks: every record is acknowledged before a task ends, and a repeated task is safe."""

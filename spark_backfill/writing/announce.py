@@ -1,4 +1,4 @@
-"""Announce: series on the `series` topic, from tasks."""
+"""Announce: tasks write series to the `series` topic."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from tsdb.log.interface import SERIES
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Travels to tasks."""
+    """A function that Spark sends to tasks."""
 
     places: Places
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of partition, pack_id, series_id, epoch, canonical: announced once it returns. Gives `records`; for
-        `mapInArrow`."""
+        """For `mapInArrow`: announce each row of partition, pack_id, series_id, epoch, canonical.
+
+        Yields one row, `records`, when the log has all of them.
+        """
         first = next(iter(batches := iter(batches)), None)
         if first is None:
             return
@@ -37,7 +39,7 @@ class Announce:
 
 
 def send(appender: Appender, batch: pa.RecordBatch) -> None:
-    """One announcement a row."""
+    """Send one announcement for each row."""
     names = ("partition", "pack_id", "series_id", "epoch", "canonical")
     for partition, pack_id, series_id, epoch, canonical in zip(
         *(batch.column(name).to_pylist() for name in names), strict=True

@@ -1,6 +1,6 @@
-"""Appender: records of one topic, bounded in flight, sent again until the log has them.
+"""Appender: append records to one topic with bounded bytes in flight, and repeat failed appends.
 
-For a task, which has one thread and nothing else to do. Sending again is safe where a key decides what stands.
+For a task, which has one thread and may block. Repeating an append is safe because the key identifies the record.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
-INFLIGHT_BYTES_MAX = 8 << 20  # A task's; Kafka answers in a millisecond, and tasks are many.
+INFLIGHT_BYTES_MAX = 8 << 20  # Limit of one task. Kafka answers within a millisecond, and a machine runs many tasks.
 SEND_AGAIN_S = 0.5
-GIVE_UP_S = 120.0  # Without any answer but failures: then Spark decides what becomes of the task.
+GIVE_UP_S = 120.0  # After this time with failures only, the task fails, and Spark decides whether to repeat it.
 
 log = get_logger(__name__)
 
@@ -41,7 +41,7 @@ class _Record:
 
 
 class Appender:
-    """One thread's; answers come from any. Nothing of it needs closing: call `finish` before a task ends."""
+    """Used by one thread; answers come from other threads. Call `finish` before the task ends; no close is needed."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Appender:
         self._inflight_bytes_max = inflight_bytes_max
         self._give_up_s = give_up_s
         self._now_s = now_s
-        self._changed = threading.Condition()  # Guards what is below.
+        self._changed = threading.Condition()  # Guards the fields below, up to `_fatal`.
         self._bytes = 0
         self._records = 0
         self._failed: deque[_Record] = deque()
@@ -68,7 +68,7 @@ class Appender:
         self.sent_bytes = 0
 
     def send(self, partition: int, key: bytes, value: bytes | None) -> None:
-        """Put a record on its way; waits while too much is. Raises what makes sending again useless."""
+        """Send a record; wait while too many bytes are in flight. Raises errors that a repeat cannot mend."""
         record = _Record(partition, key, value)
         self._wait(lambda: not self._records or self._bytes + record.size <= self._inflight_bytes_max)
         with self._changed:
@@ -79,8 +79,8 @@ class Appender:
         self._append(record)
 
     def finish(self) -> None:
-        """Wait until the log has everything. Raises what makes sending again useless, or the last failure when the log
-        has answered nothing else for give_up_s."""
+        """Wait until the log has every record. Raises errors that a repeat cannot mend, and the last failure after
+        give_up_s without a success."""
         self._wait(lambda: not self._records)
 
     def _wait(self, enough: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""Chunk writer: sorted rows of a task as chunks of imports in the log; keys and bytes depend on rows and run alone."""
+"""Chunk writer: write sorted rows of a task as chunks of imports. Only rows and run determine keys and bytes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tsdb.codec.chunk_key import ChunkKey, Kind, encode_key
 from tsdb.log.interface import CHUNKS
 from tsdb.model.errors import InvalidRequest
 
-# Of the 32 bits of a key's part: the share of a heavy pack above, the parts of that share below.
+# The 32 bits of a key's part: the upper ones number the share of a split pack, the lower ones the parts of that share.
 RANGE_BITS, NUMBER_BITS = 12, 20
 RANGES_MAX, NUMBERS_MAX = 1 << RANGE_BITS, 1 << NUMBER_BITS
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a task, or all of them, wrote. chunks: parts. rows: those given, of which duplicates and conflicts are in no
-    chunk (see Cut)."""
+    """Counts of one task or of all. chunks: number of parts. rows: input rows; duplicates and conflicts among them (see
+    Cut) are in no chunk."""
 
     rows: int = 0
     samples: int = 0
@@ -33,13 +33,13 @@ class Written:
     conflicts: int = 0
 
     def plus(self, other: Written) -> Written:
-        """Both together."""
+        """The sum of both."""
         return Written(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(Written)))
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkWriter:
-    """Travels to tasks. orders: of each partition, for keys and samples alike: the offset of the run's tick."""
+    """A writer that Spark sends to tasks. orders: by partition, order of keys and samples: offset of the run's tick."""
 
     places: Places
     orders: Mapping[int, int]
@@ -47,7 +47,7 @@ class ChunkWriter:
     part_bytes_max: int
 
     def write(self, batches: Iterable[SortedRows]) -> Written:
-        """Write all rows; when it returns the log has them. All rows of a (pack, window, range) are in this call.
+        """Write all rows; the log has them when it returns. One call must have all rows of a (pack, window, range).
 
         Raises InvalidRequest (too_many_parts), and as the log does.
         """
@@ -67,7 +67,7 @@ class ChunkWriter:
             return replace(done, bytes=appender.sent_bytes)
 
     def _send(self, appender: Appender, cut: Cut, number: int) -> int:
-        """Send a cut as parts from `number` on; returns how many."""
+        """Send a cut as parts, numbered from `number`; return the number of parts."""
         order = self.orders[cut.partition]
         fragment = replace(cut.fragment, order=np.full(cut.fragment.samples, order, np.int64))
         parts = encode_chunk(fragment, window_ms=self.window_ms, part_bytes_max=self.part_bytes_max)

@@ -1,7 +1,6 @@
-"""Fragments out of a stream of rows sorted by (pack, window, range, series, time): what a writing task encodes.
+"""Fragments: cut a stream of rows, sorted by (pack, window, range, series, time), into fragments for a writing task.
 
-Where a fragment is cut depends on the rows alone, not on the batches in which they come, so a task that runs twice
-makes the same chunks.
+Only the rows determine the cuts, not the batches in which they come, so a repeated task makes the same chunks.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from tsdb.codec.fragment import Fragment
 
-SAMPLES_MAX = 1 << 19  # Of a fragment: some 12 MiB of columns, and well below what a chunk may hold.
+SAMPLES_MAX = 1 << 19  # Samples of a fragment: about 12 MiB of columns, and well below the limit of a chunk.
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class SortedRows:
     """n rows, sorted by (partition, pack_id, window_start_ms, range_number, series_id, ts_ms), ids in any fixed order.
 
     partition, range_number int32 (n,); pack_id, series_id uint64 (n,); window_start_ms, ts_ms int64 (n,); value float64
-    (n,). range_number: which share of a heavy pack's series the row is in.
+    (n,). range_number: the share of a split pack's series that the row's series is in.
     """
 
     partition: NDArray[np.int32]
@@ -42,7 +41,7 @@ class SortedRows:
         return self._made(column[start:end] for column in self._columns)
 
     def followed_by(self, other: SortedRows) -> SortedRows:
-        """Both, one after the other."""
+        """These rows and then those of `other`, copied."""
         pairs = zip(self._columns, other._columns, strict=True)
         return self._made(np.concatenate(pair) for pair in pairs)
 
@@ -58,10 +57,10 @@ class SortedRows:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Some series of a (pack, window, range), or some samples of one. orders are all 0: whoever encodes sets them.
+    """Some series of a (pack, window, range), or some samples of one. All orders are 0: the encoder sets them.
 
-    duplicates: rows that said the same as another. conflicts: those that said another value of the same series and
-    time; of these the value with the highest bits stands.
+    duplicates: rows equal to another row. conflicts: rows with another value for the same series and time; of these the
+    value with the highest bits is written.
     """
 
     partition: int
@@ -72,7 +71,7 @@ class Cut:
 
 
 def cuts(batches: Iterable[SortedRows], samples_max: int = SAMPLES_MAX) -> Iterator[Cut]:
-    """Every row once, in order; a fragment has rows of one (pack, window, range) and at most samples_max of them."""
+    """All rows in order, each once, cut into fragments of one (pack, window, range) and at most samples_max rows."""
     waiting: SortedRows | None = None
     for batch in batches:
         waiting = batch if waiting is None else waiting.followed_by(batch)
@@ -80,7 +79,7 @@ def cuts(batches: Iterable[SortedRows], samples_max: int = SAMPLES_MAX) -> Itera
             group, complete = _first_group(waiting)
             if not complete and group <= samples_max:
                 break
-            # A row more than fits tells whether the last that fits ends its series.
+            # The row after the last one that fits shows whether that one ends its series.
             size = group if group <= samples_max else _fitting(waiting, samples_max)
             yield _cut(waiting.part(0, size))
             waiting = waiting.part(size, len(waiting))
@@ -92,7 +91,7 @@ def cuts(batches: Iterable[SortedRows], samples_max: int = SAMPLES_MAX) -> Itera
 
 
 def _first_group(rows: SortedRows) -> tuple[int, bool]:
-    """(how many rows the first group has here, whether another follows it)."""
+    """(number of rows of the first group, whether another group follows)."""
     other = (
         (rows.pack_id != rows.pack_id[0])
         | (rows.window_start_ms != rows.window_start_ms[0])
@@ -103,13 +102,13 @@ def _first_group(rows: SortedRows) -> tuple[int, bool]:
 
 
 def _fitting(rows: SortedRows, samples_max: int) -> int:
-    """Rows of the first group to take: whole series if any fits, else whole timestamps of the one series."""
+    """Number of rows to take from the first group: whole series if one fits, else whole timestamps of one series."""
     series, times = rows.series_id[: samples_max + 1], rows.ts_ms[: samples_max + 1]
     for changed in (series[1:] != series[:-1], (times[1:] != times[:-1]) | (series[1:] != series[:-1])):
         ends = np.flatnonzero(changed)
         if len(ends):
             return int(ends[-1]) + 1
-    # One timestamp, over and over: the duplicates of a cut are those of its own rows, and merging does the rest.
+    # All rows have one timestamp. Each cut removes duplicates among its rows, and merging removes the others.
     return samples_max
 
 
@@ -119,7 +118,7 @@ def _cut(rows: SortedRows) -> Cut:
     series, times, bits = rows.series_id[order], rows.ts_ms[order], bits[order]
     same = (series[1:] == series[:-1]) & (times[1:] == times[:-1])
     duplicates = int((same & (bits[1:] == bits[:-1])).sum())
-    # The last of equal (series, time) has the highest bits.
+    # The last row of an equal (series, time) has the highest bits.
     last = np.append(~same, True)
     series, times, bits = series[last], times[last], bits[last]
     starts = np.append(np.flatnonzero(np.append(True, series[1:] != series[:-1])), len(series)).astype(np.int64)

@@ -1,8 +1,8 @@
-"""Frame record: which rows each task of a finished DataFrame write had, kept in `meta`.
+"""Frame record: digests of the rows that each task of a finished DataFrame write had, kept in `meta`.
 
-Keys of such a write follow from job id and task number alone, so other rows under them would replace what is there. A
-task asks here before it sends anything. Format: docs/formats/import-run.md; of several records of a job the first
-stands.
+Only job id and task number determine the keys of such a write, so other rows under the same keys would replace written
+samples. A task checks its digest before it sends anything. Of several records of a job the first one counts. Format:
+docs/formats/import-run.md.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from tsdb.model.errors import ConfigMismatch, UnknownVersion
 
 VERSION = 1
 KEY_PREFIX = b"frame/"
-NO_ROWS = ""  # Digest of a task without any.
+NO_ROWS = ""  # Digest of a task without rows.
 
 
 @dataclass(frozen=True, slots=True)
 class FrameRecord:
-    """digests: by number of a task with rows, of them. topic_id: of the log that they were written to."""
+    """digests: by task number, only of tasks with rows. topic_id: id of the log topic that the rows were written to."""
 
     job_id: str
     topic_id: str
     digests: Mapping[int, str]
 
     def check(self, number: int, digest: str) -> None:
-        """Raises ConfigMismatch (other_frame) when this task has other rows than it had then."""
+        """Raises ConfigMismatch (other_frame) when the task's digest is not the recorded one."""
         if self.digests.get(number, NO_ROWS) != digest:
             raise other_frame(self.job_id, f"task {number} has other rows")
 
 
 def other_frame(job_id: str, what: str) -> ConfigMismatch:
-    """The error of a write that is not the one that its job id stands for."""
+    """The error of a write with other rows than an earlier write under the same job id."""
     return ConfigMismatch(
         f"a frame was written under job id {job_id} already, and {what}: a job id stands for one frame, partitioned in"
         " one way; give this one another",
@@ -49,7 +49,7 @@ def other_frame(job_id: str, what: str) -> ConfigMismatch:
 
 
 def rows_digest(rows: SortedRows) -> str:
-    """Of series, times and bits of the values, in whatever order equal times come; equal for equal rows alone."""
+    """Digest of series, times and value bits. It does not depend on the order of rows with equal times."""
     if not len(rows):
         return NO_ROWS
     mixed = _mixed(rows.series_id)
@@ -59,7 +59,7 @@ def rows_digest(rows: SortedRows) -> str:
 
 
 def find_frame(log: Log, job_id: str) -> FrameRecord | None:
-    """Of the first finished write of a job to this incarnation of the log; None when there is none.
+    """Record of the first finished write of a job to this log topic; None when no write has finished.
 
     Raises UnknownVersion, ConfigMismatch (meta).
     """
@@ -73,12 +73,15 @@ def find_frame(log: Log, job_id: str) -> FrameRecord | None:
 
 
 def finish_frame(log: Log, job_id: str, digests: Mapping[int, str]) -> None:
-    """Note a write whose tasks all ended. Raises ConfigMismatch (other_frame) when the record that stands is of other
-    rows: another write under this job id has ended since this one began, or had tasks that this one has not."""
+    """Record a write after all its tasks have ended.
+
+    Raises ConfigMismatch (other_frame) when the job's first record has other rows: another write under this job id has
+    ended since this one began, or it had tasks that this one does not have.
+    """
     wrote = FrameRecord(job_id, log.topic_id(METRICS), {task: one for task, one in digests.items() if one != NO_ROWS})
     stands = find_frame(log, job_id)
     if stands is None:
-        # A key of its own, so that compaction never removes the first.
+        # Each record has a new key, so that compaction never removes the first one.
         key = KEY_PREFIX + f"{job_id}/{uuid.uuid4().hex}".encode()
         log.append_sync(META, 0, _encoded(wrote), key=key)
         stands = find_frame(log, job_id)
@@ -88,7 +91,7 @@ def finish_frame(log: Log, job_id: str, digests: Mapping[int, str]) -> None:
 
 
 def _mixed(column: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    # The end of splitmix64: a sum of such numbers is of these rows and no others, but for chance.
+    # The finaliser of splitmix64. Two sets of rows with an equal sum of such numbers are possible only by chance.
     mixed = column + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

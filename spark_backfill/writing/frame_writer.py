@@ -1,8 +1,8 @@
-"""Frame writer: `df.write.format("tsdb")`, rows of a DataFrame as chunks of imports, each task its own parts.
+"""Frame writer: `df.write.format("tsdb")` writes rows of a DataFrame as chunks of imports. Each task writes its parts.
 
-No shuffle: a task sorts what it gets, and its number is the upper bits of its parts, so two tasks with samples of one
-pack and window never write one key. Fewest chunks come of frames that are partitioned by series. A job id stands for
-one frame: once it is written, a task that has other rows under it is refused before it sends any.
+There is no shuffle: a task sorts its rows, and its number is the upper bits of its part numbers, so two tasks with
+samples of one pack and window never write the same key. A frame partitioned by series gives the fewest chunks. A job id
+stands for one frame: after the frame is written, a task with other rows under this id is refused before it sends any.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from tsdb.model.window import EPOCH_MS
 from tsdb.ops.logs import get_logger
 
 NEEDED = (LABELS, TS, VALUE)
-WAIT_S = 600.0  # For the loader, as imports do.
-ROWS_MAX = 16_000_000  # Of a task: 32 bytes each, and as much again to sort them.
+WAIT_S = 600.0  # Longest wait for the loader, as for imports.
+ROWS_MAX = 16_000_000  # Rows of one task: 32 bytes each, and the same again for sorting.
 FINGERPRINT = "dataframe"
-# Spark makes a null of every NaN of a pandas frame, and a null may as well stand for no sample.
+# Spark turns every NaN of a pandas frame into null, and a null may also mean that there is no sample.
 NAN_HINT = (
     ", which is also what Spark makes of a pandas NaN: drop those rows, or write NaN by"
     " `df.withColumn('value', F.coalesce('value', F.lit(float('nan'))))`"
@@ -54,7 +54,7 @@ log = get_logger(__name__)
 
 @dataclass
 class WroteMessage(WriterCommitMessage):
-    """What a task wrote. digest: of its rows."""
+    """Result of one task. number: the task's. digest: of its rows."""
 
     number: int
     digest: str
@@ -62,9 +62,10 @@ class WroteMessage(WriterCommitMessage):
 
 
 def begin_frame_write(places: Places, job_id: str, wait_s: float = WAIT_S) -> FrameWriter:
-    """On the driver, once: ticks for every partition. wait_s: for the loader, once all is written; 0: not at all.
+    """Called once on the driver: append a tick to every partition. wait_s: longest wait for the loader; 0: no wait.
 
-    Raises ConfigMismatch (meta), and as begin_run and find_frame."""
+    Raises ConfigMismatch (meta), and as begin_run and find_frame.
+    """
     with quoted_errors(), places.open_log() as opened:
         shared = read_meta(opened)
         if shared is None:
@@ -74,7 +75,7 @@ def begin_frame_write(places: Places, job_id: str, wait_s: float = WAIT_S) -> Fr
 
 
 class FrameWriter(DataSourceArrowWriter):
-    """Travels to tasks. before: a write under the same job id that has ended."""
+    """A writer that Spark sends to tasks. before: record of an earlier finished write under the same job id."""
 
     def __init__(
         self, places: Places, shared: MetaSettings, run: ImportRun, before: FrameRecord | None, wait_s: float
@@ -86,8 +87,10 @@ class FrameWriter(DataSourceArrowWriter):
         self._wait_s = wait_s
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WroteMessage:
-        """All rows of a task. Raises InvalidRequest (bad_schema, too_many_tasks, too_recent, null_value, labels_*) for
-        any row that is no sample, ConfigMismatch (other_frame): nothing of the task is sent then, and the write fails.
+        """Write all rows of a task.
+
+        Raises InvalidRequest (bad_schema, too_many_tasks, too_recent, null_value, labels_*) for a row that is not a
+        valid sample, and ConfigMismatch (other_frame). The task has sent nothing then, and the whole write fails.
         """
         context = TaskContext.get()
         assert context is not None, "a task has a context"
@@ -111,8 +114,10 @@ class FrameWriter(DataSourceArrowWriter):
             return WroteMessage(number, digest, writer.write([in_order]))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Every task is done, and all of it in the log. Raises ConfigMismatch (other_frame), Unavailable
-        (loader_behind)."""
+        """Record the frame and wait for the loader. Called when all tasks are done and all records are in the log.
+
+        Raises ConfigMismatch (other_frame), Unavailable (loader_behind).
+        """
         wrote = [message for message in messages if isinstance(message, WroteMessage)]
         total = Written()
         for message in wrote:
@@ -141,7 +146,7 @@ class _Series:
 
 
 class _TaskRows:
-    """Rows of one task as columns; series by code, in the order in which they came."""
+    """Rows of one task as columns. Series have codes, in the order of their first row."""
 
     def __init__(self, shared: MetaSettings, end_ms: int, number: int) -> None:
         self._shared = shared
@@ -154,7 +159,7 @@ class _TaskRows:
         self.count = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows of labels, ts and value; other columns are passed over."""
+        """Add the columns labels, ts and value of a batch; other columns are ignored."""
         missing = [name for name in NEEDED if name not in batch.schema.names]
         if missing:
             raise InvalidRequest(f"the frame has no column {', '.join(missing)}", reason="bad_schema")
@@ -175,7 +180,7 @@ class _TaskRows:
         self._parts.append((self._codes_of(batch.column(LABELS)), times, values))
 
     def sorted(self) -> SortedRows:
-        """All of them, as the chunk writer wants them."""
+        """All rows in the order that the chunk writer needs."""
         codes, times, values = (np.concatenate(columns) for columns in zip(*self._parts, strict=True))
         partition = np.array([each.partition for each in self._series], np.int32)[codes]
         pack_id = np.array([each.pack_id for each in self._series], np.uint64)[codes]
@@ -188,7 +193,7 @@ class _TaskRows:
         )
 
     def epochs(self) -> Iterator[tuple[_Series, int]]:
-        """Each (series, index epoch) that rows are in, some more than once."""
+        """The (series, index epoch) pairs of all rows; a pair may come more than once."""
         ids = np.array([each.series_id for each in self._series], np.uint64)
         for codes, times, _ in self._parts:
             phase = (ids[codes] % np.uint64(EPOCH_MS)).astype(np.int64)
@@ -196,7 +201,7 @@ class _TaskRows:
             yield from ((self._series[code], epoch) for code, epoch in pairs.T.tolist())
 
     def _codes_of(self, labels: pa.Array) -> NDArray[np.int64]:
-        """A code for each row. No Python object a row: equal labels are found as joined bytes."""
+        """A code for each row, int64 (n,). Equal labels are found as joined bytes, without a Python object a row."""
         pairs = pc.binary_join_element_wise(
             labels.keys.cast(pa.binary()), labels.items.cast(pa.binary()), pa.scalar(b"\xff", pa.binary())
         )

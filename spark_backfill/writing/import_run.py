@@ -1,6 +1,7 @@
-"""Import run: the ticks that rank what a job writes, kept in `meta` so that a rerun, or a twin, writes the same keys.
+"""Import run: ticks whose offsets are the orders of a job's chunks, kept in `meta`.
 
-Format: docs/formats/import-run.md. Of several runs of one job the first in `meta` stands, for all of them.
+A rerun, or a second process with the same job id, reads them and writes the same keys. Of several records of one job
+the first in `meta` counts for all. Format: docs/formats/import-run.md.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ DAY_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Where a partition's tick lies: its offset is the order of what is imported there. broker_ms: its broker time."""
+    """Tick of a partition. Its offset is the order of the samples imported there. broker_ms: its broker time."""
 
     offset: int
     broker_ms: int
@@ -34,7 +35,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class ImportRun:
-    """fingerprint: of the input and how it is read: one job id, one input. ticks: by partition."""
+    """fingerprint: digest of the input and its layout, because a job id stands for one input. ticks: by partition."""
 
     job_id: str
     topic_id: str
@@ -43,21 +44,21 @@ class ImportRun:
 
     @property
     def orders(self) -> dict[int, int]:
-        """Order of what is imported, by partition."""
+        """Order of imported samples, by partition."""
         return {partition: tick.offset for partition, tick in self.ticks.items()}
 
     def end_ms(self, times: TimeSet) -> int:
-        """Samples from here on are too recent: stores may hold them in memory, and the gateway is their way in."""
+        """Samples at or after this time are too recent: stores may have them in memory, so they go to the gateway."""
         return min(tick.broker_ms for tick in self.ticks.values()) - times.least_hold_ms - DAY_MS
 
 
 def new_job_id() -> str:
-    """One that no other job has."""
+    """A new random id, different from all others."""
     return uuid.uuid4().hex[:16]
 
 
 def check_job_id(job_id: str) -> str:
-    """Raises InvalidRequest (bad_job_id)."""
+    """Return the job id. Raises InvalidRequest (bad_job_id)."""
     if not JOB_ID.fullmatch(job_id):
         raise InvalidRequest(
             f"job id {job_id[:120]!r}: want 1 to 100 letters, digits, dots, dashes and underscores", reason="bad_job_id"
@@ -66,11 +67,11 @@ def check_job_id(job_id: str) -> str:
 
 
 def begin_run(log: Log, job_id: str, partitions: Collection[int], fingerprint: str, clock: Clock) -> ImportRun:
-    """The run of this job: the one that began first, or a new one with a tick in each of `partitions`.
+    """The first run of this job, or a new one with a tick in each of `partitions`.
 
-    When it returns the ticks are in the log and their offsets in `meta`. Raises WrongTopic (topic_recreated) when the
-    job began on another incarnation of the log, ConfigMismatch (other_import) when it began with another input, and as
-    the log does.
+    When it returns, the ticks are in the log and their offsets in `meta`. Raises WrongTopic (topic_recreated) when the
+    job began on a log topic with another id, ConfigMismatch (other_import) when it began with another input, and as the
+    log does.
     """
     run = find_run(log, job_id)
     if run is None:
@@ -93,14 +94,14 @@ def find_run(log: Log, job_id: str) -> ImportRun | None:
 def _tick(log: Log, partitions: Collection[int], clock: Clock) -> dict[int, Tick]:
     ticks = {}
     for partition in sorted(partitions):
-        # The time counts only where topics have written times.
+        # The timestamp is used only in topics with CreateTime.
         done = log.append_sync(METRICS, partition, encode_tick(import_tick=True), timestamp_ms=clock.now_ms())
         ticks[partition] = Tick(done.offset, done.broker_ms)
     return ticks
 
 
 def _record(log: Log, run: ImportRun) -> None:
-    # A key of its own, so that compaction never removes the first.
+    # Each record has a new key, so that compaction never removes the first one.
     key = KEY_PREFIX + f"{run.job_id}/{uuid.uuid4().hex}".encode()
     value = {
         "version": VERSION,

@@ -1,4 +1,4 @@
-"""Loader wait: until what a job wrote is in history, as the commits of the loaders tell, and queriers know of it."""
+"""Loader wait: wait until the loaders' commits show that a job's records are in history, and queriers know of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ LOOK_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """One past the last record of each partition of `chunks` and `series` when a job had written its last."""
+    """Ends of the partitions of `chunks` and `series` after a job's last record: one past the last offset of each."""
 
     next_offsets: dict[TopicPartition, int]
 
     @classmethod
     def of(cls, log: Log, partitions: Collection[int]) -> Ends:
-        """As they are now, of these partitions."""
+        """The current ends of these partitions. Empty partitions are left out."""
         return cls(
             {
                 (topic, partition): marks.high
@@ -34,14 +34,14 @@ class Ends:
 
 
 def wait_until_seen(log: Log, partitions: Collection[int], job_id: str, within_s: float, clock: Clock) -> None:
-    """Return once loaders have committed past all that is in these partitions now, and no answer that begins later
-    lacks the series among it. Raises Unavailable (loader_behind)."""
+    """Return when loaders have committed past the current ends of these partitions and queriers have dropped older
+    indexes, so that every later answer includes the new series. Raises Unavailable (loader_behind)."""
     wait_for_loader(log, Ends.of(log, partitions), within_s, clock)
     raise_generation(log, job_id, clock)
 
 
 def wait_for_loader(log: Log, ends: Ends, within_s: float, clock: Clock) -> None:
-    """Return once loaders have committed past all of them. Raises Unavailable (loader_behind) naming where they are."""
+    """Return when loaders have committed past all ends. Raises Unavailable (loader_behind) with their positions."""
     give_up_at = clock.monotonic() + within_s
     while True:
         behind = _behind(log, ends)
@@ -57,7 +57,7 @@ def wait_for_loader(log: Log, ends: Ends, within_s: float, clock: Clock) -> None
 
 
 def _behind(log: Log, ends: Ends) -> list[tuple[TopicPartition, int, int]]:
-    """(where, committed, end) of those that loaders have not passed."""
+    """(topic partition, committed, end) of each end that loaders have not passed."""
     with log.group(GROUP) as member:
         committed = member.committed(sorted(ends.next_offsets))
     found = []

@@ -1,4 +1,4 @@
-"""Sorted batches: between Arrow, as tasks get and give it, and what the chunk writer takes and tells."""
+"""Sorted batches: convert a task's Arrow batches to rows for the chunk writer, and its counts to an Arrow batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECEIPT_SCHEMA = ", ".join(f"{name} bigint" for name in asdict(Written()))
 
 
 def sorted_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[SortedRows]:
-    """From the columns of SortedRows by name; ids are int64 with the bits of a uint64."""
+    """Rows from batches with the columns of SortedRows by name. Ids are int64 with the bits of the uint64."""
     for batch in batches:
         if batch.num_rows:
             yield SortedRows(
@@ -33,12 +33,12 @@ def sorted_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[SortedRows]:
 
 
 def receipt(written: Written) -> pa.RecordBatch:
-    """One row of RECEIPT_SCHEMA: what a task that ended well tells the driver."""
+    """One row of RECEIPT_SCHEMA, the result that a successful task sends to the driver."""
     return pa.RecordBatch.from_pydict({name: pa.array([n], pa.int64()) for name, n in asdict(written).items()})
 
 
 def written_by(receipts: Iterable[Row]) -> Written:
-    """All of them together."""
+    """The sum of all receipts."""
     total = Written()
     for each in receipts:
         total = total.plus(Written(**each.asDict()))

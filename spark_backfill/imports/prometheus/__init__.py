@@ -1,1 +1,1 @@
-"""Blocks of Prometheus, read by ourselves: index, chunk segments, tombstones (docs/formats/prometheus-block.md)."""
+"""Reader of Prometheus blocks: index, chunk segments, tombstones (docs/formats/prometheus-block.md)."""

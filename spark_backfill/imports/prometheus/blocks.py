@@ -1,4 +1,4 @@
-"""Blocks as raw rows: each block is read by several tasks, each decoding its share of the series."""
+"""Blocks as raw rows: several tasks read each block, and each task decodes its share of the series."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark_backfill.imports.raw_rows import RAW_SCHEMA
 from tsdb.model.errors import InvalidRequest
 
 INDEX = "index"
-SHARES = 8  # Of a block; two hours of a large Prometheus are millions of series.
+SHARES = 8  # Tasks for one block: two hours of a large Prometheus have millions of series.
 BATCH_ROWS = 65_536
 _ARROW = pa.schema(
     [
@@ -33,9 +33,9 @@ _ARROW = pa.schema(
 
 
 def block_rows(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Rows of RAW_SCHEMA of all samples of the blocks. paths: blocks, or folders of blocks, where tasks find them too.
+    """Rows of RAW_SCHEMA for all samples of the blocks. paths: blocks or folders of blocks; tasks use the same paths.
 
-    Raises InvalidRequest (no_input). A chunk that is a native histogram is a row with a problem.
+    Raises InvalidRequest (no_input). A chunk of a native histogram gives one row with a problem.
     """
     shares = [(str(block), share) for block in blocks_at(paths) for share in range(SHARES)]
     frame = spark.createDataFrame(shares, "block string, share int").repartition(len(shares), "block", "share")
@@ -43,7 +43,7 @@ def block_rows(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def blocks_at(paths: Sequence[str]) -> list[Path]:
-    """Folders with an index. Raises InvalidRequest (no_input)."""
+    """Block folders, those with an index file. Raises InvalidRequest (no_input)."""
     found = []
     for path in map(Path, (path.removeprefix("file://") for path in paths)):
         blocks = [path] if (path / INDEX).is_file() else sorted(each.parent for each in path.glob(f"*/{INDEX}"))

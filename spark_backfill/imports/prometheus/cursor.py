@@ -1,4 +1,4 @@
-"""Cursor: numbers out of the bytes of a block, none read past their end."""
+"""Cursor: read numbers from the bytes of a block, never past their end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VARINT_BYTES_MAX = 10
 
 
 class Cursor:
-    """Reads `data` from `at` on, up to `end`. name: of the file, for messages. Raises CorruptData (corrupt_block)."""
+    """Reads `data` from `at` up to `end`. name: file name for messages. Raises CorruptData (corrupt_block)."""
 
     def __init__(self, data: memoryview, name: str, at: int, end: int) -> None:
         if not 0 <= at <= end <= len(data):
@@ -23,11 +23,11 @@ class Cursor:
         self.end = end
 
     def u32(self) -> int:
-        """Big-endian."""
+        """The next 4 bytes, big-endian."""
         return int(_U32.unpack(self.take(4))[0])
 
     def u64(self) -> int:
-        """Big-endian."""
+        """The next 8 bytes, big-endian."""
         return int(_U64.unpack(self.take(8))[0])
 
     def uvarint(self) -> int:
@@ -43,24 +43,24 @@ class Cursor:
         raise self.corrupt("a number of over 64 bits")
 
     def varint(self) -> int:
-        """Zigzag."""
+        """A signed number: a uvarint in zigzag encoding."""
         number = self.uvarint()
         return (number >> 1) ^ -(number & 1)
 
     def take(self, size: int) -> memoryview:
-        """The next bytes."""
+        """The next `size` bytes, sharing memory."""
         if size > self.end - self.at:
             raise self.corrupt(f"{size} bytes are wanted, {self.end - self.at} are left")
         self.at += size
         return self.data[self.at - size : self.at]
 
     def section(self, size: int) -> Cursor:
-        """The next `size` bytes, once the CRC-32C behind them fits."""
+        """A cursor over the next `size` bytes, after checking the CRC-32C that follows them."""
         start = self.at
         if crc32c(bytes(self.take(size))) != self.u32():
             raise CorruptData(f"{self.name}: wrong checksum of [{start}, {start + size})", reason="corrupt_block")
         return Cursor(self.data, self.name, start, start + size)
 
     def corrupt(self, what: str) -> CorruptData:
-        """An error that names the place."""
+        """An error with file name and position. Returned, not raised."""
         return CorruptData(f"{self.name}: at byte {self.at}: {what}", reason="corrupt_block")

@@ -1,4 +1,4 @@
-"""Index of a block: its symbols, and every series with its labels and where its chunks are."""
+"""Index of a block: its symbols, and every series with its labels and the places of its chunks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tsdb.model.errors import UnknownVersion
 MAGIC, VERSION = 0xBAAA_D700, 2
 HEADER_BYTES, TOC_BYTES = 5, 52
 SERIES_ALIGN = 16
-LABELS_MAX = 1_000  # Ours takes 64; far more is no label set.
+LABELS_MAX = 1_000  # We accept 64 labels; a count far above that is corrupt data.
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkRef:
-    """Samples of [min_ms, max_ms], both in, at `offset` of the segment with this number, from 0."""
+    """A chunk with samples of [min_ms, max_ms], both included, at `offset` of segment file number `segment`, from 0."""
 
     min_ms: int
     max_ms: int
@@ -26,7 +26,7 @@ class ChunkRef:
 
 @dataclass(frozen=True, slots=True)
 class BlockSeries:
-    """number: what tombstones call it. labels: (name, value), as they lie."""
+    """number: the id that tombstones use. labels: (name, value) pairs in the order of the index."""
 
     number: int
     labels: tuple[tuple[str, str], ...]
@@ -34,7 +34,7 @@ class BlockSeries:
 
 
 class BlockIndex:
-    """Over the bytes of an `index` file. Raises CorruptData (corrupt_block), UnknownVersion."""
+    """Reads the bytes of an `index` file. Raises CorruptData (corrupt_block), UnknownVersion."""
 
     def __init__(self, data: memoryview, name: str) -> None:
         self._data = data
@@ -45,7 +45,7 @@ class BlockIndex:
         version = head.take(1)[0]
         if version != VERSION:
             raise UnknownVersion(f"{name}: index is of version {version}; this process knows {VERSION}")
-        # Symbols, series, label indices, label offsets, postings, postings offsets; 0 for what is not there.
+        # Symbols, series, label indices, label offsets, postings, postings offsets; 0 for an absent section.
         contents = Cursor(data, name, max(len(data) - TOC_BYTES, 0), len(data)).section(TOC_BYTES - 4)
         starts = [contents.u64() for _ in range(6)]
         self._series_at = starts[1]
@@ -53,7 +53,7 @@ class BlockIndex:
         self._symbols = self._read_symbols(starts[0])
 
     def series(self) -> Iterator[BlockSeries]:
-        """Every series, as they lie."""
+        """Every series, in the order of the index."""
         at = self._series_at
         while at < self._series_end:
             at = -(-at // SERIES_ALIGN) * SERIES_ALIGN
@@ -62,7 +62,7 @@ class BlockIndex:
             cursor = Cursor(self._data, self._name, at, self._series_end)
             size = cursor.uvarint()
             if not size:
-                return  # What is left is padding.
+                return  # Only padding follows.
             yield self._one(at // SERIES_ALIGN, cursor.section(size))
             at = cursor.at
 

@@ -1,4 +1,4 @@
-"""Chunk segments of a block: chunks by where the index says they are."""
+"""Chunk segments of a block: read a chunk at the place that the index names."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ HISTOGRAMS = (2, 3)
 
 @dataclass(frozen=True, slots=True)
 class ChunkSamples:
-    """ts_ms int64 (n,); value float64 (n,), bit for bit."""
+    """Samples of one chunk: ts_ms int64 (n,), ascending; value float64 (n,), bit for bit."""
 
     ts_ms: NDArray[np.int64]
     value: NDArray[np.float64]
 
 
 class Segments:
-    """Over the segment files of a block, in order. Not thread-safe. Raises CorruptData (corrupt_block)."""
+    """Reads the segment files of a block, given in order. Not thread-safe.
+
+    Raises CorruptData (corrupt_block), UnknownVersion.
+    """
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._names = [str(file) for file in files]
@@ -47,7 +50,7 @@ class Segments:
                 raise UnknownVersion(f"{name}: chunks are of version {version}; this process knows {VERSION}")
 
     def read(self, ref: ChunkRef) -> ChunkSamples | None:
-        """The samples of a chunk; None for a native histogram, which is none of ours."""
+        """The samples of a chunk; None for a native histogram, which imports do not support."""
         if ref.segment >= len(self._data):
             raise CorruptData(
                 f"the index names segment {ref.segment + 1}; there are {len(self._data)}", reason="corrupt_block"
@@ -75,7 +78,7 @@ class Segments:
 
 
 def mapped(file: Path) -> memoryview:
-    """The bytes of a file, read as they are used."""
+    """The bytes of a file, memory-mapped: pages are read when they are used."""
     with file.open("rb") as opened:
         if not file.stat().st_size:
             return memoryview(b"")

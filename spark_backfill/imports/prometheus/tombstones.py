@@ -1,4 +1,4 @@
-"""Tombstones of a block: what was deleted of its series and is still in its chunks."""
+"""Tombstones of a block: deleted intervals of series whose samples are still in the chunks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MAGIC, VERSION = 0x0130_BA30, 1
 HEADER_BYTES, CRC_BYTES = 5, 4
 
 Tombstones = Mapping[int, Sequence[tuple[int, int]]]
-"""By number of the series: [first_ms, last_ms] intervals, both in."""
+"""By number of the series: intervals [first_ms, last_ms], both ends included."""
 
 
 def read_tombstones(data: memoryview, name: str) -> Tombstones:
-    """Raises CorruptData (corrupt_block), UnknownVersion."""
+    """Parse a `tombstones` file. Raises CorruptData (corrupt_block), UnknownVersion."""
     head = Cursor(data, name, 0, min(HEADER_BYTES, len(data)))
     if head.u32() != MAGIC:
         raise head.corrupt("no tombstones of Prometheus")
@@ -34,7 +34,7 @@ def read_tombstones(data: memoryview, name: str) -> Tombstones:
 
 
 def alive(ts_ms: NDArray[np.int64], deleted: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
-    """Which samples are in none of the intervals."""
+    """Mask of the samples outside all deleted intervals, bool (n,)."""
     kept = np.ones(len(ts_ms), np.bool_)
     for first_ms, last_ms in deleted:
         kept &= (ts_ms < first_ms) | (ts_ms > last_ms)
