@@ -2,4 +2,4 @@
 
 from tsdb.ops.grpc_environment import set_grpc_environment
 
-set_grpc_environment()  # As `tsdb` does.
+set_grpc_environment()  # The same settings as in `tsdb`.

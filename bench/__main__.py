@@ -1,5 +1,5 @@
-"""`python -m bench NAME [options]` runs one benchmark, `python -m bench all [--quick]` every one, each in a process of
-its own. Progress goes to stderr; the last line of stdout is one JSON object.
+"""`python -m bench NAME [options]` runs one benchmark, `python -m bench all [--quick]` all of them, each in a separate
+process. Progress goes to stderr; the last line of stdout is one JSON object.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ALL = "all"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code: 0 good, 1 a benchmark failed, 2 misused."""
+    """Run the benchmark. Exit code: 0 good, 1 a benchmark failed, 2 misused."""
     names = benchmarks()
     if not argv or argv[0] not in (*names, ALL):
         print(f"usage: python -m bench {{{','.join((*names, ALL))}}} [options]", file=sys.stderr)

@@ -1,8 +1,9 @@
-"""Cassandra: statements, bytes on disk and read time of a chunk a pack, against a chunk a series and a row a sample.
+"""Cassandra: statements, bytes on disk and read time of one chunk a pack, against one chunk a series and one row a
+sample.
 
-The same samples (W(S), 5 series a pack at 60 s) in three layouts on one node: our tables; the same with a chunk for
-each series; and a table with a row for each sample, by series and day, compressed by the server. Each is flushed, then
-read back to arrays: all series over the whole range, and one series of each of ten packs.
+The same samples (W(S), 5 series a pack at 60 s) are written in three layouts on one node: our tables; our tables with a
+chunk for each series; and a table with a row for each sample, by series and day, compressed by the server. Each layout
+is flushed, then read back into arrays: all series over the whole range, and one series of each of ten packs.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ WINDOW_MS = PRODUCTION.window_ms
 START_MS = 500 * 24 * 3600 * 1000
 DAY_MS = 24 * 3600 * 1000
 PARTITIONS = 18
-ROWS = "rows"  # Keyspace of the table with a row a sample.
+ROWS = "rows"  # Keyspace of the table with one row a sample.
 CREATE_ROWS = (
     f"CREATE TABLE {ROWS}.samples (series_id bigint, day int, ts_ms bigint, value double,"
     " PRIMARY KEY ((series_id, day), ts_ms)) WITH compaction = {'class': 'UnifiedCompactionStrategy'}"
 )
-BATCH_ROWS = 240  # Loading alone is by batches of one partition; statements are counted a row.
+BATCH_ROWS = 240  # Loading uses batches of one partition; each row counts as one statement.
 BATCHES_INFLIGHT = 64
 
 
@@ -63,17 +64,17 @@ class Data:
 
     @property
     def samples(self) -> int:
-        """In all."""
+        """Number of samples of all series."""
         return int(self.workload.values.size)
 
     @property
     def per_series(self) -> int:
-        """Samples of one series."""
+        """Number of samples of one series."""
         return int(self.workload.values.shape[1])
 
     @property
     def range(self) -> WindowRange:
-        """All windows."""
+        """The range of all windows."""
         return WindowRange(START_MS, START_MS + self.windows * WINDOW_MS)
 
     def fragment(self, rows: NDArray[np.int64], pack_id: int, window: int) -> Fragment:
@@ -93,7 +94,7 @@ class Data:
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Per layout: statements, bytes on disk a sample, ms and CPU ms of each read."""
+    """For each layout: statements, bytes on disk a sample, ms and CPU ms of each read."""
     parser = argparse.ArgumentParser(prog="bench cassandra", description=__doc__)
     parser.add_argument("--series", type=int, default=600)
     parser.add_argument("--windows", type=int, default=6, help="of 4 h")
@@ -113,7 +114,7 @@ def main(argv: Sequence[str]) -> dict[str, object]:
 
 
 def _ten(data: Data) -> list[int]:
-    """One series of each of ten packs spread over all."""
+    """Index of one series in each of ten packs, spread over all packs."""
     firsts = np.unique(data.workload.pack_ids, return_index=True)[1]
     return sorted(firsts[:: max(1, len(firsts) // 10)][:10].tolist())
 
@@ -143,7 +144,7 @@ def _chunks(
         return {
             "statements": statements,
             "samples_per_statement": round(data.samples / sum(statements.values()), 1),
-            # Series and their names are written once in 30 days, not in each of these.
+            # Series and metric names are written once in 30 days, not with each window.
             "samples_per_statement_without_index": round(
                 data.samples / (statements[metrics.CHUNK] + statements[metrics.LOADED]), 1
             ),
@@ -158,7 +159,7 @@ def _chunks(
 
 
 def _load(store: ChunkStore, data: Data, packs: dict[int, NDArray[np.int64]]) -> None:
-    """What a loader writes for these windows: chunks, the index, and a mark a partition and window."""
+    """Write as a loader does: chunks, the index, and one progress row for each partition and window."""
     labels, ids = data.workload.labels, data.workload.series_ids
 
     def begin(done: OnDone) -> None:
@@ -180,7 +181,7 @@ def _load(store: ChunkStore, data: Data, packs: dict[int, NDArray[np.int64]]) ->
 
 
 def _read_chunks(store: ChunkStore, packs: list[int], data: Data) -> int:
-    """To one array a series over the range; returns the samples."""
+    """Read and merge the chunks of these packs over the range; return the number of samples."""
     samples = 0
     rows = (row for piece in store.read(packs, data.range) for row in piece)
     for _, group in itertools.groupby(rows, key=lambda row: row.key.pack_id):
@@ -235,7 +236,7 @@ def _load_rows(session: Session, data: Data) -> None:
 
 
 def _read_rows(session: Session, series: Iterable[int], data: Data) -> int:
-    """As people read such tables with this driver: many statements at once, pages of its default size."""
+    """Read as users of this driver do: 32 statements at once, default page size. Returns the number of samples."""
     select = session.prepare(f"SELECT ts_ms, value FROM {ROWS}.samples WHERE series_id = ? AND day = ?")
     days = range(START_MS // DAY_MS, -(-data.range.end_ms // DAY_MS))
     keys = [(number, day) for number in series for day in days]

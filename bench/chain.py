@@ -1,7 +1,7 @@
-"""Chain: what the headers cost a message, in microseconds of CPU; and how many bytes they are.
+"""Chain: cost of the chain headers of a message in microseconds of CPU, and their size in bytes.
 
-`hop`: read what was consumed, begin, produce: all that a service adds to a message. The messages are of PER_MS a
-millisecond, one after another. Control: the same loop around a copy of the headers.
+`hop`: read the consumed headers, begin, produce: all the work that a service adds to a message. The timestamps of the
+messages are PER_MS to a millisecond. Control: the same loop around a copy of the headers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Chunk stage: CPU a sample from log records to chunks, bytes of the chunks, and how even the emission of a window is.
+"""Chunk stage: CPU a sample from log records to chunks, bytes of the chunks, and evenness of a window's emission.
 
-W(S) over one window of 4 h in one partition, without a log; and a host's own metrics, 240 samples a series and window,
-where series share their jittered time axis within a pack only. The controls: the columns of the same chunks alone, and
-applying the same records to a head as a store does.
+The data are W(S) over one window of 4 h in one partition, without a log, and the metrics of a host, 240 samples in each
+series and window, where only the series of a pack share their jittered time axis. The controls are the columns of the
+same chunks alone, and applying the same records to a head as a store does.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ NODE = Path(__file__).parents[1] / "tests" / "data" / "node_5s.parquet"
 NODE_WINDOW_MS = 240 * 5_000
 SERIES = 20_000
 START_MS = 1_699_992_000_000 // PRODUCTION.window_ms * PRODUCTION.window_ms
-RECORD_SAMPLES = 100  # One instance a record, as gateways write.
+RECORD_SAMPLES = 100  # One record for each instance, as gateways write.
 POLL_BYTES_MAX = 4 << 20
 MISSION_RATE = 150_000
 MISSION_PACKS = 1_800_000
-STEP_MS = 60_000  # The emission is stepped, and judged, by the minute.
+STEP_MS = 60_000  # Step of the emission, and of its evenness.
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """ns a sample of each part, cores at the mission's rate, bytes a sample, evenness."""
+    """ns a sample of each step, cores at MISSION_RATE samples a second, bytes a sample, evenness."""
     parser = argparse.ArgumentParser(prog="bench chunk_stage", description=__doc__)
     parser.add_argument("--series", type=int, default=SERIES)
     parser.add_argument("--quick", action="store_true", help="fewer series")
@@ -106,14 +106,14 @@ def _apply(stage: ChunkStage, given: Sequence[Poll]) -> None:
 
 
 def _close(stage: ChunkStage, given: Sequence[Poll]) -> None:
-    """A tick past the end of the window."""
+    """Apply a tick that closes the window."""
     tick, end_ms = encode_tick(), START_MS + PRODUCTION.window_ms + PRODUCTION.grace_ms
     records = decode_records(tick, np.array([0, len(tick)], np.int64))
     stage.apply(records, given[-1].offsets[-1:] + 1, np.array([end_ms], np.int64))
 
 
 def _emit(stage: ChunkStage) -> tuple[list[int], list[int]]:
-    """(bytes of each chunk, chunks of each minute): the whole window, at the chunker's clock."""
+    """(bytes of each chunk, chunks of each minute) of the whole window, emitted by the chunker's clock."""
     sizes: list[int] = []
     by_minute: list[int] = []
     now_ms = START_MS + PRODUCTION.window_ms + PRODUCTION.grace_ms
@@ -164,7 +164,7 @@ def _node() -> dict[str, object]:
 
 
 def _node_fragments() -> Iterator[Fragment]:
-    """The chunks of each pack in each whole window."""
+    """The fragment of each pack in each whole window."""
     table = pq.read_table(NODE)
     labels = table.column("labels").combine_chunks()
     ts_ms, values, of = table.column("ts_ms").to_numpy(), table.column("value").to_numpy(), labels.indices.to_numpy()
@@ -191,7 +191,7 @@ def _node_fragments() -> Iterator[Fragment]:
 
 
 def _evenness() -> float:
-    """Packs due in the fullest minute over the mean, of as many packs as the mission has."""
+    """Packs due in the fullest minute divided by the mean, for MISSION_PACKS packs."""
     rng = np.random.default_rng(1)
     pack_ids = rng.integers(0, 2**64, MISSION_PACKS, np.uint64, endpoint=False)
     due = due_times(pack_ids, 0, PRODUCTION) - PRODUCTION.grace_ms

@@ -1,6 +1,7 @@
 """Chunk steady: the CPU of a chunker process while 150 k samples/s flow through a real broker, 18 partitions.
 
-No window closes meanwhile: what emission adds is in bench/chunk_stage.py. The control is a process that only consumes.
+No window closes during the run: bench/chunk_stage.py measures the emission. The control is a process that only
+consumes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ READY_WITHIN_S = 300.0
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Cores used by the chunker, and the lag it shows."""
+    """Cores used by the chunker, and its lag."""
     parser = argparse.ArgumentParser(prog="bench chunk_steady", description=__doc__)
     parser.add_argument("--seconds", type=float, default=40.0)
     parser.add_argument("--series", type=int, default=SERIES, help="each writes a sample a second")
@@ -57,7 +58,7 @@ def main(argv: Sequence[str]) -> dict[str, object]:
 
 @contextmanager
 def _chunker(url: str) -> Iterator[tuple[int, str]]:
-    """(pid, address of its probes) of a chunker that has all partitions."""
+    """(pid, HTTP address) of a chunker that has all partitions."""
     with Ports(2) as ports:
         grpc, http = (f"127.0.0.1:{port}" for port in ports.numbers)
         command = [sys.executable, "-m", "tsdb.cli.main", "chunker", "--log", url, "--grpc", grpc, "--http", http]
@@ -75,7 +76,7 @@ def _chunker(url: str) -> Iterator[tuple[int, str]]:
 
 
 def _state(http: str) -> dict[str, Any]:
-    """What `/-/ready` says of each partition."""
+    """The state of each partition in `/-/ready`."""
     try:
         with urllib.request.urlopen(f"http://{http}/-/ready", timeout=5.0) as answer:
             body = answer.read()

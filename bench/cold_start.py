@@ -1,5 +1,7 @@
-"""Cold start: from the start of a store process to all partitions ready, W(100,000) in the log (24 M samples): on a
-real broker and on the embedded log. The control is the same start over an empty log. Kernels are compiled beforehand.
+"""Cold start: from the start of a store process until all partitions are ready, with W(100,000) in the log (24 M
+samples), on a real broker and on the embedded log.
+
+The control is the same start over an empty log. Kernels are compiled beforehand.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ from bench.measure import say
 from bench.store_process import StoreProcess
 from bench.workload import SAMPLES, Workload
 
-RECORD_SAMPLES = 1_000  # A gateway's request of some thousand series, cut by partition.
+RECORD_SAMPLES = 1_000  # As when a gateway cuts a request of some thousand series by partition.
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Seconds to ready and CPU seconds, medians, per log."""
+    """Seconds to ready and CPU seconds, medians, for each log."""
     parser = argparse.ArgumentParser(prog="bench cold_start", description=__doc__)
     parser.add_argument("--series", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -35,7 +37,7 @@ def main(argv: Sequence[str]) -> dict[str, object]:
 
 def _measure(ground: AbstractContextManager[str], workload: Workload, rounds: int) -> dict[str, float]:
     with ground as url:
-        _start(url, 0)  # Compiles what is not compiled yet.
+        _start(url, 0)  # Compiles missing kernels.
         empty_s, empty_cpu_s = _start(url, 0)
         records = fill(url, workload, ago_ms(), record_samples=RECORD_SAMPLES)
         runs = [_start(url, len(workload.labels) * SAMPLES) for _ in range(rounds)]

@@ -1,7 +1,8 @@
-"""Completions: what the offset tracker takes a second when records end in any order, and what the whole core does.
+"""Completions: records a second that the offset tracker takes when records finish in random order, and that the whole
+core takes.
 
-`tracker`: blocks of records added, ended in random order, the position asked for after each block. `core`: records of
-many keys through a consumer on a broker in memory, whose handler does nothing; one thread.
+`tracker`: add blocks of records, finish them in random order, read the position after each block. `core`: records of
+many keys through a consumer over a broker in memory, with a handler that does nothing, on one thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Decoding and encoding log records: records and samples per CPU second, with the checksum and without anything else.
+"""Decoding and encoding log records: records and samples per CPU second, checksum included.
 
-Thin records are what one small source sends (29 samples, 3 packs), bunched ones fill 128 KiB (300 packs). A poll is as
-large as a store's: 5,000 records or 16 MiB. The control is the copy of the same bytes.
+Thin records are those of one small source (29 samples, 3 packs); bunched records fill 128 KiB (300 packs). A poll is as
+large as a store's: 5,000 records or 16 MiB. The control is a copy of the same bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T0_MS = 1_700_000_000_000
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Measure every shape; the figures of section 14 are per CPU second."""
+    """Records and samples per CPU second for each size of record."""
     parser = argparse.ArgumentParser(prog="bench decode", description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args(argv)
@@ -72,7 +72,7 @@ def _columns(samples: int, packs: int) -> Columns:
 
 
 def _cpu_s(call: Callable[[], object], rounds: int) -> float:
-    """Median CPU seconds of one call; each round is long enough for the clock."""
+    """Median CPU seconds of one call. A round repeats the call for 20 ms, long enough for the clock's resolution."""
     call()
     start = time.process_time()
     call()

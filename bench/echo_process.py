@@ -1,5 +1,5 @@
-"""Echo: a gRPC server that streams frames of asked sizes, from memory and without a thought: what the transport alone
-costs for an answer of equal bytes.
+"""Echo: a gRPC server that streams frames of requested sizes from memory, to measure the transport's cost alone for an
+answer of equal bytes.
 
 A request is the sizes of the frames, uint32 each. The child prints its address and lives until its stdin ends.
 """
@@ -21,7 +21,7 @@ MESSAGE_BYTES_MAX = 64 << 20
 
 
 class EchoProcess:
-    """The parent's end. A context manager."""
+    """The parent's side. A context manager."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "bench.echo_process"]
@@ -31,7 +31,7 @@ class EchoProcess:
 
     @property
     def pid(self) -> int:
-        """Of the child."""
+        """Process id of the child."""
         return self._child.pid
 
     def __enter__(self) -> Self:
@@ -62,7 +62,7 @@ _NOISE = b""
 
 
 def serve() -> None:
-    """The child."""
+    """Run the child process."""
     global _NOISE
     _NOISE = np.random.default_rng(1).bytes(MESSAGE_BYTES_MAX)
     options = [("grpc.max_send_message_length", MESSAGE_BYTES_MAX)]

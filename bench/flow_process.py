@@ -1,6 +1,7 @@
-"""Flow: a process that writes W(S) into the log at a steady rate, as gateways do: a record an instance and scrape.
+"""Flow: a process that writes W(S) into the log at a steady rate, as gateways do: one record for each instance and
+scrape.
 
-The child announces its series, prints one line, then writes until its stdin ends and prints what it wrote.
+The child announces its series, prints one line, writes until its stdin ends, and prints its counts.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from types import TracebackType
 from typing import Any, Self
 
 SERIES = 150_000
-INTERVAL_S = 1.0  # Of the scrapes: 150 k samples/s.
-PACES = 20  # Turns in an interval; each writes its share of the instances.
-RECORD_SAMPLES = 100  # One instance of the workload.
+INTERVAL_S = 1.0  # Between scrapes: 150 k samples/s.
+PACES = 20  # Turns in an interval; each turn writes its share of the instances.
+RECORD_SAMPLES = 100  # The samples of one instance.
 
 
 class Flow:
-    """The parent's end: samples flow while the context lasts; `wrote` is set when it is left."""
+    """The parent's side: samples flow while the context is open. wrote: the child's counts, set on exit."""
 
     def __init__(self, url: str, *, series: int = SERIES) -> None:
         command = [sys.executable, "-m", "bench.flow_process", "--log", url, "--series", str(series)]
@@ -44,7 +45,7 @@ class Flow:
 
 
 def serve(argv: Sequence[str]) -> None:
-    """The child."""
+    """Run the child process."""
     from bench.ground import FILL_SETTINGS, Appends, announce
     from bench.workload import Workload
     from tsdb.log.interface import METRICS
@@ -81,7 +82,7 @@ def _at_end_of_stdin(ended: threading.Event) -> None:
 
 
 def _cut(workload: Any, number: int) -> list[Any]:
-    """A share of the packs of each partition."""
+    """Share `number` of PACES of the packs of each partition."""
     return [part for share in workload.shares if (part := share.part(number, PACES)) is not None]
 
 

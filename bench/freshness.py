@@ -1,6 +1,7 @@
-"""Freshness: from the start of a write to the sample being visible, over the real gateway, broker and store, each a
-`tsdb` process. Visible means that a Select that names the write's token answers, or that a Watch brings it. A quiet
-log, and one with a flow of other samples. The control is the write alone.
+"""Freshness: from the start of a write until the sample is visible, over real gateway, broker and store processes.
+
+Visible means that a Select with the write's token answers, or that a Watch delivers the sample. Measured on a quiet log
+and with a flow of other samples. The control is the write alone.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PAUSE_S = 0.02
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Percentiles in ms of each way to see a sample."""
+    """Percentiles in ms for each way to read a sample."""
     parser = argparse.ArgumentParser(prog="bench freshness", description=__doc__)
     parser.add_argument("--writes", type=int, default=400)
     parser.add_argument("--quick", action="store_true", help="a quarter of the writes")
@@ -75,7 +76,7 @@ def _measure(writer: Client, reader: Client, writes: int) -> dict[str, object]:
 
 
 class _Seen:
-    """When a Watch brought each value; its own thread and stream."""
+    """The times at which a Watch delivered each value. Has its own thread and stream."""
 
     def __init__(self, reader: Client) -> None:
         self._times: dict[int, float] = {}
@@ -83,10 +84,10 @@ class _Seen:
         self._stream = reader.watch("bench_freshness", duration_s=READY_WITHIN_S)
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
-        time.sleep(0.5)  # A watch sees what is applied after it began.
+        time.sleep(0.5)  # A watch delivers only samples applied after its start.
 
     def finish(self, starts: dict[int, float]) -> list[float]:
-        """Seconds from each start to the moment it was seen; all must be."""
+        """Seconds from each start until the value was delivered. Every value must be delivered."""
         give_up_at = time.monotonic() + 5.0
         while len(self._times) < len(starts) and time.monotonic() < give_up_at:
             time.sleep(0.01)
@@ -108,7 +109,7 @@ class _Seen:
 
 @contextmanager
 def _role(name: str, url: str) -> Iterator[str]:
-    """Address of a `tsdb` role of its own process."""
+    """gRPC address of a `tsdb` role in a separate process."""
     with Ports(2) as ports:
         grpc, http = (f"127.0.0.1:{number}" for number in ports.numbers)
         command = [sys.executable, "-m", "tsdb.cli.main", name, "--log", url, "--grpc", grpc, "--http", http]

@@ -1,7 +1,7 @@
-"""Ground: a log to measure on, a real broker or the embedded one, and W(S) written into it as four hours of the past.
+"""Ground: a log for measurements, on a real broker or embedded, with W(S) written into it as the last four hours.
 
 Broker times are the sample times (CreateTime topics), so that a store replays hours in seconds. Roles refuse such
-topics; benches that use them run the parts themselves (bench/store_process.py).
+topics, so the benches run the parts of a role directly (bench/store_process.py).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tsdb.model.errors import Overloaded, TsdbError
 from tsdb.model.meta import MetaSettings
 from tsdb.model.time_set import PRODUCTION
 
-PARTITIONS = 18  # As in the mission of design section 14.
-PARTITIONS_FEW = 2  # Of one worker.
+PARTITIONS = 18
+PARTITIONS_FEW = 2  # The share of one worker.
 FILL_SETTINGS = LogSettings(idempotence=False, linger_ms=20.0, queue_bytes_max=512 << 20, delivery_timeout_s=120.0)
-# One request at a time keeps the order without idempotence, which costs CPU that is not measured here.
+# Without idempotence, one request at a time keeps the order. Idempotence would cost CPU and is not measured here.
 
 
 @contextmanager
 def kafka_log(partitions: int = PARTITIONS, *, broker_times: str = CREATE_TIME) -> Iterator[str]:
-    """URL of a fresh log on a broker of its own."""
+    """URL of a fresh log on a new broker."""
     with KafkaCluster() as cluster:
         url = f"kafka://{cluster.bootstrap}"
         make_topics(url, partitions, broker_times)
@@ -50,7 +50,7 @@ def embedded_log(partitions: int = PARTITIONS, *, broker_times: str = CREATE_TIM
 
 
 def make_topics(url: str, partitions: int, broker_times: str = LOG_APPEND_TIME) -> None:
-    """Topics and shared settings, on one broker."""
+    """Create the topics and shared settings on one broker."""
     with open_topics(url) as topics:
         create_topics(topics, topic_specs(partitions, replication=1, timestamp_type=broker_times))
     with open_log(url) as log:
@@ -58,15 +58,15 @@ def make_topics(url: str, partitions: int, broker_times: str = LOG_APPEND_TIME) 
 
 
 def ago_ms(samples: int = SAMPLES) -> int:
-    """Start of a span of so many intervals that ends now, on the interval's grid."""
+    """Start of a span of `samples` intervals that ends now, on the interval's grid."""
     now_ms = int(time.time() * 1000)
     return now_ms - now_ms % INTERVAL_MS - (samples - 1) * INTERVAL_MS
 
 
 def fill(url: str, workload: Workload, start_ms: int, *, samples: int = SAMPLES, record_samples: int = 0) -> int:
-    """Announce all series and write `samples` scrapes from start_ms on. Returns how many records that took.
+    """Announce all series and write `samples` scrapes from start_ms on. Returns the number of records.
 
-    record_samples: about as many in a record; 0: a partition's scrape is one record.
+    record_samples: approximate samples in a record; 0: a partition's scrape is one record.
     """
     started = time.monotonic()
     with open_log(url, settings=FILL_SETTINGS) as log:
@@ -84,7 +84,7 @@ def fill(url: str, workload: Workload, start_ms: int, *, samples: int = SAMPLES,
 
 
 def announce(log: Log, workload: Workload, ts_ms: int) -> None:
-    """Announcements of all series; durable when it returns."""
+    """Announce all series; the announcements are durable when it returns."""
     pending = Appends(log)
     for share in workload.shares:
         for key, value in workload.announcements(share, ts_ms):
@@ -93,7 +93,7 @@ def announce(log: Log, workload: Workload, ts_ms: int) -> None:
 
 
 class Appends:
-    """Appends as fast as the log takes them; the first that fails is raised."""
+    """Appends records as fast as the log takes them. `wait` raises the first failure."""
 
     def __init__(self, log: Log) -> None:
         self.count = 0
@@ -114,7 +114,7 @@ class Appends:
                 time.sleep(0.01)
 
     def wait(self) -> None:
-        """Until all are answered."""
+        """Wait until all appends are answered. Raises the first failure."""
         self._log.flush(120.0)
         for _ in range(self.count):
             self._done.acquire()
@@ -128,6 +128,6 @@ class Appends:
 
 
 def high_watermarks(log: Log, topic: str = METRICS, partitions: Iterable[int] | None = None) -> dict[int, int]:
-    """Ends of all partitions now."""
+    """Current high watermark of each partition."""
     numbers = range(log.partitions(topic)) if partitions is None else partitions
     return {number: marks.high for number, marks in log.watermarks(topic, list(numbers)).items()}

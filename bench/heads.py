@@ -1,4 +1,4 @@
-"""Heads as benches feed them: W(S) registered in memory, and its records in polls, without a log."""
+"""Heads for benches: register W(S) in a head, and make its records as polls, without a log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tsdb.model.time_set import PRODUCTION, slice_lengths
 
 @dataclass(slots=True)
 class Poll:
-    """Records of one partition as a reader returns them."""
+    """Records of one partition, in the form a reader returns."""
 
     values: bytes
     value_starts: NDArray[np.int64]
@@ -26,7 +26,7 @@ class Poll:
 
 
 def new_head(partition: int = 0, *, since_offset: int = 0, coverage_start_ms: int = 0) -> Head:
-    """An empty head that will hold everything it is given; from the start of the log where it begins at offset 0."""
+    """An empty head that keeps all samples. With since_offset 0 it covers the log from its start."""
     return Head(
         partition,
         slices=slice_lengths(PRODUCTION.name),
@@ -58,7 +58,7 @@ def polls(
     records_max: int,
     bytes_max: int,
 ) -> Iterator[Poll]:
-    """All scrapes of a partition from start_ms on, cut as a reader would."""
+    """Polls with all scrapes of a partition from start_ms on, cut by records_max and bytes_max as a reader does."""
     waiting: list[bytes] = []
     times: list[int] = []
     offset = 0
@@ -76,12 +76,12 @@ def polls(
 
 
 def sample_count(records: DecodedRecords) -> int:
-    """Samples in decoded records."""
+    """Number of samples in decoded records."""
     return len(records.value)
 
 
 def starts_of(parts: Sequence[bytes]) -> NDArray[np.int64]:
-    """Where each part begins once joined, and the end."""
+    """Start of each part in their concatenation, and its end: int64 (n + 1,)."""
     return np.cumsum([0, *map(len, parts)], dtype=np.int64)
 
 

@@ -1,8 +1,9 @@
-"""History read: 24 h x 600 series of which memory holds the last 4 h and history the rest, in this process, to the last
-message. Of whole packs, and of one series in five, which shows the over-read: samples decoded for each that was wanted.
+"""History read: 24 h x 600 series, of which memory has the last 4 h and history the rest, in this process, up to the
+last message. Once with whole packs, once with one series in five, which shows the over-read: samples decoded for each
+sample requested.
 
-And what a querier in front of a store costs where memory alone answers: 3,500 series x 240, asked of the store itself
-and through the querier in turn.
+The second part is the cost of a querier in front of a store when memory alone answers: 3,500 series x 240 samples, read
+from the store and through the querier alternately.
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ WINDOWS = 6
 PER_WINDOW = WINDOW_MS // INTERVAL_MS
 TOPIC_ID = "bench"
 SERIES = 70_000
-BROAD_INSTANCES, MEMORY_INSTANCES = 120, 700  # Of five series a metric.
+BROAD_INSTANCES, MEMORY_INSTANCES = 120, 700  # An instance has five series of a metric.
 METRICS = SERIES_PER_INSTANCE // SERIES_PER_PACK
 RECORD_SAMPLES = 50_000
 
 
 class _Caller:
-    """Who never gives up."""
+    """A gRPC caller without a deadline that never cancels."""
 
     def time_remaining(self) -> float | None:
         return None
@@ -77,7 +78,7 @@ _CALLER = cast(grpc.ServicerContext, _Caller())
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """ms per query, samples per second, bytes of history and over-read; and the cost of the querier in front."""
+    """ms a query, samples a second, bytes of history and over-read; and the cost of the querier."""
     parser = argparse.ArgumentParser(prog="bench history_read", description=__doc__)
     parser.add_argument("--series", type=int, default=SERIES)
     parser.add_argument("--queries", type=int, default=40)
@@ -108,7 +109,6 @@ class _Bench:
         self._querier = QuerierService(Sources(local, TOPIC_ID, range(1), past), SelectLimits())
 
     def run(self) -> dict[str, object]:
-        """Everything."""
         return {
             "history_24h_whole_packs": self._spanning(BROAD_INSTANCES, ""),
             "history_24h_one_series_in_five": self._spanning(BROAD_INSTANCES, ',mode="mode_2"'),
@@ -116,7 +116,7 @@ class _Bench:
         }
 
     def _spanning(self, instances: int, more: str) -> dict[str, object]:
-        """A metric over so many instances, the next metric each time."""
+        """Queries of one metric over `instances` instances, with the next metric each time."""
         counters = (past_samples.chunks_total, past_samples.bytes_total, past_samples.decoded_total)
         before = [_value(counter) for counter in (*counters, past_samples.wanted_total)]
         times, cpu, samples = [], time.process_time(), 0
@@ -143,7 +143,7 @@ class _Bench:
         return result
 
     def _passed_through(self) -> dict[str, object]:
-        """The store itself and the querier before it, in turn, so that the machine's moods fall on both."""
+        """Query the store and the querier alternately, so that other load on the machine affects both."""
         took: dict[str, list[float]] = {"store": [], "querier": []}
         services: dict[str, Any] = {"store": self._store, "querier": self._querier}
         start_ms = self._end_ms - WINDOW_MS
@@ -165,7 +165,7 @@ class _Bench:
 
 
 def _drain(service: Any, request: reader_pb2.SelectRequest) -> int:
-    """Take every message as the server would send it; the samples told."""
+    """Serialise every message, as the server does; return the number of samples in the trailer."""
     last: reader_pb2.SelectTrailer | None = None
     for message in service.Select(request, _CALLER):
         message.SerializeToString()
@@ -176,7 +176,7 @@ def _drain(service: Any, request: reader_pb2.SelectRequest) -> int:
 
 
 def _fill(history: ChunkStore, workload: Workload, share: Share, windows: Sequence[int]) -> None:
-    """The packs of a share in these windows, as the chunk stage writes them, and their announcements."""
+    """Write the packs of a share in these windows, as the chunk stage does, and their announcements."""
     with _Written() as written:
         ends = np.cumsum(share.pack_lengths.astype(np.int64))
         for pack, (start, end) in enumerate(zip(ends - share.pack_lengths, ends, strict=True)):
@@ -204,14 +204,14 @@ def _fill(history: ChunkStore, workload: Workload, share: Share, windows: Sequen
 
 
 class _Written:
-    """Waits at its end until every write that took a callback of it is answered."""
+    """A context manager that waits at its end until every write with one of its callbacks is answered."""
 
     def __init__(self) -> None:
         self._waiting = threading.Semaphore(0)
         self._begun = 0
 
     def one(self) -> Callable[[TsdbError | None], None]:
-        """The callback of one write."""
+        """A new callback, for one write."""
         self._begun += 1
         return self._done
 
@@ -249,7 +249,7 @@ def _served(head: Head) -> ReaderService:
 
 
 def _keep_fresh(partition: Partition) -> None:
-    """As the poller of a store that has nothing more to read."""
+    """Observe the high watermark once a second, as a store at the end of its log does."""
     while True:
         partition.observe_high_watermark(partition.head.next_offset, time.monotonic())
         time.sleep(1.0)

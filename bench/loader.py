@@ -1,7 +1,7 @@
-"""Loader: chunks a second into a store that takes its time, against what that store's own latency allows.
+"""Loader: chunks a second into a slow store, against the rate that the store's latency allows.
 
-N writes in flight can do N / mean latency a second. The mean is the store's, a stub in a process of its own; the loader
-is the real one, whole: log, group, decoding, lanes, commits.
+N writes in flight allow N / mean latency writes a second. The store is a stub in a separate process, which reports the
+mean latency. The loader is the complete real one: log, group, decoding, lanes, commits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WITHIN_S = 300.0
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """share: of N / mean latency; the floor is 0.90, to reach 0.95."""
+    """Figures for both logs. share: of N / mean latency; the floor is 0.90, the goal 0.95."""
     parser = argparse.ArgumentParser(prog="bench loader", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a fifth of the chunks")
     parser.add_argument("--concurrency", type=int, default=64)
@@ -88,7 +88,7 @@ def _wait(loader: Loader, store: StubStore, count: int) -> None:
 
 
 def _fill(log: Log, count: int) -> int:
-    """Chunks of PACKS packs in turn; returns the bytes of one."""
+    """Append chunks of PACKS packs in turn; return the bytes of one chunk."""
     values = [_chunk(pack) for pack in range(1, PACKS + 1)]
     pending = Appends(log)
     for number in range(count):

@@ -1,4 +1,4 @@
-"""Measuring: medians and percentiles, CPU time of processes, and what machine the figures are of."""
+"""Measuring: medians and percentiles, CPU time and memory of processes, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIBRARIES = ("numpy", "numba", "grpcio", "confluent-kafka", "protobuf")
 
 @dataclass(slots=True)
 class Spent:
-    """Wall and CPU seconds of a stretch of work."""
+    """Wall and CPU seconds of a block of work."""
 
     wall_s: float = 0.0
     cpu_s: float = 0.0
@@ -27,7 +27,7 @@ class Spent:
 
 @contextmanager
 def spent() -> Iterator[Spent]:
-    """Measures what this process, all threads, spends in the block."""
+    """Measure wall and CPU seconds of this process, all threads, in the block."""
     result = Spent()
     wall, cpu = time.perf_counter(), time.process_time()
     try:
@@ -37,7 +37,7 @@ def spent() -> Iterator[Spent]:
 
 
 def median_spent(call: Callable[[], object], rounds: int) -> Spent:
-    """Medians over `rounds` calls, after one that does not count."""
+    """Medians over `rounds` calls, after one warm-up call."""
     call()
     results = []
     for _ in range(rounds):
@@ -48,7 +48,7 @@ def median_spent(call: Callable[[], object], rounds: int) -> Spent:
 
 
 def percentiles_ms(seconds: Sequence[float]) -> dict[str, float]:
-    """p50, p95, p99 and max in ms; the value at or above that share of all."""
+    """p50, p95, p99 and max in ms, and the count. A percentile is a measured value, without interpolation."""
     ordered = sorted(seconds)
 
     def at(share: float) -> float:
@@ -69,12 +69,12 @@ def rss_mib(pid: int) -> float:
 
 
 def uss_mib(pid: int) -> float:
-    """Memory of a process that no other can share, MiB: without the pages of library files."""
+    """Unshared memory (USS) of a process, MiB: without the pages of library files."""
     return round(psutil.Process(pid).memory_full_info().uss / (1 << 20), 1)
 
 
 def machine() -> dict[str, object]:
-    """Shape and versions that belong beside every figure."""
+    """Hardware and library versions, to be printed with every figure."""
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "cores": os.cpu_count(),
@@ -94,5 +94,5 @@ def _cpu_name() -> str:
 
 
 def say(text: str) -> None:
-    """Progress, to stderr."""
+    """Print progress to stderr."""
     print(f"   {text}", file=sys.stderr, flush=True)

@@ -1,5 +1,5 @@
-"""Memory: a fresh store process over W(100,000): resident memory all in, and where it goes; the control is a process
-with the same imports and no samples.
+"""Memory: resident memory of a fresh store process over W(100,000), and its parts. The control is a process with the
+same imports and no samples.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from bench.store_process import StoreProcess
 from bench.workload import SAMPLES, Workload
 from tsdb.store.interpreter import GIVE_BACK_EVERY_S
 
-SETTLE_S = 1.5 * GIVE_BACK_EVERY_S  # Merging goes on for a moment after a replay, then memory is given back.
+SETTLE_S = 1.5 * GIVE_BACK_EVERY_S  # After a replay merging continues for a moment, then malloc_trim returns memory.
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """RSS in MiB, bytes a sample and a series beyond the control."""
+    """RSS in MiB, and bytes a sample above the control."""
     parser = argparse.ArgumentParser(prog="bench memory", description=__doc__)
     parser.add_argument("--series", type=int, default=100_000)
     parser.add_argument("--partitions", type=int, default=PARTITIONS)

@@ -1,6 +1,6 @@
-"""Offset map: how long the commit metadata of one partition is, and what making and reading it costs.
+"""Offset map: length of the commit metadata of one partition, and the cost of encoding and decoding it.
 
-50,000 records tracked; 0 to all of them scattered and unfinished.
+50,000 records are tracked; from 1 to 49,000 of them, scattered, are unfinished.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TOPIC_ID = "AbCdEfGhIjKlMnOpQrStUv"
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Characters (limit 4,095) and microseconds, by how many are unfinished."""
+    """Characters (limit 4,095) and microseconds, by number of unfinished records."""
     parser = argparse.ArgumentParser(prog="bench offset_map", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     arguments = parser.parse_args(argv)
@@ -45,7 +45,7 @@ def _one(unfinished: int, rounds: int) -> dict[str, object]:
 
 
 def _tracker(unfinished: int) -> OffsetTracker:
-    """The first is unfinished, so that the position is there."""
+    """A tracker with `unfinished` records; the first one is among them, so that the position is its offset."""
     left = {0, *random.Random(1).sample(range(1, TRACKED), unfinished - 1)}
     tracker = OffsetTracker(0)
     for offset in range(TRACKED):

@@ -1,9 +1,9 @@
-"""Business events: calls of a service of which some are slow, by a batch loop, a consumer a thread, and ours.
+"""Business events: calls of a service, some of them slow, by a batch loop, by one consumer a thread, and by ours.
 
 Every tenth call takes 1 s, all others 200 ms. `batch`: poll N, call all at once, wait for all, commit. `threads`: N
-consumers of one group, each polls one, calls, commits. `ours`: N in flight. The service is a process of its own and
-reports the latency that it gave; N / that is what N in flight can do. Then other shares of slow calls. `virtual`: calls
-of up to 60 s, on a clock that the benchmark moves, and the slots that 200 a second need.
+consumers of one group, each polls one record, calls, commits. `ours`: N in flight. The service is a separate process
+and reports its mean latency; N / mean latency is the limit for N in flight. The sweep has other shares of slow calls.
+`virtual`: calls of up to 60 s on a virtual clock, and the slots that 200 calls a second need.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from tsdb.parallel_consumer import OnThreads, Record
 SLOW_MS, USUAL_MS = 1_000, 200
 EVERY = 10
 AT_ONCE = (10, 50)
-EDGE = 2  # Times the calls at once: so many at the start and at the end do not count, for not all places are taken.
+# Times the calls at once: number of calls at the start and at the end that are not measured, with slots still free.
+EDGE = 2
 SWEEP = (0, 5, 10, 20)  # Per cent of slow calls.
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Calls a second. To reach, ours: 35 of 10, 176 of 50."""
+    """Calls a second. The goal for ours: 35 with 10 at once, 176 with 50."""
     parser = argparse.ArgumentParser(prog="bench pc_events", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer calls, no sweep")
     parser.add_argument("--only", choices=("events", "sweep"), help="one part alone")
@@ -52,12 +53,12 @@ def main(argv: Sequence[str]) -> dict[str, object]:
 
 
 def _every(number: int) -> Callable[[int], int]:
-    """How long call i takes, ms: one of each `number` is slow, another one each time."""
+    """Duration of call i in ms: one call in each block of `number` is slow, at a different place in each block."""
     return lambda i: SLOW_MS if number and i % number == i // number * 7 % number else USUAL_MS
 
 
 def _all(bootstrap: str, service: StubService, at_once: int, count: int, ms: Callable[[int], int]) -> dict[str, float]:
-    # A key each: what must wait for what is not the question here.
+    # Each record has a different key, so that no record waits for another.
     topic = filled(bootstrap, at_once, count, count, block=EVERY)
     service.report()
     rates = {"batch": _batch(topic, service, at_once, ms), "threads": _threads(topic, service, at_once, ms)}
@@ -90,11 +91,11 @@ def _batch(topic: Topic, service: StubService, at_once: int, ms: Callable[[int],
 
 
 def _threads(topic: Topic, service: StubService, at_once: int, ms: Callable[[int], int]) -> float:
-    """A consumer a thread, one partition each."""
+    """One consumer in each thread, with one partition each."""
     settings = topic.settings(**{"auto.offset.reset": "earliest", "enable.auto.commit": False})
     left = [topic.count]
     ended: list[float] = []
-    lock = threading.Lock()  # Guards what is above.
+    lock = threading.Lock()  # Guards `left` and `ended`.
 
     def run() -> None:
         consumer = Consumer(settings)

@@ -40,15 +40,15 @@ class Topic:
     count: int
 
     def settings(self, **more: object) -> dict[str, object]:
-        """Of a consumer in a group of its own."""
+        """Settings of a consumer in a new group."""
         return {"bootstrap.servers": self.bootstrap, "group.id": uuid.uuid4().hex, **more}
 
 
 def filled(bootstrap: str, partitions: int, count: int, keys: int, *, block: int = 0) -> Topic:
-    """A fresh topic. block: so many records follow one another in a partition, whatever their keys."""
+    """A fresh topic. block: number of consecutive records in a partition, whatever their keys; 0: by key."""
     name = f"bench-{uuid.uuid4().hex[:10]}"
     settings: dict[str, Any] = {"bootstrap.servers": bootstrap}
-    admin = AdminClient(settings)  # Answers come only while it lives.
+    admin = AdminClient(settings)  # Kept in a variable: the futures are answered only while the client lives.
     for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
         future.result(30)
     producer = Producer({**settings, "linger.ms": 5, "queue.buffering.max.messages": count + 1})
@@ -61,8 +61,9 @@ def filled(bootstrap: str, partitions: int, count: int, keys: int, *, block: int
 
 
 class Progress:
-    """Counts what handlers ended; times are monotonic seconds. edge: so many at the start and at the end do not count,
-    for not all places are taken then. Thread-safe.
+    """Counts finished records; times are monotonic seconds. Thread-safe.
+
+    edge: number of records at the start and at the end that are not measured, because not all slots are busy then.
     """
 
     def __init__(self, count: int, edge: int = 0) -> None:
@@ -74,12 +75,12 @@ class Progress:
         self.done = threading.Event()
 
     def begin(self) -> None:
-        """A record is begun."""
+        """A record's handler begins."""
         if not self.began_at and self._left == self._first:
             self.began_at = time.perf_counter()
 
     def end(self) -> None:
-        """A record is done."""
+        """A record's handler has ended."""
         with self._lock:
             self._left -= 1
             left = self._left
@@ -92,16 +93,14 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """From the first begin, or with an edge the last end that does not count, to the last end that does."""
+        """From the first begin to the last end; with an edge, between the first and the last measured end."""
         return self.ended_at - self.began_at
 
 
 def consume(
     topic: Topic, make: Callable[[Progress], Executor], concurrency: int, order: Order = by_key, *, edge: int = 0
 ) -> float:
-    """Seconds from the first record begun to the last one ended, but for an edge. make: the executor, which reports to
-    Progress.
-    """
+    """`Progress.seconds` of one run of a consumer over the topic. make: creates the executor for a Progress."""
     progress = Progress(topic.count, edge)
     consumer = ParallelConsumer(
         KafkaSource(topic.settings(), [topic.name]),
@@ -117,7 +116,7 @@ def consume(
 
 
 def on_thread(call: Callable[[Record], object], progress: Progress) -> Callable[[Record], None]:
-    """A blocking handler that reports."""
+    """A blocking handler that calls `call` and reports to `progress`."""
 
     def handle(record: Record) -> None:
         progress.begin()
@@ -128,7 +127,7 @@ def on_thread(call: Callable[[Record], object], progress: Progress) -> Callable[
 
 
 def on_loop(call: Callable[[Record], Any], progress: Progress) -> Callable[[Record], Any]:
-    """An async handler that reports."""
+    """An async handler that awaits `call` and reports to `progress`."""
 
     async def handle(record: Record) -> None:
         progress.begin()

@@ -1,4 +1,4 @@
-"""Kill: 20 records, 4 at once, SIGKILL in the middle, a second process: how many are done again.
+"""Kill: 20 records, 4 at once, SIGKILL in the middle, a second process; count the records done twice.
 
 `ours`: a commit after each finished record. `batch`, the control: poll 4, do them, commit.
 """
@@ -19,7 +19,7 @@ from stack.kafka import KafkaCluster
 
 COUNT, AT_ONCE = 20, 4
 KILL_AFTER = 9  # Records done.
-SETTLE_S = 0.03  # A commit takes less; what ends later than that before the kill may be done again.
+SETTLE_S = 0.03  # A commit takes less. A record that ends in this time before the kill may be done again.
 WITHIN_S = 60.0
 
 OURS = """
@@ -62,7 +62,7 @@ with ThreadPoolExecutor(4) as pool:
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Records done twice. To reach, ours: 0 of those whose end was committed."""
+    """Records done twice. The goal for ours: 0 of the records whose end was committed."""
     parser = argparse.ArgumentParser(prog="bench pc_kill", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one kill instead of five")
     rounds = 1 if parser.parse_args(argv).quick else 5
@@ -84,7 +84,7 @@ def _killed(program: str, topic: Topic) -> dict[str, int]:
 
 
 def _run_until(program: str, topic: Topic, seen: Path, count: int) -> None:
-    """Run until so many different records are done, then SIGKILL."""
+    """Run until `count` different records are done, then SIGKILL."""
     child = subprocess.Popen([sys.executable, "-c", program, topic.bootstrap, topic.name, f"g-{topic.name}", str(seen)])
     give_up_at = time.monotonic() + WITHIN_S
     while len(set(_done(seen))) < count:

@@ -1,8 +1,8 @@
 """Overhead of the parallel consumer: a handler that does nothing, on one core, beside a plain loop over the records.
 
-In memory and on a broker of its own (thin records of 100 bytes, 1,000 keys after Zipf). Records per CPU second of the
-process. `compute`: a handler that computes for so many microseconds, wall clock: a bare loop over a list, a loop that
-polls and commits the same source, and OnProcesses.
+In memory and on a fresh broker (records of 100 bytes, 1,000 keys with a Zipf distribution). Records per CPU second of
+the process. `compute`: a handler that computes for COMPUTE_US microseconds, by wall clock: a bare loop over a list, a
+loop that polls and commits the same source, and OnProcesses.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ def main(argv: Sequence[str]) -> dict[str, object]:
 
 
 def nothing(record: object) -> None:
-    """The handler."""
+    """The handler that does nothing."""
 
 
 async def nothing_async(record: object) -> None:
-    """The handler, async."""
+    """The async handler that does nothing."""
 
 
 def _nothing_columns(columns: Columns) -> None:
@@ -94,7 +94,7 @@ def _nothing_columns(columns: Columns) -> None:
 
 
 def _nothing_batch(records: list[Record]) -> None:
-    """The handler of a batch."""
+    """The batch handler that does nothing."""
 
 
 MODES: dict[str, tuple[Order, Callable[[], Executor]]] = {
@@ -166,10 +166,10 @@ def _broker(count: int) -> MemoryBroker:
 
 
 def _fresh(broker: MemoryBroker) -> MemorySource:
-    """Everything is to be read again."""
+    """A new source over the broker; without the commits, so that all records are read again."""
     broker.commits.clear()
     source = MemorySource(broker)
-    source.on_idle = time.sleep  # Else a wait for a record or a commit is a loop that computes.
+    source.on_idle = time.sleep  # Otherwise waiting for a record or a commit is a busy loop.
     return source
 
 
@@ -179,7 +179,7 @@ def _zipf(count: int) -> list[int]:
 
 
 def _plain_memory(broker: MemoryBroker) -> float:
-    """What nobody can do without: the records are there, and each is given to the handler."""
+    """Records per CPU second of the least possible work: poll, and call the handler with each record."""
     source = _fresh(broker)
     source.start(_Nobody())
     left = sum(len(records) for records in broker.records.values())
@@ -195,7 +195,7 @@ def _plain_memory(broker: MemoryBroker) -> float:
 
 
 class _Nobody:
-    """A listener that does not listen."""
+    """A listener that ignores all calls."""
 
     def on_assigned(self, starts: object) -> None: ...
 
@@ -282,7 +282,7 @@ def _bare_rate(broker: MemoryBroker, handler: Callable[[Record], object], count:
 
 
 def _loop_rate(broker: MemoryBroker, handler: Callable[[Record], object], count: int) -> float:
-    """The loop that everybody writes, on the same source: poll, handle, commit."""
+    """Records a second of the usual loop over the same source: poll, handle, commit."""
     source, left = _fresh(broker), count
     source.start(_Nobody())
     began = time.perf_counter()
@@ -299,9 +299,9 @@ def _loop_rate(broker: MemoryBroker, handler: Callable[[Record], object], count:
 
 
 def _wall_rate(broker: MemoryBroker, handler: Callable[[Record], object], order: Order, count: int) -> float:
-    """While it is busy, as seen at its commits: whoever asked more often would take its time away from it."""
+    """Records a second while the consumer is busy, measured at its commits: sampling more often would slow it down."""
     metrics = ConsumerMetrics(CollectorRegistry())
-    seen: list[tuple[float, float]] = []  # How many were finished, and when.
+    seen: list[tuple[float, float]] = []  # (finished records, time) at each commit.
     all_done = threading.Event()
 
     def look(positions: object) -> None:
@@ -321,8 +321,8 @@ def _wall_rate(broker: MemoryBroker, handler: Callable[[Record], object], order:
     )
     with consumer:
         assert all_done.wait(120.0), f"{seen[-1:]} of {count}: {consumer.failure()!r}"
-    # The processes have to start first, once for all that is to come: the first half does not count. The last commit
-    # does not come before it is due, long after the last record.
+    # The first half is not measured: the worker processes start then, once. The last commit is not measured either: it
+    # comes when its interval ends, long after the last record.
     busy = [one for one in seen if count // 2 <= one[0] < count]
     (first, began), (last, ended) = busy[0], busy[-1]
     return (last - first) / (ended - began)

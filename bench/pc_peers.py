@@ -1,10 +1,10 @@
-"""The parallel consumer beside others: Confluent's table, Pyrallel-Consumer's and Decaton's figures.
+"""The parallel consumer beside others: Confluent's table, and the figures of Pyrallel-Consumer and Decaton.
 
-`table`: 10,000 records in one partition, work of 0 to 4 whole ms (so draws Confluent's VolumeTests), 100 in flight at
-most, ordered by partition, by key with 1 to 10,000 keys, or not at all. Row by row ours, then Confluent's library and
-Decaton in a JVM (bench/java), on the same topic of the same broker; where the jars cannot be had, what the resolver
-said is in the result. `sleeping`: the work alone, one after the other. `pyrallel`: 4 partitions, 2,000 records, 5 ms.
-`decaton`: 60 in flight, 10 ms, beside 60 threads that only sleep. Published figures beside each.
+`table`: 10,000 records in one partition, work of 0 to 4 whole ms (as in Confluent's VolumeTests), at most 100 in
+flight, ordered by partition, by key with 1 to 10,000 keys, or unordered. Each row runs ours, then Confluent's library
+and Decaton in a JVM (bench/java), on the same topic of the same broker. Without the jars the result has the resolver's
+message. `sleeping`: the same work in sequence, without a consumer. `pyrallel`: 4 partitions, 2,000 records, 5 ms.
+`decaton`: 60 in flight, 10 ms, beside 60 threads that only sleep. Each figure has the published one beside it.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from tsdb.parallel_consumer import (
 COUNT = 10_000
 AT_ONCE = 100
 MS_BELOW = 5
-FEW = 64  # At once.
+FEW = 64  # Up to this many handlers at once run on threads.
 SAID_CHARS_MAX = 2_000
 JAVA = Path(__file__).parent / "java"
 
 
 class Row(NamedTuple):
-    """A row of the table: published by Confluent, and to reach."""
+    """A row of the table. published_s: Confluent's published seconds. reach_s: seconds to reach."""
 
     name: str
     order: Order
@@ -70,7 +70,7 @@ ORDERING: dict[Order, str] = {by_partition: "PARTITION", by_key: "KEY", unordere
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Seconds of the table, records a second of the others."""
+    """Seconds for the rows of the table, records a second for the others."""
     parser = argparse.ArgumentParser(prog="bench pc_peers", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="without the rows in which one record runs at a time")
     parser.add_argument("--only", choices=("table", "rates"), help="one part alone")
@@ -112,7 +112,7 @@ def _pauses() -> Callable[[], float]:
 
 
 def _sleeping_alone() -> float:
-    """Seconds that the work of the table takes one after the other, from a fifth of it."""
+    """Seconds of the table's work in sequence, measured with a fifth of it."""
     pause_s, began = _pauses(), time.perf_counter()
     for _ in range(COUNT // 5):
         time.sleep(pause_s())
@@ -135,7 +135,7 @@ def _rates(bootstrap: str) -> dict[str, object]:
 
 
 def _threads_per_s(count: int) -> int:
-    """Sleeps of 10 ms a second of so many threads that do nothing else."""
+    """Sleeps of 10 ms a second that `count` threads do together, without other work."""
     each = 200
 
     def sleep() -> None:
@@ -152,12 +152,12 @@ def _threads_per_s(count: int) -> int:
 
 
 def _rate(topic: Topic, ms: int, at_once: int) -> int:
-    # Twice as many on their way as are handled at once: a thread that is done finds the next one waiting.
+    # Twice as many records in flight as handlers, so that a free thread finds the next record waiting.
     return round(topic.count / consume(topic, _sleeping(lambda: ms / 1000, at_once), 2 * at_once))
 
 
 def _sleeping(pause_s: Callable[[], float], at_once: int) -> Callable[[Progress], Executor]:
-    """Handlers that only take their time: on threads where few run, else on a loop, which rounds up to whole ms."""
+    """Handlers that only sleep: on threads up to FEW at once, else on an event loop, which rounds up to whole ms."""
 
     def work(record: Record) -> None:
         time.sleep(pause_s())
@@ -174,9 +174,9 @@ def _sleeping(pause_s: Callable[[], float], at_once: int) -> Callable[[Progress]
 
 
 class Peer:
-    """Another library: its jars, and a program of bench/java. A context manager: within it the program is compiled.
+    """Another library: its jars, and a program of bench/java. A context manager, which compiles the program on entry.
 
-    `refused`: what the resolver said, when the jars cannot be had; it runs nothing then.
+    refused: message of the resolver when it cannot get the jars; the library runs nothing then.
     """
 
     def __init__(self, name: str, library: JarSet, program: str, orders: Container[Order]) -> None:
@@ -187,11 +187,11 @@ class Peer:
         self._orders = orders
 
     def runs(self, row: Row) -> bool:
-        """Whether it can be had and has such an order."""
+        """Whether the library is available and has the row's order."""
         return not self.refused and row.order in self._orders
 
     def seconds(self, row: Row, topic: Topic) -> float:
-        """One row of the table, in a JVM and a group of its own."""
+        """Seconds of one row of the table, in a new JVM and a new group."""
         arguments = [topic.bootstrap, topic.name, uuid.uuid4().hex, ORDERING[row.order], str(AT_ONCE), str(topic.count)]
         command = ["java", "-Xmx512m", "-cp", self._class_path, self._program, *arguments, str(MS_BELOW)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

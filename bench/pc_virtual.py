@@ -1,4 +1,4 @@
-"""Long calls on a clock that the benchmark moves: the real core over a broker in memory; only no call is made."""
+"""Long calls on a virtual clock: the real core over a broker in memory, with calls that only take virtual time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PER_S = 200
 
 
 def virtual_rates() -> dict[str, float]:
-    """Calls a second of SLOTS in flight, one of LONG_EVERY being LONG_S: a batch loop, ours, what the slots allow."""
+    """Calls a second with SLOTS in flight, one of LONG_EVERY taking LONG_S: batch loop, ours, limit of the slots."""
     durations = _durations(COUNT, LONG_EVERY)
     batches = [durations[at : at + SLOTS] for at in range(0, COUNT, SLOTS)]
     return {
@@ -33,7 +33,7 @@ def virtual_rates() -> dict[str, float]:
 
 
 def slots_needed() -> dict[str, int]:
-    """Slots that PER_S calls a second keep busy: the mean over time of how many run, with as many as they like."""
+    """Slots that PER_S calls a second keep busy: the mean number of calls running, with unlimited slots."""
     healthy, long = _durations(COUNT, 0), _durations(COUNT, LONG_EVERY)
     return {
         "healthy": round(PER_S * sum(healthy) / COUNT),
@@ -51,7 +51,7 @@ def _durations(count: int, long_every: int) -> list[float]:
 
 
 class _Calls:
-    """Executor and mailbox: calls end when the clock gets there, and whoever waits moves it."""
+    """Executor and mailbox. A call ends when the clock reaches its end; a wait moves the clock."""
 
     def __init__(self, clock: VirtualClock, durations: list[float]) -> None:
         self._clock = clock
@@ -73,7 +73,7 @@ class _Calls:
         heapq.heappush(self._running, (ends_at, next(self._numbers), done))
 
     def pass_time(self, timeout_s: float) -> None:
-        """To the next end, timeout_s at most."""
+        """Advance the clock to the next end of a call, by timeout_s at most."""
         now = self._clock.monotonic()
         until = min(now + max(timeout_s, 1e-4), self._running[0][0] if self._running else now + timeout_s)
         self._clock.advance(max(until - now, 0.0))
@@ -83,7 +83,7 @@ class _Calls:
 
 
 class _Mailbox(ThreadMailbox):
-    """Nobody sleeps: waiting moves the clock."""
+    """A mailbox whose waits move the clock and do not sleep."""
 
     def __init__(self, calls: _Calls) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class _Mailbox(ThreadMailbox):
 
 
 def _ours(durations: list[float]) -> float:
-    """Calls a virtual second from when the first long ones have ended until none is left to begin."""
+    """Calls a virtual second, from the end of the first long calls until the last call has begun."""
     clock, broker = VirtualClock(), MemoryBroker(4, "events")
     for number in range(len(durations)):
         broker.append("events", number % 4, b"%d" % number, key=b"%d" % number)

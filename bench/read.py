@@ -1,7 +1,9 @@
-"""Read: Select of 600, 3,500 and 10,000 series x 240 samples out of 100,000, in turn over all metrics, while 150 k
-samples/s of others flow into the store. To the last byte (frames as they come) and decoded to arrays (the client), as
-COLUMNS and as RAW; the first time that a selector is asked is told apart, for dashboards ask the same again and again.
-The control is an echo server that streams frames of the same sizes.
+"""Read: Select of 600, 3,500 and 10,000 series x 240 samples out of 100,000 series, in turn over all metrics, while
+150 k samples/s of other series flow into the store.
+
+Measured to the last byte (raw frames) and to decoded arrays (the client), as COLUMNS and as RAW. The first query of a
+selector is measured separately, because dashboards repeat their queries. The control is an echo server that streams
+frames of the same sizes.
 """
 
 from __future__ import annotations
@@ -33,13 +35,13 @@ ENCODINGS = ("columns", "raw")
 MESSAGE_BYTES_MAX = 64 << 20
 SELECT = "/tsdb.v1.Reader/Select"
 FAMILIES = SERIES_PER_INSTANCE // SERIES_PER_PACK
-SETTLE_S = 15.0  # A broker of our own is new: it compiles what it runs for as long.
-# Of the largest size; of smaller ones as many more as they are smaller, for bursts of the flow to come by.
+SETTLE_S = 15.0  # The broker is new, and its JVM compiles its code for that long.
+# Queries of the largest size; smaller sizes run proportionally more, so that they too meet bursts of the flow.
 QUERIES = 100
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Percentiles in ms, CPU ms of the store a query, and bytes, per size and encoding."""
+    """Percentiles in ms, CPU ms of the store a query, and bytes, for each size and encoding."""
     parser = argparse.ArgumentParser(prog="bench read", description=__doc__)
     parser.add_argument("--queries", type=int, default=QUERIES, help="of the largest size, each encoding and way")
     parser.add_argument("--series", type=int, default=SERIES)
@@ -75,7 +77,7 @@ class _Bench:
         self.idle_cores = (cpu_of(store.pid) - cpu) / (time.monotonic() - started)
 
     def measure(self, series: int) -> dict[str, object]:
-        """All ways to read so many series."""
+        """Figures of all encodings for queries of `series` series."""
         return {encoding: self._encoding(series, encoding) for encoding in ENCODINGS}
 
     def _encoding(self, series: int, encoding: str) -> dict[str, object]:
@@ -100,7 +102,7 @@ class _Bench:
         return result
 
     def _timed(self, times: int, call: Callable[[], object]) -> tuple[list[float], float]:
-        """Seconds of each call, so many times, and CPU ms of the store a call beyond what it uses without queries."""
+        """(seconds of each of `times` calls, CPU ms of the store a call, without the CPU it uses when idle)."""
         cpu, begun = cpu_of(self._store.pid), time.perf_counter()
         seconds = [self._seconds(call) for _ in range(times)]
         wall = time.perf_counter() - begun
@@ -125,7 +127,7 @@ class _Bench:
         return call.request.SerializeToString()
 
     def _selector(self, series: int) -> str:
-        """One or two metrics over as many instances as needed; the next metric at each call."""
+        """A selector of `series` series: one or two metrics over enough instances, the next metric at each call."""
         instances, families = series // SERIES_PER_PACK, 1
         if instances > SERIES // SERIES_PER_INSTANCE:
             instances, families = instances // 2, 2
@@ -135,15 +137,17 @@ class _Bench:
 
 
 def _method(address: str, name: str) -> Callable[[bytes], Iterator[bytes]]:
-    """Without serializers a message stays bytes: reading them is the last byte and nothing more. They are read on the
-    caller's thread, without a second one in between."""
+    """A method that returns messages as bytes: without serializers the time ends at the last byte.
+
+    Messages are read on the caller's thread, without a second thread in between.
+    """
     options = [("grpc.max_receive_message_length", MESSAGE_BYTES_MAX), (ChannelOptions.SingleThreadedUnaryStream, 1)]
     channel: Any = grpc.insecure_channel(address, options=options)
-    return lambda request: channel.unary_stream(name)(request)  # Not the method alone: it ends with its channel.
+    return lambda request: channel.unary_stream(name)(request)  # The closure keeps the channel open.
 
 
 def below(instances: int) -> str:
-    """A pattern for the first so many instances; a multiple of 10."""
+    """A pattern for the first `instances` instances, a multiple of 10."""
     hundreds, tens = divmod(instances // 10, 10)
     parts = [f"host-00[0-{hundreds - 1}]..:9100"] if 0 < hundreds < 10 else ["host-00...:9100"] if hundreds else []
     if tens:

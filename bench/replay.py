@@ -1,5 +1,7 @@
-"""Replay: from a real broker through tsdb.replay into heads, against its parts alone in the same run: consuming the
-same records without looking at them, and decoding and applying the same records from memory.
+"""Replay: from a real broker through tsdb.replay into heads.
+
+The controls, in the same run, are its parts: consuming the same records without decoding them, and decoding and
+applying the same records from memory.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ from tsdb.store.warm_up import warm_up
 SHAPES = {"thin": (29, 200), "bunched": (6_000, 800)}  # Samples of a record; scrapes.
 SERIES_COUNT = 12_000
 POLL_BYTES_MAX = 16 << 20  # Of one partition, in the run from memory.
-MAINTAIN_EVERY = 16  # Steps; a store maintains by time.
+MAINTAIN_EVERY = 16  # Steps between maintenance; a store uses a time instead.
 
 Given = dict[int, list[Poll]]
-"""Polls per partition."""
+"""Polls of each partition, by number."""
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Per shape: records and samples per CPU second, and the ratio to consume + kernel."""
+    """For each size of record: records and samples per CPU second, and the ratio to consume + kernel."""
     parser = argparse.ArgumentParser(prog="bench replay", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="a quarter of the samples, fewer rounds")
@@ -116,7 +118,7 @@ def _replay(log: Log, records: int) -> tuple[Spent, int]:
     starts = dict.fromkeys(heads, 0)
     progress = {partition: PartitionProgress(0) for partition in heads}
     feed = SeriesFeed(log, heads, starts, 0)
-    feed.catch_up(list(heads), SystemClock(), 60.0)  # Reading the series is not what is measured here.
+    feed.catch_up(list(heads), SystemClock(), 60.0)  # Before the measurement: it does not include reading the series.
     found, steps = 0, 0
     with spent() as result:
         reader = log.reader({(METRICS, partition): 0 for partition in heads})

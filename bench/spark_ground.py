@@ -1,4 +1,4 @@
-"""Ground of the Spark benches: whole closed windows of W(S) on a broker, a local session, and the CPU that it takes."""
+"""Ground of the Spark benches: closed windows of W(S) on a broker, a local session, and its CPU time."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PARTITIONS = 8
-WARM_UP = 2  # The JVM compiles what it runs: its first rounds take twice the CPU.
-RECORD_SAMPLES = 100  # One instance a record, as gateways write.
-CLOSES_MS = PRODUCTION.grace_ms + PRODUCTION.late_minute_ms  # after its end a window is closed for all engines
+WARM_UP = 2  # Rounds. The JVM compiles its code while it runs, so the first rounds take twice the CPU.
+RECORD_SAMPLES = 100  # One record for each instance, as gateways write.
+CLOSES_MS = PRODUCTION.grace_ms + PRODUCTION.late_minute_ms  # After its end a window is closed for every engine.
 ROOT = Path(__file__).parents[1]
 
 
 @contextmanager
 def closed_windows(workload: Workload, windows: int) -> Iterator[tuple[str, Windows]]:
-    """(URL, windows) of a log with that many, and a tick that closes the last.
+    """(URL, span) of a log with `windows` windows, and a tick that closes the last one.
 
-    They ended lately: a broker trims what is older than the log's retention, by the times that records say.
+    The windows have ended just now: a broker trims records older than the log's retention, by their timestamps.
     """
     end_ms = floor_to(int(time.time() * 1000) - CLOSES_MS, PRODUCTION.window_ms)
     span = Windows(end_ms - windows * PRODUCTION.window_ms, end_ms)
@@ -53,14 +53,14 @@ def closed_windows(workload: Workload, windows: int) -> Iterator[tuple[str, Wind
 
 
 def build_options(url: str) -> BuildOptions:
-    """For the log as it is."""
+    """Build options for the log at `url`."""
     with open_log(url) as log:
         return BuildOptions(Places(url), log.topic_id(METRICS), PRODUCTION, slice_lengths(PRODUCTION.name))
 
 
 @contextmanager
 def local_session(cores: int) -> Iterator[SparkSession]:
-    """local[cores], its files in a folder that goes."""
+    """A session on local[cores], with its files in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="bench-spark-") as folder:
         conf = {
             "spark.local.dir": folder,
@@ -83,19 +83,19 @@ class SparkSpent:
 
     @property
     def cpu_s(self) -> float:
-        """Of both."""
+        """CPU seconds of JVM and workers."""
         return self.jvm_s + self.python_s
 
 
 def median_spark_spent(spark: SparkSession, call: Callable[[], object], rounds: int) -> SparkSpent:
-    """Medians over `rounds` calls, after WARM_UP that do not count."""
+    """Medians over `rounds` calls, after WARM_UP calls that are not measured."""
     for _ in range(WARM_UP):
         call()
     return medians([spark_spent(spark, call) for _ in range(rounds)])
 
 
 def spark_spent(spark: SparkSession, call: Callable[[], object]) -> SparkSpent:
-    """Of one call."""
+    """Wall and CPU seconds of one call."""
     wall_s, (jvm_s, python_s) = time.perf_counter(), _cpu_s(spark)
     call()
     jvm_end_s, python_end_s = _cpu_s(spark)
@@ -103,19 +103,19 @@ def spark_spent(spark: SparkSession, call: Callable[[], object]) -> SparkSpent:
 
 
 def medians(taken: Sequence[SparkSpent]) -> SparkSpent:
-    """Of each figure by itself."""
+    """Median of each figure, independent of the others."""
     return SparkSpent(*(statistics.median(getattr(one, field.name) for one in taken) for field in fields(SparkSpent)))
 
 
 def _cpu_s(spark: SparkSession) -> tuple[float, float]:
-    """What the session's JVM and its Python workers have used so far."""
+    """CPU seconds used so far by the session's (JVM, Python workers)."""
     jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)  # type: ignore[union-attr]  # PySpark started it
     took = jvm.cpu_times()
     return took.user + took.system, sum(map(_all_cpu_s, jvm.children(recursive=True)))
 
 
 def _all_cpu_s(process: psutil.Process) -> float:
-    """Of a process and its ended children; none once it is gone itself."""
+    """CPU seconds of a process and its ended children; 0 when the process itself has ended."""
     try:
         took = process.cpu_times()
     except psutil.NoSuchProcess:

@@ -1,7 +1,7 @@
-"""merge-late: what a run costs, and p50 and p99 of reads of history before and after; the control never had late data.
+"""merge-late: cost of a run, and percentiles of reads of history before and after it. The control has no late data.
 
-Packs of 5 series, 240 samples a window, each window a base and as many late fragments as asked, over an embedded log
-and history in a scratch folder. Reads are of one pack over all windows, decoded and merged, as a querier does it.
+Packs of 5 series with 240 samples a window. Each window has a base and `--late` late fragments, over an embedded log
+and history in a scratch folder. A read is one pack over all windows, decoded and merged, as in a querier.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ WITHIN_S = 600.0
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Seconds and chunks a second of the two runs; reads with late fragments, folded, and without any."""
+    """Seconds and folds a second of the two runs; reads with late fragments, folded, and without late fragments."""
     parser = argparse.ArgumentParser(prog="bench spark_merge_late", description=__doc__)
     parser.add_argument("--packs", type=int, default=200)
     parser.add_argument("--windows", type=int, default=12)
@@ -73,7 +73,7 @@ def _folded(storm: _Made) -> dict[str, object]:
     options = MergeLateOptions(apply=True, fragments_max=1, delete_after_ms=0)
     runs = []
     with session(SessionOptions("local[*]", "bench", ui=False)) as spark:
-        # The session's first job pays for the workers.
+        # The session's first job starts the workers.
         merge_late(spark, storm.places, META, MergeLateOptions(end_ms=0))
         for name in ("fold", "delete"):
             began = time.perf_counter()
@@ -108,12 +108,12 @@ class _Pack:
 
     @property
     def ids(self) -> NDArray[np.uint64]:
-        """Ascending."""
+        """Series ids, uint64 ascending."""
         return np.sort(np.array([series_id(one) for one in self.labels], np.uint64))
 
 
 class _Made:
-    """A log and a history with a loader, filled. A context manager."""
+    """A filled log, and a history with a loader. A context manager, which waits on entry until all is loaded."""
 
     def __init__(self, folder: Path, packs: int, windows: int, late: int) -> None:
         folder.mkdir()
@@ -142,7 +142,7 @@ class _Made:
         self._log.close()
 
     def reads(self) -> dict[str, float]:
-        """Of one pack each, all its windows."""
+        """Percentiles in ms of reads, each of one pack and all its windows."""
         source, seconds = random.Random(1), []
         for _ in range(READS):
             pack = source.choice(self._packs)

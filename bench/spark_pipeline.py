@@ -1,5 +1,5 @@
-"""Spark pipeline: samples a second of the streaming chunk stage over a backlog, and how long after its record a late
-sample, or the end of a window, is acknowledged in `chunks` and committed while samples flow.
+"""Spark pipeline: samples a second of the streaming chunk stage over a backlog, and, while samples flow, the time from
+the moment a window can close to its commit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CORES = 2
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Backlog and delay."""
+    """Rate over a backlog, and delay in a live run."""
     parser = argparse.ArgumentParser(prog="bench spark_pipeline", description=__doc__)
     parser.add_argument("--series", type=int, default=SERIES_COUNT)
     parser.add_argument("--cores", type=int, default=CORES)
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> dict[str, object]:
 
 
 def _backlog(series: int, cores: int) -> dict[str, object]:
-    """Two closed windows, once to warm up and once measured, each from the log's beginning."""
+    """Two closed windows, each time from the log's beginning: one run to warm up, then the measured run."""
     workload = Workload(series, PARTITIONS, samples=2 * SAMPLES)
     taken: dict[str, float] = {}
     for what in ("warm", "measured"):
@@ -74,7 +74,7 @@ def _backlog(series: int, cores: int) -> dict[str, object]:
 
 
 def _live(seconds: float, cores: int) -> dict[str, object]:
-    """Windows of the demo: from the moment a window can close, its end + grace, to its commit."""
+    """Delays with windows of the demo time set: from the moment a window can close, its end + grace, to its commit."""
     workload = Workload(LIVE_SERIES, PARTITIONS)
     delays: list[float] = []
     emitted: dict[int, int] = {}
@@ -104,7 +104,7 @@ def _live(seconds: float, cores: int) -> dict[str, object]:
 
 
 class _Flow:
-    """Scrapes every second until the block ends."""
+    """A context manager that writes one scrape a second while it is open."""
 
     def __init__(self, log: Log, workload: Workload) -> None:
         self._log = log

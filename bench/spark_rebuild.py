@@ -1,7 +1,7 @@
 """Spark rebuild: samples a second of `rebuild` on all cores, from a real broker into `chunks`.
 
-The controls, in the same run on the same data: the same work items in one process, times cores; and Spark rewriting the
-samples as Parquet, sorted by pack, series and time.
+The controls, in the same run on the same data, are the same work items in one process, times the number of cores, and a
+Spark job that rewrites the samples as Parquet, sorted by pack, series and time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FILES = 16
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Samples a second of each, and the two ratios."""
+    """Samples a second of rebuild and controls, and the two ratios."""
     parser = argparse.ArgumentParser(prog="bench spark_rebuild", description=__doc__)
     parser.add_argument("--series", type=int, default=SERIES)
     parser.add_argument("--windows", type=int, default=WINDOWS)
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> dict[str, object]:
 
 
 def _alternating(spark: SparkSession, calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, SparkSpent]:
-    """Medians of each, one after the other in every round: what else the machine does meets all alike."""
+    """Medians of each call. Every round runs all calls, so that other load on the machine affects all of them."""
     taken: dict[str, list[SparkSpent]] = {name: [] for name in calls}
     for number in range(WARM_UP + rounds):
         for name, call in calls.items():
@@ -94,7 +94,7 @@ def _alone(url: str, options: BuildOptions, windows: Windows) -> None:
 
 
 def _write_table(workload: Workload, windows: Windows, folder: Path) -> str:
-    """The same samples as rows in the order of time, as they would come out of a lake."""
+    """Write the same samples as Parquet rows in the order of time, as in a data lake."""
     folder.mkdir()
     for part, columns in enumerate(np.array_split(np.arange(workload.values.shape[1]), FILES)):
         count = len(columns)

@@ -1,8 +1,8 @@
-"""Spark scan: history to a DataFrame, MB/s of blobs on one core and on two, a run or a sample a row, with fewer columns
-and with all; wall and CPU, the JVM's and the Python workers' apart.
+"""Spark scan: from history to a DataFrame, in MB/s of blobs, on one core and on two, with runs or samples as rows, with
+some columns and with all. Wall and CPU time, with the JVM's CPU separately.
 
-The blobs are windows with the values of the workload in an embedded history. The control decodes the same blobs in this
-process and does nothing with them.
+The blobs are windows with values like the workload's in an embedded history. The control decodes the same blobs in this
+process and drops the result.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 SERIES_PER_PACK = 50
 SAMPLES = 240
-SLOWER = 10  # A sample a row is scanned of this part of the packs, or it would take minutes.
+SLOWER = 10  # Samples as rows are scanned for one tenth of the packs; all of them would take minutes.
 WINDOW_MS = PRODUCTION.window_ms
 START_MS = 1_699_992_000_000 // WINDOW_MS * WINDOW_MS
 IDS_TIMES_VALUES = ("series_id", "ts", "value")
@@ -54,7 +54,7 @@ COLUMNS = {
 
 
 def main(argv: Sequence[str]) -> dict[str, Any]:
-    """One JSON object."""
+    """Figures of all scans, for one core and for two."""
     parser = argparse.ArgumentParser(prog="bench spark_scan", description=__doc__)
     parser.add_argument("--packs", type=int, default=96)
     parser.add_argument("--windows", type=int, default=60)
@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> dict[str, Any]:
 
 
 class _Scan:
-    """Scans of one history. size: of its blobs, bytes."""
+    """Scans of one history. size: bytes of its blobs."""
 
     def __init__(self, url: str, packs: int, windows: int, rounds: int) -> None:
         self._url = url
@@ -90,7 +90,7 @@ class _Scan:
         self.samples = packs * windows * SERIES_PER_PACK * SAMPLES
 
     def by_runs(self, spark: SparkSession) -> dict[str, Any]:
-        """A run a row, as it is, summed up, and made flat."""
+        """Scans with runs as rows: unchanged, summed, and exploded into samples."""
 
         def summed() -> None:
             values = self._read(spark, COLUMNS["values"], RUNS)
@@ -107,7 +107,7 @@ class _Scan:
         return ways
 
     def by_samples(self, spark: SparkSession) -> dict[str, Any]:
-        """A sample a row."""
+        """Scans with samples as rows."""
         return {
             f"samples_{name}": self._spent(spark, partial(self._scan, spark, columns, SAMPLE_ROWS))
             for name, columns in COLUMNS.items()
@@ -137,7 +137,7 @@ class _Scan:
 
 
 def fill(url: str, packs: int, windows: int) -> list[bytes]:
-    """Chunks of every pack and window, and their series; returns the blobs."""
+    """Write chunks of every pack and window, and their series; return the blobs."""
     shared = MetaSettings(partitions=8)
     with open_history_admin(url) as admin:
         ensure_history(admin, shared)

@@ -1,5 +1,5 @@
-"""Steady: the CPU of a store process while 150 k samples/s flow through a real broker, 18 partitions; how far behind it
-is. The control is a process that only consumes the same records.
+"""Steady: CPU and lag of a store process while 150 k samples/s flow through a real broker with 18 partitions. The
+control is a process that only consumes the same records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WARM_S = 5.0
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Cores used by the store, and the lag it shows."""
+    """Cores used by the store, and its lag."""
     parser = argparse.ArgumentParser(prog="bench steady", description=__doc__)
     parser.add_argument("--seconds", type=float, default=40.0)
     parser.add_argument("--series", type=int, default=SERIES, help="each writes a sample a second")
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> dict[str, object]:
 
 
 def _lags(address: str, seconds: float) -> list[float]:
-    """Worst lag of any partition, once a second."""
+    """Highest lag of all partitions in ms, once a second."""
     lags = []
     with connect(address) as client:
         end = time.monotonic() + seconds
@@ -62,7 +62,7 @@ def _lags(address: str, seconds: float) -> list[float]:
 
 
 def consume_alone(url: str, seconds: float) -> float:
-    """Cores that consuming from the end takes; polls wait as a store's do."""
+    """Cores used by consuming from the end of the log, with the poll timeout of a store."""
     with open_log(url) as log:
         marks = log.watermarks(METRICS, list(range(PARTITIONS)))
         with log.reader({(METRICS, partition): at.high for partition, at in marks.items()}) as reader, spent() as used:

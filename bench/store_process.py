@@ -1,7 +1,7 @@
-"""A store in a process of its own, over any log: what `tsdb store` runs, without the refusal of CreateTime topics.
+"""A store in a separate process, over any log: the parts of `tsdb store`, without its refusal of CreateTime topics.
 
-The child prints one JSON line when it listens and one when every partition is ready; each line on its stdin asks for
-its state, the end of stdin ends it.
+The child prints one JSON line when it listens and one when every partition is ready. Each line on its stdin requests
+its state; it stops when stdin ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ READY_WITHIN_S = 300.0
 
 
 class StoreProcess:
-    """The parent's end. A context manager; leaving it ends the child."""
+    """The parent's side. A context manager, which ends the child on exit."""
 
     def __init__(self, url: str, *options: str) -> None:
         self.started = time.monotonic()
@@ -30,15 +30,15 @@ class StoreProcess:
 
     @property
     def pid(self) -> int:
-        """Of the child."""
+        """Process id of the child."""
         return self._child.pid
 
     def wait_ready(self) -> dict[str, Any]:
-        """State at the moment when all partitions were ready; ready_s: since the child was started."""
+        """State when all partitions became ready. ready_s: seconds since the child was started."""
         return {"ready_s": 0.0, **self._read()} | {"ready_s": round(time.monotonic() - self.started, 2)}
 
     def state(self) -> dict[str, Any]:
-        """samples, series, bytes, late and slices of all heads; cpu_s."""
+        """State of the child: samples, series, bytes, late and slices of all heads, and cpu_s."""
         assert self._child.stdin is not None
         self._child.stdin.write("\n")
         self._child.stdin.flush()
@@ -68,8 +68,8 @@ class StoreProcess:
 
 
 def serve(argv: Sequence[str]) -> None:
-    """The child."""
-    # Imported here, so that the parent does not load them for the sake of the class above.
+    """Run the child process."""
+    # Imported here, so that a parent that uses only StoreProcess does not load them.
     from tsdb.head.limits import HeadLimits
     from tsdb.log.interface import METRICS
     from tsdb.log.open import open_log

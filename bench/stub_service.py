@@ -1,4 +1,4 @@
-"""A slow HTTP service in a process of its own: `GET /<ms>` is answered after so many ms. It reports what it gave."""
+"""A slow HTTP service in a separate process: it answers `GET /<ms>` after that time and reports the latency it gave."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class StubService:
-    """The service, seen from its users. A context manager."""
+    """The parent's side: starts the service and calls it. A context manager."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "bench.stub_service"]
@@ -27,7 +27,7 @@ class StubService:
         self._local = threading.local()
 
     def call(self, ms: int) -> None:
-        """One call that takes so long, over a connection of the calling thread."""
+        """One call that takes `ms`, over the calling thread's connection."""
         connection = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = http.client.HTTPConnection("127.0.0.1", self.port)
@@ -36,7 +36,7 @@ class StubService:
         assert answer.read() == b"ok", answer.status
 
     def report(self) -> dict[str, float]:
-        """Since the last report: count, mean_ms as the service gave it, most_at_once."""
+        """Figures of the service since the last report: count, mean_ms, most_at_once."""
         assert self._child.stdin is not None
         self._child.stdin.write("\n")
         self._child.stdin.flush()
@@ -59,7 +59,7 @@ class StubService:
 
 
 class _Server:
-    """The child's end: a thread a connection, for an event loop rounds what it waits up to whole milliseconds."""
+    """The child's side. Each connection has a thread, because an event loop rounds waits up to whole milliseconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # Guards the figures below; a leaf.
@@ -68,7 +68,7 @@ class _Server:
 
     def run(self) -> None:
         with suppress(PermissionError):
-            os.nice(-10)  # It stands for another machine: what computes on this one must not make it slow.
+            os.nice(-10)  # It represents another machine: load on this one must not slow it down.
         listener = socket.create_server(("127.0.0.1", 0), backlog=1_024)
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         print(listener.getsockname()[1], flush=True)

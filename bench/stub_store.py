@@ -1,7 +1,7 @@
-"""A history that only takes its time, in a process of its own: each write is answered after a random pause.
+"""A slow history in a separate process: it answers each write after a random pause and stores nothing.
 
-It reports the latency that it gave: from the moment a request was read whole until its answer was written. Its bytes go
-over one TCP connection; a request is (number u32, length u32, that many bytes), an answer the number.
+It reports the latency that it gave: from reading a whole request until writing its answer. Requests go over one TCP
+connection: (number u32, length u32, bytes); an answer is the number.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class StubStore:
         on_done(None)
 
     def loaded(self, topic_id: str) -> dict[int, Loaded]:
-        """All of it, so that a loader goes on from its commits."""
+        """A row for every partition, so that a loader continues from its commits."""
         return {number: Loaded(topic_id, number, 0, 0) for number in range(1_000)} | self._loaded
 
     def write_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
@@ -76,10 +76,10 @@ class StubStore:
         on_done(None)
 
     def forget(self) -> None:
-        """Nothing is remembered of it."""
+        """Nothing to do: the stub caches nothing."""
 
     def report(self) -> dict[str, float]:
-        """The child's own: count, mean_ms, most_at_once."""
+        """Figures of the child: count, mean_ms, most_at_once."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._child.stdin.write("\n")
@@ -88,7 +88,7 @@ class StubStore:
         return found
 
     def close(self) -> None:
-        """End the child."""
+        """End the child process."""
         if self._child.stdin is not None and not self._child.stdin.closed:
             self._child.stdin.close()
             self._child.wait(20.0)
@@ -116,7 +116,7 @@ class StubStore:
 
 
 class _Server:
-    """The child's end."""
+    """The child's side of the connection."""
 
     def __init__(self, latency_ms: float) -> None:
         self._latency_s = latency_ms / 1000
@@ -140,7 +140,7 @@ class _Server:
                 await reader.readexactly(length)
                 self._at_once += 1
                 self._most = max(self._most, self._at_once)
-                # Half of it for sure, the rest as it falls: as a healthy cluster answers.
+                # Half of the latency is constant, the rest random (exponential), as in a healthy cluster.
                 pause_s = self._latency_s * (0.5 + self._random.expovariate(2.0))
                 loop.call_later(pause_s, self._answer, writer, number, time.monotonic())
         except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):

@@ -1,4 +1,4 @@
-"""W(S): the workload of design section 14, made as columns and as log records.
+"""W(S): the workload of the benchmarks, as columns and as log records.
 
 S series x 240 samples at 60 s: 40 % integer counters, 30 % gauges with 2 decimals, 20 % full-precision noise, 10 %
 constant; 6 labels; 100 series an instance, 5 series a pack.
@@ -28,7 +28,7 @@ RECORD_SAMPLES_MAX = 60_000  # Below the log record's 1 MiB with a shared timest
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Series of one partition, in pack order. rows: int64, index into the workload's series."""
+    """Series of one partition, in pack order. rows: int64, indexes into the workload's series."""
 
     partition: int
     rows: NDArray[np.int64]
@@ -37,7 +37,7 @@ class Share:
     pack_lengths: NDArray[np.uint32]
 
     def part(self, number: int, parts: int) -> Share | None:
-        """The packs of one of so many parts of equal size; None when it has none."""
+        """Part `number` of `parts` parts with equal numbers of packs; None for a part without packs."""
         first, last = (len(self.pack_ids) * edge // parts for edge in (number, number + 1))
         if first == last:
             return None
@@ -53,7 +53,7 @@ class Share:
 
 
 class Workload:
-    """`labels`: canonical, one per series. `values` (S, samples) float64. Series i of an instance is metric i."""
+    """labels: canonical labels of each series. values: float64 (S, samples). Series i of an instance is metric i."""
 
     def __init__(
         self, series: int, partitions: int, *, samples: int = SAMPLES, job: str = "bench", seed: int = 1
@@ -69,7 +69,7 @@ class Workload:
     def record(self, share: Share, ts_ms: int, column: int, record_samples: int = 0) -> Iterator[bytes]:
         """The records of one scrape of a partition: all its series at ts_ms, values of `column`.
 
-        record_samples: of at most so many samples, or one pack if that has more; 0: as few records as possible.
+        record_samples: most samples in a record, except for one pack that has more; 0: as few records as possible.
         """
         ends = np.cumsum(share.pack_lengths.astype(np.int64))
         first, limit = 0, record_samples or RECORD_SAMPLES_MAX

@@ -1,8 +1,8 @@
-"""Writing through a gateway process onto a real broker (acks=all): latencies, and samples per CPU second of it.
+"""Writing through a gateway process to a real broker (acks=all): latencies, and samples per CPU second of the gateway.
 
-Requests of 1,000 series, one sample each, ten sources a request, sent as ready bytes by threads of this process, paced
-for the latencies and unpaced for the throughput; with the idempotent producer (the default) and without. Controls: the
-same requests through the service over a log that answers at once, and the same bytes echoed by a bare gRPC server.
+A request has 1,000 series of ten sources, one sample each. Threads of this process send prepared bytes, paced for the
+latencies and unpaced for the throughput, with the idempotent producer (the default) and without. The controls are the
+same requests through the service over a log that answers at once, and the same bytes echoed by a plain gRPC server.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tsdb.model.time_set import PRODUCTION
 from tsdb.v1 import ingest_pb2
 
 SERIES_PER_REQUEST = 1000
-SOURCES = 10  # Different requests, sent in turn: 10,000 series in all.
+SOURCES = 10  # Number of different requests, sent in turn: 10,000 series in all.
 WRITE = "/tsdb.v1.Ingest/Write"
 ECHO = "/bench.Echo/Echo"
 READY_WITHIN_S = 120.0
@@ -76,7 +76,7 @@ class _Gateway:
 
 @contextmanager
 def _gateway(url: str, *flags: str) -> Iterator[_Gateway]:
-    """`tsdb gateway` as its users run it, ready."""
+    """A ready `tsdb gateway` process, started by its command line."""
     ports = Ports(2)
     grpc_port, http_port = ports.numbers
     listen = ["--grpc", f"127.0.0.1:{grpc_port}", "--http", f"127.0.0.1:{http_port}", "--log-level", "warning"]
@@ -102,7 +102,7 @@ def _ready(port: int) -> bool:
 
 @dataclass(slots=True)
 class _Load:
-    """Writers on one address, each with a channel of its own."""
+    """Writers on one address, each with its own channel."""
 
     address: str
     workload: Workload
@@ -114,9 +114,9 @@ class _Load:
         self._labels = [self.workload.labels[start * size : (start + 1) * size] for start in range(SOURCES)]
 
     def run(self, seconds: float, rate: float) -> list[float]:
-        """Latency in seconds of every request; rate: requests a second in all, 0 for as fast as they are answered.
+        """Latency in seconds of every request. rate: requests a second of all writers; 0: as fast as possible.
 
-        Paced latencies count from when a request was due: a writer that is held up does not hide it.
+        A paced latency starts when the request was due, so that a delayed writer does not hide the delay.
         """
         latencies: list[list[float]] = [[] for _ in range(self.writers)]
         threads = [
@@ -165,7 +165,7 @@ def _measured(load: _Load, gateway: _Gateway, seconds: float, rate: float) -> di
 
 
 class _Sink:
-    """A log that acknowledges at once and keeps nothing; what a pipeline uses of a log, and no more."""
+    """A log that acknowledges at once and stores nothing. It has only the methods that a pipeline uses."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -191,14 +191,14 @@ class _Sink:
 
 
 class _NoDeadline:
-    """All that the service asks of a call."""
+    """A gRPC context with the one method that the service uses."""
 
     def time_remaining(self) -> None:
         return None
 
 
 def _service_alone(workload: Workload) -> dict[str, float]:
-    """Bytes in, bytes out, without gRPC and Kafka."""
+    """CPU of the service alone: bytes in, bytes out, without gRPC and Kafka."""
     log, clock = cast(Log, _Sink()), SystemClock()
     pipeline = Pipeline(log, PlacementRule(), PARTITIONS, PRODUCTION, IngestLimits(), clock)
     service, context = IngestService(pipeline), cast(grpc.ServicerContext, _NoDeadline())
@@ -213,7 +213,7 @@ def _service_alone(workload: Workload) -> dict[str, float]:
 
 
 def _echo(workload: Workload, seconds: float) -> dict[str, object]:
-    """Round trips of a request's bytes out and a token's worth back, both ends in this process."""
+    """Round trips with a request's bytes out and 500 bytes back, the size of tokens; both ends in this process."""
     handler = grpc.unary_unary_rpc_method_handler(lambda data, context: data[:500])
     server = grpc.server(ThreadPoolExecutor(4))
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Echo", {"Echo": handler}),))
