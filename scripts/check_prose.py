@@ -20,8 +20,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # Checked when no path is given. It grows folder by folder until it is the whole tree.
 CLEAN = (
+    "bench",
     "demo",
     "scripts",
+    "spark_backfill/building",
+    "spark_backfill/exports",
+    "spark_backfill/imports",
+    "spark_backfill/merge_late",
+    "spark_backfill/pipeline",
+    "spark_backfill/rebuild",
+    "spark_backfill/source",
+    "spark_backfill/verify",
+    "spark_backfill/writing",
 )
 GENERATED = ("tsdb/v1/",)
 # Shorter docstrings say no more than the name they stand under.
