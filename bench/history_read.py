@@ -47,7 +47,7 @@ from tsdb.replay.replay import PartitionProgress
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition
-from tsdb.store.readiness import PartitionReadiness
+from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.service import ReaderService
 from tsdb.v1 import reader_pb2
 
@@ -242,7 +242,7 @@ def _head(workload: Workload, start_ms: int) -> Head:
 def _served(head: Head) -> ReaderService:
     clock = SystemClock()
     progress = PartitionProgress(head.next_offset)
-    partition = Partition(0, TOPIC_ID, head, progress, PartitionReadiness(), clock)
+    partition = Partition(0, TOPIC_ID, head, progress, ReadinessEvaluator(), clock)
     threading.Thread(target=_keep_fresh, args=(partition,), daemon=True).start()
     partition.observe_high_watermark(head.next_offset, clock.monotonic())
     return ReaderService(TOPIC_ID, {0: partition}, AppliedSignal(clock), SelectLimits())

@@ -103,7 +103,7 @@ def serve(argv: Sequence[str]) -> None:
     store.start()
     server.start()
     _tell({"address": f"127.0.0.1:{server.port}"})
-    while not all(status.verdict.ready for status in store.statuses()):
+    while not all(status.readiness.ready for status in store.statuses()):
         if (failure := store.failure()) is not None:
             raise failure
         time.sleep(0.02)

@@ -17,7 +17,7 @@ from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, gauge
 from tsdb.ops.periodic import Periodic
-from tsdb.store.readiness import HIGH_WATERMARK_AGE_MAX_S, Observation, PartitionReadiness, Verdict
+from tsdb.store.readiness import HIGH_WATERMARK_AGE_MAX_S, Observation, PartitionReadiness, ReadinessEvaluator
 
 EVERY_S = 0.5
 UNACKNOWLEDGED_S_MAX = 20.0  # Chunks without an acknowledgement for longer are a stall.
@@ -45,7 +45,7 @@ class PartitionStatus:
     """Status of a partition at one moment. position, emitted_through_ms: committed; None before the take-over."""
 
     partition: int
-    verdict: Verdict
+    readiness: PartitionReadiness
     next_offset: int | None
     position: int | None
     emitted_through_ms: int | None
@@ -57,11 +57,11 @@ class PartitionStatus:
     def health(self) -> PartitionHealth:
         """The status in the form of `/-/ready`."""
         return PartitionHealth(
-            self.verdict.ready,
-            self.verdict.reason,
+            self.readiness.ready,
+            self.readiness.reason,
             {
-                "lag_ms": self.verdict.lag_ms,
-                "lag_records": self.verdict.lag_records,
+                "lag_ms": self.readiness.lag_ms,
+                "lag_records": self.readiness.lag_records,
                 "next_offset": self.next_offset,
                 "position": self.position,
                 "emitted_through_ms": self.emitted_through_ms,
@@ -82,8 +82,8 @@ class StatusReporter(Periodic):
         self._member = member
         self._clock = clock
         self._lag_s = lag_enter_s, lag_leave_s
-        self._lock = threading.Lock()  # Guards the judges; a leaf.
-        self._judges: dict[ChunkPartition, PartitionReadiness] = {}
+        self._lock = threading.Lock()  # Guards the evaluators; a leaf.
+        self._evaluators: dict[ChunkPartition, ReadinessEvaluator] = {}
         self._high: dict[int, tuple[int, float]] = {}  # High watermark, and the monotonic time of its request.
         self._answered_at: float | None = None
         self._shown: set[int] = set()  # Partitions with gauges.
@@ -92,8 +92,8 @@ class StatusReporter(Periodic):
         """Status of every assigned partition now. Any thread."""
         ours = self._member.partitions
         with self._lock:
-            self._judges = {p: self._judges.get(p) or self._judge() for p in ours.values()}
-            return [self._status(partition, judge) for partition, judge in self._judges.items()]
+            self._evaluators = {p: self._evaluators.get(p) or self._evaluator() for p in ours.values()}
+            return [self._status(partition, evaluator) for partition, evaluator in self._evaluators.items()]
 
     @property
     def log_answers(self) -> bool:
@@ -111,9 +111,9 @@ class StatusReporter(Periodic):
             ready.labels(str(partition)).set(0)
         self._shown = set(ours)
 
-    def _judge(self) -> PartitionReadiness:
+    def _evaluator(self) -> ReadinessEvaluator:
         enter_s, leave_s = self._lag_s
-        return PartitionReadiness(enter_s=enter_s, leave_s=leave_s)
+        return ReadinessEvaluator(enter_s=enter_s, leave_s=leave_s)
 
     def _ask(self, partitions: list[int]) -> None:
         polls_total.inc()
@@ -128,7 +128,7 @@ class StatusReporter(Periodic):
         self._answered_at = at
         self._high.update({number: (mark.high, at) for number, mark in marks.items()})
 
-    def _status(self, partition: ChunkPartition, judge: PartitionReadiness) -> PartitionStatus:
+    def _status(self, partition: ChunkPartition, evaluator: ReadinessEvaluator) -> PartitionStatus:
         progress, committed, stage = partition.progress, partition.committed, partition.stage
         high, at = self._high.get(partition.partition, (None, 0.0))
         now = self._clock.monotonic()
@@ -143,7 +143,7 @@ class StatusReporter(Periodic):
         )
         return PartitionStatus(
             partition.partition,
-            judge.judge(seen, now_ms=self._clock.now_ms(), monotonic=now),
+            evaluator.evaluate(seen, now_ms=self._clock.now_ms(), monotonic=now),
             progress.next_offset if progress else None,
             committed.position if committed else None,
             committed.emitted_through_ms if committed else None,
@@ -154,10 +154,10 @@ class StatusReporter(Periodic):
 
 
 def _set_gauges(status: PartitionStatus, partition: ChunkPartition) -> None:
-    name, verdict = str(status.partition), status.verdict
-    ready.labels(name).set(verdict.ready)
-    lag_records.labels(name).set(verdict.lag_records or 0)
-    lag_seconds.labels(name).set(-1 if verdict.lag_ms is None else verdict.lag_ms / 1000)
+    name, readiness = str(status.partition), status.readiness
+    ready.labels(name).set(readiness.ready)
+    lag_records.labels(name).set(readiness.lag_records or 0)
+    lag_seconds.labels(name).set(-1 if readiness.lag_ms is None else readiness.lag_ms / 1000)
     position.labels(name).set(-1 if status.position is None else status.position)
     windows_waiting.labels(name).set(status.windows_waiting)
     late_waiting.labels(name).set(status.late_waiting)

@@ -60,7 +60,7 @@ def wait_stopped(chunker: Chunker, partition: int, reason: str) -> None:
     """Until a partition says so; the other one has emitted both windows."""
 
     def stopped() -> bool:
-        return any((s.partition, s.verdict.reason) == (partition, reason) for s in chunker.statuses())
+        return any((s.partition, s.readiness.reason) == (partition, reason) for s in chunker.statuses())
 
     wait_until(stopped)
     health = chunker.health()[partition]
@@ -129,6 +129,6 @@ def test_an_empty_partition_gets_a_tick_and_a_chunker_drains_at_once(tmp_path: P
         clock = FastClock(BASE_MS, 1.0)
         log = factory.open(clock=clock)
         with running(log, chunker_options(), clock) as chunker:
-            wait_until(lambda: any(status.verdict.ready for status in chunker.statuses()))
+            wait_until(lambda: any(status.readiness.ready for status in chunker.statuses()))
         (first, *_) = read_to_end(log, METRICS, 0)
         assert first.value == encode_tick()

@@ -81,7 +81,7 @@ def test_a_store_whose_broker_is_away_as_it_opens_waits_for_it(broker: KafkaClus
         try:
             with node:
                 wait_until(lambda: node.reason() not in ("warming_up", "replaying"))
-                assert not node.status().verdict.ready
+                assert not node.status().readiness.ready
                 repair()
                 broker.wait_ready()
                 node.wait_ready()

@@ -63,7 +63,7 @@ def test_a_store_is_not_ready_before_it_has_replayed_and_says_how_far_it_is(benc
     with bench.node() as node:
         node.wait_reason("replaying")
         status = node.status()
-        assert (status.next_offset, status.high_watermark, status.verdict.lag_records) == (0, 2, 2)
+        assert (status.next_offset, status.high_watermark, status.readiness.lag_records) == (0, 2, 2)
         with refused(Unavailable, "replaying") as errors:
             bench.shown(node)
         assert errors[0].metadata["lag_records"] == "2"
@@ -135,7 +135,7 @@ def test_injected_lag_takes_a_store_out_and_its_end_brings_it_back(bench: Bench)
         with refused(Unavailable, "lagging"):
             bench.held.hold_now()
             bench.write()
-            wait_until(lambda: bool(node.status().verdict.lag_ms))
+            wait_until(lambda: bool(node.status().readiness.lag_ms))
             bench.shown(node, max_lag_ms=0)
 
 

@@ -153,7 +153,7 @@ def test_a_record_of_a_newer_version_stops_its_partition_and_says_so(bench: Benc
     offset = bench.feeder.value(0, of_newer_version(encoded((0, bench.now_ms, 1.0))), bench.minute(1))
     with Node(bench.log) as node:
         node.wait_reason("unknown_version")
-        wait_until(lambda: node.status(1).verdict.ready)
+        wait_until(lambda: node.status(1).readiness.ready)
         with refused(Unavailable, "unknown_version") as errors:
             bench.got(node, bench.minute(60), bench.now_ms)
         assert f"partition 0, record_offset {offset}" in errors[0].message
@@ -169,7 +169,7 @@ def test_a_broker_clock_far_ahead_stops_its_partition_with_an_alarm(bench: Bench
     bench.feeder.tick(1, bench.minute(-6) + 30_000)
     with Node(bench.log) as node:
         node.wait_reason("broker_clock_ahead", 1)
-        wait_until(lambda: node.status(0).verdict.ready)
+        wait_until(lambda: node.status(0).readiness.ready)
         with refused(Unavailable, "broker_clock_ahead") as errors:
             bench.got(node, bench.minute(60), bench.now_ms)
         assert "partition 1" in errors[0].message

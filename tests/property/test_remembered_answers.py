@@ -16,7 +16,7 @@ from tsdb.store import select
 from tsdb.store.body import Body
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition
-from tsdb.store.readiness import PartitionReadiness
+from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.request import SelectQuery
 from tsdb.store.select import ReadMemory
 from tsdb.store.selection import Selections
@@ -37,7 +37,7 @@ reads = st.tuples(
 
 def partition_of(head: Head) -> Partition:
     clock = ManualClock(0)
-    return Partition(head.partition, "topic", head, PartitionProgress(0), PartitionReadiness(), clock)
+    return Partition(head.partition, "topic", head, PartitionProgress(0), ReadinessEvaluator(), clock)
 
 
 def answer(partitions: list[Partition], query: SelectQuery, memory: ReadMemory) -> bytes:

@@ -161,7 +161,7 @@ class Node:
 
     def reason(self, partition: int = 0) -> str:
         """Why a partition is not ready; empty when it is."""
-        return self.status(partition).verdict.reason
+        return self.status(partition).readiness.reason
 
     def wait_ready(self) -> Self:
         """Until every partition is ready and has read all that the log has now."""
@@ -175,7 +175,7 @@ class Node:
             return True
 
         def done() -> bool:
-            return all(s.verdict.ready and s.next_offset >= marks[s.partition].high for s in self.statuses())
+            return all(s.readiness.ready and s.next_offset >= marks[s.partition].high for s in self.statuses())
 
         wait_until(asked, READY_WITHIN_S)
         wait_until(done, READY_WITHIN_S)

@@ -22,7 +22,7 @@ from tsdb.store.applied import AppliedSignal
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition
 from tsdb.store.read_call import ReadCalls
-from tsdb.store.readiness import PartitionReadiness
+from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.service import ReaderService
 from tsdb.v1 import reader_pb2
 
@@ -98,7 +98,7 @@ class ServedHeads:
 
     def _partition(self, number: int, head: Head, topic_id: str) -> Partition:
         progress = PartitionProgress(head.next_offset)
-        partition = Partition(number, topic_id, head, progress, PartitionReadiness(), self.clock)
+        partition = Partition(number, topic_id, head, progress, ReadinessEvaluator(), self.clock)
         partition.observe_high_watermark(head.next_offset, self.clock.monotonic())
         return partition
 

@@ -14,7 +14,7 @@ from tsdb.head.head import Head, HeadSizes, HeadState
 from tsdb.model.clock import Clock
 from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
 from tsdb.replay.replay import PartitionProgress
-from tsdb.store.readiness import Observation, PartitionReadiness, Verdict, is_lasting, is_old
+from tsdb.store.readiness import Observation, PartitionReadiness, ReadinessEvaluator, is_old, is_stable
 from tsdb.v1 import common_pb2
 
 LAG_REASONS = ("replaying", "lagging")  # Reasons that come from the lag alone.
@@ -22,35 +22,35 @@ LAG_UNKNOWN_MS = (1 << 63) - 1  # On the wire: the lag is not known yet.
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ReadinessSnapshot:
     """Replay position and readiness of a partition at one moment."""
 
     partition: int
     topic_id: str
     next_offset: int
     high_watermark: int | None
-    verdict: Verdict
+    readiness: PartitionReadiness
     stopped_message: str
 
     def check_fresh(self, max_lag_ms: int | None) -> None:
         """Raises Unavailable naming partition and lag: not ready, or a lag above max_lag_ms of the request."""
-        verdict = self.verdict
-        reason, bound = verdict.reason, ""
+        readiness = self.readiness
+        reason, bound = readiness.reason, ""
         # The request's bound replaces the store's bound on the lag, where the lag is known.
         if max_lag_ms is not None and reason in ("", *LAG_REASONS):
-            over = verdict.lag_ms is None or verdict.lag_ms > max_lag_ms
+            over = readiness.lag_ms is None or readiness.lag_ms > max_lag_ms
             reason, bound = (reason or "lagging") if over else "", f"; the request allows {max_lag_ms} ms"
         if not reason:
             return
-        lag = "unknown" if verdict.lag_ms is None else f"{verdict.lag_ms} ms"
+        lag = "unknown" if readiness.lag_ms is None else f"{readiness.lag_ms} ms"
         raise Unavailable(
-            f"partition {self.partition} is behind the log: {reason}, lag {lag}, {verdict.lag_records} records{bound}"
+            f"partition {self.partition} is behind the log: {reason}, lag {lag}, {readiness.lag_records} records{bound}"
             + (f"; {self.stopped_message}" if self.stopped_message else ""),
             reason=reason,
             retry_after_s=1.0,
             partition=self.partition,
-            lag_ms=verdict.lag_ms,
-            lag_records=verdict.lag_records,
+            lag_ms=readiness.lag_ms,
+            lag_records=readiness.lag_records,
         )
 
     def status(self, state: HeadState, sizes: HeadSizes | None = None) -> PartitionStatus:
@@ -60,7 +60,7 @@ class Judged:
             self.topic_id,
             self.next_offset,
             self.high_watermark,
-            self.verdict,
+            self.readiness,
             self.stopped_message,
             state,
             sizes,
@@ -68,7 +68,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class PartitionStatus(Judged):
+class PartitionStatus(ReadinessSnapshot):
     """A readiness snapshot together with the head's state. sizes: None unless requested."""
 
     state: HeadState
@@ -81,7 +81,7 @@ class PartitionStatus(Judged):
 
     def to_proto(self) -> common_pb2.PartitionState:
         """The PartitionState message that every answer carries."""
-        state, verdict = self.state, self.verdict
+        state, readiness = self.state, self.readiness
         message = common_pb2.PartitionState(
             partition=self.partition,
             topic_id=self.topic_id,
@@ -89,11 +89,11 @@ class PartitionStatus(Judged):
             coverage_start_ms=state.coverage_start_ms,
             next_offset=self.next_offset,
             high_watermark=self.high_watermark or 0,
-            lag_records=verdict.lag_records or 0,
-            lag_ms=LAG_UNKNOWN_MS if verdict.lag_ms is None else verdict.lag_ms,
+            lag_records=readiness.lag_records or 0,
+            lag_ms=LAG_UNKNOWN_MS if readiness.lag_ms is None else readiness.lag_ms,
             from_start=state.from_start,
-            ready=verdict.ready,
-            reason=verdict.reason,
+            ready=readiness.ready,
+            reason=readiness.reason,
         )
         if self.sizes is not None:
             message.series, message.samples, message.bytes = self.sizes.series, self.sizes.samples, self.sizes.bytes
@@ -147,23 +147,23 @@ class Partition:
         topic_id: str,
         head: Head,
         progress: PartitionProgress,
-        readiness: PartitionReadiness,
+        evaluator: ReadinessEvaluator,
         clock: Clock,
     ) -> None:
         self.partition = partition
         self.topic_id = topic_id
         self._clock = clock
-        self._readiness = readiness
+        self._evaluator = evaluator
         self._lock = threading.Lock()  # Guards everything below; nothing else is locked under it.
         self._head = head
         self._progress = progress
         self._waiting = self._waiting_message = ""
         self._high_watermark: int | None = None
         self._high_watermark_at = 0.0
-        # The last results, because most reads find the same again: `_lasting` while its readiness stays valid, `_said`
-        # with the head state that it was combined with.
-        self._lasting: Judged | None = None
-        self._said: tuple[Judged, PartitionStatus] | None = None
+        # The last results, because most reads find the same again: `_stable` is valid until it is reset, `_last_status`
+        # for the same snapshot and head state.
+        self._stable: ReadinessSnapshot | None = None
+        self._last_status: tuple[ReadinessSnapshot, PartitionStatus] | None = None
 
     @property
     def head(self) -> Head:
@@ -181,7 +181,7 @@ class Partition:
         """Replace the head and its progress after a fresh start of the replay."""
         with self._lock:
             self._head, self._progress = head, progress
-            self._lasting = None
+            self._stable = None
 
     def observe_waiting(self, reason: str, message: str = "") -> None:
         """Set the reason why the worker cannot apply records now; empty when it can."""
@@ -189,13 +189,13 @@ class Partition:
             self._waiting_message = message
             if reason != self._waiting:
                 self._waiting = reason
-                self._lasting = None
+                self._stable = None
 
     def observe_high_watermark(self, high_watermark: int, at: float) -> None:
         """Set the high watermark that was fetched at monotonic time `at`."""
         with self._lock:
             self._high_watermark, self._high_watermark_at = high_watermark, at
-            self._lasting = None
+            self._stable = None
 
     def check_going(self) -> None:
         """Raises Unavailable with the reason when this partition will apply no more records."""
@@ -210,31 +210,31 @@ class Partition:
 
     def status(self) -> PartitionStatus:
         """State, sizes, lag and readiness now."""
-        head, judged = self.judge()
-        return judged.status(head.state(), head.sizes())
+        head, snapshot = self.evaluate()
+        return snapshot.status(head.state(), head.sizes())
 
-    def status_of(self, judged: Judged, state: HeadState) -> PartitionStatus:
-        """As `Judged.status`; the last status again when both arguments are the same objects."""
-        said = self._said  # Read once: any thread may replace it.
-        if said is not None and said[0] is judged and said[1].state is state:
-            return said[1]
-        status = judged.status(state)
-        self._said = judged, status
+    def status_of(self, snapshot: ReadinessSnapshot, state: HeadState) -> PartitionStatus:
+        """As `ReadinessSnapshot.status`; the last status again when both arguments are the same objects."""
+        last = self._last_status  # Read once: any thread may replace it.
+        if last is not None and last[0] is snapshot and last[1].state is state:
+            return last[1]
+        status = snapshot.status(state)
+        self._last_status = snapshot, status
         return status
 
-    def judge(self) -> tuple[Head, Judged]:
+    def evaluate(self) -> tuple[Head, ReadinessSnapshot]:
         """The head to read from, and its readiness before the read."""
         with self._lock:
             head, progress = self._head, self._progress
             monotonic = self._clock.monotonic()
-            lasting = self._lasting
+            stable = self._stable
             if (
-                lasting is not None
-                and lasting.next_offset == progress.next_offset
+                stable is not None
+                and stable.next_offset == progress.next_offset
                 and not progress.stopped
                 and not is_old(self._high_watermark_at, monotonic)
             ):
-                return head, lasting
+                return head, stable
             seen = Observation(
                 progress.next_offset,
                 progress.applied_broker_ms,
@@ -242,14 +242,14 @@ class Partition:
                 self._high_watermark_at,
                 progress.stopped or self._waiting,
             )
-            verdict = self._readiness.judge(seen, now_ms=self._clock.now_ms(), monotonic=monotonic)
-            judged = Judged(
+            readiness = self._evaluator.evaluate(seen, now_ms=self._clock.now_ms(), monotonic=monotonic)
+            snapshot = ReadinessSnapshot(
                 self.partition,
                 self.topic_id,
                 seen.next_offset,
                 seen.high_watermark,
-                verdict,
+                readiness,
                 progress.stopped_message or self._waiting_message,
             )
-            self._lasting = judged if is_lasting(verdict) else None
-        return head, judged
+            self._stable = snapshot if is_stable(readiness) else None
+        return head, snapshot

@@ -33,7 +33,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PartitionReadiness:
     """Readiness and lag of one partition. reason: empty when ready. lag_ms: None while it is not known."""
 
     ready: bool
@@ -42,9 +42,9 @@ class Verdict:
     lag_ms: int | None
 
 
-def is_lasting(verdict: Verdict) -> bool:
+def is_stable(readiness: PartitionReadiness) -> bool:
     """Whether the result stays valid while the observation is unchanged and its high watermark is not old."""
-    return verdict.ready and verdict.lag_records == 0
+    return readiness.ready and readiness.lag_records == 0
 
 
 def is_old(high_watermark_at: float, monotonic: float) -> bool:
@@ -52,7 +52,7 @@ def is_old(high_watermark_at: float, monotonic: float) -> bool:
     return monotonic - high_watermark_at > HIGH_WATERMARK_AGE_MAX_S
 
 
-class PartitionReadiness:
+class ReadinessEvaluator:
     """Keeps the last result for the hysteresis, and the times of the last catch-up and the last move. One thread at a
     time."""
 
@@ -64,14 +64,14 @@ class PartitionReadiness:
         self._next_offset: int | None = None
         self._moved_at = 0.0
 
-    def judge(self, seen: Observation, *, now_ms: int, monotonic: float) -> Verdict:
+    def evaluate(self, seen: Observation, *, now_ms: int, monotonic: float) -> PartitionReadiness:
         """Readiness now. Reasons: `seen.stopped`, high_watermark_unknown, high_watermark_old, replaying, lagging."""
         if seen.next_offset != self._next_offset:
             self._next_offset, self._moved_at = seen.next_offset, monotonic
         lag_records, lag_ms = self._lag(seen, now_ms, monotonic)
         reason = self._reason(seen, lag_ms, monotonic)
         self._ready = not reason
-        return Verdict(self._ready, reason, lag_records, lag_ms)
+        return PartitionReadiness(self._ready, reason, lag_records, lag_ms)
 
     def _lag(self, seen: Observation, now_ms: int, monotonic: float) -> tuple[int | None, int | None]:
         if seen.high_watermark is None:

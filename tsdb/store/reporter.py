@@ -60,25 +60,25 @@ class StatusReporter(Periodic):
         for status in statuses:
             _set_gauges(status)
             self._note_change(status)
-            self._set_health(status.partition, status.verdict.ready)
-        self._set_health(None, all(status.verdict.ready for status in statuses))
+            self._set_health(status.partition, status.readiness.ready)
+        self._set_health(None, all(status.readiness.ready for status in statuses))
         if self._clock.monotonic() - self._progress_at >= PROGRESS_EVERY_S:
             self._log_progress(statuses)
 
     def _note_change(self, status: PartitionStatus) -> None:
         before = self._ready.get(status.partition)
-        if before == status.verdict.ready:
+        if before == status.readiness.ready:
             return
-        self._ready[status.partition] = status.verdict.ready
-        if status.verdict.ready:
+        self._ready[status.partition] = status.readiness.ready
+        if status.readiness.ready:
             log.info("partition ready", partition=status.partition, applied_offset=status.state.applied_offset)
         elif before is not None:
             log.warning(
                 "partition not ready",
                 partition=status.partition,
-                reason=status.verdict.reason,
-                lag_ms=status.verdict.lag_ms,
-                lag_records=status.verdict.lag_records,
+                reason=status.readiness.reason,
+                lag_ms=status.readiness.lag_ms,
+                lag_records=status.readiness.lag_records,
             )
 
     def _log_progress(self, statuses: list[PartitionStatus]) -> None:
@@ -88,8 +88,8 @@ class StatusReporter(Periodic):
         records = sum(progress.records for progress in done)
         rate = max(0, records - self._records) / (now - self._progress_at)  # A fresh start counts from zero again.
         self._records, self._progress_at = records, now
-        left = sum(status.verdict.lag_records or 0 for status in statuses)
-        if all(status.verdict.ready for status in statuses):
+        left = sum(status.readiness.lag_records or 0 for status in statuses)
+        if all(status.readiness.ready for status in statuses):
             return
         log.info(
             "replaying",
@@ -104,11 +104,11 @@ class StatusReporter(Periodic):
 def partition_health(status: PartitionStatus) -> PartitionHealth:
     """The status in the form of `/-/ready`."""
     return PartitionHealth(
-        status.verdict.ready,
-        status.verdict.reason,
+        status.readiness.ready,
+        status.readiness.reason,
         {
-            "lag_ms": status.verdict.lag_ms,
-            "lag_records": status.verdict.lag_records,
+            "lag_ms": status.readiness.lag_ms,
+            "lag_records": status.readiness.lag_records,
             "next_offset": status.next_offset,
             "high_watermark": status.high_watermark,
             "coverage_start_ms": status.state.coverage_start_ms,
@@ -122,11 +122,11 @@ def _samples(done: list[PartitionProgress]) -> int:
 
 
 def _set_gauges(status: PartitionStatus) -> None:
-    name, state, sizes, verdict = str(status.partition), status.state, status.sizes, status.verdict
+    name, state, sizes, readiness = str(status.partition), status.state, status.sizes, status.readiness
     assert sizes is not None, "a status is asked for with sizes"
-    ready.labels(name).set(verdict.ready)
-    lag_records.labels(name).set(verdict.lag_records or 0)
-    lag_seconds.labels(name).set(-1 if verdict.lag_ms is None else verdict.lag_ms / 1000)
+    ready.labels(name).set(readiness.ready)
+    lag_records.labels(name).set(readiness.lag_records or 0)
+    lag_seconds.labels(name).set(-1 if readiness.lag_ms is None else readiness.lag_ms / 1000)
     applied_offset.labels(name).set(-1 if state.applied_offset is None else state.applied_offset)
     coverage_start.labels(name).set(state.coverage_start_ms / 1000)
     series.labels(name).set(sizes.series)

@@ -17,7 +17,7 @@ from tsdb.model.errors import Overloaded
 from tsdb.store.body import Body, Part
 from tsdb.store.encoded import EncodedColumns
 from tsdb.store.limits import SelectLimits
-from tsdb.store.partition import Judged, Partition
+from tsdb.store.partition import Partition, ReadinessSnapshot
 from tsdb.store.read_call import NO_BOUNDS, ReadWork
 from tsdb.store.request import SelectQuery
 from tsdb.store.selection import Selection, Selections
@@ -58,12 +58,12 @@ def gather(
     """The whole answer, gathered before its first message is sent, so that an error leaves no partial answer.
     partitions: ascending. work: called between pieces of work and before memory is taken; it may raise."""
     heads: list[Head] = []
-    judged: list[Judged] = []
+    snapshots: list[ReadinessSnapshot] = []
     for partition in partitions:
-        head, one = partition.judge()
+        head, one = partition.evaluate()
         tolerance.check_fresh(one)
         heads.append(head)
-        judged.append(one)
+        snapshots.append(one)
     # Before the series are selected: a series registered later must have no sample below the stated offset.
     before = [head.state() for head in heads]
     selection = memory.selections.select(heads, query, limits, work)
@@ -73,7 +73,7 @@ def gather(
     else:
         after, body = _raw(heads, selection, query, limits, work)
     states = [early.through(late) for early, late in zip(before, after, strict=True)]
-    told = memory.told.of(partitions, judged, states)
+    told = memory.told.of(partitions, snapshots, states)
     if not query.partial:
         told.check_coverage(query.start_ms)
     told.check_holes(tolerance, query.start_ms, query.end_ms)

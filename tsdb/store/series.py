@@ -41,18 +41,18 @@ def find(
     work: ReadWork,
 ) -> list[Found]:
     """The matching series: exact or an error. Raises as Select for a start before coverage and a hole in the range."""
-    moments = [partition.judge() for partition in partitions]
-    for _, judged in moments:
-        tolerance.check_fresh(judged)
+    snapshots = [partition.evaluate() for partition in partitions]
+    for _, snapshot in snapshots:
+        tolerance.check_fresh(snapshot)
     found = []
-    for head, judged in moments:
+    for head, snapshot in snapshots:
         before = head.state()
         work.check_going()
         refs = head.index.select(query.matchers, work.check_going) if query.matchers else head.index.all_refs()
-        status = judged.status(before)
+        status = snapshot.status(before)
         if query.ranged:
             refs = refs[head.has_samples(refs, query.start_ms, query.end_ms)]
-            status = judged.status(before.through(head.state()))
+            status = snapshot.status(before.through(head.state()))
             if query.start_given:
                 status.check_coverage(query.start_ms)
             tolerance.check_holes(status, query.start_ms, query.end_ms)

@@ -160,9 +160,9 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         tolerance = tolerance_of(options)
         reads = []
         for partition in self._ready_partitions(options, call):
-            head, judged = partition.judge()
-            tolerance.check_fresh(judged)
-            reads.append(_LabelRead(head, judged.status(head.state(), head.sizes())))
+            head, snapshot = partition.evaluate()
+            tolerance.check_fresh(snapshot)
+            reads.append(_LabelRead(head, snapshot.status(head.state(), head.sizes())))
             _check_coverage(reads[-1].before, start_ms)
         return reads
 

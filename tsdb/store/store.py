@@ -23,7 +23,7 @@ from tsdb.replay.series_feed import SeriesFeed
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.interpreter import GiveBack
 from tsdb.store.partition import Partition, PartitionStatus
-from tsdb.store.readiness import PartitionReadiness
+from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.watermarks import WatermarkPoller
 from tsdb.store.worker import Worker
 
@@ -124,9 +124,9 @@ class Store:
         return f"a worker has been in one step for {silent_s:.0f} s" if silent_s > ALIVE_WITHIN_S else ""
 
     def _partition(self, partition: int, start: Start) -> Partition:
-        readiness = PartitionReadiness(enter_s=self._options.lag_enter_s, leave_s=self._options.lag_leave_s)
+        evaluator = ReadinessEvaluator(enter_s=self._options.lag_enter_s, leave_s=self._options.lag_leave_s)
         head = self._head(partition, start)
-        return Partition(partition, self.topic_id, head, PartitionProgress(start.offset), readiness, self._clock)
+        return Partition(partition, self.topic_id, head, PartitionProgress(start.offset), evaluator, self._clock)
 
     def _head(self, partition: int, start: Start) -> Head:
         return Head(

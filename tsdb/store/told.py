@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from operator import is_
 
 from tsdb.head.head import HeadState
-from tsdb.store.partition import Judged, Partition, PartitionStatus
+from tsdb.store.partition import Partition, PartitionStatus, ReadinessSnapshot
 from tsdb.store.tolerance import Tolerance
 from tsdb.store.wire import Fields
 from tsdb.v1 import reader_pb2
@@ -55,15 +55,15 @@ class LastTold:
     """The header of the last answer. Thread-safe."""
 
     def __init__(self) -> None:
-        self._last: tuple[list[Judged], list[HeadState], Told] | None = None
+        self._last: tuple[list[ReadinessSnapshot], list[HeadState], Told] | None = None
 
-    def of(self, partitions: Sequence[Partition], judged: list[Judged], states: list[HeadState]) -> Told:
+    def of(self, partitions: Sequence[Partition], snapshots: list[ReadinessSnapshot], states: list[HeadState]) -> Told:
         """The header of these partitions: the last one, if all readiness snapshots and states are the same objects."""
         last = self._last  # Read once: any thread may replace it.
-        if last is not None and _same(last[0], judged) and _same(last[1], states):
+        if last is not None and _same(last[0], snapshots) and _same(last[1], states):
             return last[2]
-        told = Told.of([p.status_of(one, state) for p, one, state in zip(partitions, judged, states, strict=True)])
-        self._last = judged, states, told
+        told = Told.of([p.status_of(one, state) for p, one, state in zip(partitions, snapshots, states, strict=True)])
+        self._last = snapshots, states, told
         return told
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tsdb.store.partition import Judged, PartitionStatus
+from tsdb.store.partition import PartitionStatus, ReadinessSnapshot
 from tsdb.v1 import reader_pb2
 
 
@@ -16,10 +16,10 @@ class Tolerance:
     allow_holes: bool = False
     max_lag_ms: int | None = None
 
-    def check_fresh(self, judged: Judged) -> None:
+    def check_fresh(self, snapshot: ReadinessSnapshot) -> None:
         """Raises Unavailable when the partition is further behind than accepted."""
-        if not self.allow_stale and (judged.verdict.reason or self.max_lag_ms is not None):
-            judged.check_fresh(self.max_lag_ms)
+        if not self.allow_stale and (snapshot.readiness.reason or self.max_lag_ms is not None):
+            snapshot.check_fresh(self.max_lag_ms)
 
     def check_holes(self, status: PartitionStatus, start_ms: int, end_ms: int) -> None:
         """Raises HoleInRange when a hole touches [start_ms, end_ms), unless holes are accepted."""

@@ -12,14 +12,14 @@ from tsdb.model.errors import Unavailable
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition
-from tsdb.store.readiness import PartitionReadiness
+from tsdb.store.readiness import ReadinessEvaluator
 
 WITHIN_S = 120.0  # A machine that compiles kernels meanwhile; a passing test never comes near it.
 
 
 def partition(since_offset: int = 0) -> Partition:
     head = new_head(since_offset=since_offset)
-    return Partition(0, "topic", head, PartitionProgress(since_offset), PartitionReadiness(), SystemClock())
+    return Partition(0, "topic", head, PartitionProgress(since_offset), ReadinessEvaluator(), SystemClock())
 
 
 def waiting(signal: AppliedSignal, part: Partition, record_offset: int) -> tuple[threading.Thread, list[Unavailable]]:

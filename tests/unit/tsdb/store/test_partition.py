@@ -15,7 +15,7 @@ from tsdb.model.clock import ManualClock
 from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.partition import LAG_UNKNOWN_MS, Partition, PartitionStatus
-from tsdb.store.readiness import Observation, PartitionReadiness, Verdict
+from tsdb.store.readiness import Observation, PartitionReadiness, ReadinessEvaluator
 from tsdb.v1 import common_pb2
 
 STATE = HeadState(
@@ -28,16 +28,16 @@ STATE = HeadState(
     holes=(Hole(1500, 1600, "corrupt_record", 7, pack_id=2**64 - 1),),
 )
 SIZES = HeadSizes(series=4, samples=40, bytes=400, index_bytes=100, late=0, slices=0, sealed_samples=0, sealed_bytes=0)
-READY = Verdict(True, "", 0, 0)
+READY = PartitionReadiness(True, "", 0, 0)
 
 
-def status(verdict: Verdict = READY, message: str = "", **changes: object) -> PartitionStatus:
+def status(readiness: PartitionReadiness = READY, message: str = "", **changes: object) -> PartitionStatus:
     state = replace(STATE, **changes)  # type: ignore[arg-type]  # fields of HeadState
-    return PartitionStatus(2, "topic", 10, 12, verdict, message, state, SIZES)
+    return PartitionStatus(2, "topic", 10, 12, readiness, message, state, SIZES)
 
 
 def test_every_field_of_a_status_is_on_the_wire() -> None:
-    message = status(Verdict(False, "lagging", 2, 25_000)).to_proto()
+    message = status(PartitionReadiness(False, "lagging", 2, 25_000)).to_proto()
     assert (message.partition, message.topic_id, message.since_offset, message.coverage_start_ms) == (
         2,
         "topic",
@@ -53,14 +53,16 @@ def test_every_field_of_a_status_is_on_the_wire() -> None:
 
 
 def test_what_is_not_known_yet_is_absent_on_the_wire() -> None:
-    message = status(Verdict(False, "replaying", None, None), applied_offset=None, watermark_ms=None).to_proto()
+    message = status(
+        PartitionReadiness(False, "replaying", None, None), applied_offset=None, watermark_ms=None
+    ).to_proto()
     assert not message.HasField("applied_offset")
     assert not message.HasField("watermark_ms")
     assert message.lag_ms == LAG_UNKNOWN_MS
 
 
 def lagging(lag_ms: int | None, reason: str = "lagging") -> PartitionStatus:
-    return status(Verdict(False, reason, 7, lag_ms))
+    return status(PartitionReadiness(False, reason, 7, lag_ms))
 
 
 def test_a_read_is_refused_with_partition_and_lag() -> None:
@@ -75,9 +77,9 @@ def test_the_callers_bound_on_lag_replaces_the_stores() -> None:
     lagging(25_000).check_fresh(25_000)
     with pytest.raises(Unavailable, match="the request allows 24999 ms"):
         lagging(25_000).check_fresh(24_999)
-    status(Verdict(True, "", 1, 3000)).check_fresh(None)
+    status(PartitionReadiness(True, "", 1, 3000)).check_fresh(None)
     with pytest.raises(Unavailable) as caught:
-        status(Verdict(True, "", 1, 3000)).check_fresh(2000)
+        status(PartitionReadiness(True, "", 1, 3000)).check_fresh(2000)
     assert caught.value.reason == "lagging"
 
 
@@ -96,7 +98,7 @@ def test_an_unknown_lag_is_over_every_bound() -> None:
 
 def test_a_stopped_partition_says_why_in_words() -> None:
     with pytest.raises(Unavailable, match="a newer writer is on the log"):
-        status(Verdict(False, "unknown_version", 7, 9), "a newer writer is on the log").check_fresh(None)
+        status(PartitionReadiness(False, "unknown_version", 7, 9), "a newer writer is on the log").check_fresh(None)
 
 
 def test_a_range_before_coverage_is_refused_unless_the_whole_log_is_held() -> None:
@@ -127,41 +129,41 @@ def test_an_answer_claims_the_applied_offset_from_before_and_coverage_and_holes_
 
 def test_a_fresh_start_is_answered_from_the_new_head_with_its_own_progress() -> None:
     clock = ManualClock(1000)
-    partition = Partition(0, "topic", new_head(), PartitionProgress(10), PartitionReadiness(), clock)
+    partition = Partition(0, "topic", new_head(), PartitionProgress(10), ReadinessEvaluator(), clock)
     partition.observe_high_watermark(10, clock.monotonic())
-    assert partition.status().verdict.ready
+    assert partition.status().readiness.ready
     fresh = new_head(since_offset=20)
     partition.renew(fresh, PartitionProgress(20, stopped="broker_clock_ahead", stopped_message="wrong clock"))
-    head, now = partition.judge()
+    head, now = partition.evaluate()
     assert head is fresh
-    assert (now.next_offset, now.verdict.reason, now.stopped_message) == (20, "broker_clock_ahead", "wrong clock")
+    assert (now.next_offset, now.readiness.reason, now.stopped_message) == (20, "broker_clock_ahead", "wrong clock")
     with pytest.raises(Unavailable, match="wrong clock"):
         partition.check_going()
 
 
 def test_what_the_worker_waits_for_is_the_reason_until_it_is_over() -> None:
     clock = ManualClock(1000)
-    partition = Partition(0, "topic", new_head(), PartitionProgress(10), PartitionReadiness(), clock)
+    partition = Partition(0, "topic", new_head(), PartitionProgress(10), ReadinessEvaluator(), clock)
     partition.observe_high_watermark(10, clock.monotonic())
     partition.observe_waiting("memory_hard")
-    assert partition.status().verdict.reason == "memory_hard"
+    assert partition.status().readiness.reason == "memory_hard"
     partition.observe_waiting("")
-    assert partition.status().verdict.ready
+    assert partition.status().readiness.ready
 
 
 def test_what_is_said_of_a_partition_that_has_all_is_said_again_while_nothing_moves() -> None:
     clock = ManualClock(1000)
     head, progress = new_head(), PartitionProgress(10)
-    partition = Partition(0, "topic", head, progress, PartitionReadiness(), clock)
+    partition = Partition(0, "topic", head, progress, ReadinessEvaluator(), clock)
     partition.observe_high_watermark(10, clock.monotonic())
-    _, judged = partition.judge()
-    status = partition.status_of(judged, head.state())
+    _, snapshot = partition.evaluate()
+    status = partition.status_of(snapshot, head.state())
     clock.advance(1000)
-    assert partition.judge()[1] is judged
-    assert partition.status_of(judged, head.state()) is status
+    assert partition.evaluate()[1] is snapshot
+    assert partition.status_of(snapshot, head.state()) is status
     assert common_pb2.PartitionState.FromString(status.encoded) == status.to_proto()
     progress.next_offset += 1
-    moved = partition.judge()[1]
+    moved = partition.evaluate()[1]
     assert moved.next_offset == 11
     assert partition.status_of(moved, head.state()).next_offset == 11
 
@@ -172,8 +174,8 @@ class Watched:
     def __init__(self) -> None:
         self.clock = ManualClock(1_000_000)
         self.progress = PartitionProgress(10)
-        self.partition = Partition(0, "topic", new_head(), self.progress, PartitionReadiness(), self.clock)
-        self._readiness = PartitionReadiness()
+        self.partition = Partition(0, "topic", new_head(), self.progress, ReadinessEvaluator(), self.clock)
+        self._evaluator = ReadinessEvaluator()
         self._waiting = ""
         self._high_watermark: int | None = None
         self._high_watermark_at = 0.0
@@ -205,10 +207,10 @@ class Watched:
             self._high_watermark_at,
             self.progress.stopped or self._waiting,
         )
-        verdict = self._readiness.judge(seen, now_ms=self.clock.now_ms(), monotonic=self.clock.monotonic())
-        _, judged = self.partition.judge()
-        assert (judged.verdict, judged.next_offset, judged.high_watermark, judged.stopped_message) == (
-            verdict,
+        readiness = self._evaluator.evaluate(seen, now_ms=self.clock.now_ms(), monotonic=self.clock.monotonic())
+        _, snapshot = self.partition.evaluate()
+        assert (snapshot.readiness, snapshot.next_offset, snapshot.high_watermark, snapshot.stopped_message) == (
+            readiness,
             seen.next_offset,
             seen.high_watermark,
             self.progress.stopped_message,

@@ -15,7 +15,7 @@ from tsdb.store import select
 from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition
 from tsdb.store.read_call import NO_BOUNDS, ReadWork
-from tsdb.store.readiness import PartitionReadiness
+from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.request import SelectQuery
 from tsdb.store.select import ReadMemory
 from tsdb.store.selection import Selection, Selections
@@ -41,7 +41,7 @@ class SelectionsThenMore(Selections):
 
 
 def partition_of(head: Head) -> Partition:
-    return Partition(head.partition, "topic", head, PartitionProgress(0), PartitionReadiness(), ManualClock(0))
+    return Partition(head.partition, "topic", head, PartitionProgress(0), ReadinessEvaluator(), ManualClock(0))
 
 
 def head_with(*records: Record) -> Head:

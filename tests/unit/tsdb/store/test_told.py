@@ -10,7 +10,7 @@ from tsdb.model.clock import ManualClock
 from tsdb.model.errors import HoleInRange, OutOfCoverage
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.partition import Partition, PartitionStatus
-from tsdb.store.readiness import PartitionReadiness, Verdict
+from tsdb.store.readiness import PartitionReadiness, ReadinessEvaluator
 from tsdb.store.told import LastTold, Told
 from tsdb.store.tolerance import Tolerance
 from tsdb.v1 import reader_pb2
@@ -18,7 +18,7 @@ from tsdb.v1 import reader_pb2
 
 def status(partition: int, coverage_start_ms: int, *holes: Hole, from_start: bool = False) -> PartitionStatus:
     state = HeadState(3, coverage_start_ms, 2000, 9, 10, from_start, holes)
-    return PartitionStatus(partition, "topic", 10, 10, Verdict(True, "", 0, 0), "", state)
+    return PartitionStatus(partition, "topic", 10, 10, PartitionReadiness(True, "", 0, 0), "", state)
 
 
 def test_a_range_must_be_covered_in_every_partition() -> None:
@@ -43,13 +43,13 @@ def test_it_is_the_same_until_a_partition_moves() -> None:
     clock = ManualClock(1000)
     heads, progress = [new_head(number) for number in range(2)], [PartitionProgress(0) for _ in range(2)]
     partitions = [
-        Partition(number, "topic", heads[number], progress[number], PartitionReadiness(), clock) for number in range(2)
+        Partition(number, "topic", heads[number], progress[number], ReadinessEvaluator(), clock) for number in range(2)
     ]
     last = LastTold()
 
     def now() -> Told:
-        judged = [partition.judge()[1] for partition in partitions]
-        return last.of(partitions, judged, [head.state() for head in heads])
+        snapshots = [partition.evaluate()[1] for partition in partitions]
+        return last.of(partitions, snapshots, [head.state() for head in heads])
 
     for partition in partitions:
         partition.observe_high_watermark(0, clock.monotonic())

@@ -18,7 +18,7 @@ from tsdb.model.selector import parse_selector
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition
-from tsdb.store.readiness import PartitionReadiness
+from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.watch import HEARTBEAT_S, Watch
 from tsdb.v1 import reader_pb2
 
@@ -38,7 +38,7 @@ class Bench:
     def __init__(self, head: Head) -> None:
         self.clock = ManualClock(0)
         self.applied = QuietSignal(self.clock)
-        self.partition = Partition(0, "topic", head, PartitionProgress(0), PartitionReadiness(), self.clock)
+        self.partition = Partition(0, "topic", head, PartitionProgress(0), ReadinessEvaluator(), self.clock)
 
     def stream(self, selector: str = EVERYTHING, *, after: int | None = None) -> Iterator[reader_pb2.WatchResponse]:
         tokens = {} if after is None else {0: after}

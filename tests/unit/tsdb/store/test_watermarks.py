@@ -10,7 +10,7 @@ from tsdb.model.clock import ManualClock
 from tsdb.model.errors import Unavailable
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.partition import Partition
-from tsdb.store.readiness import HIGH_WATERMARK_AGE_MAX_S, PartitionReadiness
+from tsdb.store.readiness import HIGH_WATERMARK_AGE_MAX_S, ReadinessEvaluator
 from tsdb.store.watermarks import WatermarkPoller
 
 
@@ -18,11 +18,11 @@ def test_high_watermarks_are_those_of_the_log_and_age_when_it_does_not_answer() 
     clock = ManualClock(1000)
     log = ReplayLog(clock)
     partitions = {
-        number: Partition(number, "topic", new_head(), PartitionProgress(0), PartitionReadiness(), clock)
+        number: Partition(number, "topic", new_head(), PartitionProgress(0), ReadinessEvaluator(), clock)
         for number in range(2)
     }
     poller = WatermarkPoller(log.log, partitions, clock)
-    assert partitions[0].status().verdict.reason == "high_watermark_unknown"
+    assert partitions[0].status().readiness.reason == "high_watermark_unknown"
     log.put(encode_tick(), partition=1)
     poller.poll()
     assert [partition.status().high_watermark for partition in partitions.values()] == [0, 1]
@@ -32,11 +32,11 @@ def test_high_watermarks_are_those_of_the_log_and_age_when_it_does_not_answer() 
     clock.advance(round(HIGH_WATERMARK_AGE_MAX_S * 1000) + 1)
     poller.poll()
     poller.poll()
-    assert partitions[0].status().verdict.reason == "high_watermark_old"
+    assert partitions[0].status().readiness.reason == "high_watermark_old"
     assert sample("tsdb_store_watermark_poll_failures_total") == failures + 2
     assert sample("tsdb_store_watermark_polls_total") == polls + 2
     poller.poll()
-    assert partitions[0].status().verdict.ready
+    assert partitions[0].status().readiness.ready
 
 
 def test_a_poller_that_never_started_has_ended() -> None:

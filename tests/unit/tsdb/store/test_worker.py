@@ -17,7 +17,7 @@ from tsdb.replay.replay import PartitionProgress, Replay, Step
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.interpreter import GiveBack
 from tsdb.store.partition import Partition
-from tsdb.store.readiness import PartitionReadiness
+from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.reporter import partition_health
 from tsdb.store.worker import Worker
 
@@ -54,7 +54,7 @@ class Bench:
     open_errors: list[Exception] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.partition = Partition(0, "topic", new_head(), PartitionProgress(0), PartitionReadiness(), CLOCK)
+        self.partition = Partition(0, "topic", new_head(), PartitionProgress(0), ReadinessEvaluator(), CLOCK)
         self.partition.observe_high_watermark(0, CLOCK.monotonic())
         give_back = GiveBack(CLOCK, lambda pad: None)
         self.worker = Worker("test", {0: self.partition}, self._open, AppliedSignal(CLOCK), CLOCK, 100, give_back)
@@ -66,7 +66,7 @@ class Bench:
 
     def reason(self) -> str:
         self.partition.observe_high_watermark(0, CLOCK.monotonic())
-        return self.partition.status().verdict.reason
+        return self.partition.status().readiness.reason
 
     def end(self) -> None:
         self.worker.close()
@@ -110,9 +110,9 @@ def test_a_partition_without_room_tells_what_fills_it_and_what_would_free_it() -
     message = str(health.details["message"])
     for part in ("partition 0 is full", "7 series", "bytes of labels", "memory_hard_bytes", "source_series_max"):
         assert part in message
-    _, judged = bench.partition.judge()
+    _, snapshot = bench.partition.evaluate()
     with pytest.raises(Unavailable, match="7 series"):
-        judged.check_fresh(None)
+        snapshot.check_fresh(None)
     bench.end()
 
 
