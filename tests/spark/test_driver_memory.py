@@ -15,7 +15,7 @@ from spark_backfill.exports.export_job import ExportOptions, export
 from spark_backfill.imports.import_job import ImportOptions, import_files
 from spark_backfill.imports.layout import Layout
 from spark_backfill.merge_late.job import MergeLateOptions, merge_late
-from support.driver_memory import Told
+from support.driver_memory import DriverUsage
 from support.imports import ImportGround
 
 PAST_MS = 1_577_836_800_000
@@ -36,19 +36,19 @@ def rows(file: Path, times: int) -> str:
 def test_ten_times_the_samples_are_no_more_for_the_driver(
     spark: SparkSession, embedded: ImportGround, tmp_path: Path
 ) -> None:
-    told = Told(spark)
+    usage = DriverUsage(spark)
     for times in (1, 10):
         path = rows(tmp_path / f"{times}.parquet", times)
         ground, samples = embedded, SERIES * STEPS * times
         once = ImportOptions(f"times-{times}", wait_s=WAIT_S)
         layout, folder = Layout("parquet"), str(tmp_path / f"out-{times}")
-        imported = told.of("import", lambda: import_files(spark, [path], layout, ground.places, ground.shared, once))  # noqa: B023  # called at once
+        imported = usage.of("import", lambda: import_files(spark, [path], layout, ground.places, ground.shared, once))  # noqa: B023  # called at once
         assert imported.figures["samples"] == samples
         options = ExportOptions(folder, partial=True, splits=8)
-        exported = told.of("export", lambda: export(spark, ground.places, options))  # noqa: B023  # called at once
+        exported = usage.of("export", lambda: export(spark, ground.places, options))  # noqa: B023  # called at once
         assert int(exported.figures["samples"] or 0) >= samples
         fold = MergeLateOptions(apply=True, fragments_max=1, delete_after_ms=0, tasks=8)
-        assert told.of("merge-late", lambda: merge_late(spark, ground.places, ground.shared, fold)).ok  # noqa: B023  # called at once
+        assert usage.of("merge-late", lambda: merge_late(spark, ground.places, ground.shared, fold)).ok  # noqa: B023  # called at once
         look = DownsampleOptions(dry_run=True, tasks=8)
-        assert told.of("downsample", lambda: downsample(spark, ground.places, ground.shared, look)).ok  # noqa: B023  # called at once
-    told.assert_independent_of_data()
+        assert usage.of("downsample", lambda: downsample(spark, ground.places, ground.shared, look)).ok  # noqa: B023  # called at once
+    usage.assert_independent_of_data()

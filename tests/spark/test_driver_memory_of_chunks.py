@@ -12,7 +12,7 @@ from spark_backfill.pipeline.planner import BatchLimits
 from spark_backfill.rebuild.job import rebuild
 from spark_backfill.verify.job import VerifyOptions, verify
 from support.chunk_twin import pack_of
-from support.driver_memory import Told
+from support.driver_memory import DriverUsage
 from support.heads import announcement, id_of
 from support.histories import HistoryFactory
 from support.loaders import is_loaded
@@ -39,7 +39,7 @@ WAIT_S = 60.0
 
 
 def test_chunks_of_four_times_the_samples_are_no_more_for_the_driver(spark: SparkSession, tmp_path: Path) -> None:
-    told = Told(spark)
+    usage = DriverUsage(spark)
     for times in (1, 4):
         with (
             LogFactory(f"sqlite:///{tmp_path}/log-{times}.db", "") as logs,
@@ -51,18 +51,18 @@ def test_chunks_of_four_times_the_samples_are_no_more_for_the_driver(spark: Spar
             samples = record(log, times)
             histories.create()
             where, checkpoint = places(logs, histories), tmp_path / f"checkpoint-{times}"
-            made = told.of(
+            made = usage.of(
                 "pipeline",
                 lambda: run_all(spark, log, where, checkpoint, clock=clock, limits=BatchLimits()),  # noqa: B023  # called at once
             )
             assert made.sums["samples"] > samples / 2
             build = build_options(log, where)
-            rebuilt = told.of("rebuild", lambda: rebuild(spark, build, WINDOWS))  # noqa: B023  # called at once
+            rebuilt = usage.of("rebuild", lambda: rebuild(spark, build, WINDOWS))  # noqa: B023  # called at once
             assert int(rebuilt.figures["bytes"] or 0) > samples
             with_loader(log, histories.open())
             options = VerifyOptions(WINDOWS)
-            assert told.of("verify", lambda: verify(spark, build, options)).ok  # noqa: B023  # called at once
-    told.assert_independent_of_data()
+            assert usage.of("verify", lambda: verify(spark, build, options)).ok  # noqa: B023  # called at once
+    usage.assert_independent_of_data()
 
 
 def record(log: Log, times: int) -> int:

@@ -51,24 +51,24 @@ class DriverMemory:
         return [found.apply(at) for at in range(found.size())]
 
 
-class Told:
-    """What the driver got and held, by job, once for each size of the data."""
+class DriverUsage:
+    """Results and Python memory of the driver by job, once for each size of the data."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._told: dict[str, list[tuple[int, int]]] = {}
+        self._usage: dict[str, list[tuple[int, int]]] = {}
 
     def of(self, name: str, job: Callable[[], Done]) -> Done:
         """Run a job and take its measure."""
         with DriverMemory(self._spark) as driver:
             done = job()
         assert driver.tasks >= TASKS_MIN, name
-        self._told.setdefault(name, []).append((driver.result_bytes, driver.python_bytes))
+        self._usage.setdefault(name, []).append((driver.result_bytes, driver.python_bytes))
         return done
 
     def assert_independent_of_data(self) -> None:
-        """The second size is told no more than the first."""
-        print(self._told)
-        for name, ((results, python), (results_of_more, python_of_more)) in self._told.items():
+        """The larger data costs the driver no more than the smaller."""
+        print(self._usage)
+        for name, ((results, python), (results_of_more, python_of_more)) in self._usage.items():
             assert results_of_more < results + ROOM_BYTES, name
             assert python_of_more < python + ROOM_BYTES, name

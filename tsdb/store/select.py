@@ -20,8 +20,8 @@ from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition, ReadinessSnapshot
 from tsdb.store.read_call import NO_BOUNDS, ReadWork
 from tsdb.store.request import SelectQuery
+from tsdb.store.response_header import ResponseHeader, ResponseHeaderCache
 from tsdb.store.selection import Selection, Selections
-from tsdb.store.told import LastTold, Told
 from tsdb.store.tolerance import Tolerance
 from tsdb.store.wire import Fields
 from tsdb.v1 import reader_pb2
@@ -36,14 +36,14 @@ class ReadMemory:
     def __init__(self) -> None:
         self.selections = Selections()
         self.standing = LastStanding()
-        self.told = LastTold()
+        self.headers = ResponseHeaderCache()
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """told: header of the partitions that were read."""
+    """header: of the partitions that were read."""
 
-    told: Told
+    header: ResponseHeader
     body: Body
 
 
@@ -73,15 +73,15 @@ def gather(
     else:
         after, body = _raw(heads, selection, query, limits, work)
     states = [early.through(late) for early, late in zip(before, after, strict=True)]
-    told = memory.told.of(partitions, snapshots, states)
+    header = memory.headers.of(partitions, snapshots, states)
     if not query.partial:
-        told.check_coverage(query.start_ms)
-    told.check_holes(tolerance, query.start_ms, query.end_ms)
+        header.check_coverage(query.start_ms)
+    header.check_holes(tolerance, query.start_ms, query.end_ms)
     limits.check_samples(body.samples)
     limits.check_bytes(body.payload_bytes)
     work.hold(body.bytes)
     memory.selections.remember(heads, query, selection)
-    return Answer(told, body)
+    return Answer(header, body)
 
 
 def _columns(
@@ -231,7 +231,7 @@ def _limited(limits: SelectLimits, before: int = 0) -> Iterator[None]:
 def messages(answer: Answer) -> Iterator[bytes]:
     """Encoded SelectResponses, the first with the header."""
     message = Fields()
-    message.add_bytes(HEADER, answer.told.header)
+    message.add_bytes(HEADER, answer.header.encoded)
     for fields in answer.body.messages:
         message.add_fields(fields)
         yield message.joined()

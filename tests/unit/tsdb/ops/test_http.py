@@ -28,17 +28,17 @@ from tsdb.ops.tls import ServerTls
 
 
 @dataclass
-class Told:
-    """What the role says; tests change it."""
+class RoleStatus:
+    """Readiness and liveness of the role; tests change them."""
 
     readiness: Readiness = field(default_factory=Readiness)
     liveness: Liveness = field(default_factory=Liveness)
 
 
 @contextmanager
-def ops(told: Told | None = None, **settings: Any) -> Iterator[OpsServer]:
-    told = told or Told()
-    with serve_ops("127.0.0.1", 0, lambda: told.readiness, lambda: told.liveness, **settings) as server:
+def ops(role: RoleStatus | None = None, **settings: Any) -> Iterator[OpsServer]:
+    role = role or RoleStatus()
+    with serve_ops("127.0.0.1", 0, lambda: role.readiness, lambda: role.liveness, **settings) as server:
         yield server
 
 
@@ -56,13 +56,13 @@ def get(
 
 
 def test_ready_turns_from_503_with_reasons_to_200() -> None:
-    told = Told(
+    role = RoleStatus(
         Readiness(
             "starting",
             {10: PartitionHealth(False, "replaying", {"lag_records": 7, "lag_ms": None}), 2: PartitionHealth(True)},
         )
     )
-    with ops(told) as server:
+    with ops(role) as server:
         status, body = get(server, "/-/ready")
         assert (status, json.loads(body)) == (
             503,
@@ -75,22 +75,22 @@ def test_ready_turns_from_503_with_reasons_to_200() -> None:
                 },
             },
         )
-        told.readiness = Readiness("", {2: PartitionHealth(True), 10: PartitionHealth(True)})
+        role.readiness = Readiness("", {2: PartitionHealth(True), 10: PartitionHealth(True)})
         assert get(server, "/-/ready")[0] == 200
 
 
 def test_one_partition_that_is_not_ready_is_enough_for_503() -> None:
-    told = Told(Readiness("", {0: PartitionHealth(True), 1: PartitionHealth(False, "lagging")}))
-    with ops(told) as server:
+    role = RoleStatus(Readiness("", {0: PartitionHealth(True), 1: PartitionHealth(False, "lagging")}))
+    with ops(role) as server:
         assert get(server, "/-/ready")[0] == 503
 
 
 def test_healthy_says_why_not() -> None:
-    told = Told(liveness=Liveness(False, "worker 0 stands still"))
-    with ops(told) as server:
+    role = RoleStatus(liveness=Liveness(False, "worker 0 stands still"))
+    with ops(role) as server:
         status, body = get(server, "/-/healthy")
         assert (status, json.loads(body)) == (503, {"alive": False, "reason": "worker 0 stands still"})
-        told.liveness = Liveness()
+        role.liveness = Liveness()
         assert get(server, "/-/healthy")[0] == 200
 
 
@@ -170,7 +170,7 @@ def test_a_server_that_never_started_can_be_ended(end: Callable[[OpsServer], Non
 
 
 def test_probes_are_answered_until_the_rest_has_drained() -> None:
-    with ops(Told(Readiness("draining"))) as server:
+    with ops(RoleStatus(Readiness("draining"))) as server:
         server.close()
         assert get(server, "/-/ready")[0] == 503
         assert server.join(10)

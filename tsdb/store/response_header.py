@@ -19,24 +19,24 @@ PARTITIONS = reader_pb2.SelectHeader.DESCRIPTOR.fields_by_name["partitions"].num
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Told:
-    """statuses: ascending by partition. header: the encoded SelectHeader. complete_from_ms: from this time on all
+class ResponseHeader:
+    """statuses: ascending by partition. encoded: the SelectHeader message. complete_from_ms: from this time on all
     partitions are complete; None: all of them hold their whole log. holes: whether any partition has a hole."""
 
     statuses: list[PartitionStatus]
-    header: bytes
+    encoded: bytes
     complete_from_ms: int | None
     holes: bool
 
     @classmethod
-    def of(cls, statuses: list[PartitionStatus]) -> Told:
+    def of(cls, statuses: list[PartitionStatus]) -> ResponseHeader:
         """Encode the header."""
-        header = Fields()
+        message = Fields()
         for status in statuses:
-            header.add_bytes(PARTITIONS, status.encoded)
+            message.add_bytes(PARTITIONS, status.encoded)
         starts = [status.state.coverage_start_ms for status in statuses if not status.state.from_start]
         holes = any(status.state.holes for status in statuses)
-        return cls(statuses, header.joined(), max(starts, default=None), holes)
+        return cls(statuses, message.joined(), max(starts, default=None), holes)
 
     def check_coverage(self, start_ms: int) -> None:
         """As PartitionStatus.check_coverage, for each partition."""
@@ -51,20 +51,24 @@ class Told:
                 tolerance.check_holes(status, start_ms, end_ms)
 
 
-class LastTold:
+class ResponseHeaderCache:
     """The header of the last answer. Thread-safe."""
 
     def __init__(self) -> None:
-        self._last: tuple[list[ReadinessSnapshot], list[HeadState], Told] | None = None
+        self._last: tuple[list[ReadinessSnapshot], list[HeadState], ResponseHeader] | None = None
 
-    def of(self, partitions: Sequence[Partition], snapshots: list[ReadinessSnapshot], states: list[HeadState]) -> Told:
+    def of(
+        self, partitions: Sequence[Partition], snapshots: list[ReadinessSnapshot], states: list[HeadState]
+    ) -> ResponseHeader:
         """The header of these partitions: the last one, if all readiness snapshots and states are the same objects."""
         last = self._last  # Read once: any thread may replace it.
         if last is not None and _same(last[0], snapshots) and _same(last[1], states):
             return last[2]
-        told = Told.of([p.status_of(one, state) for p, one, state in zip(partitions, snapshots, states, strict=True)])
-        self._last = snapshots, states, told
-        return told
+        header = ResponseHeader.of(
+            [p.status_of(one, state) for p, one, state in zip(partitions, snapshots, states, strict=True)]
+        )
+        self._last = snapshots, states, header
+        return header
 
 
 def _same(before: Sequence[object], now: Sequence[object]) -> bool:

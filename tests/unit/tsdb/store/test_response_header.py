@@ -1,4 +1,4 @@
-"""Told: the statuses of several partitions refuse together what each alone refuses, and are put together once."""
+"""Response header: the statuses of several partitions refuse together what each alone refuses; encoded once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tsdb.model.errors import HoleInRange, OutOfCoverage
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.partition import Partition, PartitionStatus
 from tsdb.store.readiness import PartitionReadiness, ReadinessEvaluator
-from tsdb.store.told import LastTold, Told
+from tsdb.store.response_header import ResponseHeader, ResponseHeaderCache
 from tsdb.store.tolerance import Tolerance
 from tsdb.v1 import reader_pb2
 
@@ -22,21 +22,21 @@ def status(partition: int, coverage_start_ms: int, *holes: Hole, from_start: boo
 
 
 def test_a_range_must_be_covered_in_every_partition() -> None:
-    told = Told.of([status(0, 1000), status(1, 1200), status(2, 9000, from_start=True)])
-    told.check_coverage(1200)
+    header = ResponseHeader.of([status(0, 1000), status(1, 1200), status(2, 9000, from_start=True)])
+    header.check_coverage(1200)
     with pytest.raises(OutOfCoverage, match="partition 1 is complete from 1200 ms on"):
-        told.check_coverage(1199)
+        header.check_coverage(1199)
     with pytest.raises(OutOfCoverage, match="partition 0"):
-        told.check_coverage(999)
-    Told.of([status(0, 9000, from_start=True)]).check_coverage(0)
+        header.check_coverage(999)
+    ResponseHeader.of([status(0, 9000, from_start=True)]).check_coverage(0)
 
 
 def test_a_hole_of_any_partition_is_named_unless_holes_are_allowed() -> None:
-    told = Told.of([status(0, 0), status(1, 0, Hole(1500, 1600, "corrupt_record", 7))])
-    told.check_holes(Tolerance(), 1000, 1500)
+    header = ResponseHeader.of([status(0, 0), status(1, 0, Hole(1500, 1600, "corrupt_record", 7))])
+    header.check_holes(Tolerance(), 1000, 1500)
     with pytest.raises(HoleInRange, match="partition 1"):
-        told.check_holes(Tolerance(), 1000, 1501)
-    told.check_holes(Tolerance(allow_holes=True), 1000, 1501)
+        header.check_holes(Tolerance(), 1000, 1501)
+    header.check_holes(Tolerance(allow_holes=True), 1000, 1501)
 
 
 def test_it_is_the_same_until_a_partition_moves() -> None:
@@ -45,11 +45,11 @@ def test_it_is_the_same_until_a_partition_moves() -> None:
     partitions = [
         Partition(number, "topic", heads[number], progress[number], ReadinessEvaluator(), clock) for number in range(2)
     ]
-    last = LastTold()
+    cache = ResponseHeaderCache()
 
-    def now() -> Told:
+    def now() -> ResponseHeader:
         snapshots = [partition.evaluate()[1] for partition in partitions]
-        return last.of(partitions, snapshots, [head.state() for head in heads])
+        return cache.of(partitions, snapshots, [head.state() for head in heads])
 
     for partition in partitions:
         partition.observe_high_watermark(0, clock.monotonic())
@@ -57,7 +57,7 @@ def test_it_is_the_same_until_a_partition_moves() -> None:
     assert now() is first
     apply(heads[1], [Record(0, 1000, ((0, 1000, 1.0),))])
     progress[1].next_offset = 1
-    moved = reader_pb2.SelectHeader.FromString(now().header)
+    moved = reader_pb2.SelectHeader.FromString(now().encoded)
     assert [(state.partition, state.next_offset) for state in moved.partitions] == [(0, 0), (1, 1)]
     assert [state.applied_offset for state in moved.partitions] == [0, 0]
     assert [state.HasField("applied_offset") for state in moved.partitions] == [False, True]
