@@ -14,7 +14,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, Unavailable
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
-from tsdb.store.interpreter import GiveBack
+from tsdb.store.interpreter import MallocTrimmer
 
 POLL_S = 0.05  # Bounds how long a close waits for an idle member.
 ANSWERS_S = 0.01  # How long to wait for answers of the log before the next poll of the group.
@@ -51,7 +51,7 @@ class Member:
         """The assigned partitions. The mapping is replaced, never changed, so any thread may read it."""
         self._joined_at: float | None = None
         self._assigned = False
-        self._give_back = GiveBack(clock)
+        self._trimmer = MallocTrimmer(clock)
         self._closing, self._aborting = threading.Event(), threading.Event()
         self._beat_at: float | None = None
         self._error: BaseException | None = None
@@ -180,7 +180,7 @@ class Member:
         for partition in self.partitions.values():
             if partition.stage is not None and not partition.stopped:
                 partition.stage.maintain()
-        self._give_back.offer()
+        self._trimmer.trim_if_due()
 
     def _drain(self) -> None:
         """Finish writes that wait for answers, so that the next owner has less to repeat."""

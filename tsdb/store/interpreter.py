@@ -17,7 +17,7 @@ from collections.abc import Callable
 from tsdb.model.clock import Clock
 
 SWITCH_INTERVAL_S = 0.0005  # Ten hand-overs beside a busy thread: 7 ms instead of 32 at Python's default.
-GIVE_BACK_EVERY_S = 10.0
+TRIM_EVERY_S = 10.0
 
 
 @functools.cache
@@ -29,22 +29,22 @@ def tune() -> None:
     gc.freeze()
 
 
-class GiveBack:
-    """Returns freed memory to the system, at most every GIVE_BACK_EVERY_S for all threads together. Thread-safe."""
+class MallocTrimmer:
+    """Returns freed memory to the system, at most every TRIM_EVERY_S for all threads together. Thread-safe."""
 
     def __init__(self, clock: Clock, trim: Callable[[int], object] | None = None) -> None:
         self._clock = clock
         self._trim = trim or _malloc_trim()
         self._lock = threading.Lock()  # Guards _next_at; a leaf.
-        self._next_at = clock.monotonic() + GIVE_BACK_EVERY_S
+        self._next_at = clock.monotonic() + TRIM_EVERY_S
 
-    def offer(self) -> None:
+    def trim_if_due(self) -> None:
         """Return freed memory if the interval has passed."""
         with self._lock:
             now = self._clock.monotonic()
             if now < self._next_at:
                 return
-            self._next_at = now + GIVE_BACK_EVERY_S
+            self._next_at = now + TRIM_EVERY_S
         self._trim(0)
 
 

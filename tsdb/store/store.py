@@ -21,7 +21,7 @@ from tsdb.ops.logs import get_logger
 from tsdb.replay.replay import PartitionProgress, Renewed, Replay
 from tsdb.replay.series_feed import SeriesFeed
 from tsdb.store.applied import AppliedSignal
-from tsdb.store.interpreter import GiveBack
+from tsdb.store.interpreter import MallocTrimmer
 from tsdb.store.partition import Partition, PartitionStatus
 from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.watermarks import WatermarkPoller
@@ -67,7 +67,7 @@ class Store:
         self._clock = clock
         self.topic_id = log_.topic_id(METRICS)
         self.applied = AppliedSignal(clock)
-        self._give_back = GiveBack(clock)
+        self._trimmer = MallocTrimmer(clock)
         self._starts = find_start(
             log_, METRICS, partitions, now_ms=clock.now_ms(), hold_ms=options.hold_ms, time_set=options.time_set
         )
@@ -149,7 +149,7 @@ class Store:
             self.applied,
             self._clock,
             self._options.records_max,
-            self._give_back,
+            self._trimmer,
             self._options.placement_labels,
         )
 

@@ -16,7 +16,7 @@ from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
 from tsdb.ops.logs import get_logger
 from tsdb.replay.replay import Replay
 from tsdb.store.applied import AppliedSignal
-from tsdb.store.interpreter import GiveBack, tune
+from tsdb.store.interpreter import MallocTrimmer, tune
 from tsdb.store.memory_reports import MemoryReports
 from tsdb.store.partition import Partition
 from tsdb.store.warm_up import warm_up
@@ -39,7 +39,7 @@ class Worker:
         applied: AppliedSignal,
         clock: Clock,
         records_max: int,
-        give_back: GiveBack,
+        trimmer: MallocTrimmer,
         placement_labels: Sequence[str] = DEFAULT_PLACEMENT_LABELS,
     ) -> None:
         self._partitions = partitions
@@ -47,7 +47,7 @@ class Worker:
         self._applied = applied
         self._clock = clock
         self._records_max = records_max
-        self._give_back = give_back
+        self._trimmer = trimmer
         self._memory_reports = MemoryReports(placement_labels, clock)
         self._closing = threading.Event()
         self._beat_at: float | None = None
@@ -80,7 +80,7 @@ class Worker:
 
     def _run(self) -> None:
         try:
-            self._tell("warming_up")
+            self._set_waiting("warming_up")
             warm_up()
             tune()
             replay = self._open()
@@ -93,19 +93,19 @@ class Worker:
         except BaseException as error:
             log.error("worker failed", error=str(error), exc_info=True)
             self._error = error
-            self._tell("worker_failed")
+            self._set_waiting("worker_failed")
         finally:
             self._applied.notify()
 
     def _open(self) -> Replay[Head] | None:
         """The replay, as soon as the log answers; None when the worker was closed before."""
-        self._tell("replaying")
+        self._set_waiting("replaying")
         while not self._closing.is_set():
             try:
                 return self._open_replay()
             except Unavailable as error:
                 log.warning("replay cannot begin yet", reason=error.reason, error=error.message)
-                self._tell(error.reason)
+                self._set_waiting(error.reason)
                 self._closing.wait(OPEN_AGAIN_S)
         return None
 
@@ -114,16 +114,16 @@ class Worker:
         while not self._closing.is_set():
             self._beat_at = self._clock.monotonic()
             step = replay.step(POLL_S, records_max=self._records_max)
-            self._tell_each(replay)
+            self._publish_waiting(replay)
             if step.records:
                 self._applied.notify()
             if self._clock.monotonic() >= maintain_at:
                 for partition in self._partitions.values():
                     partition.head.maintain()
-                self._give_back.offer()
+                self._trimmer.trim_if_due()
                 maintain_at = self._clock.monotonic() + MAINTAIN_EVERY_S
 
-    def _tell_each(self, replay: Replay[Head]) -> None:
+    def _publish_waiting(self, replay: Replay[Head]) -> None:
         for number, partition in self._partitions.items():
             waiting = replay.waiting_for(number)
             if waiting is None:
@@ -131,6 +131,6 @@ class Worker:
             else:
                 partition.observe_waiting(waiting.reason, self._memory_reports.message(partition.head, waiting))
 
-    def _tell(self, waiting: str) -> None:
+    def _set_waiting(self, waiting: str) -> None:
         for partition in self._partitions.values():
             partition.observe_waiting(waiting)

@@ -6,25 +6,25 @@ import gc
 import sys
 
 from tsdb.model.clock import ManualClock
-from tsdb.store.interpreter import GIVE_BACK_EVERY_S, SWITCH_INTERVAL_S, GiveBack, tune
+from tsdb.store.interpreter import SWITCH_INTERVAL_S, TRIM_EVERY_S, MallocTrimmer, tune
 
 
 def test_memory_is_given_back_at_most_once_in_a_while() -> None:
     clock = ManualClock(0)
     calls: list[int] = []
-    give_back = GiveBack(clock, calls.append)
+    trimmer = MallocTrimmer(clock, calls.append)
     for _ in range(4):
-        clock.advance(int(GIVE_BACK_EVERY_S * 500))
-        give_back.offer()
-        give_back.offer()
+        clock.advance(int(TRIM_EVERY_S * 500))
+        trimmer.trim_if_due()
+        trimmer.trim_if_due()
     assert len(calls) == 2
 
 
 def test_the_system_allocator_takes_it() -> None:
     clock = ManualClock(0)
-    give_back = GiveBack(clock)
-    clock.advance(int(GIVE_BACK_EVERY_S * 1000))
-    give_back.offer()
+    trimmer = MallocTrimmer(clock)
+    clock.advance(int(TRIM_EVERY_S * 1000))
+    trimmer.trim_if_due()
 
 
 def test_tuning_shortens_waits_for_the_interpreter_and_freezes_what_is_there() -> None:

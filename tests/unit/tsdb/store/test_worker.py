@@ -15,7 +15,7 @@ from tsdb.model.clock import SystemClock
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.replay.replay import PartitionProgress, Replay, Step
 from tsdb.store.applied import AppliedSignal
-from tsdb.store.interpreter import GiveBack
+from tsdb.store.interpreter import MallocTrimmer
 from tsdb.store.partition import Partition
 from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.reporter import partition_health
@@ -56,8 +56,8 @@ class Bench:
     def __post_init__(self) -> None:
         self.partition = Partition(0, "topic", new_head(), PartitionProgress(0), ReadinessEvaluator(), CLOCK)
         self.partition.observe_high_watermark(0, CLOCK.monotonic())
-        give_back = GiveBack(CLOCK, lambda pad: None)
-        self.worker = Worker("test", {0: self.partition}, self._open, AppliedSignal(CLOCK), CLOCK, 100, give_back)
+        trimmer = MallocTrimmer(CLOCK, lambda pad: None)
+        self.worker = Worker("test", {0: self.partition}, self._open, AppliedSignal(CLOCK), CLOCK, 100, trimmer)
 
     def _open(self) -> Replay[Head]:
         if self.open_errors:
