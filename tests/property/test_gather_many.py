@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.heads import Record, Sample, apply, new_head, refs_of
-from tsdb.head import collected
+from tsdb.head import unsealed_cache
 from tsdb.head.gather import Touched
-from tsdb.head.gather_many import LastStanding, ManyRefs, columns_many, snapshot_many
+from tsdb.head.gather_many import HeadsSnapshotCache, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import SAMPLES_MAX, Head
 from tsdb.head.rows import SEALED_END, SEALED_START
 from tsdb.model.errors import InvalidRequest, Overloaded
@@ -76,11 +76,11 @@ def test_many_heads_at_once_give_what_each_gives(
         assert len(held.below) or arrays_of(overlay, RAW) == arrays_of(alone.overlay, RAW)
 
 
-@pytest.mark.parametrize("samples_max", [collected.SAMPLES_MAX, 9])
+@pytest.mark.parametrize("samples_max", [unsealed_cache.SAMPLES_MAX, 9])
 def test_what_goes_on_from_an_earlier_snapshot_is_what_is_collected_anew(
     monkeypatch: pytest.MonkeyPatch, samples_max: int
 ) -> None:
-    monkeypatch.setattr(collected, "SAMPLES_MAX", samples_max)
+    monkeypatch.setattr(unsealed_cache, "SAMPLES_MAX", samples_max)
     went_on: Counter[bool] = Counter()
 
     @settings(max_examples=150)
@@ -93,7 +93,7 @@ def test_what_goes_on_from_an_earlier_snapshot_is_what_is_collected_anew(
     def check(rounds: list[tuple[list[list[tuple[int, int, float]]], bool, int, int]], numbers: set[int]) -> None:
         heads = [new_head(number, series=SERIES, hold_ms=200) for number in range(2)]
         refs = ManyRefs.of([refs_of(head, sorted(numbers)) for head in heads])
-        before, last, offset, now_ms = None, LastStanding(), 0, START_MS
+        before, last, offset, now_ms = None, HeadsSnapshotCache(), 0, START_MS
         for history, rests, back, length in rounds:
             for back_each in history:
                 now_ms += 10
@@ -109,8 +109,8 @@ def test_what_goes_on_from_an_earlier_snapshot_is_what_is_collected_anew(
             snapshot, anew = snapshot_many(heads, refs, *bounds, before, last), snapshot_many(heads, refs, *bounds)
             assert snapshot.states == anew.states == [head.state() for head in heads]
             assert arrays_of(snapshot.overlay, RAW) == arrays_of(anew.overlay, RAW)
-            went_on[snapshot.collected is before] += 1
-            before = snapshot.collected
+            went_on[snapshot.unsealed is before] += 1
+            before = snapshot.unsealed
 
     check()
     assert went_on[False]
@@ -128,10 +128,10 @@ def test_a_late_sample_that_went_into_its_slice_is_no_longer_collected() -> None
     assert before.overlay.ts_ms.tolist() == [1001, 2000]
     head.maintain()
     assert head.sizes().late == 0
-    after = snapshot_many([head], refs, 0, 3000, before.collected)
+    after = snapshot_many([head], refs, 0, 3000, before.unsealed)
     assert after.overlay.ts_ms.tolist() == [2000]
     apply(head, [Record(3, 2002, ((0, 1002, 1.0), (0, 2002, 1.0)))])
-    assert snapshot_many([head], refs, 0, 3000, after.collected).overlay.ts_ms.tolist() == [1002, 2000, 2002]
+    assert snapshot_many([head], refs, 0, 3000, after.unsealed).overlay.ts_ms.tolist() == [1002, 2000, 2002]
 
 
 def test_the_limit_is_of_all_heads_together() -> None:

@@ -1,7 +1,7 @@
 """Contents: all that a head holds of samples, and the lock that guards it.
 
-The writer thread alone changes anything, always under the lock; other threads read under it, or work on a `Held`
-snapshot, which never changes. The writer may read without the lock.
+The writer thread alone changes anything, always under the lock; other threads read under it, or work on `SealedSlices`,
+a snapshot that never changes. The writer may read without the lock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.head.apply_kernels import CLOCK_COVERAGE, CLOCK_OPEN_FROM, CLOCK_WATERMARK
-from tsdb.head.gather import Held
+from tsdb.head.gather import SealedSlices
 from tsdb.head.holes import Holes
 from tsdb.head.late_list import LateList
 from tsdb.head.limits import HeadLimits
@@ -58,7 +58,7 @@ class Contents:
         self.from_start = from_start
         self.sealed: tuple[SealedSlice, ...] = ()
         self.below: tuple[SealedSlice, ...] = ()
-        self.held = Held(rows_of(()), rows_of(()))
+        self.held = SealedSlices(rows_of(()), rows_of(()))
         # Summed when slices change and not when asked: every answer of a store tells them.
         self.sealed_samples = self.sealed_bytes = 0
         self._below_samples = self._below_bytes = 0
@@ -135,7 +135,7 @@ class Contents:
         self.change_locked()
         self.sealed = tuple(sorted(sealed, key=lambda slice_: slice_.start_ms))
         self.below = below
-        self.held = Held(rows_of(self.sealed), rows_of(self.below), (self.sealed, self.below))
+        self.held = SealedSlices(rows_of(self.sealed), rows_of(self.below), (self.sealed, self.below))
         self.sealed_samples, self.sealed_bytes = _sums(self.sealed)
         self._below_samples, self._below_bytes = _sums(self.below)
 

@@ -68,7 +68,7 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class Held:
+class SealedSlices:
     """The sealed part of a head at a moment. sealed: rows of disjoint slices, ascending, at or above coverage; below:
     rows of slices of late samples below coverage, in the order they were made, which may overlap: the later wins.
 
@@ -82,7 +82,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Sealed slices that touch a range: neighbours, for slices ascend. rows: of Held.sealed.
+    """Sealed slices that touch a range: neighbours, for slices ascend. rows: of SealedSlices.sealed.
 
     Ranges that start in [start_from_ms, start_below_ms) and end in (end_above_ms, end_through_ms] touch the same.
     """
@@ -94,7 +94,7 @@ class Touched:
     end_through_ms: int
 
     @classmethod
-    def by(cls, held: Held, start_ms: int, end_ms: int) -> Touched:
+    def by(cls, held: SealedSlices, start_ms: int, end_ms: int) -> Touched:
         """Those that [start_ms, end_ms) touches."""
         starts, ends = held.sealed[:, SEALED_START], held.sealed[:, SEALED_END]
         first, last = int((ends <= start_ms).sum()), int((starts < end_ms).sum())
@@ -217,7 +217,9 @@ def collect(
         room = total
 
 
-def join(held: Held, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs, *, with_orders: bool) -> Runs:
+def join(
+    held: SealedSlices, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs, *, with_orders: bool
+) -> Runs:
     """Samples of [start_ms, end_ms) in sealed slices with a tidy overlay merged in, tidy. No lock needed."""
     room = overlay.counts
     sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, room)
@@ -226,7 +228,7 @@ def join(held: Held, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overl
 
 
 def _join_into(
-    held: Held,
+    held: SealedSlices,
     refs: NDArray[np.uint32],
     start_ms: int,
     end_ms: int,
@@ -268,7 +270,7 @@ def _decode(rows: Rows, refs: NDArray[np.uint32], start_ms: int, end_ms: int, ru
 
 
 def gather_raw(
-    held: Held,
+    held: SealedSlices,
     refs: NDArray[np.uint32],
     start_ms: int,
     end_ms: int,
@@ -310,7 +312,9 @@ def gather_raw(
     return result
 
 
-def _rooms(held: Held, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs) -> NDArray[np.int64]:
+def _rooms(
+    held: SealedSlices, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs
+) -> NDArray[np.int64]:
     """Samples of each ref, at most."""
     rooms = overlay.counts
     sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, rooms)

@@ -13,9 +13,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.collected import Collected, Collecting, Moment, ends_of
 from tsdb.head.contents import Contents
-from tsdb.head.gather import Admit, Columns, Held, RawResult, admit_all, check_samples
+from tsdb.head.gather import Admit, Columns, RawResult, SealedSlices, admit_all, check_samples
 from tsdb.head.gather_columns_kernels import (
     NEED_AXES,
     NEED_AXIS_DATA,
@@ -28,6 +27,7 @@ from tsdb.head.gather_many_kernels import copy_many_kernel, plan_many_kernel
 from tsdb.head.head import Head, check_range
 from tsdb.head.rows import Rows
 from tsdb.head.state import HeadState
+from tsdb.head.unsealed_cache import CapturePoint, UnsealedCache, UnsealedCapture, ends_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,40 +48,42 @@ class ManyRefs:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class SeriesSnapshot:
     """What several heads hold of chosen series at one moment of all of them; one of each.
 
     held: sealed slices, which never change. overlay: what is open or late in the range, tidy; of all heads together.
-    collected: all that is open or late, for the next snapshot of the same series.
+    unsealed: all that is open or late, for the next snapshot of the same series.
     """
 
     states: list[HeadState]
-    held: list[Held]
+    held: list[SealedSlices]
     overlay: RawResult
-    collected: Collected
+    unsealed: UnsealedCache
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
-    """Where several heads stand. changes: see Contents."""
+class HeadsSnapshot:
+    """States of several heads and their capture point at one moment. changes: see Contents."""
 
     changes: list[int]
     states: list[HeadState]
-    moment: Moment
+    point: CapturePoint
 
 
-class LastStanding:
-    """Where several heads stood at the last read: many reads find that nothing has changed since. Thread-safe."""
+class HeadsSnapshotCache:
+    """The last snapshot of several heads: many reads find that nothing has changed since. Thread-safe."""
 
     def __init__(self) -> None:
-        self._last: _Standing | None = None
+        self._last: HeadsSnapshot | None = None
 
-    def locked(self, parts: Sequence[Contents]) -> _Standing:
-        """Where they stand now; all locks are held."""
+    def locked(self, parts: Sequence[Contents]) -> HeadsSnapshot:
+        """The snapshot now; all locks are held."""
         changes = [part.changes for part in parts]
         last = self._last
         if last is None or last.changes != changes:
-            self._last = last = _Standing(changes, [part.state_locked() for part in parts], Moment.locked(parts))
+            self._last = last = HeadsSnapshot(
+                changes, [part.state_locked() for part in parts], CapturePoint.locked(parts)
+            )
         return last
 
 
@@ -90,9 +92,9 @@ def snapshot_many(
     refs: ManyRefs,
     start_ms: int,
     end_ms: int,
-    before: Collected | None = None,
-    last: LastStanding | None = None,
-) -> Snapshot:
+    before: UnsealedCache | None = None,
+    last: HeadsSnapshotCache | None = None,
+) -> SeriesSnapshot:
     """heads: ascending by partition, for all reads must take their locks in one order; a writer takes no second.
     before: what an earlier snapshot of the same refs of the same heads collected. last: of earlier ones of any refs.
 
@@ -101,10 +103,10 @@ def snapshot_many(
     check_range(start_ms, end_ms)
     parts = [head.contents for head in heads]
     with _locked(parts):
-        now, held = (last or LastStanding()).locked(parts), [part.held for part in parts]
-        collecting = Collecting.locked(now.moment, refs.refs, refs.ends, start_ms, end_ms, before)
-    collected = collecting.collected()
-    return Snapshot(now.states, held, collected.within(start_ms, end_ms), collected)
+        now, held = (last or HeadsSnapshotCache()).locked(parts), [part.held for part in parts]
+        capture = UnsealedCapture.locked(now.point, refs.refs, refs.ends, start_ms, end_ms, before)
+    unsealed = capture.cache()
+    return SeriesSnapshot(now.states, held, unsealed.within(start_ms, end_ms), unsealed)
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from tsdb.head.gather import (
     SAMPLE_BYTES,
     Admit,
     ColumnsResult,
-    Held,
     RawResult,
     Runs,
+    SealedSlices,
     admit_all,
     check_samples,
     collect,
@@ -200,7 +200,7 @@ class Head:
         overlay.tidy()
         if len(held.below):
             overlay = join(
-                Held(_NO_SLICES, held.below, held.slices), refs, start_ms, end_ms, overlay, with_orders=False
+                SealedSlices(_NO_SLICES, held.below, held.slices), refs, start_ms, end_ms, overlay, with_orders=False
             )
         columns = gather_columns(held.sealed, refs, start_ms, end_ms, samples_max=samples_max)
         result = ColumnsResult(columns, compact(overlay))
@@ -252,7 +252,7 @@ class Head:
 
     def _snapshot(
         self, refs: NDArray[np.uint32], start_ms: int, end_ms: int, *, with_orders: bool
-    ) -> tuple[Held, Runs, int]:
+    ) -> tuple[SealedSlices, Runs, int]:
         """Sealed slices, a copy of open and late samples, and coverage, all of one moment."""
         contents = self._contents
         with contents.lock:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.gather import Held, Runs, collect, join
+from tsdb.head.gather import Runs, SealedSlices, collect, join
 from tsdb.head.gather_kernels import NOT_LATE
 from tsdb.head.index import SeriesIndex
 from tsdb.head.late_list import LateList, grouped
@@ -43,7 +43,7 @@ def merge_slices(
     """One slice [start_ms, end_ms) of several that lie in it. Orders below since_offset are forgotten."""
     refs = _in_layout(index, _union([slice_.series for slice_ in slices]))
     with_orders = any(slice_.order_max >= since_offset for slice_ in slices)
-    held = Held(rows_of(slices), _NO_SLICES, (slices,))
+    held = SealedSlices(rows_of(slices), _NO_SLICES, (slices,))
     builder = SliceBuilder(start_ms, end_ms, len(refs), keep_orders=with_orders)
     for block in _blocks(len(refs)):
         runs = join(held, refs[block], start_ms, end_ms, no_runs(len(refs[block])), with_orders=with_orders)
@@ -72,7 +72,7 @@ def fold_late(
     """
     refs = _in_layout(index, _union([*(slice_.series for slice_ in slices), late.refs[entries]]))
     overlay = _late_runs(late, entries, refs)
-    held = Held(_NO_SLICES, rows_of(slices), (slices,))
+    held = SealedSlices(_NO_SLICES, rows_of(slices), (slices,))
     builder = SliceBuilder(start_ms, end_ms, len(refs), keep_orders=True)
     for block in _blocks(len(refs)):
         part = overlay.part(block.start, block.stop)
@@ -85,7 +85,7 @@ def fold_late(
 def late_remains(index: SeriesIndex, slice_: SealedSlice, since_offset: int) -> SealedSlice | None:
     """The late samples of a slice from since_offset on: what stays when it is dropped. None when there are none."""
     refs = _in_layout(index, slice_.series)
-    held = Held(rows_of((slice_,)), _NO_SLICES, (slice_,))
+    held = SealedSlices(rows_of((slice_,)), _NO_SLICES, (slice_,))
     builder = SliceBuilder(slice_.start_ms, slice_.end_ms, len(refs), keep_orders=True)
     for block in _blocks(len(refs)):
         runs = join(held, refs[block], slice_.start_ms, slice_.end_ms, no_runs(len(refs[block])), with_orders=True)

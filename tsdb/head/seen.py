@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.gather import Held, Runs
+from tsdb.head.gather import Runs, SealedSlices
 from tsdb.head.seen_kernels import seen_in_runs_kernel, seen_in_slices_kernel
 
 
 def seen(
-    held: Held, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs
+    held: SealedSlices, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(first, last) time of a sample in [start_ms, end_ms) per ref; (INT64_MAX, INT64_MIN) where there is none."""
     limits = np.iinfo(np.int64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass
 
-from tsdb.head.gather import Columns, Held, Touched
+from tsdb.head.gather import Columns, SealedSlices, Touched
 from tsdb.store.frames import column_frames
 
 
@@ -17,14 +17,16 @@ from tsdb.store.frames import column_frames
 class EncodedColumns:
     """Columns of some slices of `held`. frames: ColumnsFrame messages. payload_bytes: of the arrays in them."""
 
-    held: weakref.ref[Held]  # Weak: a remembered answer must not keep slices in memory that the head has dropped.
+    held: weakref.ref[
+        SealedSlices
+    ]  # Weak: a remembered answer must not keep slices in memory that the head has dropped.
     touched: Touched
     frames: tuple[bytes, ...]
     samples: int
     payload_bytes: int
 
     @classmethod
-    def of(cls, partition: int, held: Held, touched: Touched, columns: Columns) -> EncodedColumns:
+    def of(cls, partition: int, held: SealedSlices, touched: Touched, columns: Columns) -> EncodedColumns:
         """Encode the columns. Arrays are copied."""
         frames = tuple(frame.joined() for frame in column_frames(partition, columns))
         return cls(weakref.ref(held), touched, frames, columns.samples, columns.payload_bytes)
@@ -33,6 +35,6 @@ class EncodedColumns:
     def bytes(self) -> int:
         return sum(map(len, self.frames))
 
-    def is_of(self, held: Held, start_ms: int, end_ms: int) -> bool:
+    def is_of(self, held: SealedSlices, start_ms: int, end_ms: int) -> bool:
         """Whether gathering [start_ms, end_ms) from these slices would give the same columns."""
         return self.held() is held and self.touched.touches_the_same(start_ms, end_ms)

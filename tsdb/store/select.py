@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tsdb.head.gather import COLLECT_PER_REF, SAMPLE_BYTES, RawResult, Touched
-from tsdb.head.gather_many import LastStanding, ManyRefs, columns_many, snapshot_many
+from tsdb.head.gather_many import HeadsSnapshotCache, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import Head, HeadState
 from tsdb.model.errors import Overloaded
 from tsdb.store.body import Body, Part
@@ -35,7 +35,7 @@ class ReadMemory:
 
     def __init__(self) -> None:
         self.selections = Selections()
-        self.standing = LastStanding()
+        self.heads_snapshots = HeadsSnapshotCache()
         self.headers = ResponseHeaderCache()
 
 
@@ -69,7 +69,7 @@ def gather(
     selection = memory.selections.select(heads, query, limits, work)
     work.check_going()
     if query.columns:
-        after, body = _columns(heads, selection, query, limits, memory.standing, work)
+        after, body = _columns(heads, selection, query, limits, memory.heads_snapshots, work)
     else:
         after, body = _raw(heads, selection, query, limits, work)
     states = [early.through(late) for early, late in zip(before, after, strict=True)]
@@ -89,12 +89,12 @@ def _columns(
     selection: Selection,
     query: SelectQuery,
     limits: SelectLimits,
-    standing: LastStanding,
+    heads_snapshots: HeadsSnapshotCache,
     work: ReadWork,
 ) -> tuple[list[HeadState], Body]:
     work.hold(_collecting_bytes(heads, selection))
-    snapshot = snapshot_many(heads, selection.refs, query.start_ms, query.end_ms, selection.collected, standing)
-    selection.keep_collected(snapshot.collected)
+    snapshot = snapshot_many(heads, selection.refs, query.start_ms, query.end_ms, selection.unsealed, heads_snapshots)
+    selection.keep_unsealed(snapshot.unsealed)
     if any(len(held.below) for held in snapshot.held):
         return _columns_each(heads, selection, query, limits, work)
     # Read once: another read of the same selection may replace them with the columns of its range.
@@ -121,7 +121,7 @@ def _columns(
     body = selection.body_of(known, snapshot.overlay)
     if body is None:
         body = _body(heads, selection, known, snapshot.overlay.split(selection.refs.ends))
-        if snapshot.overlay is snapshot.collected.raw:  # Otherwise a copy for this range, not worth its memory.
+        if snapshot.overlay is snapshot.unsealed.raw:  # Otherwise a copy for this range, not worth its memory.
             selection.keep_body(known, snapshot.overlay, body)
     return snapshot.states, body
 
@@ -187,10 +187,10 @@ def _raw(
 
 def _collecting_bytes(heads: list[Head], selection: Selection) -> int:
     """Memory to collect the open samples of a selection; an estimate before the first collection."""
-    if selection.collected is None:
+    if selection.unsealed is None:
         parts = zip(heads, selection.parts, strict=True)
         return selection.bytes + COPIES * sum(head.open_bytes_expected(len(part.refs)) for head, part in parts)
-    room = COLLECT_PER_REF * len(selection.refs.refs) + selection.collected.raw.samples
+    room = COLLECT_PER_REF * len(selection.refs.refs) + selection.unsealed.raw.samples
     return COPIES * SAMPLE_BYTES * room
 
 

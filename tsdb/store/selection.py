@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.collected import Collected
 from tsdb.head.gather import RawResult
 from tsdb.head.gather_many import ManyRefs
 from tsdb.head.head import Head
 from tsdb.head.index import SeriesIndex
+from tsdb.head.unsealed_cache import UnsealedCache
 from tsdb.model.selector import Matcher
 from tsdb.ops.metrics import counter, gauge
 from tsdb.store.body import Body
@@ -64,12 +64,12 @@ class Selected:
 
 @dataclass(slots=True, eq=False)
 class Selection:
-    """The series that a selector matches in several heads. refs: of all parts. collected: their open and late samples
+    """The series that a selector matches in several heads. refs: of all parts. unsealed: their open and late samples
     at the last read. body: the body of an earlier answer, and its inputs. changed: since it was last remembered."""
 
     parts: list[Selected]
     refs: ManyRefs
-    collected: Collected | None = None
+    unsealed: UnsealedCache | None = None
     body: tuple[Sequence[EncodedColumns | None], RawResult, Body] | None = None
     changed: bool = True
 
@@ -84,10 +84,10 @@ class Selection:
         self.body = None
         self.changed = True
 
-    def keep_collected(self, collected: Collected) -> None:
+    def keep_unsealed(self, unsealed: UnsealedCache) -> None:
         """Keep the collected samples; the next read collects only newer ones."""
-        if collected is not self.collected:
-            self.collected = collected
+        if unsealed is not self.unsealed:
+            self.unsealed = unsealed
             self.body = None
             self.changed = True
 
@@ -106,8 +106,8 @@ class Selection:
     @property
     def bytes(self) -> int:
         """Memory. `body` is not counted: it refers to the buffers of the other fields."""
-        collected = self.collected.bytes if self.collected else 0
-        return self.refs.refs.nbytes + self.refs.ends.nbytes + collected + sum(part.bytes for part in self.parts)
+        unsealed = self.unsealed.bytes if self.unsealed else 0
+        return self.refs.refs.nbytes + self.refs.ends.nbytes + unsealed + sum(part.bytes for part in self.parts)
 
 
 class Selections:

@@ -1,4 +1,4 @@
-"""Collected: what is open or late of chosen series of several heads, and where the heads stood then.
+"""Unsealed cache: the open and late samples of chosen series of several heads, and the point of their capture.
 
 Open slices and late lists are appended to until something is taken out of them, so the next read of the same series
 has only to look for what came since: a series' older samples lie scattered among those of all others.
@@ -24,10 +24,10 @@ _GONE = -1  # In place of a count: whatever a head did since, it does not go on 
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """Where several heads stood. taken_out (heads,) int64: see Contents. open: rows of all, head i's in
-    [open_ends[i], open_ends[i + 1]). late (heads, LATE_COLUMNS). Of a moment that is past only starts and counts are
-    meant: the addresses are of then."""
+class CapturePoint:
+    """Sizes of several heads' open slices and late lists at one moment. taken_out (heads,) int64: see Contents. open:
+    rows of all, head i's in [open_ends[i], open_ends[i + 1]). late (heads, LATE_COLUMNS). In an older point only starts
+    and counts are valid: the addresses may have changed."""
 
     taken_out: NDArray[np.int64]
     open: Rows
@@ -35,7 +35,7 @@ class Moment:
     late: Rows
 
     @classmethod
-    def locked(cls, parts: Sequence[Contents]) -> Moment:
+    def locked(cls, parts: Sequence[Contents]) -> CapturePoint:
         """Now; all locks are held."""
         open_rows = [part.open.rows[: part.open.count] for part in parts]
         return cls(
@@ -45,8 +45,8 @@ class Moment:
             np.array([part.late.row for part in parts], np.int64).reshape(len(parts), LATE_COLUMNS),
         )
 
-    def without_future(self) -> Moment:
-        """The same, which nothing goes on from."""
+    def without_future(self) -> CapturePoint:
+        """The same point, from which no later capture can continue."""
         return replace(self, taken_out=np.full_like(self.taken_out, _GONE))
 
     def expected(self, refs: int) -> int:
@@ -56,13 +56,13 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Collected:
-    """Samples of n series, tidy, series i in [starts[i], starts[i + 1]). moment: when they were all that there was.
+class UnsealedCache:
+    """Samples of n series, tidy, series i in [starts[i], starts[i + 1]). point: the moment of their capture.
 
     first_ms, last_ms: of all samples, both inclusive.
     """
 
-    moment: Moment
+    point: CapturePoint
     starts: NDArray[np.int64]
     raw: RawResult
     first_ms: int
@@ -71,8 +71,8 @@ class Collected:
     @property
     def bytes(self) -> int:
         """Memory."""
-        moment = self.moment
-        rows = moment.taken_out.nbytes + moment.open.nbytes + moment.open_ends.nbytes + moment.late.nbytes
+        point = self.point
+        rows = point.taken_out.nbytes + point.open.nbytes + point.open_ends.nbytes + point.late.nbytes
         return rows + self.starts.nbytes + self.raw.counts.nbytes + self.raw.payload_bytes
 
     def within(self, start_ms: int, end_ms: int) -> RawResult:
@@ -86,11 +86,11 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
-class Collecting:
-    """The part that needs the locks is done: before, and what came since, not tidy yet."""
+class UnsealedCapture:
+    """A capture after its part under the locks: the earlier cache, and the newer samples, not tidy yet."""
 
-    before: Collected | None
-    moment: Moment
+    before: UnsealedCache | None
+    point: CapturePoint
     starts: NDArray[np.int64]
     ts_ms: NDArray[np.int64]
     values: NDArray[np.float64]
@@ -98,34 +98,34 @@ class Collecting:
     @classmethod
     def locked(
         cls,
-        moment: Moment,
+        point: CapturePoint,
         refs: NDArray[np.uint32],
         ref_ends: NDArray[np.int64],
         start_ms: int,
         end_ms: int,
-        before: Collected | None,
-    ) -> Collecting:
-        """Copy what came since `before`, of the same refs of the same heads, whose locks have been held since `moment`.
+        before: UnsealedCache | None,
+    ) -> UnsealedCapture:
+        """Copy what came since `before`, of the same refs of the same heads, whose locks have been held since `point`.
         [start_ms, end_ms): for more than SAMPLES_MAX samples, all that is copied."""
-        heads = len(moment.taken_out)
+        heads = len(point.taken_out)
         starts = np.empty(len(refs) + 1, np.int64)
-        whole = moment.expected(len(refs)) <= SAMPLES_MAX
+        whole = point.expected(len(refs)) <= SAMPLES_MAX
         room = len(refs) * COLLECT_PER_REF + (len(before.raw.ts_ms) if before and whole else 0)
         while True:
             old = before if before and whole else _nothing(heads, len(refs))
-            goes_on = moment.taken_out == old.moment.taken_out
+            goes_on = point.taken_out == old.point.taken_out
             ts_ms, values = np.empty(room, np.int64), np.empty(room, np.float64)
             total = collect_since_kernel(
                 refs,
                 ref_ends,
                 *((_EVER_MS, _NEVER_MS) if whole else (start_ms, end_ms)),
-                moment.open,
-                moment.open_ends,
-                moment.late,
+                point.open,
+                point.open_ends,
+                point.late,
                 goes_on,
-                old.moment.open,
-                old.moment.open_ends,
-                old.moment.late,
+                old.point.open,
+                old.point.open_ends,
+                old.point.late,
                 old.starts,
                 old.raw.ts_ms,
                 old.raw.values,
@@ -137,10 +137,10 @@ class Collecting:
                 break
             whole, room = whole and total <= SAMPLES_MAX, total
         same = old is before and bool(goes_on.all()) and total == len(old.raw.ts_ms)
-        return cls(before if same else None, moment if whole else moment.without_future(), starts, ts_ms, values)
+        return cls(before if same else None, point if whole else point.without_future(), starts, ts_ms, values)
 
-    def collected(self) -> Collected:
-        """Everything there was, tidy; what was collected before, if nothing came."""
+    def cache(self) -> UnsealedCache:
+        """The cache with all samples, tidy; the earlier cache, if there are no newer samples."""
         if self.before is not None:
             return self.before
         raw = compact(Runs(self.starts[:-1], self.starts[1:].copy(), self.ts_ms, self.values, NO_ORDERS).tidy())
@@ -148,7 +148,7 @@ class Collecting:
         raw = RawResult(raw.counts, raw.ts_ms.copy(), raw.values.copy())
         starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(raw.counts, dtype=np.int64)))
         first_ms, last_ms = (int(raw.ts_ms.min()), int(raw.ts_ms.max())) if raw.samples else (0, 0)
-        return Collected(self.moment, starts, raw, first_ms, last_ms)
+        return UnsealedCache(self.point, starts, raw, first_ms, last_ms)
 
 
 def ends_of(parts: Sequence[NDArray[np.generic]]) -> NDArray[np.int64]:
@@ -156,13 +156,13 @@ def ends_of(parts: Sequence[NDArray[np.generic]]) -> NDArray[np.int64]:
     return np.cumsum([0, *map(len, parts)], dtype=np.int64)
 
 
-def _nothing(heads: int, refs: int) -> Collected:
+def _nothing(heads: int, refs: int) -> UnsealedCache:
     """Before anything was collected: of heads that have since changed."""
-    moment = Moment(
+    point = CapturePoint(
         np.full(heads, _GONE, np.int64),
         np.empty((0, OPEN_COLUMNS), np.int64),
         np.zeros(heads + 1, np.int64),
         np.empty((heads, LATE_COLUMNS), np.int64),
     )
     empty = RawResult(np.zeros(refs, np.uint32), np.empty(0, np.int64), np.empty(0, np.float64))
-    return Collected(moment, np.zeros(refs + 1, np.int64), empty, 0, 0)
+    return UnsealedCache(point, np.zeros(refs + 1, np.int64), empty, 0, 0)
