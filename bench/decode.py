@@ -21,7 +21,7 @@ from tsdb.codec.log_record import decode_records, encode_record, encoded_size
 SHAPES = {"thin": (29, 3), "bunched": (6_200, 300)}  # Samples and packs of a record.
 POLL_RECORDS_MAX = 5_000
 POLL_BYTES_MAX = 16 << 20
-Columns = tuple[
+PackColumns = tuple[
     NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint64], NDArray[np.int64], NDArray[np.float64]
 ]  # Pack ids and lengths; series ids, times, values.
 T0_MS = 1_700_000_000_000
@@ -62,7 +62,7 @@ def _shape(samples: int, packs: int, rounds: int) -> dict[str, float]:
     }
 
 
-def _columns(samples: int, packs: int) -> Columns:
+def _columns(samples: int, packs: int) -> PackColumns:
     random = np.random.default_rng(samples)
     lengths = np.full(packs, samples // packs, dtype=np.uint32)
     lengths[: samples % packs] += 1

@@ -96,4 +96,4 @@ def columns_of(schema: StructType, *, runs: bool = False) -> Columns:
                 f"column {field.name} is {field.dataType.simpleString()}; want {wanted.simpleString()}",
                 reason="bad_schema",
             )
-    return Columns(to_arrow_schema(schema, timezone="UTC"), runs)
+    return SampleColumns(to_arrow_schema(schema, timezone="UTC"), runs)

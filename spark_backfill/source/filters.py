@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from spark_backfill.source.columns import LABELS, PACK_ID, SERIES_ID, TS, VALUE, Columns
+from spark_backfill.source.columns import LABELS, PACK_ID, SERIES_ID, TS, VALUE, SampleColumns
 from spark_backfill.source.options import Span
 from tsdb.history.row_keys import unsigned
 from tsdb.model.selector import Matcher, MatchType
@@ -59,7 +59,7 @@ def push(filters: Iterable[Filter], columns: Columns) -> Pushed:
     return Pushed(narrowing, left)
 
 
-def _taken(one: Filter, to: Narrowing, columns: Columns) -> Narrowing | None:
+def _taken(one: Filter, to: Narrowing, columns: SampleColumns) -> Narrowing | None:
     attribute: tuple[str, ...] = getattr(one, "attribute", ())
     if len(attribute) != 1:
         return None

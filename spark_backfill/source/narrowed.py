@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from pyspark.sql.datasource import DataSourceReader, Filter
 
-from spark_backfill.source.columns import Columns
+from spark_backfill.source.columns import SampleColumns
 from spark_backfill.source.filters import Narrowing, push
 from spark_backfill.source.options import SourceOptions
 
@@ -15,7 +15,7 @@ from spark_backfill.source.options import SourceOptions
 class NarrowedReader(DataSourceReader):
     """A reader that Spark serialises for tasks. It opens connections only in `partitions` and `read`."""
 
-    def __init__(self, options: SourceOptions, columns: Columns) -> None:
+    def __init__(self, options: SourceOptions, columns: SampleColumns) -> None:
         self._options = options
         self._columns = columns
         self._narrowing = Narrowing(options.span, options.matchers)

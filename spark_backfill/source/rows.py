@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_backfill.source.columns import ARROW_TS, PACK_ID, SERIES_ID, TS, VALUE, Columns
+from spark_backfill.source.columns import ARROW_TS, PACK_ID, SERIES_ID, TS, VALUE, SampleColumns
 from spark_backfill.source.series_table import SeriesTable
 
 BATCH_ROWS = 65_536  # About 20 MiB with six labels.

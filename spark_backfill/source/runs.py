@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_backfill.source.columns import PACK_ID, SERIES_ID, TS, VALUE, Columns
+from spark_backfill.source.columns import PACK_ID, SERIES_ID, TS, VALUE, SampleColumns
 from spark_backfill.source.rows import BATCH_ROWS, Samples, ids_column, times_column, values_column
 from spark_backfill.source.series_table import SeriesTable
 from tsdb.codec.fragment import Fragment

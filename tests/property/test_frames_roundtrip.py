@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tsdb.client.select import SelectAnswer
 from tsdb.codec.columns import encode_times, encode_values
-from tsdb.head.gather import Columns, RawResult
+from tsdb.head.gather import RawResult, SealedColumns
 from tsdb.store.frames import FRAME_BYTES_MAX, FRAME_SAMPLES_MAX, column_frames, raw_frames, series_block
 from tsdb.v1 import reader_pb2
 
@@ -79,7 +79,7 @@ def test_columns_come_back_wherever_their_frames_were_cut(shapes: list[tuple[int
     shapes = sorted(shapes)
     values = [rng.normal(size=len(axes[axis])) if noisy else np.full(len(axes[axis]), 1.5) for axis, _, noisy in shapes]
     encoded = [encode_values(column) for column in values]
-    columns = Columns(
+    columns = SealedColumns(
         samples=sum(map(len, values)),
         series_index=np.arange(len(shapes), dtype=np.uint32),
         column_lengths=np.array(list(map(len, encoded)), np.uint32),

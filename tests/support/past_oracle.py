@@ -25,7 +25,7 @@ from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
 EVERYTHING = '{__name__=~".+"}'
 SOURCES = ("memory", "history", "both")
 
-Columns = tuple[NDArray[np.int64], NDArray[np.int64]]
+SampleArrays = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class PastOracle:
@@ -35,7 +35,7 @@ class PastOracle:
         self.labels = list(labels)
         self._ahead_ms = times.ahead_ms
         self._known: list[dict[int, float]] = [{} for _ in labels]
-        self._sorted: dict[int, Columns] = {}
+        self._sorted: dict[int, SampleArrays] = {}
 
     @property
     def samples(self) -> int:
@@ -54,7 +54,7 @@ class PastOracle:
                 self._known[row][ts_ms] = value
                 self._sorted.pop(row, None)
 
-    def want(self, rows: Iterable[int], start_ms: int, end_ms: int) -> dict[bytes, Columns]:
+    def want(self, rows: Iterable[int], start_ms: int, end_ms: int) -> dict[bytes, SampleArrays]:
         """Times and value bits of each of these series that has any sample in [start_ms, end_ms)."""
         found = {}
         for row in rows:
@@ -64,7 +64,7 @@ class PastOracle:
                 found[self.labels[row]] = ts_ms[first:end], bits[first:end]
         return found
 
-    def _columns(self, row: int) -> Columns:
+    def _columns(self, row: int) -> SampleArrays:
         if row not in self._sorted:
             pairs = sorted(self._known[row])
             values = np.array([self._known[row][ts] for ts in pairs], np.float64)
@@ -180,7 +180,7 @@ class Reads:
         return reader.finish()
 
 
-def _reduced(columns: Columns, query: SelectQuery) -> Columns:
+def _reduced(columns: SampleArrays, query: SelectQuery) -> SampleArrays:
     ts_ms, bits = columns
     if query.last_n:
         return ts_ms[-query.last_n :], bits[-query.last_n :]
@@ -192,7 +192,7 @@ def _reduced(columns: Columns, query: SelectQuery) -> Columns:
     return query.start_ms + step[last] * query.step_ms, bits[last] if query.agg == "last" else counts
 
 
-def _assert_equal(got: SelectResult, want: dict[bytes, Columns], where: str) -> None:
+def _assert_equal(got: SelectResult, want: dict[bytes, SampleArrays], where: str) -> None:
     found = {series.canonical: series for series in got.series}
     missing, more = want.keys() - found.keys(), found.keys() - want.keys()
     assert not missing, f"{where}: series missing {missing}"

@@ -149,7 +149,7 @@ class RawResult:
 
 
 @dataclass(slots=True)
-class Columns:
+class SealedColumns:
     """Columns of sealed slices as they lie, whole, as ColumnsFrame of the wire: see proto/tsdb/v1/reader.proto.
 
     Slices ascend by time. series_index (n,) uint32 into the refs asked for, in the order of data; column_lengths,
@@ -177,7 +177,7 @@ class Columns:
 class ColumnsResult:
     """What is sealed as columns; `overlay` holds all else in the range and wins at equal timestamps."""
 
-    columns: Columns
+    columns: SealedColumns
     overlay: RawResult
 
     @property

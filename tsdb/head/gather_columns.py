@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.gather import Columns, check_samples
+from tsdb.head.gather import SealedColumns, check_samples
 from tsdb.head.gather_columns_kernels import (
     NEED_AXES,
     NEED_AXIS_DATA,
@@ -19,7 +19,9 @@ from tsdb.head.gather_columns_kernels import (
 from tsdb.head.rows import SEALED_END, SEALED_START, Rows
 
 
-def gather_columns(sealed: Rows, refs: NDArray[np.uint32], start_ms: int, end_ms: int, *, samples_max: int) -> Columns:
+def gather_columns(
+    sealed: Rows, refs: NDArray[np.uint32], start_ms: int, end_ms: int, *, samples_max: int
+) -> SealedColumns:
     """Columns of all slices that touch [start_ms, end_ms), ascending. No lock needed.
 
     Raises Overloaded (samples_limit) when the whole columns hold over samples_max samples.
@@ -31,7 +33,7 @@ def gather_columns(sealed: Rows, refs: NDArray[np.uint32], start_ms: int, end_ms
     total = needs.sum(axis=0).tolist()
     check_samples(total[NEED_SAMPLES], samples_max)
     columns, axes = total[NEED_COLUMNS], total[NEED_AXES]
-    result = Columns(
+    result = SealedColumns(
         samples=total[NEED_SAMPLES],
         series_index=np.empty(columns, np.uint32),
         column_lengths=np.empty(columns, np.uint32),

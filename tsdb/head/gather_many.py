@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.head.contents import Contents
-from tsdb.head.gather import Admit, Columns, RawResult, SealedSlices, admit_all, check_samples
+from tsdb.head.gather import Admit, RawResult, SealedColumns, SealedSlices, admit_all, check_samples
 from tsdb.head.gather_columns_kernels import (
     NEED_AXES,
     NEED_AXIS_DATA,
@@ -124,7 +124,7 @@ def _locked(parts: Sequence[Contents]) -> Iterator[None]:
 
 def columns_many(
     sealed: Sequence[Rows], refs: ManyRefs, *, samples_max: int, admit: Admit = admit_all
-) -> list[Columns]:
+) -> list[SealedColumns]:
     """Whole columns of some sealed slices of each head, as gather_columns gives them. No lock needed.
 
     admit: asked before memory is taken for them. Raises what it raises, and Overloaded (samples_limit) when they have
@@ -162,7 +162,7 @@ def columns_many(
         data,
     )
     return [
-        Columns(
+        SealedColumns(
             samples=last[NEED_SAMPLES] - first[NEED_SAMPLES],
             series_index=series_index[first[NEED_COLUMNS] : last[NEED_COLUMNS]],
             column_lengths=column_lengths[first[NEED_COLUMNS] : last[NEED_COLUMNS]],

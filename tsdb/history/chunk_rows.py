@@ -14,11 +14,11 @@ from tsdb.model.errors import CorruptData, InvalidRequest
 PART_MAX = (1 << 32) - 1
 MONTH_MAX = (1 << 31) - 1
 
-Columns = tuple[int, int, int, int, int]  # pack_id (signed), window_start, order, kind, part.
+KeyColumns = tuple[int, int, int, int, int]  # pack_id (signed), window_start, order, kind, part.
 Row = tuple[Any, ...]  # Those, and the value.
 
 
-def columns_of(key: ChunkKey) -> Columns:
+def columns_of(key: ChunkKey) -> KeyColumns:
     """Raises InvalidRequest (key_out_of_range) for what no column holds."""
     fits = (
         0 <= key.pack_id <= 2 * TOKEN_MAX + 1

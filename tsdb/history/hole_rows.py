@@ -9,7 +9,7 @@ from tsdb.history.interface import HistoryHole
 from tsdb.history.row_keys import signed, unsigned
 
 KeyColumns = tuple[int, int, int, int, int]  # partition, start_ms, end_ms, pack_id (signed), record_offset.
-Columns = tuple[int, int, int, int, int, str | None, int | bool | None]  # The key, reason, accepted.
+HoleColumns = tuple[int, int, int, int, int, str | None, int | bool | None]  # The key, reason, accepted.
 
 
 def key_columns_of(hole: HoleRecord) -> KeyColumns:
@@ -18,7 +18,7 @@ def key_columns_of(hole: HoleRecord) -> KeyColumns:
 
 
 def holes_of(
-    rows: Iterable[Columns], partitions: Collection[int] | None, start_ms: int, end_ms: int
+    rows: Iterable[HoleColumns], partitions: Collection[int] | None, start_ms: int, end_ms: int
 ) -> list[HistoryHole]:
     """Those of rows that are of these partitions (None: any) and touch [start_ms, end_ms), ordered by key."""
     holes = [

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tsdb.codec.fragment import Fragment
-from tsdb.history.merge_kernels import Columns, merge_two_kernel
+from tsdb.history.merge_kernels import FragmentArrays, merge_two_kernel
 
 
 def merge(fragments: Sequence[Fragment]) -> Fragment:
@@ -43,7 +43,7 @@ def merge(fragments: Sequence[Fragment]) -> Fragment:
 
 def _merge_two(a: Fragment, b: Fragment) -> Fragment:
     series_max, samples_max = len(a.series_id) + len(b.series_id), len(a.ts_ms) + len(b.ts_ms)
-    out = Columns(
+    out = FragmentArrays(
         np.empty(series_max, np.uint64),
         np.empty(series_max + 1, np.int64),
         np.empty(samples_max, np.int64),
@@ -63,9 +63,9 @@ def _merge_two(a: Fragment, b: Fragment) -> Fragment:
     )
 
 
-def _columns(fragment: Fragment) -> Columns:
+def _columns(fragment: Fragment) -> FragmentArrays:
     """Contiguous, writeable and of these types, so that one kernel is compiled; what decoding returns is not copied."""
-    return Columns(
+    return FragmentArrays(
         np.require(fragment.series_id, np.uint64, ["C", "W"]),
         np.require(fragment.sample_start, np.int64, ["C", "W"]),
         np.require(fragment.ts_ms, np.int64, ["C", "W"]),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tsdb.codec.jit import kernel
 
 
-class Columns(NamedTuple):
+class FragmentArrays(NamedTuple):
     """A fragment's arrays as the kernel takes them; `value` as uint64 bits."""
 
     series_id: NDArray[np.uint64]
@@ -24,7 +24,7 @@ class Columns(NamedTuple):
 
 
 @kernel
-def merge_two_kernel(a: Columns, b: Columns, out: Columns) -> int:
+def merge_two_kernel(a: FragmentArrays, b: FragmentArrays, out: FragmentArrays) -> int:
     """Fills out, which has room for all of a and b; returns how many series it got (sample_start tells the samples)."""
     series, n = 0, 0
     i, j = 0, 0
@@ -49,7 +49,7 @@ def merge_two_kernel(a: Columns, b: Columns, out: Columns) -> int:
 
 
 @kernel
-def _merge_series_kernel(a: Columns, i: int, b: Columns, j: int, out: Columns, n: int) -> int:
+def _merge_series_kernel(a: FragmentArrays, i: int, b: FragmentArrays, j: int, out: FragmentArrays, n: int) -> int:
     """Series i of a and j of b, which are the same; returns one past the last sample written."""
     p, p_end = a.sample_start[i], a.sample_start[i + 1]
     q, q_end = b.sample_start[j], b.sample_start[j + 1]
@@ -71,7 +71,7 @@ def _merge_series_kernel(a: Columns, i: int, b: Columns, j: int, out: Columns, n
 
 
 @kernel
-def _copy_kernel(source: Columns, start: int, end: int, out: Columns, n: int) -> int:
+def _copy_kernel(source: FragmentArrays, start: int, end: int, out: FragmentArrays, n: int) -> int:
     for at in range(start, end):
         out.ts_ms[n] = source.ts_ms[at]
         out.value[n] = source.value[at]

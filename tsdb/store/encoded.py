@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass
 
-from tsdb.head.gather import Columns, SealedSlices, Touched
+from tsdb.head.gather import SealedColumns, SealedSlices, Touched
 from tsdb.store.frames import column_frames
 
 
@@ -26,7 +26,7 @@ class EncodedColumns:
     payload_bytes: int
 
     @classmethod
-    def of(cls, partition: int, held: SealedSlices, touched: Touched, columns: Columns) -> EncodedColumns:
+    def of(cls, partition: int, held: SealedSlices, touched: Touched, columns: SealedColumns) -> EncodedColumns:
         """Encode the columns. Arrays are copied."""
         frames = tuple(frame.joined() for frame in column_frames(partition, columns))
         return cls(weakref.ref(held), touched, frames, columns.samples, columns.payload_bytes)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.gather import Columns, RawResult
+from tsdb.head.gather import RawResult, SealedColumns
 from tsdb.store.wire import Fields
 from tsdb.v1 import common_pb2, reader_pb2
 
@@ -79,7 +79,7 @@ def _raw_frame(
     return frame
 
 
-def column_frames(partition: int, columns: Columns) -> Iterator[Fields]:
+def column_frames(partition: int, columns: SealedColumns) -> Iterator[Fields]:
     """ColumnsFrames of columns, cut at FRAME_BYTES_MAX of data.
 
     Every frame carries the range of axes that its columns refer to. Arrays are not copied.
@@ -98,14 +98,14 @@ def column_frames(partition: int, columns: Columns) -> Iterator[Fields]:
         first, start = last, end
 
 
-def _column_frame(partition: int, columns: Columns) -> Fields:
+def _column_frame(partition: int, columns: SealedColumns) -> Fields:
     frame = Fields(reader_pb2.ColumnsFrame(partition=partition).SerializeToString())
     for number, array in zip(_ARRAY_FIELDS, _arrays(columns), strict=True):
         frame.add_array(number, array)
     return frame
 
 
-def _arrays(columns: Columns) -> tuple[NDArray[Any], ...]:
+def _arrays(columns: SealedColumns) -> tuple[NDArray[Any], ...]:
     """In the order of _ARRAYS."""
     return (
         columns.series_index,
@@ -119,7 +119,7 @@ def _arrays(columns: Columns) -> tuple[NDArray[Any], ...]:
     )
 
 
-def _part(columns: Columns, part: slice, data: slice) -> Columns:
+def _part(columns: SealedColumns, part: slice, data: slice) -> SealedColumns:
     """The columns at positions `part`; `data` is the byte range of their values."""
     axis_index = columns.axis_index[part]
     axes = slice(int(axis_index.min()), int(axis_index.max()) + 1)
@@ -127,7 +127,7 @@ def _part(columns: Columns, part: slice, data: slice) -> Columns:
         int(columns.axis_lengths[: axes.start].sum(dtype=np.int64)),
         int(columns.axis_lengths[: axes.stop].sum(dtype=np.int64)),
     )
-    return Columns(
+    return SealedColumns(
         samples=columns.samples,
         series_index=columns.series_index[part],
         column_lengths=columns.column_lengths[part],

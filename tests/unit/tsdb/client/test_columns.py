@@ -10,11 +10,11 @@ from tsdb.codec.columns import encode_times, encode_values
 from tsdb.model.errors import CorruptData
 from tsdb.v1 import reader_pb2
 
-Columns = dict[int, tuple[list[int], list[float]]]
+SamplesBySeries = dict[int, tuple[list[int], list[float]]]
 """{series index: (times relative to the slice, values)}."""
 
 
-def frame(start_ms: int, columns: Columns) -> reader_pb2.ColumnsFrame:
+def frame(start_ms: int, columns: SamplesBySeries) -> reader_pb2.ColumnsFrame:
     """A slice's columns, each with an axis of its own."""
     axes = [encode_times(np.array(times, np.int64)) for times, _ in columns.values()]
     data = [encode_values(np.array(values, np.float64)) for _, values in columns.values()]
