@@ -32,12 +32,12 @@ from tsdb.history.cassandra.session import LazySession
 from tsdb.history.cassandra.store import CassandraStore
 from tsdb.history.hosts import Hosts
 from tsdb.history.interface import ChunkStore, Loaded, OnDone, WindowRange
-from tsdb.history.joined import Joined
 from tsdb.history.merge import merge
 from tsdb.history.open import open_history_admin
 from tsdb.history.settings import HistorySettings
 from tsdb.history.shared_settings import shared_rows
 from tsdb.history.waiting import write_sync
+from tsdb.history.write_group import WriteGroup
 from tsdb.model.meta import MetaSettings
 from tsdb.model.time_set import PRODUCTION
 from tsdb.model.window import index_epoch
@@ -163,19 +163,19 @@ def _load(store: ChunkStore, data: Data, packs: dict[int, NDArray[np.int64]]) ->
     labels, ids = data.workload.labels, data.workload.series_ids
 
     def begin(done: OnDone) -> None:
-        joined = Joined(len(packs) * data.windows + len(ids) + PARTITIONS * data.windows, done)
+        group = WriteGroup(len(packs) * data.windows + len(ids) + PARTITIONS * data.windows, done)
         for pack_id, rows in packs.items():
             for row in rows.tolist():
                 number = int(ids[row])
                 announcement = Announcement(number, index_epoch(number, START_MS), pack_id, labels[row])
-                store.write_series(announcement, int(data.workload.partitions[row]), joined)
+                store.write_series(announcement, int(data.workload.partitions[row]), group)
         for window in range(data.windows):
             for pack_id, rows in packs.items():
                 fragment = data.fragment(rows, pack_id, window)
                 (value,) = encode_chunk(fragment, window_ms=WINDOW_MS)
-                store.write(ChunkKey(pack_id, fragment.window_start_ms, Kind.BASE, 100, 0), value, joined)
+                store.write(ChunkKey(pack_id, fragment.window_start_ms, Kind.BASE, 100, 0), value, group)
             for partition in range(PARTITIONS):
-                store.write_loaded(Loaded("bench", partition, 100 + window, fragment.window_start_ms), joined)
+                store.write_loaded(Loaded("bench", partition, 100 + window, fragment.window_start_ms), group)
 
     write_sync(begin, 600.0)
 

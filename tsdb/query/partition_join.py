@@ -38,7 +38,7 @@ answered_total = counter(
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedSamples:
     """series_ids: uint64 (s,), ascending. labels: canonical, one per series. raw: their samples."""
 
     series_ids: NDArray[np.uint64]
@@ -67,7 +67,7 @@ class PartitionJoin:
     work: ReadWork
     kept_bytes: Callable[[], int]
 
-    def answer(self, state: common_pb2.PartitionState, held: Held, steps: Held) -> Joined:
+    def answer(self, state: common_pb2.PartitionState, held: Held, steps: Held) -> JoinedSamples:
         """held: the store's samples, with orders. steps: the steps after them, already aggregated by the store.
 
         Raises Overloaded (samples_limit), HoleInRange, CorruptData, and as history does.
@@ -95,7 +95,7 @@ class PartitionJoin:
             look(0)
         answered_total.labels(self._source(partition, held, steps)).inc()
         series_ids, labels = _union(held, steps, series)
-        return Joined(series_ids, labels, seam.result(series_ids, steps))
+        return JoinedSamples(series_ids, labels, seam.result(series_ids, steps))
 
     def _hold(self, samples: int) -> None:
         """Check the call and reserve memory for `samples`; a merge needs them twice."""

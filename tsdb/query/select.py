@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from tsdb.model.errors import OutOfCoverage, TsdbError
 from tsdb.query.accepted import Accepted
 from tsdb.query.fan_out import Opened, open_all
-from tsdb.query.joined import JoinedRead
+from tsdb.query.joined_read import JoinedRead
 from tsdb.query.partition_join import answered_total
 from tsdb.query.pieces import Piece, Totals, merged, packed, pieces
 from tsdb.query.routing import Routing, Share

@@ -35,7 +35,7 @@ from tsdb.log.start import LogEnds, Start, resolve_start
 from tsdb.parallel_consumer import Place, Record
 from tsdb.query.completeness import check_complete, check_series_complete
 from tsdb.query.index_generation import IndexGeneration
-from tsdb.query.partition_join import Joined, PartitionJoin
+from tsdb.query.partition_join import JoinedSamples, PartitionJoin
 from tsdb.replay.series_feed import SeriesFeed
 from tsdb.v1 import common_pb2
 
@@ -328,13 +328,13 @@ def _fold_covers_itself(patch: pytest.MonkeyPatch) -> None:
 def _loaded_after_chunks(patch: pytest.MonkeyPatch) -> None:
     answered = PartitionJoin.answer
 
-    def late(join: PartitionJoin, state: common_pb2.PartitionState, held: Any, steps: Any) -> Joined:
+    def late(join: PartitionJoin, state: common_pb2.PartitionState, held: Any, steps: Any) -> JoinedSamples:
         joined = answered(join, state, held, steps)
         if state.partition in join.seams:
             check_complete(state, join.past.store.loaded(state.topic_id), join.seams[state.partition])
         return joined
 
-    patch.setattr("tsdb.query.joined.check_complete", lambda *of: None)
+    patch.setattr("tsdb.query.joined_read.check_complete", lambda *of: None)
     patch.setattr(PartitionJoin, "answer", late)
 
 
@@ -345,11 +345,13 @@ def _position_not_checked(patch: pytest.MonkeyPatch) -> None:
         without.since_offset = 0
         check_complete(without, loaded, seam)
 
-    patch.setattr("tsdb.query.joined.check_complete", check)
+    patch.setattr("tsdb.query.joined_read.check_complete", check)
 
 
 def _emitted_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("tsdb.query.joined.check_complete", lambda state, loaded, seam: check_series_complete(state, loaded))
+    patch.setattr(
+        "tsdb.query.joined_read.check_complete", lambda state, loaded, seam: check_series_complete(state, loaded)
+    )
 
 
 def _late_has_no_order(patch: pytest.MonkeyPatch) -> None:

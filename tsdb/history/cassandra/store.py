@@ -21,11 +21,11 @@ from tsdb.history.chunk_rows import check_size, columns_of, pieces_of
 from tsdb.history.hole_rows import holes_of, key_columns_of
 from tsdb.history.hosts import Hosts
 from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesRows, TokenRange, WindowRange
-from tsdb.history.joined import Joined
 from tsdb.history.known_names import KnownNames
 from tsdb.history.row_keys import SERIES_BUCKETS, bucket_of, month_of, months_of, signed
 from tsdb.history.series_rows import series_rows
 from tsdb.history.settings import HistorySettings
+from tsdb.history.write_group import WriteGroup
 from tsdb.model.errors import TsdbError
 from tsdb.model.labels import metric_name
 
@@ -55,9 +55,9 @@ class CassandraStore:
         if not keys:
             on_done(None)
             return
-        joined = Joined(len(keys), on_done)
+        group = WriteGroup(len(keys), on_done)
         for values in [_row_key(key) for key in keys]:
-            self._put(metrics.DELETE, lambda to, values=values: to.delete_chunk.bind(values), joined)  # type: ignore[misc]
+            self._put(metrics.DELETE, lambda to, values=values: to.delete_chunk.bind(values), group)  # type: ignore[misc]
 
     def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
         """As ChunkStore."""
@@ -127,11 +127,11 @@ class CassandraStore:
             *(*name, bucket_of(series_id), signed(series_id)),
             *(signed(announcement.pack_id), partition, announcement.canonical),
         )
-        both = Joined(2, on_done)
+        group = WriteGroup(2, on_done)
         self._names.ensure(
-            name, lambda done: self._put(metrics.METRIC_NAME, lambda to: to.put_metric_name.bind(name), done), both
+            name, lambda done: self._put(metrics.METRIC_NAME, lambda to: to.put_metric_name.bind(name), done), group
         )
-        self._put(metrics.SERIES, lambda to: to.put_series.bind(values), both)
+        self._put(metrics.SERIES, lambda to: to.put_series.bind(values), group)
 
     def forget(self) -> None:
         """As ChunkStore."""

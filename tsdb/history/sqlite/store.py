@@ -17,7 +17,6 @@ from tsdb.history import statement_metrics as metrics
 from tsdb.history.chunk_rows import check_size, columns_of, key_of
 from tsdb.history.hole_rows import holes_of, key_columns_of
 from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesRows, TokenRange, WindowRange
-from tsdb.history.joined import Joined
 from tsdb.history.known_names import KnownNames
 from tsdb.history.row_keys import TOKEN_MIN, even_token_ranges, signed
 from tsdb.history.series_rows import series_rows
@@ -26,6 +25,7 @@ from tsdb.history.sqlite import statements as sql
 from tsdb.history.sqlite.database import connect
 from tsdb.history.sqlite.errors import translate_sqlite_errors
 from tsdb.history.sqlite.writer import SqliteWriter, Write
+from tsdb.history.write_group import WriteGroup
 from tsdb.model.errors import TsdbError
 from tsdb.model.labels import metric_name
 
@@ -119,9 +119,11 @@ class SqliteStore:
         name = (announcement.epoch, metric_name(announcement.canonical))
         ids = (signed(announcement.series_id), signed(announcement.pack_id))
         row = (sql.PUT_SERIES, (*name, *ids, partition, announcement.canonical))
-        both = Joined(2, on_done)
-        self._names.ensure(name, lambda done: self._put(metrics.METRIC_NAME, [(sql.PUT_METRIC_NAME, name)], done), both)
-        self._put(metrics.SERIES, [row], both)
+        group = WriteGroup(2, on_done)
+        self._names.ensure(
+            name, lambda done: self._put(metrics.METRIC_NAME, [(sql.PUT_METRIC_NAME, name)], done), group
+        )
+        self._put(metrics.SERIES, [row], group)
 
     def forget(self) -> None:
         """As ChunkStore."""

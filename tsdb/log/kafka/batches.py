@@ -11,7 +11,7 @@ from confluent_kafka import Message
 from numpy.typing import NDArray
 
 from tsdb.log.interface import KEYLESS, Headers, RecordBatch, TopicPartition
-from tsdb.log.joined import empty, join
+from tsdb.log.joined_bytes import empty, join
 
 _Pairs = list[tuple[str, bytes | None]]
 _TIME_OF = itemgetter(1)  # Of (kind of timestamp, ms).

@@ -20,7 +20,7 @@ from tsdb.log.interface import (
     RecordBatch,
     TopicPartition,
 )
-from tsdb.log.joined import empty, join
+from tsdb.log.joined_bytes import empty, join
 from tsdb.log.sqlite.appends import decode_headers
 from tsdb.log.sqlite.arrivals import Arrivals
 from tsdb.log.sqlite.database import OFFSET_MAX, Lane, connect, find_lanes, transaction

@@ -1,4 +1,4 @@
-"""What writes share: the bound of bytes in flight, joined answers, names written once."""
+"""What writes share: the bound of bytes in flight, group answers, names written once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from tsdb.history.inflight import InflightBytes
 from tsdb.history.interface import OnDone
-from tsdb.history.joined import Joined
 from tsdb.history.known_names import KnownNames
 from tsdb.history.settings import CassandraAccess, HistorySettings
 from tsdb.history.waiting import write_sync
+from tsdb.history.write_group import WriteGroup
 from tsdb.model.errors import ConfigMismatch, Overloaded, TsdbError, Unavailable
 
 
@@ -48,11 +48,11 @@ def test_closing_waits_for_what_is_out_and_lets_nobody_in() -> None:
 def test_joined_answers_once_after_the_last_with_the_first_error() -> None:
     answers: list[TsdbError | None] = []
     first, second = Unavailable("first"), Unavailable("second")
-    joined = Joined(3, answers.append)
-    joined(first)
-    joined(None)
+    group = WriteGroup(3, answers.append)
+    group(first)
+    group(None)
     assert answers == []
-    joined(second)
+    group(second)
     assert answers == [first]
 
 

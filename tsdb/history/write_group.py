@@ -1,4 +1,4 @@
-"""Joined: several writes that are answered as one."""
+"""Write group: several writes with one common completion."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from tsdb.history.interface import OnDone
 from tsdb.model.errors import TsdbError
 
 
-class Joined:
-    """Called once for each of `count` writes, it calls on_done after the last, with the first error. Thread-safe.
+class WriteGroup:
+    """The on_done of each of `count` writes. Calls the group's on_done after the last write, with the first error.
+    Thread-safe.
 
-    When one of them cannot begin, which raises to the caller, on_done is never called: the count is not reached.
+    A write that cannot begin raises to its caller and does not count. Then the group's on_done is never called.
     """
 
     def __init__(self, count: int, on_done: OnDone) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedBytes:
     """Part i is data[starts[i]:starts[i + 1]]; starts int64 (n + 1,). nulls: bool (n,), None when no part is None."""
 
     data: bytes
@@ -18,15 +18,15 @@ class Joined:
     nulls: NDArray[np.bool_] | None
 
 
-def join(parts: Sequence[bytes | None]) -> Joined:
+def join(parts: Sequence[bytes | None]) -> JoinedBytes:
     """A None joins as empty and is marked."""
     nulls = np.array([part is None for part in parts], np.bool_) if None in parts else None
     present = [part or b"" for part in parts] if nulls is not None else parts
     starts = np.zeros(len(parts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, present), np.int64, len(parts)), out=starts[1:])  # type: ignore[arg-type]  # no None
-    return Joined(b"".join(present), starts, nulls)  # type: ignore[arg-type]  # no None left
+    return JoinedBytes(b"".join(present), starts, nulls)  # type: ignore[arg-type]  # no None left
 
 
-def empty(count: int) -> Joined:
+def empty(count: int) -> JoinedBytes:
     """`count` empty parts."""
-    return Joined(b"", np.zeros(count + 1, np.int64), None)
+    return JoinedBytes(b"", np.zeros(count + 1, np.int64), None)

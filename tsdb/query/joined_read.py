@@ -13,7 +13,7 @@ from tsdb.ops.metrics import histogram
 from tsdb.query.completeness import check_complete, reaches, seam_ms
 from tsdb.query.fan_out import Opened
 from tsdb.query.held import NOTHING, Held, held_of
-from tsdb.query.partition_join import Joined, PartitionJoin
+from tsdb.query.partition_join import JoinedSamples, PartitionJoin
 from tsdb.query.past_holes import PastHoles
 from tsdb.query.pieces import Piece, Totals, by_partition, pieces
 from tsdb.query.sources import Past
@@ -82,7 +82,7 @@ class JoinedRead:
             self._totals.add(len(joined.series_ids), joined.raw.samples, joined.raw.payload_bytes)
             yield from self._messages(partition, joined)
 
-    def _messages(self, partition: int, joined: Joined) -> Iterator[Piece]:
+    def _messages(self, partition: int, joined: JoinedSamples) -> Iterator[Piece]:
         labels = joined.packed_labels() if self._query.labels else None
         yield Piece(partition, Response(series=[series_block(partition, joined.series_ids, labels)]))
         # In a COLUMNS answer, samples outside columns are sent as overlay.
