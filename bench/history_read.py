@@ -38,11 +38,11 @@ from tsdb.model.errors import TsdbError
 from tsdb.model.meta import MetaSettings
 from tsdb.model.time_set import PRODUCTION
 from tsdb.model.window import index_epoch
-from tsdb.query import past_samples
-from tsdb.query.local_store import LocalStore, OneStore
-from tsdb.query.past_index import PastIndex
+from tsdb.query.history import samples as history_samples
+from tsdb.query.history.index import HistoryIndex
 from tsdb.query.service import QuerierService
-from tsdb.query.sources import Past, Sources
+from tsdb.query.sources import HistorySource, Sources
+from tsdb.query.stores.local import LocalStore, OneStore
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.limits import SelectLimits
@@ -104,7 +104,7 @@ class _Bench:
         seam_ms = self._end_ms - WINDOW_MS
         _fill(history, workload, workload.shares[0], range(self._start_ms, seam_ms, WINDOW_MS))
         self._store = _served(_head(workload, seam_ms))
-        past = Past(history, PastIndex(history), WINDOW_MS)
+        past = HistorySource(history, HistoryIndex(history), WINDOW_MS)
         local = OneStore(LocalStore(self._store, SystemClock()))
         self._querier = QuerierService(Sources(local, TOPIC_ID, range(1), past), SelectLimits())
 
@@ -127,7 +127,7 @@ class _Bench:
         cpu = time.process_time() - cpu
         chunks, size, decoded, wanted = (
             (_value(counter) - was) / self._queries
-            for counter, was in zip((*counters, past_samples.wanted_total), before, strict=True)
+            for counter, was in zip((*counters, history_samples.wanted_total), before, strict=True)
         )
         result: dict[str, object] = {
             "samples": samples,

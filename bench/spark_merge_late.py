@@ -40,7 +40,7 @@ from tsdb.model.partitioner import partition_of
 from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import PRODUCTION
 from tsdb.model.window import index_epoch
-from tsdb.query.past_samples import PastQuery, past_samples
+from tsdb.query.history.samples import HistoryQuery, history_samples
 
 META = MetaSettings(partitions=3)
 WINDOW_MS = PRODUCTION.window_ms
@@ -146,10 +146,10 @@ class _Made:
         source, seconds = random.Random(1), []
         for _ in range(READS):
             pack = source.choice(self._packs)
-            asked = PastQuery([pack.pack_id], pack.ids, FIRST_MS, FIRST_MS + self._windows * WINDOW_MS)
+            asked = HistoryQuery([pack.pack_id], pack.ids, FIRST_MS, FIRST_MS + self._windows * WINDOW_MS)
             began = time.perf_counter()
             samples = sum(
-                one.samples for one in past_samples(self._history, asked, WINDOW_MS, _corrupt, lambda samples: None)
+                one.samples for one in history_samples(self._history, asked, WINDOW_MS, _corrupt, lambda samples: None)
             )
             seconds.append(time.perf_counter() - began)
             assert samples == SERIES_OF_PACK * SAMPLES * self._windows, f"{samples} samples"

@@ -16,9 +16,9 @@ from pyspark.sql.datasource import InputPartition
 
 from spark_backfill.failures import quoted_errors
 from spark_backfill.source.filters import Narrowing
+from spark_backfill.source.history_series import HistoryTable, history_table
 from spark_backfill.source.narrowed import NarrowedReader
 from spark_backfill.source.options import Span
-from spark_backfill.source.past_series import PastTable, past_table
 from spark_backfill.source.rows import TS_MS_MAX, TS_MS_MIN, record_batches
 from spark_backfill.source.runs import Runs, gathered, run_batches
 from spark_backfill.source.series_table import SeriesTable
@@ -100,7 +100,7 @@ class HistoryReader(NarrowedReader):
             )
 
     def _pack_parts(self, store: ChunkStore, log_partitions: int, window_ms: int) -> list[InputPartition]:
-        table = past_table(store, self._narrowing, log_partitions)
+        table = history_table(store, self._narrowing, log_partitions)
         start_ms, end_ms = self._span
         windows = WindowRange.touching(max(start_ms, table.start_ms), min(end_ms, table.end_ms), window_ms)
         if not len(table.pack_ids) or windows.start_ms >= windows.end_ms:
@@ -116,15 +116,15 @@ class HistoryReader(NarrowedReader):
         packs = np.frombuffer(partition.pack_ids, np.uint64).tolist()
         return store.read(packs, WindowRange(partition.start_ms, partition.end_ms))
 
-    def _table(self, store: ChunkStore, log_partitions: int) -> PastTable:
+    def _table(self, store: ChunkStore, log_partitions: int) -> HistoryTable:
         global _kept
         query, table = _kept
         if query != self._query or table is None:
-            table = past_table(store, self._narrowing, log_partitions)
+            table = history_table(store, self._narrowing, log_partitions)
             _kept = self._query, table
         return table
 
-    def _wanted(self, runs: Runs, table: PastTable | None) -> Runs:
+    def _wanted(self, runs: Runs, table: HistoryTable | None) -> Runs:
         runs = runs.within(*self._span)
         if table is None or not len(runs):
             return runs
@@ -163,7 +163,7 @@ class HistoryReader(NarrowedReader):
         return self._columns.need_labels or by_series
 
 
-_kept: tuple[str, PastTable | None] = ("", None)
+_kept: tuple[str, HistoryTable | None] = ("", None)
 
 
 def _windows(pieces: Iterable[list[ChunkRow]]) -> Iterator[list[ChunkRow]]:

@@ -13,8 +13,8 @@ from tsdb.model.clock import SystemClock
 from tsdb.model.meta import MetaSettings
 from tsdb.model.selector import parse_selector
 from tsdb.model.window import index_epoch
-from tsdb.query.index_generation import IndexGeneration
-from tsdb.query.past_index import Choice, PastIndex
+from tsdb.query.history.index import Choice, HistoryIndex
+from tsdb.query.history.index_generation import IndexGeneration
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = MetaSettings(2)
@@ -25,7 +25,7 @@ def test_a_range_looked_at_before_an_import_has_its_series_when_the_job_ends(log
     of_job, of_querier = log_factory.open(), log_factory.open()
     write_meta(of_job, SETTINGS)
     topic_id, history = of_job.topic_id(METRICS), FakeHistory()
-    index = PastIndex(history, IndexGeneration(of_querier, topic_id, SystemClock()).now)
+    index = HistoryIndex(history, IndexGeneration(of_querier, topic_id, SystemClock()).now)
     choice, loaded = Choice(parse_selector("m_1")), {0: Loaded(topic_id, 0, 100, NOW_MS)}
 
     def ids() -> list[int]:

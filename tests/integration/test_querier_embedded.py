@@ -23,7 +23,7 @@ from tsdb.client import SelectQuery, SelectResult
 from tsdb.log.interface import METRICS
 from tsdb.model.time_set import DEMO
 from tsdb.ops.grpc_errors import from_rpc_error
-from tsdb.query.partition_join import answered_total
+from tsdb.query.join.partition_join import answered_total
 from tsdb.v1 import reader_pb2
 
 PARTITIONS = 3

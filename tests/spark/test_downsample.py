@@ -36,8 +36,8 @@ from tsdb.model.meta import MetaSettings
 from tsdb.model.resolution import AGGREGATES, RESOLUTION, RESOLUTIONS_MS, derived_labels
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.model.time_set import DEMO
-from tsdb.query.index_generation import IndexGeneration
-from tsdb.query.past_index import Choice, PastIndex
+from tsdb.query.history.index import Choice, HistoryIndex
+from tsdb.query.history.index_generation import IndexGeneration
 
 OPTIONS = DownsampleOptions(loader_timeout_ms=120_000, tasks=8)
 Derived = dict[tuple[str, int, int], bytes]  # (aggregate, source, bucket) -> bits
@@ -88,9 +88,9 @@ def wanted(pair: StormPair, resolution_ms: int) -> Derived:
     return found
 
 
-def derived(pair: StormPair, resolution: str, index: PastIndex | None = None) -> Derived:
+def derived(pair: StormPair, resolution: str, index: HistoryIndex | None = None) -> Derived:
     """As a reader finds it, by the labels of the sources. index: what the reader keeps."""
-    index = index or PastIndex(pair.history)
+    index = index or HistoryIndex(pair.history)
     needs = dict.fromkeys(range(META.partitions), 0)
     loaded = {partition: Loaded("topic", partition, 100, 0) for partition in needs}
     start_ms, end_ms = FIRST_WINDOW * WINDOW_MS, (FIRST_WINDOW + pair.storm.windows) * WINDOW_MS
@@ -127,7 +127,7 @@ def _windows(pair: StormPair, packs: list[int]) -> list[list]:  # type: ignore[t
 
 def test_every_aggregate_is_what_a_loop_makes_and_late_data_is_taken_in(either: StormPair, spark: SparkSession) -> None:
     pair = either
-    kept = PastIndex(pair.history, IndexGeneration(pair.log, pair.log.topic_id(METRICS), SystemClock()).now)
+    kept = HistoryIndex(pair.history, IndexGeneration(pair.log, pair.log.topic_id(METRICS), SystemClock()).now)
     with pair.loading():
         wait_until(lambda: is_loaded(pair.log))
         assert derived(pair, "5m", kept) == {}

@@ -36,7 +36,7 @@ from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.selector import parse_selector
 from tsdb.model.time_set import PRODUCTION
 from tsdb.model.window import window_start
-from tsdb.query.past_index import Choice
+from tsdb.query.history.index import Choice
 
 WAIT_S = 120.0
 PAST_MS = 1_577_836_800_000  # 2020

@@ -19,8 +19,8 @@ from tsdb.history.merge import merge
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.meta import write_meta
 from tsdb.model.clock import SystemClock
-from tsdb.query.index_generation import IndexGeneration
-from tsdb.query.past_index import PastIndex
+from tsdb.query.history.index import HistoryIndex
+from tsdb.query.history.index_generation import IndexGeneration
 
 LOADER_ENDS_WITHIN_S = 30.0
 Held = dict[tuple[int, int], list[tuple[int, int]]]
@@ -67,9 +67,9 @@ class ImportGround:
         finally:
             self._start()
 
-    def kept_index(self) -> PastIndex:
+    def kept_index(self) -> HistoryIndex:
         """As a querier keeps it, one more with each call."""
-        return PastIndex(self.history, IndexGeneration(self.log, self.log.topic_id(METRICS), SystemClock()).now)
+        return HistoryIndex(self.history, IndexGeneration(self.log, self.log.topic_id(METRICS), SystemClock()).now)
 
     def rows(self) -> dict[ChunkKey, bytes]:
         """Everything that history holds."""

@@ -19,7 +19,7 @@ from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.model.labels import metric_name
 from tsdb.model.time_set import TimeSet
 from tsdb.ops.grpc_errors import from_rpc_error
-from tsdb.query.partition_join import answered_total
+from tsdb.query.join.partition_join import answered_total
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
 
 EVERYTHING = '{__name__=~".+"}'

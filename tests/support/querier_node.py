@@ -16,9 +16,9 @@ from tsdb.model.clock import SystemClock
 from tsdb.model.time_set import PRODUCTION, TimeSet
 from tsdb.ops.grpc_health import Health
 from tsdb.ops.grpc_server import GrpcServer, GrpcService, build_server
-from tsdb.query.history_reads import HistoryReads
-from tsdb.query.remote_store import RemoteStore
-from tsdb.query.store_pool import StoreAddress, StorePool
+from tsdb.query.history.reads import HistoryReads
+from tsdb.query.stores.pool import StoreAddress, StorePool
+from tsdb.query.stores.remote import RemoteStore
 from tsdb.store.limits import SelectLimits
 from tsdb.v1 import reader_pb2_grpc
 

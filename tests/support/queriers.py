@@ -11,12 +11,12 @@ import grpc
 from tsdb.client import SelectQuery, SelectResult
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
-from tsdb.query.history_reads import HistoryReads
-from tsdb.query.local_store import LocalStore, OneStore
-from tsdb.query.past_index import Generation, PastIndex
+from tsdb.query.history.index import Generation, HistoryIndex
+from tsdb.query.history.reads import HistoryReads
 from tsdb.query.service import QuerierService
-from tsdb.query.sources import Past, Sources
-from tsdb.query.stores import Stores
+from tsdb.query.sources import HistorySource, Sources
+from tsdb.query.stores.interface import Stores
+from tsdb.query.stores.local import LocalStore, OneStore
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.limits import SelectLimits
@@ -114,8 +114,8 @@ def querier_over(
     calls: ReadCalls | None = None,
     generation: Generation = lambda: 0,
 ) -> QuerierService:
-    """A querier's Reader service. generation: as PastIndex has it."""
-    past = None if history is None else Past(history, PastIndex(history, generation), window_ms)
+    """A querier's Reader service. generation: as HistoryIndex has it."""
+    past = None if history is None else HistorySource(history, HistoryIndex(history, generation), window_ms)
     return QuerierService(Sources(stores, topic_id, range(partitions), past), limits or SelectLimits(), calls)
 
 

@@ -18,14 +18,14 @@ from tsdb.model.errors import ConfigMismatch
 from tsdb.ops.grpc_health import Health
 from tsdb.ops.grpc_server import GrpcService
 from tsdb.ops.lifecycle import Component
-from tsdb.query.downsampled import Resolutions
-from tsdb.query.index_generation import IndexGeneration
-from tsdb.query.past_index import PastIndex
-from tsdb.query.remote_store import RemoteStore
+from tsdb.query.history.downsampled import Resolutions
+from tsdb.query.history.index import HistoryIndex
+from tsdb.query.history.index_generation import IndexGeneration
 from tsdb.query.reporter import StoresReporter, partitions_health
 from tsdb.query.service import QuerierService
-from tsdb.query.sources import Past, Sources
-from tsdb.query.store_pool import Open, StoreAddress, StorePool
+from tsdb.query.sources import HistorySource, Sources
+from tsdb.query.stores.pool import Open, StoreAddress, StorePool
+from tsdb.query.stores.remote import RemoteStore
 from tsdb.query.warm_up import warm_up
 from tsdb.store.limits import SelectLimits
 from tsdb.store.read_call import ReadCalls
@@ -66,7 +66,7 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
     pool = StorePool(store_addresses(settings), store_opener(settings), SystemClock())
     shared = meta_settings(settings, partitions)
     history = connect_history(settings, shared) if settings.history else None
-    sources = Sources(pool, topic_id, range(partitions), past_of(history, settings, log))
+    sources = Sources(pool, topic_id, range(partitions), history_source(history, settings, log))
     health = Health()
     server = grpc_server(settings, [querier_service(sources, settings, read_calls(settings))], health)
     components: list[Component] = [LogComponent(log), pool, StoresReporter(sources, health_setter(health)), server]
@@ -75,13 +75,13 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
     return Opened(components, lambda: partitions_health(sources), lambda: "")
 
 
-def past_of(history: ChunkStore | None, settings: CommonSettings, log: Log) -> Past | None:
+def history_source(history: ChunkStore | None, settings: CommonSettings, log: Log) -> HistorySource | None:
     """The history of a querier. log: shows finished imports and the progress of downsampling."""
     if history is None:
         return None
     generation = IndexGeneration(log, log.topic_id(METRICS), SystemClock())
     resolutions = Resolutions(lambda: read_downsampled(log), SystemClock())
-    return Past(history, PastIndex(history, generation.now), settings.times.window_ms, resolutions)
+    return HistorySource(history, HistoryIndex(history, generation.now), settings.times.window_ms, resolutions)
 
 
 def querier_service(sources: Sources, fields: SelectFields, calls: ReadCalls) -> GrpcService:

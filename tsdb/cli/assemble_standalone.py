@@ -32,8 +32,8 @@ from tsdb.log.topics import create_topics, topic_specs
 from tsdb.model.clock import SystemClock
 from tsdb.ops.grpc_health import Health
 from tsdb.ops.lifecycle import Component
-from tsdb.query.local_store import LocalStore, OneStore
 from tsdb.query.sources import Sources
+from tsdb.query.stores.local import LocalStore, OneStore
 from tsdb.query.warm_up import warm_up
 from tsdb.store.reporter import StatusReporter
 

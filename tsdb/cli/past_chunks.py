@@ -18,7 +18,7 @@ from tsdb.history.shared_settings import HINT
 from tsdb.model.errors import ConfigMismatch, CorruptData, UnknownVersion
 from tsdb.model.selector import parse_selector
 from tsdb.model.window import EPOCH_MS
-from tsdb.query.past_index import Choice, PastIndex
+from tsdb.query.history.index import Choice, HistoryIndex
 
 
 @dataclass(slots=True)
@@ -101,5 +101,5 @@ def _packs(store: ChunkStore, matching: str | None, span: TimeRange, partitions:
         return []
     choice = Choice(parse_selector(matching)) if matching else Choice((), derived=True)
     wanted = dict.fromkeys(range(partitions), 0)
-    found = PastIndex(store).find(choice, span.start_ms, span.end_ms, {}, wanted)
+    found = HistoryIndex(store).find(choice, span.start_ms, span.end_ms, {}, wanted)
     return sorted({pack_id for series in found.values() for pack_id in series.pack_ids})

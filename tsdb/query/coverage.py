@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tsdb.query.routing import best_states
 from tsdb.query.sources import Sources
+from tsdb.query.stores.routing import best_states
 from tsdb.store.read_call import Caller
 from tsdb.v1 import reader_pb2
 
@@ -16,10 +16,10 @@ def coverage(sources: Sources, caller: Caller) -> reader_pb2.CoverageResponse:
     left_s = caller.time_remaining()
     sources.stores.refresh(REFRESH_S if left_s is None else min(REFRESH_S, left_s * ANSWER_SHARE))
     answer = reader_pb2.CoverageResponse(partitions=best_states(sources.stores, sources.topic_id, sources.partitions))
-    if sources.past is None:
+    if sources.history is None:
         return answer
     states = {state.partition: state for state in answer.partitions}
-    for partition, loaded in sorted(sources.past.store.loaded(sources.topic_id).items()):
+    for partition, loaded in sorted(sources.history.store.loaded(sources.topic_id).items()):
         state = states.get(partition)
         joined = state is not None and (
             loaded.position >= state.since_offset and loaded.emitted_through_ms >= state.coverage_start_ms

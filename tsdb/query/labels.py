@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tsdb.model.labels import parse_labels
-from tsdb.query.fan_out import Opened, open_all
-from tsdb.query.past_index import Choice
-from tsdb.query.past_series import past_series
-from tsdb.query.routing import NO_START_MS, Routing, Share
+from tsdb.query.history.index import Choice
+from tsdb.query.join.history_series import history_series
 from tsdb.query.sources import Sources, request_for, stores_answering
+from tsdb.query.stores.fan_out import Opened, open_all
+from tsdb.query.stores.routing import NO_START_MS, Routing, Share
 from tsdb.store.read_call import ReadCall
 from tsdb.store.request import LabelsQuery
 from tsdb.v1 import common_pb2, reader_pb2
@@ -37,7 +37,7 @@ class LabelsRead:
                 lambda share: [share.store.label_names(_whole(request_for(request, share), share), self._caller)],
             )
         found = {name for one in opened for name in one.first[0].names}
-        found.update(name for canonical in self._past_labels(opened) for name, _ in parse_labels(canonical))
+        found.update(name for canonical in self._history_labels(opened) for name, _ in parse_labels(canonical))
         return _header(opened), found
 
     def values(
@@ -50,24 +50,24 @@ class LabelsRead:
                 lambda share: [share.store.label_values(_whole(request_for(request, share), share), self._caller)],
             )
         found = {value for one in opened for value in one.first[0].values}
-        for canonical in self._past_labels(opened):
+        for canonical in self._history_labels(opened):
             found.update(value for name, value in parse_labels(canonical) if name == request.name and value)
         return _header(opened), found
 
     def _open(self, partitions: Sequence[int], start: Start) -> list[Opened[Any]]:
         start_ms = NO_START_MS if self._query.start_ms is None else self._query.start_ms
-        history = self._sources.past is not None and self._query.start_ms is not None
+        history = self._sources.history is not None and self._query.start_ms is not None
         routing = Routing(self._sources.stores, self._sources.topic_id, start_ms, history=history)
         return open_all(routing, partitions, start)
 
-    def _past_labels(self, opened: list[Opened[Any]]) -> Iterator[bytes]:
+    def _history_labels(self, opened: list[Opened[Any]]) -> Iterator[bytes]:
         joined: dict[int, common_pb2.PartitionState] = {
             state.partition: state for one in opened if not one.share.alone for state in one.first[0].header.partitions
         }
-        if not joined or self._sources.past is None or self._query.start_ms is None:
+        if not joined or self._sources.history is None or self._query.start_ms is None:
             return
-        found = past_series(
-            self._sources.past,
+        found = history_series(
+            self._sources.history,
             joined,
             Choice(self._query.matchers),
             self._query.start_ms,

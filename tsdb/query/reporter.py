@@ -12,8 +12,8 @@ from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import gauge
 from tsdb.ops.periodic import Periodic
-from tsdb.query.routing import best_states
 from tsdb.query.sources import Sources
+from tsdb.query.stores.routing import best_states
 from tsdb.v1 import common_pb2
 
 EVERY_S = 0.5

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from tsdb.model.errors import OutOfCoverage, TsdbError
-from tsdb.query.accepted import Accepted
-from tsdb.query.fan_out import Opened, open_all
-from tsdb.query.joined_read import JoinedRead
-from tsdb.query.partition_join import answered_total
-from tsdb.query.pieces import Piece, Totals, merged, packed, pieces
-from tsdb.query.routing import Routing, Share
+from tsdb.query.join.accepted_holes import AcceptedHoles
+from tsdb.query.join.joined_read import JoinedRead
+from tsdb.query.join.partition_join import answered_total
+from tsdb.query.join.pieces import Piece, Totals, merged, packed, pieces
+from tsdb.query.join.step_split import StepSplit
 from tsdb.query.sources import Sources, request_for, stores_answering
-from tsdb.query.step_split import StepSplit
+from tsdb.query.stores.fan_out import Opened, open_all
+from tsdb.query.stores.routing import Routing, Share
 from tsdb.store.limits import SelectLimits
 from tsdb.store.read_call import ReadCall
 from tsdb.store.request import SelectQuery
@@ -43,15 +43,15 @@ class Select:
         self._limits = limits
         self._caller = caller
         self._unsplit: set[int] = set()
-        history = None if sources.past is None else sources.past.store
+        history = None if sources.history is None else sources.history.store
         allow_holes = request.options.allow_holes
-        self._accepted = Accepted(history, query.start_ms, query.end_ms, allow_holes=allow_holes)
+        self._accepted = AcceptedHoles(history, query.start_ms, query.end_ms, allow_holes=allow_holes)
 
     def responses(self, partitions: Sequence[int]) -> Iterator[Response]:
         """The answer. Raises the errors of stores and history, Unavailable (history_behind) and DATA_LOSS errors."""
         query = self._query
         # A partial answer is memory only: the caller joins it with history itself.
-        history = self._sources.past is not None and not query.partial
+        history = self._sources.history is not None and not query.partial
         routing = Routing(self._sources.stores, self._sources.topic_id, query.start_ms, history=history)
         with stores_answering(self._request):
             opened = open_all(routing, partitions, self._start(routing), self._handled)
@@ -68,9 +68,9 @@ class Select:
         states = [state for one in alone for state in one.first[0].header.partitions]
         parts: list[Iterator[Piece]] = [pieces(one.messages(), totals) for one in alone]
         if others:
-            assert self._sources.past is not None, "only a querier with a history joins"
+            assert self._sources.history is not None, "only a querier with a history joins"
             allow_holes = self._request.options.allow_holes
-            read = JoinedRead(self._sources.past, self._query, totals, self._caller, allow_holes=allow_holes)
+            read = JoinedRead(self._sources.history, self._query, totals, self._caller, allow_holes=allow_holes)
             joined_states, joined_parts = read.open(others)
             states += joined_states.values()
             parts += joined_parts

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from tsdb.client.wire import I64, U64, block_labels, unpack
 from tsdb.model.errors import CorruptData
 from tsdb.model.labels import parse_labels
-from tsdb.query.accepted import Accepted
-from tsdb.query.fan_out import Opened, open_all
-from tsdb.query.past_index import NO_SERIES, Choice, PastSeries
-from tsdb.query.past_series import past_series
-from tsdb.query.routing import NO_START_MS, Routing, Share
+from tsdb.query.history.index import NO_SERIES, Choice, HistorySeries
+from tsdb.query.join.accepted_holes import AcceptedHoles
+from tsdb.query.join.history_series import history_series
 from tsdb.query.sources import Sources, request_for, stores_answering
+from tsdb.query.stores.fan_out import Opened, open_all
+from tsdb.query.stores.routing import NO_START_MS, Routing, Share
 from tsdb.store.frames import series_block
 from tsdb.store.limits import SelectLimits
 from tsdb.store.read_call import ReadCall
@@ -53,11 +53,11 @@ class Seen:
         labels = [self.labels[index] for index in kept.tolist()]
         return Seen(self.series_ids[kept], labels, self.first_ms[kept], self.last_ms[kept])
 
-    def with_past(self, past: PastSeries) -> Seen:
+    def with_history(self, history: HistorySeries) -> Seen:
         """Add the series of history. Their first and last sample times are not known here."""
-        fresh = np.flatnonzero(~np.isin(past.series_ids, self.series_ids))
-        ids = np.concatenate([self.series_ids, past.series_ids[fresh]])
-        labels = self.labels + [past.labels[index] for index in fresh.tolist()]
+        fresh = np.flatnonzero(~np.isin(history.series_ids, self.series_ids))
+        ids = np.concatenate([self.series_ids, history.series_ids[fresh]])
+        labels = self.labels + [history.labels[index] for index in fresh.tolist()]
         first = np.concatenate([self.first_ms, np.full(len(fresh), NEVER_FIRST_MS)])
         last = np.concatenate([self.last_ms, np.full(len(fresh), NEVER_LAST_MS)])
         order = np.argsort(ids)
@@ -89,15 +89,15 @@ class SeriesRead:
         self._limits = limits
         self._caller = caller
         self._bytes = 0
-        history = None if sources.past is None else sources.past.store
+        history = None if sources.history is None else sources.history.store
         allow_holes = request.options.allow_holes
-        self._accepted = Accepted(history, query.start_ms, query.end_ms, allow_holes=allow_holes)
+        self._accepted = AcceptedHoles(history, query.start_ms, query.end_ms, allow_holes=allow_holes)
 
     def responses(self, partitions: Sequence[int]) -> Iterator[Response]:
         """The answer. Raises as Select."""
         query, sources = self._query, self._sources
         # Without a start the answer is all that memory holds.
-        history = sources.past is not None and query.start_given
+        history = sources.history is not None and query.start_given
         start_ms = query.start_ms if query.start_given else NO_START_MS
         routing = Routing(sources.stores, sources.topic_id, start_ms, history=history)
         with stores_answering(self._request):
@@ -121,7 +121,7 @@ class SeriesRead:
         states = {state.partition: state for one in opened for state in one.first[0].header.partitions}
         answers = [(one.share, list(self._held(one.rest[0]))) for one in opened]
         joined = {p: states[p] for share, _ in answers if not share.alone for p in share.partitions}
-        past = self._past(joined)
+        history = self._history_series(joined)
         blocks, tally = {}, Tally[tuple[str, ...]]()
         for share, messages in answers:
             tally.update(_groups(messages))
@@ -130,7 +130,7 @@ class SeriesRead:
                     blocks[block.partition] = block
                     continue
                 seen = Seen.of(block).within(self._query.start_ms, self._query.end_ms)
-                seen = seen.with_past(past.get(block.partition, NO_SERIES))
+                seen = seen.with_history(history.get(block.partition, NO_SERIES))
                 tally.update(_counted(seen.labels, self._query.group_by))
                 blocks[block.partition] = seen.block(block.partition)
         yield Response(header=reader_pb2.SelectHeader(partitions=[states[p] for p in sorted(states)]))
@@ -151,15 +151,15 @@ class SeriesRead:
             self._caller.hold(self._bytes)
             yield message
 
-    def _past(self, joined: dict[int, common_pb2.PartitionState]) -> dict[int, PastSeries]:
+    def _history_series(self, joined: dict[int, common_pb2.PartitionState]) -> dict[int, HistorySeries]:
         if not joined:
             return {}
-        assert self._sources.past is not None, "only a querier with a history joins"
+        assert self._sources.history is not None, "only a querier with a history joins"
         query = self._query
         allow_holes = self._request.options.allow_holes
         choice = Choice(query.matchers)
-        return past_series(
-            self._sources.past,
+        return history_series(
+            self._sources.history,
             joined,
             choice,
             query.start_ms,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tsdb.ops.grpc_slots import waiting
-from tsdb.query.downsampled import Resolutions
-from tsdb.query.history_reads import HistoryReads
-from tsdb.query.past_index import PastIndex
-from tsdb.query.routing import Share
-from tsdb.query.stores import Stores
+from tsdb.query.history.downsampled import Resolutions
+from tsdb.query.history.index import HistoryIndex
+from tsdb.query.history.reads import HistoryReads
+from tsdb.query.stores.interface import Stores
+from tsdb.query.stores.routing import Share
 from tsdb.v1 import common_pb2, reader_pb2
 
 Request = TypeVar(
@@ -25,23 +25,23 @@ Request = TypeVar(
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class HistorySource:
     """History as a querier reads it. window_ms: of the common time set. resolutions: None: no derived series."""
 
     store: HistoryReads
-    index: PastIndex
+    index: HistoryIndex
     window_ms: int
     resolutions: Resolutions | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """topic_id, partitions (ascending): of the log, so that a missing store is noticed. past: None without history."""
+    """topic_id, partitions (ascending): of the log, so that a missing store is noticed. history: None without one."""
 
     stores: Stores
     topic_id: str
     partitions: Sequence[int]
-    past: Past | None
+    history: HistorySource | None
 
 
 def request_for(request: Request, share: Share) -> Request:

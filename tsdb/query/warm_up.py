@@ -7,9 +7,10 @@ import numpy as np
 from tsdb.codec.chunk import decode_chunk, encode_chunk
 from tsdb.codec.fragment import Fragment
 from tsdb.head.index_warm_up import warm_up_index
-from tsdb.query.held import NOTHING, Held
-from tsdb.query.seam import Reduction, Seam
-from tsdb.query.stretch import Stretch
+from tsdb.query.history.stretch import Stretch
+from tsdb.query.join.seam import Seam
+from tsdb.query.reduction import Reduction
+from tsdb.query.stores.samples import NO_SAMPLES, StoreSamples
 
 SAMPLES = 12
 WINDOW_MS = 1000
@@ -24,12 +25,12 @@ def warm_up() -> None:
     # Noise and decimals are encoded differently.
     values = np.concatenate([np.sin(half.astype(np.float64)), half / 10])
     chunk = encode_chunk(Fragment(7, 0, ids, starts, times, values, times + 1), window_ms=WINDOW_MS)
-    held = Held(ids, [b"", b""], np.array([1, 1]), np.array([5, 500]), np.array([1.0, 2.0]), np.array([9, -1]))
+    held = StoreSamples(ids, [b"", b""], np.array([1, 1]), np.array([5, 500]), np.array([1.0, 2.0]), np.array([9, -1]))
     for reduction, samples in ((Reduction(0), 12), (Reduction(0, 10, 2), 12), (Reduction(0, last_n=1), 2)):
         seam = Seam(held, reduction)
         stretch = Stretch(ids, 1, WINDOW_MS)
         stretch.add(decode_chunk(chunk[0]))
-        past = stretch.take()
-        assert past is not None, "the warm-up found nothing"
-        seam.add(past)
-        assert seam.result(ids, NOTHING).samples == samples, "the warm-up lost samples"
+        history = stretch.take()
+        assert history is not None, "the warm-up found nothing"
+        seam.add(history)
+        assert seam.result(ids, NO_SAMPLES).samples == samples, "the warm-up lost samples"

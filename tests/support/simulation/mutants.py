@@ -33,9 +33,9 @@ from tsdb.log.interface import CHUNKS
 from tsdb.log.records import read_to_end
 from tsdb.log.start import LogEnds, Start, resolve_start
 from tsdb.parallel_consumer import Place, Record
-from tsdb.query.completeness import check_complete, check_series_complete
-from tsdb.query.index_generation import IndexGeneration
-from tsdb.query.partition_join import JoinedSamples, PartitionJoin
+from tsdb.query.history.index_generation import IndexGeneration
+from tsdb.query.join.completeness import check_complete, check_series_complete
+from tsdb.query.join.partition_join import JoinedSamples, PartitionJoin
 from tsdb.replay.series_feed import SeriesFeed
 from tsdb.v1 import common_pb2
 
@@ -293,7 +293,7 @@ def _lowest_order_wins(patch: pytest.MonkeyPatch) -> None:
     def lowest(fragments: Sequence[Fragment]) -> Fragment:
         return _negated(merge([_negated(fragment) for fragment in fragments]))
 
-    for place in ("tsdb.query.seam.merge", "tsdb.query.stretch.merge", "tsdb.history.fold.merge"):
+    for place in ("tsdb.query.join.seam.merge", "tsdb.query.history.stretch.merge", "tsdb.history.fold.merge"):
         patch.setattr(place, lowest)
 
 
@@ -331,10 +331,10 @@ def _loaded_after_chunks(patch: pytest.MonkeyPatch) -> None:
     def late(join: PartitionJoin, state: common_pb2.PartitionState, held: Any, steps: Any) -> JoinedSamples:
         joined = answered(join, state, held, steps)
         if state.partition in join.seams:
-            check_complete(state, join.past.store.loaded(state.topic_id), join.seams[state.partition])
+            check_complete(state, join.history.store.loaded(state.topic_id), join.seams[state.partition])
         return joined
 
-    patch.setattr("tsdb.query.joined_read.check_complete", lambda *of: None)
+    patch.setattr("tsdb.query.join.joined_read.check_complete", lambda *of: None)
     patch.setattr(PartitionJoin, "answer", late)
 
 
@@ -345,22 +345,22 @@ def _position_not_checked(patch: pytest.MonkeyPatch) -> None:
         without.since_offset = 0
         check_complete(without, loaded, seam)
 
-    patch.setattr("tsdb.query.joined_read.check_complete", check)
+    patch.setattr("tsdb.query.join.joined_read.check_complete", check)
 
 
 def _emitted_not_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        "tsdb.query.joined_read.check_complete", lambda state, loaded, seam: check_series_complete(state, loaded)
+        "tsdb.query.join.joined_read.check_complete", lambda state, loaded, seam: check_series_complete(state, loaded)
     )
 
 
 def _late_has_no_order(patch: pytest.MonkeyPatch) -> None:
-    from tsdb.query.seam import fragment_of
+    from tsdb.query.join.seam import fragment_of
 
     def plain(held: Any) -> Fragment | None:
         return fragment_of(replace(held, orders=np.minimum(held.orders, 0)))
 
-    patch.setattr("tsdb.query.seam.fragment_of", plain)
+    patch.setattr("tsdb.query.join.seam.fragment_of", plain)
 
 
 def _index_kept(patch: pytest.MonkeyPatch) -> None:

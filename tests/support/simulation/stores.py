@@ -9,8 +9,8 @@ from support.simulation.times import SLICES, TIMES
 from tsdb.head.head import Head
 from tsdb.head.limits import HeadLimits
 from tsdb.model.clock import ManualClock
-from tsdb.query.local_store import LocalStore
-from tsdb.query.stores import StoreReader
+from tsdb.query.stores.interface import StoreReader
+from tsdb.query.stores.local import LocalStore
 from tsdb.replay.replay import Replay
 from tsdb.store.limits import SelectLimits
 from tsdb.store.read_call import Caller
@@ -110,7 +110,7 @@ class WatchedStore:
 
 
 class KnownStores:
-    """tsdb.query.stores.Stores: those that live, in whatever order the driver keeps them."""
+    """tsdb.query.stores.interface.Stores: those that live, in whatever order the driver keeps them."""
 
     def __init__(self) -> None:
         self.watched: list[WatchedStore] = []

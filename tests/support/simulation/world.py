@@ -31,7 +31,7 @@ from tsdb.log.interface import CHUNKS, METRICS, LogRecord, Position, TopicPartit
 from tsdb.model.clock import ManualClock
 from tsdb.model.placement import PlacementRule
 from tsdb.model.window import index_epoch
-from tsdb.query.index_generation import IndexGeneration
+from tsdb.query.history.index_generation import IndexGeneration
 from tsdb.query.service import QuerierService
 
 CHUNKERS, LOADERS = "chunks", "loader"

@@ -15,8 +15,8 @@ from tsdb.cli.assemble_querier import store_addresses, store_opener
 from tsdb.config import QuerierSettings, load
 from tsdb.model.errors import ConfigMismatch, InvalidRequest
 from tsdb.ops.tls import ServerTls
-from tsdb.query.remote_store import RemoteStore
-from tsdb.query.store_pool import StoreAddress
+from tsdb.query.stores.pool import StoreAddress
+from tsdb.query.stores.remote import RemoteStore
 
 TOKEN = "a-token-of-stores"
 

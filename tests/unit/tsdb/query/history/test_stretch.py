@@ -1,0 +1,94 @@
+"""Chunks put together: window after window, merged where one has several, cut to what was asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from support.fragment_twin import bits, fragment_of, samples_of
+from tsdb.codec.fragment import Fragment
+from tsdb.model.errors import CorruptData
+from tsdb.query.history.narrow import narrow
+from tsdb.query.history.stretch import Stretch
+
+Rows = dict[tuple[int, int], tuple[int, int]]
+
+
+def rows(*samples: tuple[int, int, int, float]) -> Rows:
+    """(series, ts, order, value)"""
+    return {(series, ts): (order, bits(value)) for series, ts, order, value in samples}
+
+
+def taken(stretch: Stretch) -> Rows:
+    fragment = stretch.take()
+    return {} if fragment is None else samples_of(fragment)
+
+
+def stretch_of(*wanted: int, start_ms: int = 0, end_ms: int = 1000) -> Stretch:
+    return Stretch(np.array(wanted, np.uint64), start_ms, end_ms)
+
+
+BASE = rows((2, 10, 5, 1.0), (2, 20, 5, 2.0), (4, 10, 5, 3.0))
+LATE = rows((2, 20, 9, 7.0), (2, 15, 9, 8.0), (3, 11, 9, 9.0))
+NEXT = rows((2, 100, 5, 4.0), (4, 110, 5, 5.0))
+
+
+def test_windows_follow_each_other_and_chunks_of_one_are_merged_by_order() -> None:
+    stretch = stretch_of(2, 3, 4)
+    for fragment in (fragment_of(BASE), fragment_of(LATE), fragment_of(NEXT, window_start_ms=100)):
+        stretch.add(fragment)
+    assert taken(stretch) == {**BASE, **LATE, **NEXT}
+    assert taken(stretch) == {}, "taken once"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "start_ms", "end_ms", "left"),
+    [
+        ((4,), 0, 1000, [(4, 10)]),
+        ((1, 3, 5), 0, 1000, []),
+        ((), 0, 1000, []),
+        ((2, 4), 11, 1000, [(2, 20)]),
+        ((2, 4), 10, 20, [(2, 10), (4, 10)]),
+        ((2, 4), 21, 22, []),
+        ((2, (1 << 64) - 1), 0, 1000, [(2, 10), (2, 20)]),
+    ],
+)
+def test_only_what_was_asked_for_is_left(
+    wanted: tuple[int, ...], start_ms: int, end_ms: int, left: list[tuple[int, int]]
+) -> None:
+    stretch = stretch_of(*wanted, start_ms=start_ms, end_ms=end_ms)
+    stretch.add(fragment_of(BASE))
+    assert sorted(taken(stretch)) == left
+
+
+def test_packs_stand_beside_each_other_whatever_their_order() -> None:
+    stretch = stretch_of(1, 2, 3, 4)
+    first, second = rows((3, 10, 1, 1.0), (3, 120, 1, 2.0)), rows((1, 5, 1, 3.0), (2, 6, 1, 4.0))
+    stretch.add(fragment_of(first, pack_id=9))
+    stretch.add(fragment_of(second, pack_id=7))
+    assert taken(stretch) == {**first, **second}
+
+
+def test_a_series_in_two_packs_is_corrupt_and_not_two_answers() -> None:
+    stretch = stretch_of(2)
+    stretch.add(fragment_of(rows((2, 10, 5, 1.0)), pack_id=1))
+    stretch.add(fragment_of(rows((2, 10, 6, 2.0)), pack_id=2))
+    with pytest.raises(CorruptData) as caught:
+        stretch.take()
+    assert caught.value.reason == "two_packs"
+
+
+def test_samples_are_counted_once_their_window_is_whole() -> None:
+    stretch = stretch_of(2, 4)
+    stretch.add(fragment_of(BASE))
+    assert stretch.samples == 0
+    stretch.add(fragment_of(NEXT, window_start_ms=100))
+    assert stretch.samples == len(BASE)
+
+
+def test_narrowing_leaves_series_that_are_there() -> None:
+    whole: Fragment = fragment_of({**BASE, **LATE})
+    left = narrow(whole, np.array([1, 3, 4], np.uint64))
+    assert left is not None
+    assert sorted(samples_of(left)) == [(3, 11), (4, 10)]
+    assert narrow(whole, np.array([7], np.uint64)) is None

@@ -1,0 +1,130 @@
+"""A call of a store ends with the call that it is part of, and whatever ends it is one of our errors."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from support.fake_reader import FakeServer
+from support.queriers import Context
+from tsdb.client.channel import open_channel
+from tsdb.client.retry import worth_retrying
+from tsdb.model.clock import SystemClock
+from tsdb.model.errors import HoleInRange, Unavailable
+from tsdb.model.labels import canonical_labels
+from tsdb.query.stores.remote import RemoteStore
+from tsdb.v1 import common_pb2, reader_pb2
+
+WITHIN_S = 20.0
+M = common_pb2.Matcher(name="__name__", value="m")
+SELECT = reader_pb2.SelectRequest(matchers=[M], start_ms=0, end_ms=100)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer() as running:
+        running.samples[canonical_labels({"__name__": "m"})] = [(5, 1.5)]
+        yield running
+
+
+@pytest.fixture
+def store(server: FakeServer) -> Iterator[RemoteStore]:
+    made = RemoteStore(server.address, open_channel(server.address, None), (), SystemClock())
+    yield made
+    made.close()
+
+
+def test_a_stream_is_the_stores_messages(store: RemoteStore) -> None:
+    *_, last = store.select(SELECT, Context(WITHIN_S))
+    assert last.trailer.samples == 1
+
+
+def test_single_answers_are_streams_of_one(store: RemoteStore) -> None:
+    (names,) = store.label_names(reader_pb2.LabelNamesRequest(), Context(WITHIN_S))
+    (values,) = store.label_values(reader_pb2.LabelValuesRequest(name="__name__"), Context(None))
+    assert (list(names.names), list(values.values)) == (["__name__"], ["m"])
+    assert [frame.WhichOneof("frame") for frame in store.series(reader_pb2.SeriesRequest(), Context())] == [
+        "header",
+        "series",
+    ]
+
+
+CALLS: dict[str, Callable[[RemoteStore, Context], object]] = {
+    "stream": lambda store, caller: list(store.select(SELECT, caller)),
+    "single": lambda store, caller: list(store.label_names(reader_pb2.LabelNamesRequest(), caller)),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_refusal_is_the_error_that_the_store_meant(server: FakeServer, store: RemoteStore, call: str) -> None:
+    server.fail = [HoleInRange("lost", partition=3)]
+    with pytest.raises(HoleInRange, match="lost") as caught:
+        CALLS[call](store, Context(WITHIN_S))
+    assert caught.value.metadata == {"partition": "3"}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_store_that_is_gone_is_unavailable(call: str) -> None:
+    gone = RemoteStore("gone", open_channel("127.0.0.1:1", None), (), SystemClock())
+    with pytest.raises(Unavailable) as caught:
+        CALLS[call](gone, Context(WITHIN_S))
+    assert caught.value.reason == "unreachable"
+    gone.close()
+
+
+def watching(store: RemoteStore, caller: Context) -> list[Unavailable]:
+    """A quiet watch, to its end."""
+    ended: list[Unavailable] = []
+    try:
+        list(store.watch(reader_pb2.WatchRequest(matchers=[M]), caller))
+    except Unavailable as error:
+        ended.append(error)
+    return ended
+
+
+def test_the_callers_deadline_is_the_stores(store: RemoteStore) -> None:
+    assert [error.reason for error in watching(store, Context(0.2))] == ["deadline"]
+
+
+def test_a_caller_that_leaves_ends_the_call(server: FakeServer, store: RemoteStore) -> None:
+    caller = Context()
+    ended: list[Unavailable] = []
+    thread = threading.Thread(target=lambda: ended.extend(watching(store, caller)))
+    thread.start()
+    caller.wait_called(WITHIN_S)
+    caller.leave()
+    thread.join(WITHIN_S)
+    assert [error.reason for error in ended] == ["cancelled"]
+
+
+def test_a_call_of_a_caller_that_has_left_is_none(store: RemoteStore) -> None:
+    caller = Context()
+    caller.leave()
+    assert [error.reason for error in watching(store, caller)] == ["cancelled"]
+
+
+def test_a_store_that_leaves_in_the_middle_of_a_call_leaves_the_caller_to_ask_another(
+    server: FakeServer, store: RemoteStore
+) -> None:
+    caller = Context()
+    ended: list[Unavailable] = []
+    thread = threading.Thread(target=lambda: ended.extend(watching(store, caller)))
+    thread.start()
+    caller.wait_called(WITHIN_S)
+    store.close()
+    thread.join(WITHIN_S)
+    assert [(error.reason, worth_retrying(error)) for error in ended] == [("store_left", True)]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_store_that_has_left_since_it_was_chosen_is_passed_by(store: RemoteStore, call: str) -> None:
+    store.refresh(WITHIN_S)
+    assert store.states()
+    store.close()
+    store.refresh(WITHIN_S)
+    assert not store.states()
+    with pytest.raises(Unavailable, match="no longer asked") as caught:
+        CALLS[call](store, Context(WITHIN_S))
+    assert worth_retrying(caught.value)

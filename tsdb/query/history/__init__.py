@@ -1,0 +1,1 @@
+"""History as a querier reads it: series index, samples, holes and derived series."""

@@ -1,0 +1,180 @@
+"""Downsampled: which part of a query with steps is answered from derived series, and their samples as steps.
+
+Only for queries that request `downsampled`. A step of `sum` is then a sum of sums, so its last bits may differ from the
+sum of the samples. Late data shows after the next run of the downsampling job.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.fragment import Fragment
+from tsdb.head import step_kernels as steps
+from tsdb.log.downsampled import Downsampled
+from tsdb.model.clock import Clock
+from tsdb.model.labels import series_id
+from tsdb.model.resolution import AGGREGATE, COUNT, LAST, MAX, MIN, RESOLUTION, RESOLUTIONS_MS, SUM, source_labels
+from tsdb.model.selector import Matcher, MatchType
+from tsdb.ops.metrics import counter
+from tsdb.query.history.index import HistorySeries
+from tsdb.query.history.narrow import narrow
+from tsdb.query.reduction import Reduction
+from tsdb.store.request import SelectQuery
+
+ASK_AGAIN_S = 60.0  # The job runs hourly at most.
+
+# For each aggregation of a query: the derived series that it needs, and how their samples in one step are aggregated.
+_NEEDS: Mapping[int, Mapping[str, int]] = {
+    steps.LAST: {LAST: steps.LAST},
+    steps.AVG: {SUM: steps.SUM, COUNT: steps.SUM},
+    steps.MIN: {MIN: steps.MIN},
+    steps.MAX: {MAX: steps.MAX},
+    steps.SUM: {SUM: steps.SUM},
+    steps.COUNT: {COUNT: steps.SUM},
+}
+
+downsampled_total = counter(
+    "tsdb_query_downsampled_partitions_total",
+    "Partitions in Select answers of which derived series gave some of the steps, by resolution.",
+    label="resolution",
+    values=tuple(RESOLUTIONS_MS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedPart:
+    """Steps before end_ms come from series of this resolution."""
+
+    resolution: str
+    end_ms: int
+
+    def before(self, seam_ms: int, query: SelectQuery) -> DerivedPart | None:
+        """The part before a seam, in whole steps; None when it is empty."""
+        end_ms = _whole_steps(query, min(self.end_ms, seam_ms))
+        return DerivedPart(self.resolution, end_ms) if end_ms > query.start_ms else None
+
+    def matchers(self, query: SelectQuery) -> tuple[Matcher, ...]:
+        """Matchers of the derived series that the query needs."""
+        needed = "|".join(_NEEDS[query.aggregation])
+        return (
+            *query.matchers,
+            Matcher(MatchType.EQUAL, RESOLUTION, self.resolution),
+            Matcher(MatchType.REGEX, AGGREGATE, needed),
+        )
+
+
+class Resolutions:
+    """The downsampled spans by resolution. Read from the log when a query needs them, at most once a minute.
+    Thread-safe."""
+
+    def __init__(
+        self,
+        read: Callable[[], Mapping[str, Downsampled]],
+        clock: Clock,
+        lengths_ms: Mapping[str, int] = MappingProxyType(RESOLUTIONS_MS),
+    ) -> None:
+        self._read = read
+        self._clock = clock
+        # The coarsest first.
+        self._lengths_ms = sorted(lengths_ms.items(), key=lambda one: -one[1])
+        self._lock = (
+            threading.Lock()
+        )  # Guards all below. StoreSamples during the read: other queries need its result anyway.
+        self._known: Mapping[str, Downsampled] = {}
+        self._ask_at: float | None = None
+
+    def part(self, query: SelectQuery) -> DerivedPart | None:
+        """The part at the coarsest resolution that divides the query's steps; None when no resolution does or none has
+        samples there."""
+        if not query.downsampled:
+            return None
+        known = self._spans()
+        for resolution, length_ms in self._lengths_ms:
+            span = known.get(resolution)
+            if span is None or query.step_ms % length_ms or query.start_ms % length_ms:
+                continue
+            end_ms = _whole_steps(query, min(span.end_ms, query.end_ms))
+            if span.start_ms <= query.start_ms < end_ms:
+                return DerivedPart(resolution, end_ms)
+        return None
+
+    def _spans(self) -> Mapping[str, Downsampled]:
+        with self._lock:
+            if self._ask_at is None or self._clock.monotonic() >= self._ask_at:
+                self._known = self._read()
+                self._ask_at = self._clock.monotonic() + ASK_AGAIN_S
+            return self._known
+
+
+class DerivedSteps:
+    """Converts stretches of derived series to steps of their source series, for one partition and query. Not
+    thread-safe."""
+
+    def __init__(
+        self, part: DerivedPart, query: SelectQuery, derived: HistorySeries, sources: NDArray[np.uint64]
+    ) -> None:
+        self._query = query
+        self._of: dict[str, tuple[NDArray[np.uint64], NDArray[np.uint64]]] = {}
+        named = [source_labels(canonical) for canonical in derived.labels]
+        source_ids = np.array([series_id(source) for source, _, _ in named], np.uint64)
+        # A source series that the index does not have for this range is not in the answer.
+        known = np.isin(source_ids, sources)
+        for aggregate in _NEEDS[query.aggregation]:
+            mine = known & np.array([found == aggregate for _, _, found in named], np.bool_)
+            self._of[aggregate] = derived.series_ids[mine], source_ids[mine]
+        downsampled_total.labels(part.resolution).inc()
+
+    @property
+    def series_ids(self) -> NDArray[np.uint64]:
+        """Derived series to read: uint64, ascending."""
+        return np.unique(np.concatenate([derived for derived, _ in self._of.values()]))
+
+    def steps(self, stretch: Fragment) -> Iterator[Fragment]:
+        """One fragment with the steps of the source series; nothing when a needed derived series has no samples."""
+        parts = [part for part in map(self._reduced, [stretch] * len(self._of), self._of) if part is not None]
+        if len(parts) < len(self._of):
+            return
+        first, *rest = parts
+        # An average is sum / count; both were computed from the same samples.
+        value = first.value / rest[0].value if rest else first.value
+        yield Fragment(
+            first.pack_id, first.window_start_ms, first.series_id, first.sample_start, first.ts_ms, value, first.order
+        )
+
+    def _reduced(self, stretch: Fragment, aggregate: str) -> Fragment | None:
+        derived, sources = self._of[aggregate]
+        found = narrow(stretch, derived)
+        if found is None:
+            return None
+        operation = _NEEDS[self._query.aggregation][aggregate]
+        reduced = Reduction(self._query.start_ms, self._query.step_ms, operation).apply(found)
+        return _renamed(reduced, sources[np.searchsorted(derived, reduced.series_id)])
+
+
+def _whole_steps(query: SelectQuery, end_ms: int) -> int:
+    """End of the last step that ends at or before end_ms."""
+    return query.start_ms + max(0, end_ms - query.start_ms) // query.step_ms * query.step_ms
+
+
+def _renamed(fragment: Fragment, series_ids: NDArray[np.uint64]) -> Fragment:
+    """The same samples under other series ids, sorted by the new ids."""
+    by_id = np.argsort(series_ids)
+    counts = np.diff(fragment.sample_start)[by_id]
+    starts = fragment.sample_start[:-1][by_id]
+    first = np.cumsum(counts) - counts
+    at = np.repeat(starts - first, counts) + np.arange(int(counts.sum()), dtype=np.int64)
+    return Fragment(
+        fragment.pack_id,
+        fragment.window_start_ms,
+        series_ids[by_id],
+        np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]),
+        fragment.ts_ms[at],
+        fragment.value[at],
+        fragment.order[at],
+    )

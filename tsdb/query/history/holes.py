@@ -1,0 +1,85 @@
+"""History holes: the holes of history that touch one answer, without accepted ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from tsdb.codec.chunk_marker import HoleRecord
+from tsdb.history.interface import ChunkRow
+from tsdb.model.errors import CorruptData, HoleInRange
+from tsdb.query.history.reads import HistoryReads
+from tsdb.v1 import common_pb2
+
+CORRUPT_CHUNK = "corrupt_chunk"
+
+
+@dataclass(slots=True)
+class HistoryHoles:
+    """Holes by partition. A hole of one pack counts only where that pack is read."""
+
+    allowed: bool
+    holes: dict[int, list[HoleRecord]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, history: HistoryReads, start_ms: int, seams: Mapping[int, int], *, allowed: bool) -> HistoryHoles:
+        """Holes in [start_ms, seam) of each partition."""
+        found = cls(allowed)
+        if not seams:
+            return found
+        for one in history.holes(list(seams), start_ms, max(seams.values())):
+            if not one.accepted and one.hole.start_ms < seams[one.hole.partition]:
+                found.holes.setdefault(one.hole.partition, []).append(one.hole)
+        return found
+
+    def check(self, partition: int, pack_ids: Collection[int] = ()) -> None:
+        """Raises HoleInRange for a hole of the whole partition or of one of these packs, unless holes are allowed."""
+        if self.allowed:
+            return
+        for hole in self.holes.get(partition, ()):
+            if not hole.pack_id or hole.pack_id in pack_ids:
+                raise _error(hole)
+
+    def add_corrupt(self, partition: int, window_ms: int, row: ChunkRow, error: CorruptData) -> None:
+        """A chunk that does not decode is a hole of its pack and window. Raises the error unless holes are allowed."""
+        key = row.key
+        if not self.allowed:
+            raise CorruptData(
+                f"pack {key.pack_id:016x}, window {key.window_start_ms} ms of partition {partition}: {error.message};"
+                " allow_holes answers without it",
+                reason=CORRUPT_CHUNK,
+                partition=partition,
+                pack_id=f"{key.pack_id:016x}",
+                window_start_ms=key.window_start_ms,
+                kind=key.kind.name.lower(),
+                order=key.order,
+                part=key.part,
+            ) from error
+        end_ms = key.window_start_ms + window_ms
+        hole = HoleRecord(partition, key.pack_id, key.window_start_ms, end_ms, CORRUPT_CHUNK, key.order)
+        self.holes.setdefault(partition, []).append(hole)
+
+    def list_in(self, states: Mapping[int, common_pb2.PartitionState]) -> None:
+        """Add the holes to the header's partition states."""
+        for partition, holes in self.holes.items():
+            for hole in holes:
+                states[partition].holes.add(
+                    partition=partition,
+                    start_ms=hole.start_ms,
+                    end_ms=hole.end_ms,
+                    reason=hole.reason,
+                    record_offset=hole.record_offset,
+                    pack_id=hole.pack_id,
+                )
+
+
+def _error(hole: HoleRecord) -> HoleInRange:
+    where = f"pack {hole.pack_id:016x} of partition {hole.partition}" if hole.pack_id else f"partition {hole.partition}"
+    return HoleInRange(
+        f"samples of {where} in [{hole.start_ms}, {hole.end_ms}) may be lost to history: {hole.reason},"
+        f" record_offset {hole.record_offset}; allow_holes answers without them",
+        partition=hole.partition,
+        hole_reason=hole.reason,
+        hole_start_ms=hole.start_ms,
+        hole_end_ms=hole.end_ms,
+    )

@@ -1,0 +1,71 @@
+"""Index generation as a querier sees it: read from `meta` when history is read, at most twice a second.
+
+Reads that memory answers alone never need it. While the log does not answer, the generation is unknown. History's index
+is then read again for each answer, and answers from memory stay exact.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from tsdb.log.index_generation import BEFORE_THE_FIRST, LOOK_EVERY_S, last_generation
+from tsdb.log.interface import META, Log
+from tsdb.model.clock import Clock
+from tsdb.model.errors import TsdbError
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter
+
+AGAIN_S = 10.0  # After a failed request, which took the log's timeout.
+
+log = get_logger(__name__)
+
+looks_total = counter("tsdb_query_index_generation_looks_total", "Looks at `meta` for imports that have ended.")
+look_failures_total = counter(
+    "tsdb_query_index_generation_look_failures_total",
+    "Looks at `meta` that failed; history's series index is read anew for each answer until one succeeds.",
+)
+
+
+class IndexGeneration:
+    """Index generation of one log. Thread-safe. While the log does not answer, one caller at a time waits for it."""
+
+    def __init__(self, log_: Log, topic_id: str, clock: Clock) -> None:
+        self._log = log_
+        self._topic_id = topic_id
+        self._clock = clock
+        self._lock = threading.Lock()  # Guards all below. StoreSamples during a request to the log.
+        self._generation: int | None = None
+        self._high: int | None = None  # High watermark of `meta` at the last read; None: the generation is not known.
+        self._looked_at: float | None = None
+        self._failed = False
+
+    def now(self) -> int | None:
+        """The generation, at most LOOK_EVERY_S old; None: not known."""
+        called_at = self._clock.monotonic()
+        if not self._lock.acquire(blocking=not self._failed):
+            return None
+        try:
+            if self._is_due(called_at):
+                self._looked_at = self._clock.monotonic()
+                self._look()
+            return self._generation
+        finally:
+            self._lock.release()
+
+    def _is_due(self, called_at: float) -> bool:
+        every_s = AGAIN_S if self._failed else LOOK_EVERY_S
+        return self._looked_at is None or called_at - self._looked_at >= every_s
+
+    def _look(self) -> None:
+        looks_total.inc()
+        try:
+            high = self._log.watermarks(META, [0])[0].high
+            if self._high is None or high < self._high:
+                self._generation = last_generation(self._log, self._topic_id) or BEFORE_THE_FIRST
+            elif high > self._high:
+                self._generation = last_generation(self._log, self._topic_id, self._high) or self._generation
+            self._high, self._failed = high, False
+        except TsdbError as error:
+            self._generation, self._high, self._failed = None, None, True
+            look_failures_total.inc()
+            log.warning("index generation not known", reason=error.reason, error=error.message)

@@ -1,0 +1,91 @@
+"""History samples: history's samples of some series in a range, in bounded stretches of whole packs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.chunk import decode_chunk
+from tsdb.codec.fragment import Fragment
+from tsdb.history.interface import ChunkRow, WindowRange
+from tsdb.model.errors import CorruptData
+from tsdb.ops.metrics import counter
+from tsdb.query.history.reads import HistoryReads
+from tsdb.query.history.stretch import Stretch
+
+STRETCH_SAMPLES = 4 << 20  # As many as a head decodes at a time: bounds a read's memory beside its result.
+
+chunks_total = counter("tsdb_query_history_chunks_total", "Chunks (parts) read back from history.")
+bytes_total = counter("tsdb_query_history_bytes_total", "Bytes of the chunks read back from history.")
+decoded_total = counter("tsdb_query_history_samples_decoded_total", "Samples in the chunks read back from history.")
+wanted_total = counter(
+    "tsdb_query_history_samples_wanted_total",
+    "Samples of those that a query asked for; the decoded ones over these are the over-read.",
+)
+corrupt_total = counter("tsdb_query_history_corrupt_chunks_total", "Chunks read back that do not decode.")
+
+OnCorrupt = Callable[[ChunkRow, CorruptData], None]
+"""Called for a chunk that does not decode: raises, or returns to continue without the chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryQuery:
+    """Series (uint64, ascending) of packs (each once) in [start_ms, end_ms)."""
+
+    pack_ids: Sequence[int]
+    series_ids: NDArray[np.uint64]
+    start_ms: int
+    end_ms: int
+
+
+def history_samples(
+    history: HistoryReads, query: HistoryQuery, window_ms: int, on_corrupt: OnCorrupt, look: Callable[[int], None]
+) -> Iterator[Fragment]:
+    """Merged samples in stretches of about STRETCH_SAMPLES; no stretch is empty, and each pack is whole in one stretch.
+
+    look: called between pieces of history with the number of samples in the stretch so far; it may raise.
+    """
+    stretch = Stretch(query.series_ids, query.start_ms, query.end_ms)
+    pack_id = None
+    for rows in history.read(query.pack_ids, WindowRange.touching(query.start_ms, query.end_ms, window_ms)):
+        look(stretch.samples)
+        if stretch.samples >= STRETCH_SAMPLES and rows[0].key.pack_id != pack_id:
+            yield from _taken(stretch)
+        pack_id = rows[0].key.pack_id
+        fragments = list(_fragments(rows, on_corrupt))
+        for fragment in fragments:
+            stretch.add(fragment)
+        chunks_total.inc(len(fragments))
+        bytes_total.inc(sum(len(row.value) for row in rows))
+        decoded_total.inc(sum(fragment.samples for fragment in fragments))
+    yield from _taken(stretch)
+
+
+def _taken(stretch: Stretch) -> Iterator[Fragment]:
+    fragment = stretch.take()
+    if fragment is not None:
+        wanted_total.inc(fragment.samples)
+        yield fragment
+
+
+def _fragments(rows: Sequence[ChunkRow], on_corrupt: OnCorrupt) -> Iterator[Fragment]:
+    for row in rows:
+        try:
+            yield _decoded(row)
+        except CorruptData as error:
+            corrupt_total.inc()
+            on_corrupt(row, error)
+
+
+def _decoded(row: ChunkRow) -> Fragment:
+    fragment = decode_chunk(row.value)
+    if (fragment.pack_id, fragment.window_start_ms) != (row.key.pack_id, row.key.window_start_ms):
+        raise CorruptData(
+            f"chunk is of pack {fragment.pack_id:016x}, window {fragment.window_start_ms} ms, and not of its key's"
+            f" pack {row.key.pack_id:016x}, window {row.key.window_start_ms} ms",
+            reason="corrupt_chunk",
+        )
+    return fragment

@@ -1,0 +1,93 @@
+"""Seam: merges memory and history into one partition's answer, the same as from one complete source. Pure.
+
+Memory and history overlap: samples in memory below coverage are late samples, or samples that history has already too.
+The higher order of a sample wins. Above coverage memory is complete and history is not used.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.fragment import Fragment
+from tsdb.head.gather import RawResult
+from tsdb.history.merge import merge
+from tsdb.model.errors import CorruptData
+from tsdb.query.history.narrow import narrow
+from tsdb.query.reduction import Reduction, packless_fragment
+from tsdb.query.stores.samples import StoreSamples
+
+_ABOVE_COVERAGE = np.iinfo(np.int64).max  # Order of samples above coverage: memory always wins there.
+
+
+class Seam:
+    """Joins the history stretches of one partition with its samples in memory.
+
+    Call `add` for each stretch, then `result`. held: all samples of the range in memory. Not thread-safe.
+    """
+
+    def __init__(self, held: StoreSamples, reduction: Reduction) -> None:
+        self._held = fragment_of(held)
+        self._reduction = reduction
+        self._done: list[Fragment] = []
+        self._joined: list[NDArray[np.uint64]] = []
+
+    def add(self, history: Fragment) -> int:
+        """Merge one stretch of history; no two stretches share a series. Returns the number of remaining samples."""
+        self._joined.append(history.series_id)
+        mine = self._of(history.series_id)
+        return self._keep(history if mine is None else merge([history, mine]))
+
+    def add_steps(self, steps: Fragment) -> int:
+        """Add finished steps of history, which lie before all other samples. Returns their number."""
+        self._done.append(steps)
+        return steps.samples
+
+    def result(self, series_ids: NDArray[np.uint64], steps: StoreSamples) -> RawResult:
+        """The joined samples followed by the steps. series_ids: uint64, ascending, all series of both."""
+        self._keep_rest()
+        later = fragment_of(steps)
+        return raw_of(self._done if later is None else [*self._done, later], series_ids)
+
+    def _of(self, series_ids: NDArray[np.uint64]) -> Fragment | None:
+        return None if self._held is None else narrow(self._held, series_ids)
+
+    def _keep_rest(self) -> None:
+        """Keep the samples of series that only memory has."""
+        if self._held is None:
+            return
+        joined = np.concatenate(self._joined) if self._joined else np.empty(0, np.uint64)
+        rest = self._of(np.setdiff1d(self._held.series_id, joined))
+        self._held = None
+        if rest is not None:
+            self._keep(rest)
+
+    def _keep(self, fragment: Fragment) -> int:
+        reduced = self._reduction.apply(fragment)
+        self._done.append(reduced)
+        return reduced.samples
+
+
+def raw_of(fragments: list[Fragment], series_ids: NDArray[np.uint64]) -> RawResult:
+    """Merge fragments into one result over series_ids. Raises CorruptData for a series that is not in series_ids.
+
+    The fragments have no (series, timestamp) in common. They may share a series when all its samples in one fragment
+    are later than in the other, as steps after samples are.
+    """
+    counts = np.zeros(len(series_ids), np.uint32)
+    if not fragments:
+        return RawResult(counts, np.empty(0, np.int64), np.empty(0, np.float64))
+    whole = merge(fragments)
+    places = np.searchsorted(series_ids, whole.series_id)
+    if not np.array_equal(series_ids[places[places < len(series_ids)]], whole.series_id):
+        raise CorruptData("samples of a series that no index knows", reason="unindexed_series")
+    counts[places] = np.diff(whole.sample_start)
+    return RawResult(counts, whole.ts_ms, whole.value)
+
+
+def fragment_of(held: StoreSamples) -> Fragment | None:
+    """Memory's samples with orders comparable to history's; None when there are no samples."""
+    if not len(held.ts_ms):
+        return None
+    orders = np.where(held.orders < 0, _ABOVE_COVERAGE, held.orders)
+    return packless_fragment(held.series_ids, held.counts, held.ts_ms, held.values, orders)

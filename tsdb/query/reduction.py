@@ -1,0 +1,54 @@
+"""Reduction: the samples of each series reduced to steps or to the newest ones. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.fragment import Fragment
+from tsdb.head.gather import Runs, compact
+from tsdb.head.step_kernels import aggregate_kernel
+
+NO_PACK = 0  # Pack of a fragment with series of several packs.
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """Reduces the samples of each series: to all of them (no step, last_n 0), to one per step from start_ms on, or to
+    the newest last_n."""
+
+    start_ms: int
+    step_ms: int = 0
+    aggregation: int = 0
+    last_n: int = 0
+
+    def apply(self, fragment: Fragment) -> Fragment:
+        """The remaining samples. The orders of aggregates have no meaning."""
+        if not self.step_ms and not self.last_n:
+            return fragment
+        starts, ends = fragment.sample_start[:-1].copy(), fragment.sample_start[1:].copy()
+        # Aggregated in place: the arrays of a fragment may be shared.
+        runs = Runs(starts, ends, fragment.ts_ms.copy(), fragment.value.copy(), np.empty(0, np.int64))
+        if self.step_ms:
+            aggregate_kernel(
+                runs.starts, runs.ends, runs.ts_ms, runs.values, self.start_ms, self.step_ms, self.aggregation
+            )
+        raw = compact(runs, last_n=self.last_n)
+        counts = raw.counts.astype(np.int64)
+        return packless_fragment(fragment.series_id, counts, raw.ts_ms, raw.values, np.zeros(raw.samples, np.int64))
+
+
+def packless_fragment(
+    series_ids: NDArray[np.uint64],
+    counts: NDArray[np.int64],
+    ts_ms: NDArray[np.int64],
+    values: NDArray[np.float64],
+    orders: NDArray[np.int64],
+) -> Fragment:
+    """A fragment of series of any packs; series without samples are left out."""
+    filled = np.flatnonzero(counts)
+    starts = np.zeros(len(filled) + 1, np.int64)
+    np.cumsum(counts[filled], out=starts[1:])
+    return Fragment(NO_PACK, 0, series_ids[filled], starts, ts_ms, values, orders)

@@ -1,0 +1,1 @@
+"""The stores of a querier: local and remote, which of them answers what, and their samples."""
