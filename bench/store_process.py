@@ -77,7 +77,7 @@ def serve(argv: Sequence[str]) -> None:
     from tsdb.model.time_set import PRODUCTION, slice_lengths
     from tsdb.ops.grpc_health import Health
     from tsdb.ops.grpc_server import GrpcService, build_server
-    from tsdb.store.limits import SelectLimits
+    from tsdb.reader.limits import SelectLimits
     from tsdb.store.service import ReaderService
     from tsdb.store.store import Store, StoreOptions
     from tsdb.v1 import reader_pb2_grpc

@@ -28,7 +28,7 @@ from tsdb.head.pattern import PATTERN_BYTES_MAX
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.ops.grpc_errors import DOMAIN
-from tsdb.store.limits import SelectLimits
+from tsdb.reader.limits import SelectLimits
 from tsdb.v1 import common_pb2, reader_pb2
 
 MINUTE_MS = 60_000

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tsdb.client.select import SelectAnswer
 from tsdb.codec.columns import encode_times, encode_values
 from tsdb.head.gather import RawResult, SealedColumns
-from tsdb.store.frames import FRAME_BYTES_MAX, FRAME_SAMPLES_MAX, column_frames, raw_frames, series_block
+from tsdb.reader.frames import FRAME_BYTES_MAX, FRAME_SAMPLES_MAX, column_frames, raw_frames, series_block
 from tsdb.v1 import reader_pb2
 
 # Around the size of a frame, so that cuts fall within a series, between two, and on the last one.

@@ -16,7 +16,7 @@ from tsdb.head.gather import RawResult
 from tsdb.head.head import Head
 from tsdb.head.limits import HeadLimits
 from tsdb.model.time_set import SliceLengths
-from tsdb.store.frames import column_frames, raw_frames
+from tsdb.reader.frames import column_frames, raw_frames
 from tsdb.v1 import reader_pb2
 
 SERIES = range(5)

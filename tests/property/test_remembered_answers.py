@@ -11,13 +11,13 @@ from support.heads import Record, apply, new_head, register
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
 from tsdb.model.selector import parse_selector
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.request import SelectQuery
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store import select
 from tsdb.store.body import Body
-from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition
 from tsdb.store.readiness import ReadinessEvaluator
-from tsdb.store.request import SelectQuery
 from tsdb.store.select import ReadMemory
 from tsdb.store.selection import Selections
 from tsdb.store.tolerance import Tolerance

@@ -7,7 +7,7 @@ from typing import Any
 
 from support.queriers import TOPIC_ID
 from tsdb.model.errors import TsdbError
-from tsdb.store.read_call import Caller
+from tsdb.reader.read_call import Caller
 from tsdb.v1 import common_pb2, reader_pb2
 
 

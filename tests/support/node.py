@@ -29,7 +29,7 @@ from tsdb.ops.grpc_errors import from_rpc_error
 from tsdb.ops.grpc_health import Health
 from tsdb.ops.grpc_server import GrpcLimits, GrpcServer, GrpcService, build_server
 from tsdb.ops.lifecycle import Deadline
-from tsdb.store.limits import SelectLimits
+from tsdb.reader.limits import SelectLimits
 from tsdb.store.partition import PartitionStatus
 from tsdb.store.service import ReaderService
 from tsdb.store.store import Store, StoreOptions

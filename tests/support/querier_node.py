@@ -19,7 +19,7 @@ from tsdb.ops.grpc_server import GrpcServer, GrpcService, build_server
 from tsdb.query.history.reads import HistoryReads
 from tsdb.query.stores.pool import StoreAddress, StorePool
 from tsdb.query.stores.remote import RemoteStore
-from tsdb.store.limits import SelectLimits
+from tsdb.reader.limits import SelectLimits
 from tsdb.v1 import reader_pb2_grpc
 
 

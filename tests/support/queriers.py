@@ -17,11 +17,11 @@ from tsdb.query.service import QuerierService
 from tsdb.query.sources import HistorySource, Sources
 from tsdb.query.stores.interface import Stores
 from tsdb.query.stores.local import LocalStore, OneStore
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import ReadCalls
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.applied import AppliedSignal
-from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition
-from tsdb.store.read_call import ReadCalls
 from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.service import ReaderService
 from tsdb.v1 import reader_pb2

@@ -9,8 +9,8 @@ from support.head_twin import HeadTwin
 from support.heads import SMALL_TIMES, Record, Sample, apply, new_head
 from support.queriers import TOPIC_ID, ServedHeads, one_store, querier_over
 from tsdb.query.service import QuerierService
-from tsdb.store.limits import SelectLimits
-from tsdb.store.read_call import ReadCalls
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import ReadCalls
 
 WINDOW_MS = SMALL_TIMES.window_ms
 WINDOWS = 10

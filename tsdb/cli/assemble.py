@@ -35,9 +35,9 @@ from tsdb.ops.grpc_server import GrpcLimits, GrpcServer, GrpcService, build_serv
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.http_connections import HttpLimits
 from tsdb.ops.tls import ServerTls
-from tsdb.store.answer_bytes import AnswerBytes
-from tsdb.store.limits import SelectLimits
-from tsdb.store.read_call import ReadCalls
+from tsdb.reader.answer_bytes import AnswerBytes
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import ReadCalls
 from tsdb.store.reporter import StatusReporter, partition_health
 from tsdb.store.service import ReaderService
 from tsdb.store.store import Store, StoreOptions

@@ -27,8 +27,8 @@ from tsdb.query.sources import HistorySource, Sources
 from tsdb.query.stores.pool import Open, StoreAddress, StorePool
 from tsdb.query.stores.remote import RemoteStore
 from tsdb.query.warm_up import warm_up
-from tsdb.store.limits import SelectLimits
-from tsdb.store.read_call import ReadCalls
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import ReadCalls
 from tsdb.v1 import reader_pb2_grpc
 
 

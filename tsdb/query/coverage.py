@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tsdb.query.sources import Sources
 from tsdb.query.stores.routing import best_states
-from tsdb.store.read_call import Caller
+from tsdb.reader.read_call import Caller
 from tsdb.v1 import reader_pb2
 
 REFRESH_S = 2.0  # A store that does not answer within this time is left out.

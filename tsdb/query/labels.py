@@ -11,8 +11,8 @@ from tsdb.query.join.history_series import history_series
 from tsdb.query.sources import Sources, request_for, stores_answering
 from tsdb.query.stores.fan_out import Opened, open_all
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
-from tsdb.store.read_call import ReadCall
-from tsdb.store.request import LabelsQuery
+from tsdb.reader.read_call import ReadCall
+from tsdb.reader.request import LabelsQuery
 from tsdb.v1 import common_pb2, reader_pb2
 
 Start = Callable[[Share], Sequence[Iterator[Any]]]

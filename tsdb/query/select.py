@@ -18,9 +18,9 @@ from tsdb.query.join.step_split import StepSplit
 from tsdb.query.sources import Sources, request_for, stores_answering
 from tsdb.query.stores.fan_out import Opened, open_all
 from tsdb.query.stores.routing import Routing, Share
-from tsdb.store.limits import SelectLimits
-from tsdb.store.read_call import ReadCall
-from tsdb.store.request import SelectQuery
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import ReadCall
+from tsdb.reader.request import SelectQuery
 from tsdb.v1 import common_pb2, reader_pb2
 
 Response = reader_pb2.SelectResponse

@@ -18,10 +18,10 @@ from tsdb.query.join.history_series import history_series
 from tsdb.query.sources import Sources, request_for, stores_answering
 from tsdb.query.stores.fan_out import Opened, open_all
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
-from tsdb.store.frames import series_block
-from tsdb.store.limits import SelectLimits
-from tsdb.store.read_call import ReadCall
-from tsdb.store.request import SeriesQuery
+from tsdb.reader.frames import series_block
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import ReadCall
+from tsdb.reader.request import SeriesQuery
 from tsdb.v1 import common_pb2, reader_pb2
 
 Response = reader_pb2.SeriesResponse

@@ -16,11 +16,10 @@ from tsdb.query.select import Select
 from tsdb.query.series import SeriesRead
 from tsdb.query.sources import Sources
 from tsdb.query.watch import Watch
-from tsdb.store.answer_bytes import texts_bytes
-from tsdb.store.limits import SelectLimits
-from tsdb.store.read_call import ReadCalls
-from tsdb.store.request import labels_query, matchers_of, partitions_of, select_query, series_query, tokens_of
-from tsdb.store.service import LABEL_VALUES_MAX, WATCHES_MAX
+from tsdb.reader.answer_bytes import texts_bytes
+from tsdb.reader.limits import LABEL_VALUES_MAX, WATCHES_MAX, SelectLimits
+from tsdb.reader.read_call import ReadCalls
+from tsdb.reader.request import labels_query, matchers_of, partitions_of, select_query, series_query, tokens_of
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
 
 watches_refused_total = counter("tsdb_query_watches_refused_total", "Watch streams refused because too many are open.")

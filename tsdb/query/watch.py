@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tsdb.model.errors import Unavailable
 from tsdb.query.sources import Sources
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
-from tsdb.store.read_call import Caller
+from tsdb.reader.read_call import Caller
 from tsdb.v1 import common_pb2, reader_pb2
 
 Response = reader_pb2.WatchResponse

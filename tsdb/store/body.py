@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tsdb.head.gather import RawResult
+from tsdb.reader.frames import FRAME_BYTES_MAX, raw_frames
+from tsdb.reader.wire import Fields
 from tsdb.store.encoded import EncodedColumns
-from tsdb.store.frames import FRAME_BYTES_MAX, raw_frames
-from tsdb.store.wire import Fields
 from tsdb.v1 import reader_pb2
 
 _FIELDS = reader_pb2.SelectResponse.DESCRIPTOR.fields_by_name

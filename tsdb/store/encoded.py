@@ -10,7 +10,7 @@ import weakref
 from dataclasses import dataclass
 
 from tsdb.head.gather import SealedColumns, SealedSlices, Touched
-from tsdb.store.frames import column_frames
+from tsdb.reader.frames import column_frames
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from operator import is_
 
 from tsdb.head.head import HeadState
+from tsdb.reader.wire import Fields
 from tsdb.store.partition import Partition, PartitionStatus, ReadinessSnapshot
 from tsdb.store.tolerance import Tolerance
-from tsdb.store.wire import Fields
 from tsdb.v1 import reader_pb2
 
 PARTITIONS = reader_pb2.SelectHeader.DESCRIPTOR.fields_by_name["partitions"].number

@@ -14,16 +14,16 @@ from tsdb.head.gather import COLLECT_PER_REF, SAMPLE_BYTES, RawResult, Touched
 from tsdb.head.gather_many import HeadsSnapshotCache, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import Head, HeadState
 from tsdb.model.errors import Overloaded
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import NO_BOUNDS, ReadWork
+from tsdb.reader.request import SelectQuery
+from tsdb.reader.wire import Fields
 from tsdb.store.body import Body, Part
 from tsdb.store.encoded import EncodedColumns
-from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition, ReadinessSnapshot
-from tsdb.store.read_call import NO_BOUNDS, ReadWork
-from tsdb.store.request import SelectQuery
 from tsdb.store.response_header import ResponseHeader, ResponseHeaderCache
 from tsdb.store.selection import Selection, Selections
 from tsdb.store.tolerance import Tolerance
-from tsdb.store.wire import Fields
 from tsdb.v1 import reader_pb2
 
 COPIES = 2  # Columns are gathered, then encoded; open samples are collected, then sorted.

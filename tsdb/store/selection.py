@@ -22,12 +22,12 @@ from tsdb.head.index import SeriesIndex
 from tsdb.head.unsealed_cache import UnsealedCache
 from tsdb.model.selector import Matcher
 from tsdb.ops.metrics import counter, gauge
+from tsdb.reader.frames import series_block
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import NO_BOUNDS, ReadWork
+from tsdb.reader.request import SelectQuery
 from tsdb.store.body import Body
 from tsdb.store.encoded import EncodedColumns
-from tsdb.store.frames import series_block
-from tsdb.store.limits import SelectLimits
-from tsdb.store.read_call import NO_BOUNDS, ReadWork
-from tsdb.store.request import SelectQuery
 
 BYTES_MAX = 128 << 20
 SELECTIONS_MAX = 1024

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.head.head import Head
-from tsdb.store.frames import series_block
-from tsdb.store.limits import SelectLimits
+from tsdb.reader.frames import series_block
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import ReadWork
+from tsdb.reader.request import SeriesQuery
 from tsdb.store.partition import Partition, PartitionStatus
-from tsdb.store.read_call import ReadWork
-from tsdb.store.request import SeriesQuery
 from tsdb.store.selection import BLOCK_COPIES
 from tsdb.store.tolerance import Tolerance
 from tsdb.v1 import common_pb2, reader_pb2

@@ -12,21 +12,19 @@ from tsdb.head.head import Head
 from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.ops.grpc_slots import waiting
 from tsdb.ops.metrics import counter, histogram
+from tsdb.reader.answer_bytes import texts_bytes
+from tsdb.reader.limits import LABEL_VALUES_MAX, WATCHES_MAX, SelectLimits
+from tsdb.reader.read_call import ReadCall, ReadCalls
+from tsdb.reader.request import labels_query, matchers_of, partitions_of, select_query, series_query, tokens_of
 from tsdb.store import select, series
-from tsdb.store.answer_bytes import texts_bytes
 from tsdb.store.applied import AppliedSignal
-from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition, PartitionStatus
-from tsdb.store.read_call import ReadCall, ReadCalls
-from tsdb.store.request import labels_query, matchers_of, partitions_of, select_query, series_query, tokens_of
 from tsdb.store.tolerance import tolerance_of
 from tsdb.store.watch import Watch
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
 
 AFTER_WAIT_MAX_S = 30.0  # Bounds the wait of a caller without a deadline.
 ANSWER_SHARE = 0.05  # Part of a caller's time left that is kept for sending the answer.
-WATCHES_MAX = 16  # Each watch holds a thread of the server; the other threads must stay free for reads.
-LABEL_VALUES_MAX = 1_000_000
 
 series_total = counter("tsdb_store_selected_series_total", "Series in Select answers.")
 samples_total = counter("tsdb_store_selected_samples_total", "Samples in Select answers; whole columns count in full.")

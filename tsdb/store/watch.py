@@ -17,8 +17,8 @@ from tsdb.head.pair_search import CheckGoing
 from tsdb.head.ring import RingBatch
 from tsdb.model.errors import OutOfCoverage, Unavailable
 from tsdb.model.selector import Matcher
+from tsdb.reader.frames import series_block
 from tsdb.store.applied import AppliedSignal
-from tsdb.store.frames import series_block
 from tsdb.store.partition import Partition
 from tsdb.v1 import reader_pb2
 

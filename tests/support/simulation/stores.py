@@ -11,9 +11,9 @@ from tsdb.head.limits import HeadLimits
 from tsdb.model.clock import ManualClock
 from tsdb.query.stores.interface import StoreReader
 from tsdb.query.stores.local import LocalStore
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import Caller
 from tsdb.replay.replay import Replay
-from tsdb.store.limits import SelectLimits
-from tsdb.store.read_call import Caller
 from tsdb.store.service import ReaderService
 from tsdb.store.store import Store, StoreOptions
 from tsdb.v1 import common_pb2, reader_pb2

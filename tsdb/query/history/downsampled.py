@@ -25,7 +25,7 @@ from tsdb.ops.metrics import counter
 from tsdb.query.history.index import HistorySeries
 from tsdb.query.history.narrow import narrow
 from tsdb.query.reduction import Reduction
-from tsdb.store.request import SelectQuery
+from tsdb.reader.request import SelectQuery
 
 ASK_AGAIN_S = 60.0  # The job runs hourly at most.
 

@@ -17,9 +17,9 @@ from tsdb.query.join.pieces import Piece, Totals, by_partition, pieces
 from tsdb.query.sources import HistorySource
 from tsdb.query.stores.fan_out import Opened
 from tsdb.query.stores.samples import NO_SAMPLES, StoreSamples, store_samples_of
-from tsdb.store.frames import raw_frames, series_block
-from tsdb.store.read_call import ReadCall
-from tsdb.store.request import SelectQuery
+from tsdb.reader.frames import raw_frames, series_block
+from tsdb.reader.read_call import ReadCall
+from tsdb.reader.request import SelectQuery
 from tsdb.v1 import common_pb2, reader_pb2
 
 Response = reader_pb2.SelectResponse

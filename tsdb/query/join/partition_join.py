@@ -22,9 +22,9 @@ from tsdb.query.join.seam import Seam
 from tsdb.query.reduction import Reduction
 from tsdb.query.sources import HistorySource
 from tsdb.query.stores.samples import StoreSamples
-from tsdb.store.limits import SelectLimits
-from tsdb.store.read_call import ReadWork
-from tsdb.store.request import SelectQuery
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import ReadWork
+from tsdb.reader.request import SelectQuery
 from tsdb.v1 import common_pb2
 
 ORDERED_SAMPLE_BYTES = 24  # Time, value, order.

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tsdb.model.errors import CorruptData, Unavailable
-from tsdb.store.frames import FRAME_BYTES_MAX
-from tsdb.store.limits import SelectLimits
+from tsdb.reader.frames import FRAME_BYTES_MAX
+from tsdb.reader.limits import SelectLimits
 from tsdb.v1 import common_pb2, reader_pb2
 
 Response = reader_pb2.SelectResponse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tsdb.store.request import SelectQuery
+from tsdb.reader.request import SelectQuery
 from tsdb.v1 import common_pb2, reader_pb2
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from tsdb.store.read_call import Caller
+from tsdb.reader.read_call import Caller
 from tsdb.v1 import common_pb2, reader_pb2
 
 

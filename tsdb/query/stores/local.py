@@ -11,7 +11,7 @@ import grpc
 
 from tsdb.model.clock import Clock
 from tsdb.query.stores.interface import StoreReader
-from tsdb.store.read_call import Caller
+from tsdb.reader.read_call import Caller
 from tsdb.store.service import ReaderService
 from tsdb.v1 import common_pb2, reader_pb2
 

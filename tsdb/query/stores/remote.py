@@ -13,7 +13,7 @@ from tsdb.model.errors import Unavailable
 from tsdb.ops.grpc_errors import from_rpc_error
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
-from tsdb.store.read_call import Caller
+from tsdb.reader.read_call import Caller
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
 
 STATES_AGE_MAX_S = 10.0  # As the store's bound for a high watermark: older states are not reliable.

@@ -18,7 +18,7 @@ from tsdb.config.types import HostPort, host_port, partition_ranges, shard_of
 from tsdb.model.labels import LabelLimits
 from tsdb.model.time_set import SliceLengths
 from tsdb.ops.logs import LEVELS
-from tsdb.store.limits import SelectLimits
+from tsdb.reader.limits import SelectLimits
 
 LOG = {"log": "kafka://broker:9092"}
 

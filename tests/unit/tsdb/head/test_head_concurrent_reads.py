@@ -11,7 +11,7 @@ from support.heads import Record, apply, new_head, refs_of
 from tsdb.client.columns import decode_partition
 from tsdb.head.gather import RawResult
 from tsdb.head.head import Head
-from tsdb.store.frames import column_frames, raw_frames
+from tsdb.reader.frames import column_frames, raw_frames
 from tsdb.v1 import reader_pb2
 
 RECORDS = 1500

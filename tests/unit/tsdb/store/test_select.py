@@ -10,13 +10,13 @@ from support.heads import Record, apply, new_head, register
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
 from tsdb.model.selector import parse_selector
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import NO_BOUNDS, ReadWork
+from tsdb.reader.request import SelectQuery
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store import select
-from tsdb.store.limits import SelectLimits
 from tsdb.store.partition import Partition
-from tsdb.store.read_call import NO_BOUNDS, ReadWork
 from tsdb.store.readiness import ReadinessEvaluator
-from tsdb.store.request import SelectQuery
 from tsdb.store.select import ReadMemory
 from tsdb.store.selection import Selection, Selections
 from tsdb.store.tolerance import Tolerance

@@ -11,8 +11,8 @@ from support.heads import id_of, new_head, register
 from tsdb.head.head import Head
 from tsdb.model.errors import Overloaded
 from tsdb.model.selector import parse_selector
-from tsdb.store.limits import SelectLimits
-from tsdb.store.request import SelectQuery
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.request import SelectQuery
 from tsdb.store.selection import Selection, Selections
 from tsdb.v1 import common_pb2
 

@@ -31,7 +31,7 @@ from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index import HistoryIndex
 from tsdb.query.service import QuerierService
 from tsdb.query.sources import HistorySource, Sources
-from tsdb.store.limits import SelectLimits
+from tsdb.reader.limits import SelectLimits
 
 LENGTHS_MS = {"5m": 100, "1h": 400}  # As many to a window as in production, or nearly.
 AGGREGATIONS = {"last": steps.LAST, "avg": steps.AVG, "min": steps.MIN, "max": steps.MAX, "sum": steps.SUM, "count": 6}

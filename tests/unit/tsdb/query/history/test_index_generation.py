@@ -23,7 +23,7 @@ from tsdb.query.history.index import HistoryIndex
 from tsdb.query.history.index_generation import AGAIN_S, IndexGeneration
 from tsdb.query.service import QuerierService
 from tsdb.query.sources import HistorySource, Sources
-from tsdb.store.limits import SelectLimits
+from tsdb.reader.limits import SelectLimits
 
 LOOK_MS = int(LOOK_EVERY_S * 1000)
 

@@ -19,9 +19,9 @@ from tsdb.head.state import Hole
 from tsdb.history.interface import HistoryHole, Loaded
 from tsdb.model.errors import CorruptData, HoleInRange, InvalidRequest, Overloaded, TsdbError, Unavailable
 from tsdb.query.join.partition_join import ORDERED_SAMPLE_BYTES
-from tsdb.store.answer_bytes import AnswerBytes
-from tsdb.store.limits import SelectLimits
-from tsdb.store.read_call import ReadCalls
+from tsdb.reader.answer_bytes import AnswerBytes
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import ReadCalls
 from tsdb.v1 import reader_pb2
 
 SELECTOR = '{job="test"}'

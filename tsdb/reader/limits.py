@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from tsdb.model.errors import Overloaded
 
+WATCHES_MAX = 16  # Each watch holds a thread of the server; the other threads must stay free for reads.
+LABEL_VALUES_MAX = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class SelectLimits:

@@ -10,8 +10,8 @@ from support.heads import Record, apply, new_head
 from support.queriers import Context, ServedHeads
 from tsdb.model.errors import Overloaded
 from tsdb.model.time_set import SliceLengths
-from tsdb.store.answer_bytes import SMALL_BYTES, AnswerBytes, HeldBytes
-from tsdb.store.read_call import ReadCall, ReadCalls
+from tsdb.reader.answer_bytes import SMALL_BYTES, AnswerBytes, HeldBytes
+from tsdb.reader.read_call import ReadCall, ReadCalls
 from tsdb.v1 import common_pb2, reader_pb2
 
 MIB = 1 << 20

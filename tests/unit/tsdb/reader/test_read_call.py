@@ -18,7 +18,7 @@ from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.ops.grpc_errors import from_rpc_error
 from tsdb.ops.grpc_health import Health
 from tsdb.ops.grpc_server import GrpcService, build_server
-from tsdb.store.read_call import ReadCall, ReadCalls
+from tsdb.reader.read_call import ReadCall, ReadCalls
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
 
 WITHIN_S = 10.0

@@ -10,7 +10,7 @@ import pytest
 from tsdb.head.head import TIME_MAX_MS
 from tsdb.model.errors import InvalidRequest, WrongTopic
 from tsdb.model.selector import MATCHERS_MAX, Matcher, MatchType
-from tsdb.store.request import STEPS_MAX, TOKENS_MAX, partitions_of, select_query, series_query, tokens_of
+from tsdb.reader.request import STEPS_MAX, TOKENS_MAX, partitions_of, select_query, series_query, tokens_of
 from tsdb.v1 import common_pb2, reader_pb2
 
 UP = common_pb2.Matcher(name="__name__", value="up")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tsdb.store.wire import Fields
+from tsdb.reader.wire import Fields
 from tsdb.v1 import reader_pb2
 
 # The length is a varint: a byte more at each of these.

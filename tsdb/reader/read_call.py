@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.ops.metrics import counter
-from tsdb.store.answer_bytes import AnswerBytes, HeldBytes
+from tsdb.reader.answer_bytes import AnswerBytes, HeldBytes
 
 SLACK_S = 0.1  # A call to a store with this read's deadline may end slightly before that deadline by this clock.
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.head.gather import RawResult, SealedColumns
-from tsdb.store.wire import Fields
+from tsdb.reader.wire import Fields
 from tsdb.v1 import common_pb2, reader_pb2
 
 FRAME_SAMPLES_MAX = 64 * 1024  # 1 MiB of (timestamp, value).

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tsdb.model.errors import Overloaded
-from tsdb.store.limits import SelectLimits
+from tsdb.reader.limits import SelectLimits
 
 SERVER = SelectLimits(series_max=10, samples_max=100, bytes_max=1000)
 

@@ -1,0 +1,1 @@
+"""What store and querier share of a read: its request, limits, deadline, memory and frames."""
