@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from chunker.member import Member
 from chunker.outbox import Budget
-from chunker.partition import ChunkPartition, StageOptions, Surroundings
-from chunker.status import PartitionStatus, StatusReporter
+from chunker.partition import ChunkerContext, ChunkPartition, StageOptions
+from chunker.status import ChunkPartitionStatus, StatusReporter
 from tsdb.chunks.warm_up import warm_up
 from tsdb.codec.jit import Compiling, cache_root
 from tsdb.log.interface import METRICS, SERIES, Log
@@ -50,12 +50,12 @@ class Chunker:
         # skipped.
         self._series = SeriesFeed(log_, {}, {p: mark.high for p, mark in marks.items()}, ALL_EPOCHS_MS)
         group = log_.group(GROUP_ID)
-        shared = Surroundings(
+        context = ChunkerContext(
             log_, group, self._series, Budget(options.inflight_bytes_max), changed, clock, options.stage
         )
         self._member = Member(
             group,
-            lambda partition: ChunkPartition(partition, shared),
+            lambda partition: ChunkPartition(partition, context),
             changed,
             clock,
             _warm_up,
@@ -98,7 +98,7 @@ class Chunker:
         silent_s = self._member.silent_s()
         return f"the chunker has been in one step for {silent_s:.0f} s" if silent_s > ALIVE_WITHIN_S else ""
 
-    def statuses(self) -> list[PartitionStatus]:
+    def statuses(self) -> list[ChunkPartitionStatus]:
         """Status of each assigned partition now."""
         return self._reporter.statuses()
 

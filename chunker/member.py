@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
-from chunker.partition import ChunkPartition, Doing
+from chunker.partition import ChunkPartition, WriteState
 from tsdb.log.interface import METRICS, Group, Position, TopicPartition
 from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, Unavailable
@@ -149,11 +149,11 @@ class Member:
         maintain_at = self._clock.monotonic() + MAINTAIN_EVERY_S
         while not self._closing.is_set():
             self._beat_at = self._clock.monotonic()
-            doing = {partition.step() for partition in list(self.partitions.values())}
-            if Doing.WAITING in doing and Doing.WRITING not in doing:
+            states = {partition.step() for partition in list(self.partitions.values())}
+            if WriteState.WAITING in states and WriteState.WRITING not in states:
                 self._changed.wait(ANSWERS_S)
             self._changed.clear()
-            self._poll(POLL_S if doing <= {Doing.IDLE} else 0.0)
+            self._poll(POLL_S if states <= {WriteState.IDLE} else 0.0)
             if self._clock.monotonic() >= maintain_at:
                 self._maintain()
                 maintain_at = self._clock.monotonic() + MAINTAIN_EVERY_S

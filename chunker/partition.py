@@ -50,7 +50,7 @@ commit_failures_total = counter(
 )
 
 
-class Doing(Enum):
+class WriteState(Enum):
     """State of a partition's writing at the end of a step."""
 
     IDLE = "nothing to write"
@@ -70,7 +70,7 @@ class StageOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ChunkerContext:
     """Resources that all partitions of a chunker share."""
 
     log: Log
@@ -86,11 +86,11 @@ class ChunkPartition:
     """`step` advances it; `source` takes the events that the group reads for it. `stopped`: reason why it cannot go on,
     else empty."""
 
-    def __init__(self, partition: int, shared: Surroundings) -> None:
+    def __init__(self, partition: int, context: ChunkerContext) -> None:
         self.partition = partition
-        self._shared = shared
-        self._clock = shared.clock
-        self.source = PartitionSource(shared.group, (METRICS, partition))
+        self._context = context
+        self._clock = context.clock
+        self.source = PartitionSource(context.group, (METRICS, partition))
         self.stage: ChunkStage | None = None
         self.replay: Replay[ChunkStage] | None = None
         self.committed: Progress | None = None
@@ -98,10 +98,10 @@ class ChunkPartition:
         self.stopped_message = ""
         self.waiting = "taking_over"
         self.unacknowledged_since: float | None = None
-        self._outbox = Outbox(shared.log, partition, shared.budget, shared.changed, shared.clock)
-        self._ticker = Ticker(shared.log, partition, shared.clock)
-        self._writing: Iterator[Doing] = iter(())
-        self._doing = Doing.IDLE
+        self._outbox = Outbox(context.log, partition, context.budget, context.changed, context.clock)
+        self._ticker = Ticker(context.log, partition, context.clock)
+        self._writing: Iterator[WriteState] = iter(())
+        self._state = WriteState.IDLE
         self._topic_id = ""
         self._again_at = 0.0
         self._committed_at = 0.0
@@ -111,70 +111,70 @@ class ChunkPartition:
         """Replay progress; None before the take-over."""
         return self.replay.progress[self.partition] if self.replay else None
 
-    def step(self) -> Doing:
+    def step(self) -> WriteState:
         """Apply read records and write due output. Never waits for the log's acknowledgements."""
         if self.stopped:
-            return Doing.IDLE
+            return WriteState.IDLE
         try:
             return self._step()
         except Unavailable as error:
             self._wait(error)
         except TsdbError as error:
             self._stop(error.reason, error.message)
-        return Doing.IDLE
+        return WriteState.IDLE
 
     def drain(self) -> bool:
         """Continue the current write. True: it is finished, or it failed."""
-        if self.stopped or self._doing is not Doing.WAITING:
+        if self.stopped or self._state is not WriteState.WAITING:
             return True
         try:
             self._write()
         except TsdbError as error:
             log.warning("drain ended", partition=self.partition, reason=error.reason, error=error.message)
             return True
-        return self._doing is not Doing.WAITING
+        return self._state is not WriteState.WAITING
 
     def give_up(self) -> None:
         """Release the partition. Unfinished minutes and windows are dropped."""
-        self._shared.series.forget(self.partition)
+        self._context.series.forget(self.partition)
         self._outbox.abandon()
 
-    def _step(self) -> Doing:
+    def _step(self) -> WriteState:
         if self.replay is None:
             if self._clock.monotonic() < self._again_at:
-                return Doing.IDLE
+                return WriteState.IDLE
             self._begin()
         assert self.replay is not None, "begun"
-        self.replay.step(0.0, records_max=self._shared.options.records_max)
+        self.replay.step(0.0, records_max=self._context.options.records_max)
         self.waiting = waiting.reason if (waiting := self.replay.waiting_for(self.partition)) else ""
         progress = self.replay.progress[self.partition]
         if progress.stopped:
             self._stop(progress.stopped, progress.stopped_message)
-            return Doing.IDLE
+            return WriteState.IDLE
         self._write()
         assert self.stage is not None, "begun"
         self._ticker.look(at_end=progress.next_offset == self.source.end_offset, due_ms=self.stage.tick_due_ms)
-        return self._doing
+        return self._state
 
     # Beginning.
 
     def _begin(self) -> None:
         renewed = self._renew(self.partition)
-        self._shared.series.restart(self.partition, renewed.head, renewed.series_start)
+        self._context.series.restart(self.partition, renewed.head, renewed.series_start)
         self.source.seek(METRICS, self.partition, renewed.progress.next_offset)
         self.replay = Replay(
             self.source,
             {self.partition: renewed.head},
             {self.partition: renewed.progress},
-            self._shared.series,
+            self._context.series,
             clock=self._clock,
             renew=self._renew,
         )
 
     def _renew(self, partition: int) -> Renewed[ChunkStage]:
-        shared, options = self._shared, self._shared.options
-        commit = shared.group.committed([(METRICS, partition)])[METRICS, partition]
-        found = take_over(shared.log, partition, commit, options.times, self._clock)
+        context, options = self._context, self._context.options
+        commit = context.group.committed([(METRICS, partition)])[METRICS, partition]
+        found = take_over(context.log, partition, commit, options.times, self._clock)
         takeovers_total.labels(found.case).inc()
         log.info(
             "partition begun",
@@ -215,11 +215,11 @@ class ChunkPartition:
 
     def _write(self) -> None:
         self._outbox.pump()
-        self._doing = next(self._writing)
-        waits = self._doing is Doing.WAITING
+        self._state = next(self._writing)
+        waits = self._state is WriteState.WAITING
         self.unacknowledged_since = (self.unacknowledged_since or self._clock.monotonic()) if waits else None
 
-    def _write_all(self, stage: ChunkStage, found: TakeOver) -> Iterator[Doing]:
+    def _write_all(self, stage: ChunkStage, found: TakeOver) -> Iterator[WriteState]:
         if found.case == "first":
             yield from self._acknowledged([hole_record(found.hole)] if found.hole else [])
             yield from self._advance(found.progress)
@@ -231,7 +231,7 @@ class ChunkPartition:
                 yield from self._sent(emission.records)
                 stage.finish(emission)
                 count(emission)
-                yield Doing.WRITING
+                yield WriteState.WRITING
             else:
                 yield from self._acknowledged(emission.records)
                 yield from self._acknowledged(emission.markers)
@@ -239,18 +239,18 @@ class ChunkPartition:
                 count(emission)
                 yield from self._advance(emission.progress)
 
-    def _sent(self, records: Sequence[ChunkRecord]) -> Iterator[Doing]:
+    def _sent(self, records: Sequence[ChunkRecord]) -> Iterator[WriteState]:
         for record in records:
             while not self._outbox.offer(record):
-                yield Doing.WAITING
+                yield WriteState.WAITING
 
-    def _acknowledged(self, records: Sequence[ChunkRecord]) -> Iterator[Doing]:
+    def _acknowledged(self, records: Sequence[ChunkRecord]) -> Iterator[WriteState]:
         """Send the records, then wait until these and all earlier records are acknowledged."""
         yield from self._sent(records)
         while not self._outbox.empty:
-            yield Doing.WAITING
+            yield WriteState.WAITING
 
-    def _advance(self, progress: Progress) -> Iterator[Doing]:
+    def _advance(self, progress: Progress) -> Iterator[WriteState]:
         """Write the progress marker, then commit. All output below the progress must be acknowledged before."""
         series_end = yield from self._series_end()
         marker = progress.marker(self._topic_id, series_end)
@@ -259,19 +259,19 @@ class ChunkPartition:
         while not self._commit(progress):
             yield from self._pause()
 
-    def _series_end(self) -> Generator[Doing, None, int]:
+    def _series_end(self) -> Generator[WriteState, None, int]:
         while True:
             try:
-                return self._shared.log.watermarks(SERIES, [self.partition])[self.partition].high
+                return self._context.log.watermarks(SERIES, [self.partition])[self.partition].high
             except Unavailable:
                 yield from self._pause()
 
-    def _commit_idle(self, stage: ChunkStage) -> Iterator[Doing]:
+    def _commit_idle(self, stage: ChunkStage) -> Iterator[WriteState]:
         progress = stage.progress
         due = self._clock.monotonic() >= self._committed_at + COMMIT_EVERY_S
         if due and progress != self.committed and self._outbox.empty:
             self._commit(progress)
-        yield Doing.IDLE
+        yield WriteState.IDLE
 
     def _commit(self, progress: Progress) -> bool:
         """Commit. False: not answered, or refused because the partition is being reassigned; its next owner then
@@ -280,7 +280,7 @@ class ChunkPartition:
         self._committed_at = self._clock.monotonic()
         position = Position(progress.position, encode_metadata(progress, self._topic_id))
         try:
-            self._shared.group.commit({(METRICS, self.partition): position})
+            self._context.group.commit({(METRICS, self.partition): position})
         except Unavailable as error:
             commit_failures_total.labels(error.reason).inc()
             log.warning("not committed", partition=self.partition, reason=error.reason, error=error.message)
@@ -288,7 +288,7 @@ class ChunkPartition:
         self.committed = progress
         return True
 
-    def _pause(self) -> Iterator[Doing]:
+    def _pause(self) -> Iterator[WriteState]:
         until = self._clock.monotonic() + AGAIN_S
         while self._clock.monotonic() < until:
-            yield Doing.WAITING
+            yield WriteState.WAITING

@@ -1,7 +1,7 @@
 """Repair by hand: finds the problem that keeps the chunk stage of a partition from beginning, and repairs it.
 
-`look` changes nothing. `repair` writes the hole, the progress marker and the commit from which the chunk stage begins
-next. It must be the only member of the group.
+`diagnose` changes nothing. `repair` writes the hole, the progress marker and the commit from which the chunk stage
+begins next. It must be the only member of the group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALONE_WITHIN_S = 30.0  # A killed member keeps its partitions until its session 
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ResumeProblem:
     """Why a partition does not begin. needs: the losses to accept (GAP, REPLAY), in the order in which to ask for
     them."""
 
@@ -36,41 +36,45 @@ class Trouble:
     hole: HoleRecord | None
 
 
-def look(log: Log, partition: int, commit: Position | None, times: TimeSet) -> Trouble | None:
+def diagnose(log: Log, partition: int, commit: Position | None, times: TimeSet) -> ResumeProblem | None:
     """The problem of a partition; None when the chunk stage can begin. Raises Unavailable."""
     try:
         _, progress = known_progress(log, partition, commit)
     except (CorruptData, UnknownVersion, WrongTopic) as error:
-        behind = look(log, partition, None, times)
-        return Trouble(partition, error, (REPLAY, *(behind.needs if behind else ())), behind.hole if behind else None)
+        behind = diagnose(log, partition, None, times)
+        return ResumeProblem(
+            partition, error, (REPLAY, *(behind.needs if behind else ())), behind.hole if behind else None
+        )
     if progress is None:
         return None
     facts = log_facts(log, partition, progress, times)
     try:
         check_end(progress, facts, partition)
     except LostOffsets as error:
-        return Trouble(partition, error, (REPLAY,), None)
+        return ResumeProblem(partition, error, (REPLAY,), None)
     try:
         check_gap(progress, facts, partition, times)
     except LostOffsets as error:
-        return Trouble(partition, error, (GAP,), gap_hole(progress, facts, partition, times))
+        return ResumeProblem(partition, error, (GAP,), gap_hole(progress, facts, partition, times))
     return None
 
 
-def repair(log: Log, group: Group, troubles: Sequence[Trouble], times: TimeSet, clock: Clock) -> dict[int, Progress]:
+def repair(
+    log: Log, group: Group, problems: Sequence[ResumeProblem], times: TimeSet, clock: Clock
+) -> dict[int, Progress]:
     """Accept and repair all these problems. Returns the progress from which each partition then begins. Raises
     Unavailable (group_in_use)."""
     partitions = range(log.partitions(METRICS))
     with group:
         group.join([METRICS], Bystander(log))
         _wait_alone(group, {(METRICS, partition) for partition in partitions})
-        return {trouble.partition: _repair(log, group, trouble, times, clock) for trouble in troubles}
+        return {problem.partition: _repair(log, group, problem, times, clock) for problem in problems}
 
 
-def _repair(log: Log, group: Group, trouble: Trouble, times: TimeSet, clock: Clock) -> Progress:
-    partition = trouble.partition
+def _repair(log: Log, group: Group, problem: ResumeProblem, times: TimeSet, clock: Clock) -> Progress:
+    partition = problem.partition
     ensure_not_empty(log, partition, clock)
-    progress, hole = _accepted(log, group, trouble, times)
+    progress, hole = _accepted(log, group, problem, times)
     if hole is not None:
         record = hole_record(hole)
         log.append_sync(CHUNKS, partition, record.value, key=record.key)
@@ -82,15 +86,15 @@ def _repair(log: Log, group: Group, trouble: Trouble, times: TimeSet, clock: Clo
     return progress
 
 
-def _accepted(log: Log, group: Group, trouble: Trouble, times: TimeSet) -> tuple[Progress, HoleRecord | None]:
-    partition = trouble.partition
-    commit = None if REPLAY in trouble.needs else group.committed([(METRICS, partition)])[METRICS, partition]
+def _accepted(log: Log, group: Group, problem: ResumeProblem, times: TimeSet) -> tuple[Progress, HoleRecord | None]:
+    partition = problem.partition
+    commit = None if REPLAY in problem.needs else group.committed([(METRICS, partition)])[METRICS, partition]
     _, progress = known_progress(log, partition, commit)
     if progress is None:
         facts = log_facts(log, partition, Progress(0, 0), times)
         assert facts.first_broker_ms is not None, "it has a tick"
         return first_progress(facts.low, facts.first_broker_ms, partition, times)
-    if GAP not in trouble.needs:
+    if GAP not in problem.needs:
         return progress, None
     facts = log_facts(log, partition, progress, times)
     return progress_after_gap(progress, facts, times), gap_hole(progress, facts, partition, times)

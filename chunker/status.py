@@ -41,7 +41,7 @@ poll_failures_total = counter("tsdb_chunker_watermark_poll_failures_total", "Req
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionStatus:
+class ChunkPartitionStatus:
     """Status of a partition at one moment. position, emitted_through_ms: committed; None before the take-over."""
 
     partition: int
@@ -88,7 +88,7 @@ class StatusReporter(Periodic):
         self._answered_at: float | None = None
         self._shown: set[int] = set()  # Partitions with gauges.
 
-    def statuses(self) -> list[PartitionStatus]:
+    def statuses(self) -> list[ChunkPartitionStatus]:
         """Status of every assigned partition now. Any thread."""
         ours = self._member.partitions
         with self._lock:
@@ -128,7 +128,7 @@ class StatusReporter(Periodic):
         self._answered_at = at
         self._high.update({number: (mark.high, at) for number, mark in marks.items()})
 
-    def _status(self, partition: ChunkPartition, evaluator: ReadinessEvaluator) -> PartitionStatus:
+    def _status(self, partition: ChunkPartition, evaluator: ReadinessEvaluator) -> ChunkPartitionStatus:
         progress, committed, stage = partition.progress, partition.committed, partition.stage
         high, at = self._high.get(partition.partition, (None, 0.0))
         now = self._clock.monotonic()
@@ -141,7 +141,7 @@ class StatusReporter(Periodic):
             at,
             partition.stopped or partition.waiting or ("chunks_not_acknowledged" if stalled else ""),
         )
-        return PartitionStatus(
+        return ChunkPartitionStatus(
             partition.partition,
             evaluator.evaluate(seen, now_ms=self._clock.now_ms(), monotonic=now),
             progress.next_offset if progress else None,
@@ -153,7 +153,7 @@ class StatusReporter(Periodic):
         )
 
 
-def _set_gauges(status: PartitionStatus, partition: ChunkPartition) -> None:
+def _set_gauges(status: ChunkPartitionStatus, partition: ChunkPartition) -> None:
     name, readiness = str(status.partition), status.readiness
     ready.labels(name).set(readiness.ready)
     lag_records.labels(name).set(readiness.lag_records or 0)

@@ -30,7 +30,7 @@ from tsdb.ops.grpc_health import Health
 from tsdb.ops.grpc_server import GrpcLimits, GrpcServer, GrpcService, build_server
 from tsdb.ops.lifecycle import Deadline
 from tsdb.reader.limits import SelectLimits
-from tsdb.store.partition import PartitionStatus
+from tsdb.store.partition import StorePartitionStatus
 from tsdb.store.service import ReaderService
 from tsdb.store.store import Store, StoreOptions
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
@@ -155,7 +155,7 @@ class Node:
             reader.add(message)
         return reader.finish()
 
-    def status(self, partition: int = 0) -> PartitionStatus:
+    def status(self, partition: int = 0) -> StorePartitionStatus:
         """One partition now."""
         return self.store.partitions[partition].status()
 
@@ -185,7 +185,7 @@ class Node:
         """Until a partition gives this reason."""
         wait_until(lambda: self.reason(partition) == reason, READY_WITHIN_S)
 
-    def statuses(self) -> list[PartitionStatus]:
+    def statuses(self) -> list[StorePartitionStatus]:
         """All partitions now; raises what broke a worker."""
         failure = self.store.failure()
         if failure is not None:

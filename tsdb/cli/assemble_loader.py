@@ -26,7 +26,7 @@ def open_loader(settings: LoaderSettings) -> Opened:
         warm_up()
         loader = make_loader(settings, settings, log, history)
         components: list[Component] = [LogComponent(log), HistoryComponent(history), loader]
-        return Opened(components, loader.health, loader.stalled, loader.trouble)
+        return Opened(components, loader.health, loader.stalled, loader.problem)
 
 
 def make_loader(settings: CommonSettings, fields: LoaderFields, log: Log, history: ChunkSink) -> Loader:

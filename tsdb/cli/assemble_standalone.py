@@ -19,7 +19,7 @@ from tsdb.cli.assemble import (
 )
 from tsdb.cli.assemble_chunker import make_chunker
 from tsdb.cli.assemble_loader import make_loader
-from tsdb.cli.assemble_querier import HistoryComponent, past_of, querier_service
+from tsdb.cli.assemble_querier import HistoryComponent, history_source, querier_service
 from tsdb.cli.data_folder import DataFolder
 from tsdb.cli.history_access import connect_history, create_embedded_history
 from tsdb.cli.role_process import Opened
@@ -64,7 +64,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     health = Health()
     calls = read_calls(settings)
     local = OneStore(LocalStore(reader_of(store, settings, calls), SystemClock()))
-    read_past = past_of(history, settings, log)
+    read_past = history_source(history, settings, log)
     sources = Sources(local, store.topic_id, tuple(store.partitions), read_past)
     services = [ingest_service(gateway), querier_service(sources, settings, calls)]
     server = grpc_server(settings, services, health, writes=settings)

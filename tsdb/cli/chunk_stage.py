@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 
 from chunker.chunker import GROUP_ID
-from chunker.repair import Trouble, look, repair
+from chunker.repair import ResumeProblem, diagnose, repair
 from chunker.takeover import known_progress
 from tsdb.chunks.progress import Progress
 from tsdb.codec.chunk_marker import ALWAYS_WHOLE_MS
@@ -21,7 +21,7 @@ def stage_rows(log: Log, partitions: Sequence[int], times: TimeSet) -> Iterator[
     marks = log.watermarks(METRICS, partitions)
     for partition in partitions:
         progress = _progress(log, partition, commits[partition])
-        trouble = look(log, partition, commits[partition], times)
+        problem = diagnose(log, partition, commits[partition], times)
         whole_from_ms = progress.whole_from_ms if progress else ALWAYS_WHOLE_MS
         yield {
             "partition": partition,
@@ -29,7 +29,7 @@ def stage_rows(log: Log, partitions: Sequence[int], times: TimeSet) -> Iterator[
             "lag": marks[partition].high - progress.position if progress else None,
             "emitted_through_ms": progress.emitted_through_ms if progress else None,
             "whole_from_ms": None if whole_from_ms == ALWAYS_WHOLE_MS else whole_from_ms,
-            "trouble": trouble.error.reason if trouble else None,
+            "trouble": problem.error.reason if problem else None,
         }
 
 
@@ -37,19 +37,19 @@ def resume_rows(log: Log, times: TimeSet, accepted: Set[str]) -> list[dict[str, 
     """One row for each partition that cannot begin. Partitions whose needs are all accepted are repaired."""
     partitions = range(log.partitions(METRICS))
     commits = _commits(log, partitions)
-    troubles = [trouble for p in partitions if (trouble := look(log, p, commits[p], times)) is not None]
-    todo = [trouble for trouble in troubles if set(trouble.needs) <= accepted]
+    problems = [problem for p in partitions if (problem := diagnose(log, p, commits[p], times)) is not None]
+    todo = [problem for problem in problems if set(problem.needs) <= accepted]
     done = repair(log, log.group(GROUP_ID), todo, times, SystemClock()) if todo else {}
-    return [_row(trouble, trouble.partition in done) for trouble in troubles]
+    return [_row(problem, problem.partition in done) for problem in problems]
 
 
-def _row(trouble: Trouble, done: bool) -> dict[str, object]:
+def _row(problem: ResumeProblem, done: bool) -> dict[str, object]:
     return {
-        "partition": trouble.partition,
-        "trouble": trouble.error.message,
-        "needs": ", ".join(trouble.needs),
-        "hole_start_ms": trouble.hole.start_ms if trouble.hole else None,
-        "hole_end_ms": trouble.hole.end_ms if trouble.hole else None,
+        "partition": problem.partition,
+        "trouble": problem.error.message,
+        "needs": ", ".join(problem.needs),
+        "hole_start_ms": problem.hole.start_ms if problem.hole else None,
+        "hole_end_ms": problem.hole.end_ms if problem.hole else None,
         "done": done,
     }
 
@@ -66,4 +66,4 @@ def _progress(log: Log, partition: int, commit: Position | None) -> Progress | N
     except Unavailable:
         raise
     except TsdbError:
-        return None  # `look` gives the reason.
+        return None  # `diagnose` gives the reason.

@@ -53,9 +53,9 @@ class ReadinessSnapshot:
             lag_records=readiness.lag_records,
         )
 
-    def status(self, state: HeadState, sizes: HeadSizes | None = None) -> PartitionStatus:
+    def status(self, state: HeadState, sizes: HeadSizes | None = None) -> StorePartitionStatus:
         """The status with a head state of the same moment or later."""
-        return PartitionStatus(
+        return StorePartitionStatus(
             self.partition,
             self.topic_id,
             self.next_offset,
@@ -68,7 +68,7 @@ class ReadinessSnapshot:
 
 
 @dataclass(frozen=True)
-class PartitionStatus(ReadinessSnapshot):
+class StorePartitionStatus(ReadinessSnapshot):
     """A readiness snapshot together with the head's state. sizes: None unless requested."""
 
     state: HeadState
@@ -163,7 +163,7 @@ class Partition:
         # The last results, because most reads find the same again: `_stable` is valid until it is reset, `_last_status`
         # for the same snapshot and head state.
         self._stable: ReadinessSnapshot | None = None
-        self._last_status: tuple[ReadinessSnapshot, PartitionStatus] | None = None
+        self._last_status: tuple[ReadinessSnapshot, StorePartitionStatus] | None = None
 
     @property
     def head(self) -> Head:
@@ -208,12 +208,12 @@ class Partition:
                 partition=self.partition,
             )
 
-    def status(self) -> PartitionStatus:
+    def status(self) -> StorePartitionStatus:
         """State, sizes, lag and readiness now."""
         head, snapshot = self.evaluate()
         return snapshot.status(head.state(), head.sizes())
 
-    def status_of(self, snapshot: ReadinessSnapshot, state: HeadState) -> PartitionStatus:
+    def status_of(self, snapshot: ReadinessSnapshot, state: HeadState) -> StorePartitionStatus:
         """As `ReadinessSnapshot.status`; the last status again when both arguments are the same objects."""
         last = self._last_status  # Read once: any thread may replace it.
         if last is not None and last[0] is snapshot and last[1].state is state:

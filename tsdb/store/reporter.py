@@ -13,7 +13,7 @@ from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import gauge
 from tsdb.ops.periodic import Periodic
 from tsdb.replay.replay import PartitionProgress
-from tsdb.store.partition import PartitionStatus
+from tsdb.store.partition import StorePartitionStatus
 from tsdb.store.store import Store
 
 EVERY_S = 0.5
@@ -65,7 +65,7 @@ class StatusReporter(Periodic):
         if self._clock.monotonic() - self._progress_at >= PROGRESS_EVERY_S:
             self._log_progress(statuses)
 
-    def _note_change(self, status: PartitionStatus) -> None:
+    def _note_change(self, status: StorePartitionStatus) -> None:
         before = self._ready.get(status.partition)
         if before == status.readiness.ready:
             return
@@ -81,7 +81,7 @@ class StatusReporter(Periodic):
                 lag_records=status.readiness.lag_records,
             )
 
-    def _log_progress(self, statuses: list[PartitionStatus]) -> None:
+    def _log_progress(self, statuses: list[StorePartitionStatus]) -> None:
         """While a partition replays: records applied, rate and time left."""
         now = self._clock.monotonic()
         done = [self._store.partitions[status.partition].progress for status in statuses]
@@ -101,7 +101,7 @@ class StatusReporter(Periodic):
         )
 
 
-def partition_health(status: PartitionStatus) -> PartitionHealth:
+def partition_health(status: StorePartitionStatus) -> PartitionHealth:
     """The status in the form of `/-/ready`."""
     return PartitionHealth(
         status.readiness.ready,
@@ -121,7 +121,7 @@ def _samples(done: list[PartitionProgress]) -> int:
     return sum(progress.samples for progress in done)
 
 
-def _set_gauges(status: PartitionStatus) -> None:
+def _set_gauges(status: StorePartitionStatus) -> None:
     name, state, sizes, readiness = str(status.partition), status.state, status.sizes, status.readiness
     assert sizes is not None, "a status is asked for with sizes"
     ready.labels(name).set(readiness.ready)

@@ -11,7 +11,7 @@ from operator import is_
 
 from tsdb.head.head import HeadState
 from tsdb.reader.wire import Fields
-from tsdb.store.partition import Partition, PartitionStatus, ReadinessSnapshot
+from tsdb.store.partition import Partition, ReadinessSnapshot, StorePartitionStatus
 from tsdb.store.tolerance import Tolerance
 from tsdb.v1 import reader_pb2
 
@@ -23,13 +23,13 @@ class ResponseHeader:
     """statuses: ascending by partition. encoded: the SelectHeader message. complete_from_ms: from this time on all
     partitions are complete; None: all of them hold their whole log. holes: whether any partition has a hole."""
 
-    statuses: list[PartitionStatus]
+    statuses: list[StorePartitionStatus]
     encoded: bytes
     complete_from_ms: int | None
     holes: bool
 
     @classmethod
-    def of(cls, statuses: list[PartitionStatus]) -> ResponseHeader:
+    def of(cls, statuses: list[StorePartitionStatus]) -> ResponseHeader:
         """Encode the header."""
         message = Fields()
         for status in statuses:
@@ -39,7 +39,7 @@ class ResponseHeader:
         return cls(statuses, message.joined(), max(starts, default=None), holes)
 
     def check_coverage(self, start_ms: int) -> None:
-        """As PartitionStatus.check_coverage, for each partition."""
+        """As StorePartitionStatus.check_coverage, for each partition."""
         if self.complete_from_ms is not None and start_ms < self.complete_from_ms:
             for status in self.statuses:
                 status.check_coverage(start_ms)

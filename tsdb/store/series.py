@@ -14,7 +14,7 @@ from tsdb.reader.frames import series_block
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadWork
 from tsdb.reader.request import SeriesQuery
-from tsdb.store.partition import Partition, PartitionStatus
+from tsdb.store.partition import Partition, StorePartitionStatus
 from tsdb.store.selection import BLOCK_COPIES
 from tsdb.store.tolerance import Tolerance
 from tsdb.v1 import common_pb2, reader_pb2
@@ -30,7 +30,7 @@ class Found:
 
     head: Head
     refs: NDArray[np.uint32]
-    status: PartitionStatus
+    status: StorePartitionStatus
 
 
 def find(

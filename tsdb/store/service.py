@@ -18,7 +18,7 @@ from tsdb.reader.read_call import ReadCall, ReadCalls
 from tsdb.reader.request import labels_query, matchers_of, partitions_of, select_query, series_query, tokens_of
 from tsdb.store import select, series
 from tsdb.store.applied import AppliedSignal
-from tsdb.store.partition import Partition, PartitionStatus
+from tsdb.store.partition import Partition, StorePartitionStatus
 from tsdb.store.tolerance import tolerance_of
 from tsdb.store.watch import Watch
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
@@ -170,14 +170,14 @@ class _LabelRead:
     """A partition whose labels are read, and its status before the read."""
 
     head: Head
-    before: PartitionStatus
+    before: StorePartitionStatus
 
-    def status(self) -> PartitionStatus:
+    def status(self) -> StorePartitionStatus:
         """The status of the read, from its beginning until now."""
         return replace(self.before, state=self.before.state.through(self.head.state()))
 
 
-def _check_coverage(status: PartitionStatus, start_ms: int | None) -> None:
+def _check_coverage(status: StorePartitionStatus, start_ms: int | None) -> None:
     if start_ms is not None:
         status.check_coverage(start_ms)
 

@@ -22,7 +22,7 @@ from tsdb.replay.replay import PartitionProgress, Renewed, Replay
 from tsdb.replay.series_feed import SeriesFeed
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.interpreter import MallocTrimmer
-from tsdb.store.partition import Partition, PartitionStatus
+from tsdb.store.partition import Partition, StorePartitionStatus
 from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.watermarks import WatermarkPoller
 from tsdb.store.worker import Worker
@@ -109,7 +109,7 @@ class Store:
     def abort(self) -> None:
         """Nothing to drop: everything in memory is in the log."""
 
-    def statuses(self) -> list[PartitionStatus]:
+    def statuses(self) -> list[StorePartitionStatus]:
         """State, lag and readiness of every partition now."""
         return [partition.status() for partition in self.partitions.values()]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tsdb.store.partition import PartitionStatus, ReadinessSnapshot
+from tsdb.store.partition import ReadinessSnapshot, StorePartitionStatus
 from tsdb.v1 import reader_pb2
 
 
@@ -21,7 +21,7 @@ class Tolerance:
         if not self.allow_stale and (snapshot.readiness.reason or self.max_lag_ms is not None):
             snapshot.check_fresh(self.max_lag_ms)
 
-    def check_holes(self, status: PartitionStatus, start_ms: int, end_ms: int) -> None:
+    def check_holes(self, status: StorePartitionStatus, start_ms: int, end_ms: int) -> None:
         """Raises HoleInRange when a hole touches [start_ms, end_ms), unless holes are accepted."""
         if not self.allow_holes:
             status.check_holes(start_ms, end_ms)

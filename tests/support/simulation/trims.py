@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from chunker.repair import look
+from chunker.repair import diagnose
 from chunker.repair import repair as repair_all
 from chunker.takeover import highest_marker
 from support.simulation.groups import Member
@@ -72,8 +72,8 @@ def repair(world: World, rng: random.Random) -> None:
     group = world.groups[CHUNKERS]
     refused, group.refused, group.lost_ack = group.refused, 0.0, 0.0
     committed = Member(group).committed([(METRICS, number) for number in range(world.partitions)])
-    troubles = [look(world.log, number, at, TIMES) for (_, number), at in committed.items()]
-    known = [trouble for trouble in troubles if trouble is not None]
+    problems = [diagnose(world.log, number, at, TIMES) for (_, number), at in committed.items()]
+    known = [problem for problem in problems if problem is not None]
     if known:
         repair_all(world.log, Member(group), known, TIMES, world.clock)
         world.counts["repaired"] += len(known)

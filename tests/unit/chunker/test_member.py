@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 from chunker.member import Member
-from chunker.partition import ChunkPartition, Doing
+from chunker.partition import ChunkPartition, WriteState
 from support.logs import WITHIN_S
 from tsdb.log.interface import METRICS, Group, GroupListener
 from tsdb.model.clock import SystemClock
@@ -44,8 +44,8 @@ class IdlePartition:
 
     stage = None
 
-    def step(self) -> Doing:
-        return Doing.IDLE
+    def step(self) -> WriteState:
+        return WriteState.IDLE
 
     def give_up(self) -> None:
         """Nothing is under way."""

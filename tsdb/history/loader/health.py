@@ -22,35 +22,35 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class HealthProblem:
     """What keeps all partitions back; reason is empty when nothing does."""
 
     reason: str = ""
     message: str = ""
 
 
-def trouble_of(status: Status, blocked_for_s: float, patience_s: float, now: float) -> Trouble:
+def health_problem(status: Status, blocked_for_s: float, patience_s: float, now: float) -> HealthProblem:
     """Reasons: log_unavailable (the consumer waits for it), history_blocked (for longer than patience_s), stalled,
     commit_failing.
     """
     if status.at and now - status.at > SILENT_MAX_S:
-        return Trouble("log_unavailable", f"no step for {now - status.at:.0f} s")
+        return HealthProblem("log_unavailable", f"no step for {now - status.at:.0f} s")
     if status.blocked_error and blocked_for_s >= patience_s:
-        return Trouble("history_blocked", status.blocked_error)
+        return HealthProblem("history_blocked", status.blocked_error)
     if status.stalls:
-        return Trouble("stalled", str(status.stalls[0]))
+        return HealthProblem("stalled", str(status.stalls[0]))
     if status.commit_error:
-        return Trouble("commit_failing", status.commit_error)
-    return Trouble()
+        return HealthProblem("commit_failing", status.commit_error)
+    return HealthProblem()
 
 
-def partition_health(status: Status, ends: Ends, trouble: Trouble, now: float) -> dict[int, PartitionHealth]:
+def partition_health(status: Status, ends: Ends, problem: HealthProblem, now: float) -> dict[int, PartitionHealth]:
     """By partition number; `chunks` and `series` of it together. Being behind is no reason: it is told as lag."""
     numbers = sorted({number for _, number in status.partitions})
-    reason = trouble.reason
+    reason = problem.reason
     if not reason and (ends.at is None or now - ends.at > HIGH_WATERMARK_AGE_MAX_S):
         reason = "log_unavailable"
-    return {number: PartitionHealth(not reason, reason, _details(number, status, ends, trouble)) for number in numbers}
+    return {number: PartitionHealth(not reason, reason, _details(number, status, ends, problem)) for number in numbers}
 
 
 def lag_records(place: Partition, part: PartitionStatus, ends: Ends) -> int | None:
@@ -59,7 +59,7 @@ def lag_records(place: Partition, part: PartitionStatus, ends: Ends) -> int | No
     return None if high is None else max(0, high - part.position)
 
 
-def _details(number: int, status: Status, ends: Ends, trouble: Trouble) -> dict[str, int | float | str | None]:
+def _details(number: int, status: Status, ends: Ends, problem: HealthProblem) -> dict[str, int | float | str | None]:
     details: dict[str, int | float | str | None] = {}
     for topic in (CHUNKS, SERIES):
         part = status.partitions.get((topic, number))
@@ -69,4 +69,4 @@ def _details(number: int, status: Status, ends: Ends, trouble: Trouble) -> dict[
                 f"{topic}_committed": part.committed,
                 f"{topic}_lag_records": lag_records((topic, number), part, ends),
             }
-    return details | ({"message": trouble.message} if trouble.message else {})
+    return details | ({"message": problem.message} if problem.message else {})

@@ -156,9 +156,9 @@ class Loader:
         """By partition that is ours: whether it goes on, its lag, and what is in the way."""
         return self._reporter.health
 
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """What keeps all partitions back, also when none is ours any more because of it; empty when nothing does."""
-        return self._reporter.trouble.reason
+        return self._reporter.problem.reason
 
     def stalled(self) -> str:
         """Why it is not alive; empty while it is. History being away is no reason."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tsdb.history.loader.health import Ends, Trouble, lag_records, partition_health, trouble_of
+from tsdb.history.loader.health import Ends, HealthProblem, health_problem, lag_records, partition_health
 from tsdb.history.loader.loaded_marks import LoadedMarks
 from tsdb.log.interface import CHUNKS, Log
 from tsdb.model.clock import Clock
@@ -36,7 +36,7 @@ from_zero = gauge("tsdb_loader_from_zero", "1 while the partition is loaded from
 
 
 class LoaderReporter(Periodic):
-    """`health`: by partition, as last looked; `trouble`: of all of them. `status`: asked for each time."""
+    """`health`: by partition, as last looked; `problem`: of all of them. `status`: asked for each time."""
 
     def __init__(self, log_: Log, status: Callable[[], Status], marks: LoadedMarks, clock: Clock) -> None:
         super().__init__("loader-report", EVERY_S, self.look)
@@ -49,16 +49,16 @@ class LoaderReporter(Periodic):
         self._told_at: float | None = None
         self._shown: set[Partition] = set()  # What the gauges tell of.
         self.health: dict[int, PartitionHealth] = {}
-        self.trouble = Trouble()
+        self.problem = HealthProblem()
 
     def look(self) -> None:
         """One look."""
         status, now = self._status(), self._clock.monotonic()
         self._blocked_since = (self._blocked_since or now) if status.blocked_error else None
         blocked_for_s = 0.0 if self._blocked_since is None else now - self._blocked_since
-        trouble = trouble_of(status, blocked_for_s, BLOCKED_PATIENCE_S, now)
-        self._tell(trouble, blocked_for_s, now)
-        self.trouble, self.health = trouble, partition_health(status, self._ends, trouble, now)
+        problem = health_problem(status, blocked_for_s, BLOCKED_PATIENCE_S, now)
+        self._tell(problem, blocked_for_s, now)
+        self.problem, self.health = problem, partition_health(status, self._ends, problem, now)
         self._set_gauges(status, blocked_for_s)
         self._marks.write_due(status.partitions, status.at)
         # Last: it waits for a log that does not answer, and what is known by now must show before.
@@ -78,8 +78,8 @@ class LoaderReporter(Periodic):
         except (Unavailable, WrongTopic) as error:
             log.debug("ends of the log not to be had", reason=error.reason, error=error.message)
 
-    def _tell(self, trouble: Trouble, blocked_for_s: float, now: float) -> None:
-        if not trouble.reason:
+    def _tell(self, problem: HealthProblem, blocked_for_s: float, now: float) -> None:
+        if not problem.reason:
             if self._told_at is not None:
                 log.info("loader goes on")
             self._told_at = None
@@ -87,8 +87,8 @@ class LoaderReporter(Periodic):
             self._told_at = now
             log.warning(
                 "loader does not go on",
-                reason=trouble.reason,
-                message=trouble.message,
+                reason=problem.reason,
+                message=problem.message,
                 blocked_s=round(blocked_for_s, 1),
             )
 

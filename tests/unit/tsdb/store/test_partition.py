@@ -14,7 +14,7 @@ from tsdb.head.state import HeadSizes, HeadState, Hole
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
 from tsdb.replay.replay import PartitionProgress
-from tsdb.store.partition import LAG_UNKNOWN_MS, Partition, PartitionStatus
+from tsdb.store.partition import LAG_UNKNOWN_MS, Partition, StorePartitionStatus
 from tsdb.store.readiness import Observation, PartitionReadiness, ReadinessEvaluator
 from tsdb.v1 import common_pb2
 
@@ -31,9 +31,9 @@ SIZES = HeadSizes(series=4, samples=40, bytes=400, index_bytes=100, late=0, slic
 READY = PartitionReadiness(True, "", 0, 0)
 
 
-def status(readiness: PartitionReadiness = READY, message: str = "", **changes: object) -> PartitionStatus:
+def status(readiness: PartitionReadiness = READY, message: str = "", **changes: object) -> StorePartitionStatus:
     state = replace(STATE, **changes)  # type: ignore[arg-type]  # fields of HeadState
-    return PartitionStatus(2, "topic", 10, 12, readiness, message, state, SIZES)
+    return StorePartitionStatus(2, "topic", 10, 12, readiness, message, state, SIZES)
 
 
 def test_every_field_of_a_status_is_on_the_wire() -> None:
@@ -61,7 +61,7 @@ def test_what_is_not_known_yet_is_absent_on_the_wire() -> None:
     assert message.lag_ms == LAG_UNKNOWN_MS
 
 
-def lagging(lag_ms: int | None, reason: str = "lagging") -> PartitionStatus:
+def lagging(lag_ms: int | None, reason: str = "lagging") -> StorePartitionStatus:
     return status(PartitionReadiness(False, reason, 7, lag_ms))
 
 

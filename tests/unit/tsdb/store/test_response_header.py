@@ -9,16 +9,16 @@ from tsdb.head.head import HeadState, Hole
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import HoleInRange, OutOfCoverage
 from tsdb.replay.replay import PartitionProgress
-from tsdb.store.partition import Partition, PartitionStatus
+from tsdb.store.partition import Partition, StorePartitionStatus
 from tsdb.store.readiness import PartitionReadiness, ReadinessEvaluator
 from tsdb.store.response_header import ResponseHeader, ResponseHeaderCache
 from tsdb.store.tolerance import Tolerance
 from tsdb.v1 import reader_pb2
 
 
-def status(partition: int, coverage_start_ms: int, *holes: Hole, from_start: bool = False) -> PartitionStatus:
+def status(partition: int, coverage_start_ms: int, *holes: Hole, from_start: bool = False) -> StorePartitionStatus:
     state = HeadState(3, coverage_start_ms, 2000, 9, 10, from_start, holes)
-    return PartitionStatus(partition, "topic", 10, 10, PartitionReadiness(True, "", 0, 0), "", state)
+    return StorePartitionStatus(partition, "topic", 10, 10, PartitionReadiness(True, "", 0, 0), "", state)
 
 
 def test_a_range_must_be_covered_in_every_partition() -> None:

@@ -1,10 +1,10 @@
-"""How a loader stands: lag is told and is no reason, trouble is one, and silence is not health."""
+"""Health of a loader: lag is reported and does not make it unready; a problem does, and silence is not health."""
 
 from __future__ import annotations
 
 import pytest
 
-from tsdb.history.loader.health import Ends, Trouble, partition_health, trouble_of
+from tsdb.history.loader.health import Ends, HealthProblem, health_problem, partition_health
 from tsdb.log.interface import CHUNKS, SERIES
 from tsdb.parallel_consumer import PartitionStatus, Stall, Status
 
@@ -21,7 +21,7 @@ STALL = Stall((CHUNKS, 2), 41, b"k", 3, 31.0, "slow")
 
 
 def test_being_behind_is_told_and_is_no_reason() -> None:
-    (number, health), *_ = partition_health(status(), ENDS, Trouble(), NOW).items()
+    (number, health), *_ = partition_health(status(), ENDS, HealthProblem(), NOW).items()
     assert (number, health.ready) == (2, True)
     assert (health.details["chunks_lag_records"], health.details["series_lag_records"]) == (960, 0)
     assert (health.details["chunks_position"], health.details["chunks_committed"]) == (40, 38)
@@ -40,15 +40,15 @@ def test_being_behind_is_told_and_is_no_reason() -> None:
     ],
 )
 def test_trouble_has_a_reason(seen: Status, blocked_for_s: float, now: float, reason: str) -> None:
-    assert trouble_of(seen, blocked_for_s, 5.0, now).reason == reason
+    assert health_problem(seen, blocked_for_s, 5.0, now).reason == reason
 
 
 def test_trouble_is_every_partition_s() -> None:
-    health = partition_health(status(), ENDS, Trouble("stalled", str(STALL)), NOW)[2]
+    health = partition_health(status(), ENDS, HealthProblem("stalled", str(STALL)), NOW)[2]
     assert (health.ready, health.reason) == (False, "stalled")
     assert "topic chunks, partition 2, offset 41, key b'k': 3 failed attempts" in str(health.details["message"])
 
 
 @pytest.mark.parametrize("ends", [Ends(), Ends(ENDS.high, NOW - 16.0)])
 def test_without_a_fresh_end_nobody_can_say_that_nothing_is_missing(ends: Ends) -> None:
-    assert partition_health(status(), ends, Trouble(), NOW)[2].reason == "log_unavailable"
+    assert partition_health(status(), ends, HealthProblem(), NOW)[2].reason == "log_unavailable"
