@@ -16,7 +16,7 @@ from bench.measure import percentiles_ms, say
 from bench.spark_ground import PARTITIONS, build_options, closed_windows, local_session
 from bench.workload import INTERVAL_MS, SAMPLES, Workload
 from spark_backfill.building.options import BuildOptions
-from spark_backfill.pipeline.fence import Fence
+from spark_backfill.pipeline.group_membership import GroupMembership
 from spark_backfill.pipeline.pipeline import Pipeline, PipelineOptions
 from spark_backfill.pipeline.planner import BatchLimits
 from spark_backfill.places import Places
@@ -60,7 +60,7 @@ def _backlog(series: int, cores: int) -> dict[str, object]:
         ):
             options = PipelineOptions(build_options(url), Path(folder, "checkpoint").as_uri(), None)
             began = time.perf_counter()
-            totals = Pipeline(spark, log, options, SystemClock()).run(Fence(log, SystemClock()))
+            totals = Pipeline(spark, log, options, SystemClock()).run(GroupMembership(log, SystemClock()))
             taken[what] = time.perf_counter() - began
         say(f"{what}: {taken[what]:.1f} s, {totals.batches} batches of {totals.items} items")
     samples = series * 2 * SAMPLES
@@ -99,7 +99,7 @@ def _live(seconds: float, cores: int) -> dict[str, object]:
 
         running = Pipeline(spark, log, options, SystemClock(), on_turn)
         with _Flow(log, workload):
-            running.run(Fence(log, SystemClock()))
+            running.run(GroupMembership(log, SystemClock()))
     return {"windows": len(delays), "close_to_commit_ms": percentiles_ms(delays)}
 
 

@@ -18,11 +18,11 @@ from chunker.ticker import IDLE_S
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.failures import translate_spark_errors
 from spark_backfill.pipeline.counts import OBSERVED, SUMS, count_batch, show_place
-from spark_backfill.pipeline.fence import Fence
+from spark_backfill.pipeline.group_membership import GroupMembership
 from spark_backfill.pipeline.idle import IdleTicks
 from spark_backfill.pipeline.offsets import offset_of
 from spark_backfill.pipeline.planner import BatchLimits
-from spark_backfill.pipeline.settling import Settling
+from spark_backfill.pipeline.progress_committer import ProgressCommitter
 from spark_backfill.pipeline.source import FOUND, LIMITS, NAME, ChunkStageSource, found_text
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.records import hole_record
@@ -111,31 +111,31 @@ class Pipeline:
         Raises Unavailable (group_in_use) when the group has other members, the errors of a take-over (chunk_gap,
         commit_*), and the error that failed the query. Batches done before the error are settled.
         """
-        with fence:
-            settling = self._take_over(fence)
+        with membership:
+            committer = self._take_over(membership)
             ticks = IdleTicks(self._log, self._options.build, self._clock)
             if self._options.trigger_s is None:
-                self._tick_first(settling, ticks)
+                self._tick_first(committer, ticks)
             if self._stopping.is_set():
                 return self.totals
             with translate_spark_errors():
-                query = self._begin(settling.committed)
+                query = self._begin(committer.committed)
             try:
                 with self._failures():
-                    self._watch(query, fence, settling, ticks)
+                    self._watch(query, membership, committer, ticks)
             finally:
                 with self._failures():
-                    self._end(query, settling)
+                    self._end(query, committer)
         return self.totals
 
-    def _take_over(self, fence: Fence) -> Settling:
-        commits = fence.committed()
+    def _take_over(self, membership: GroupMembership) -> ProgressCommitter:
+        commits = membership.committed()
         found = {number: self._found(number, commit) for number, commit in sorted(commits.items())}
         known = {number: one.progress for number, one in found.items() if one.case == "commit"}
-        settling = Settling(self._log, fence, known)
-        if not settling.settle({number: one.progress for number, one in found.items()}):
+        committer = ProgressCommitter(self._log, membership, known)
+        if not committer.commit({number: one.progress for number, one in found.items()}):
             raise Unavailable("the first progress could not be committed", reason="log_unavailable")
-        return settling
+        return committer
 
     def _found(self, number: int, commit: Position | None) -> TakeOver:
         found = take_over(self._log, number, commit, self._options.build.times, self._clock)
@@ -156,7 +156,7 @@ class Pipeline:
         for number in range(LOOKS_UNTIL_TICK):
             if number:
                 self._clock.sleep(IDLE_S)
-            self._look(settling, ticks)
+            self._look(committer, ticks)
         self._log.flush(FLUSH_S)
 
     def _begin(self, committed: Mapping[int, Progress]) -> StreamingQuery:
@@ -173,17 +173,19 @@ class Pipeline:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{options.trigger_s * 1000:.0f} milliseconds").start()
 
-    def _watch(self, query: StreamingQuery, fence: Fence, settling: Settling, ticks: IdleTicks) -> None:
+    def _watch(
+        self, query: StreamingQuery, membership: GroupMembership, committer: ProgressCommitter, ticks: IdleTicks
+    ) -> None:
         while query.isActive and not self._stopping.is_set():
-            fence.keep(TURN_S)
-            self._settle(query, settling)
-            self._look_again(settling, ticks)
+            membership.keep(TURN_S)
+            self._commit_progress(query, committer)
+            self._look_again(committer, ticks)
             self._on_turn()
 
     def _end(self, query: StreamingQuery, settling: Settling) -> None:
         """Settle the last batch, then raise the error that failed the query, if there is one."""
         query.stop()
-        self._settle(query, settling)
+        self._commit_progress(query, committer)
         if (failure := query.exception()) is not None:
             raise failure
 
@@ -207,23 +209,23 @@ class Pipeline:
         with translate_spark_errors():
             fresh = [each for each in query.recentProgress if each.batchId > self._seen_batch]
         for progress in fresh:
-            if not settling.settle(offset_of(json.loads(progress.sources[0].endOffset)).progress):
+            if not committer.commit(offset_of(json.loads(progress.sources[0].endOffset)).progress):
                 return
             self._seen_batch = progress.batchId
             self.totals.add(progress.numInputRows, count_batch(progress))
-        self.committed = dict(settling.committed)
+        self.committed = dict(committer.committed)
 
-    def _look_again(self, settling: Settling, ticks: IdleTicks) -> None:
+    def _look_again(self, committer: ProgressCommitter, ticks: IdleTicks) -> None:
         now = self._clock.monotonic()
         if now >= self._look_at:
             self._look_at = now + LOOK_EVERY_S
-            self._look(settling, ticks)
+            self._look(committer, ticks)
 
-    def _look(self, settling: Settling, ticks: IdleTicks) -> None:
+    def _look(self, committer: ProgressCommitter, ticks: IdleTicks) -> None:
         try:
-            marks = self._log.watermarks(METRICS, sorted(settling.committed))
+            marks = self._log.watermarks(METRICS, sorted(committer.committed))
             self.marks = marks
-            show_place(settling.committed, marks)
-            ticks.look(settling.committed, marks)
+            show_place(committer.committed, marks)
+            ticks.look(committer.committed, marks)
         except Unavailable as error:
             log.warning("the log does not answer", reason=error.reason, error=error.message)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_backfill.pipeline.fence import Fence
+from spark_backfill.pipeline.group_membership import GroupMembership
 from spark_backfill.rebuild.job import rebuild
 from support.chunk_twin import Written
 from support.chunkers import (
@@ -64,13 +64,13 @@ def emitted(log: Log) -> int:
     return min(committed(log, partition).emitted_through_ms for partition in range(PARTITIONS))
 
 
-def is_alone(fence: Fence) -> bool:
-    fence.keep(0.1)
-    return fence.is_alone
+def is_alone(membership: GroupMembership) -> bool:
+    membership.keep(0.1)
+    return membership.is_alone
 
 
 def join_beside(log: Log) -> None:
-    with Fence(log, CLOCK, alone_within_s=1.0):
+    with GroupMembership(log, CLOCK, alone_within_s=1.0):
         pass
 
 
@@ -182,7 +182,7 @@ def test_a_pipeline_refuses_to_begin_beside_a_chunker_and_beside_another(log_fac
             join_beside(log)
         assert refused.value.reason == "group_in_use"
         wait_until(lambda: len(chunker.statuses()) == PARTITIONS)
-    with Fence(log, CLOCK) as first, ThreadPoolExecutor(1) as pool:
+    with GroupMembership(log, CLOCK) as first, ThreadPoolExecutor(1) as pool:
         second = pool.submit(join_beside, log)
         wait_until(lambda: not is_alone(first))
         wait_until(lambda: is_alone(first))

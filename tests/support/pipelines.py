@@ -12,7 +12,7 @@ import psutil
 from pyspark.sql import SparkSession
 
 from spark_backfill.building.options import BuildOptions
-from spark_backfill.pipeline.fence import Fence
+from spark_backfill.pipeline.group_membership import GroupMembership
 from spark_backfill.pipeline.pipeline import Pipeline, PipelineOptions, Totals
 from spark_backfill.pipeline.planner import BatchLimits
 from spark_backfill.places import Places
@@ -49,7 +49,7 @@ def run_all(
     """Everything the log holds."""
     clock = clock or SystemClock()
     options = pipeline_options(log, places, checkpoint, limits=limits)
-    return Pipeline(spark, log, options, clock).run(Fence(log, clock))
+    return Pipeline(spark, log, options, clock).run(GroupMembership(log, clock))
 
 
 def run_until(
@@ -57,7 +57,7 @@ def run_until(
 ) -> Totals:
     """Stopped as soon as it holds, whatever is under way."""
     pipeline = Pipeline(spark, log, options, clock, lambda: pipeline.stop() if done() else None)
-    return pipeline.run(Fence(log, clock))
+    return pipeline.run(GroupMembership(log, clock))
 
 
 class WorkerKiller:

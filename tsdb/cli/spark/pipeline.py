@@ -72,7 +72,7 @@ def pipeline(
 def _serve(
     spark: SparkSession, log: Log, options: PipelineOptions, settings: CommonSettings, stopping: threading.Event
 ) -> JobSummary:
-    from spark_backfill.pipeline.fence import Fence
+    from spark_backfill.pipeline.group_membership import GroupMembership
     from spark_backfill.pipeline.pipeline import Pipeline
     from spark_backfill.summary import JobSummary
     from tsdb.model.clock import SystemClock
@@ -89,7 +89,7 @@ def _serve(
     if stopping.is_set():
         running.stop()
     with _ops(running, settings):
-        totals = running.run(Fence(log, clock))
+        totals = running.run(GroupMembership(log, clock))
     return JobSummary("pipeline", figures={"batches": totals.batches, "items": totals.items, **totals.sums})
 
 

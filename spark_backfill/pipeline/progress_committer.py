@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_backfill.pipeline.fence import Fence
+from spark_backfill.pipeline.group_membership import GroupMembership
 from spark_backfill.pipeline.offsets import is_done
 from tsdb.chunks.progress import Progress, encode_metadata
 from tsdb.codec.chunk_key import ProgressKey, encode_key
@@ -29,10 +29,10 @@ commit_failures_total = counter(
 class Settling:
     """committed: progress by partition, as in the group's commits."""
 
-    def __init__(self, log_: Log, fence: Fence, committed: Mapping[int, Progress]) -> None:
+    def __init__(self, log_: Log, membership: GroupMembership, committed: Mapping[int, Progress]) -> None:
         self._log = log_
         self._topic_id = log_.topic_id(METRICS)
-        self._fence = fence
+        self._membership = membership
         self.committed = dict(committed)
 
     def settle(self, done: Mapping[int, Progress]) -> bool:
@@ -43,7 +43,9 @@ class Settling:
         commits_total.inc()
         try:
             self._write_markers(new)
-            self._fence.commit({n: Position(p.position, encode_metadata(p, self._topic_id)) for n, p in new.items()})
+            self._membership.commit(
+                {n: Position(p.position, encode_metadata(p, self._topic_id)) for n, p in new.items()}
+            )
         except Unavailable as error:
             commit_failures_total.inc()
             log.warning("progress not committed", reason=error.reason, error=error.message)
@@ -51,9 +53,9 @@ class Settling:
         self.committed.update(new)
         return True
 
-    def _is_said(self, number: int, progress: Progress) -> bool:
-        said = self.committed.get(number)
-        return said is not None and is_done(progress, said)
+    def _is_committed(self, number: int, progress: Progress) -> bool:
+        committed = self.committed.get(number)
+        return committed is not None and is_done(progress, committed)
 
     def _write_markers(self, new: Mapping[int, Progress]) -> None:
         """Write all markers and wait: a marker must be acknowledged before its position is committed."""
