@@ -19,7 +19,7 @@ from tsdb.head.head import Head
 from tsdb.log.interface import METRICS, Log, RecordBatch
 from tsdb.log.open import open_log
 from tsdb.model.clock import SystemClock
-from tsdb.replay.replay import PartitionProgress, Renewed, Replay
+from tsdb.replay.replay import FreshStart, PartitionProgress, Replay
 from tsdb.replay.series_feed import SeriesFeed
 from tsdb.store.store import RECORDS_MAX
 from tsdb.store.warm_up import warm_up
@@ -137,7 +137,7 @@ def _replay(log: Log, records: int) -> tuple[Spent, int]:
     return result, samples
 
 
-def _never(partition: int) -> Renewed[Head]:
+def _never(partition: int) -> FreshStart[Head]:
     raise AssertionError(f"partition {partition} lost offsets")
 
 

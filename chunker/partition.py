@@ -29,7 +29,7 @@ from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.model.time_set import SliceLengths, TimeSet
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
-from tsdb.replay.replay import PartitionProgress, Renewed, Replay
+from tsdb.replay.replay import FreshStart, PartitionProgress, Replay
 from tsdb.replay.series_feed import SeriesFeed
 
 COMMIT_EVERY_S = 5.0  # How often a position is committed that moves while nothing is emitted.
@@ -159,19 +159,19 @@ class ChunkPartition:
     # Beginning.
 
     def _begin(self) -> None:
-        renewed = self._renew(self.partition)
-        self._context.series.restart(self.partition, renewed.head, renewed.series_start)
-        self.source.seek(METRICS, self.partition, renewed.progress.next_offset)
+        fresh = self._renew(self.partition)
+        self._context.series.restart(self.partition, fresh.target, fresh.series_start)
+        self.source.seek(METRICS, self.partition, fresh.progress.next_offset)
         self.replay = Replay(
             self.source,
-            {self.partition: renewed.head},
-            {self.partition: renewed.progress},
+            {self.partition: fresh.target},
+            {self.partition: fresh.progress},
             self._context.series,
             clock=self._clock,
             renew=self._renew,
         )
 
-    def _renew(self, partition: int) -> Renewed[ChunkStage]:
+    def _renew(self, partition: int) -> FreshStart[ChunkStage]:
         context, options = self._context, self._context.options
         commit = context.group.committed([(METRICS, partition)])[METRICS, partition]
         found = take_over(context.log, partition, commit, options.times, self._clock)
@@ -196,7 +196,7 @@ class ChunkPartition:
             part_bytes_max=options.part_bytes_max,
         )
         self._writing = self._write_all(self.stage, found)
-        return Renewed(self.stage, PartitionProgress(found.next_offset), found.series_offset)
+        return FreshStart(self.stage, PartitionProgress(found.next_offset), found.series_offset)
 
     def _wait(self, error: Unavailable) -> None:
         if self.waiting != error.reason:

@@ -16,7 +16,7 @@ from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, TsdbError, Unavailable, UnknownVersion
 from tsdb.model.time_set import TimeSet
-from tsdb.replay.replay import PartitionProgress, Renewed, Replay, Target
+from tsdb.replay.replay import FreshStart, PartitionProgress, Replay, Target
 from tsdb.replay.series_feed import Room, SeriesFeed
 
 ALL_EPOCHS_MS = -(1 << 60)  # Records may refer to series announced in any epoch, however old.
@@ -97,7 +97,7 @@ class _Until:
         return self._target.apply(part(records, 0, last), offsets[:last], broker_ms[:last])
 
 
-def _lost(log: Log, partition: int, first_offset: int) -> Renewed[_Until]:
+def _lost(log: Log, partition: int, first_offset: int) -> FreshStart[_Until]:
     low = log.watermarks(METRICS, [partition])[partition].low
     raise LostOffsets(
         f"partition {partition}: records from offset {first_offset} on are needed; the log begins at {low}",

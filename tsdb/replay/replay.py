@@ -93,10 +93,11 @@ class PartitionProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Renewed(Generic[AnyTarget]):
-    """A fresh start of one partition: an empty head, where its replay begins, and where its series begin."""
+class FreshStart(Generic[AnyTarget]):
+    """A fresh start of one partition. target: an empty one. progress: where its replay begins. series_start: the first
+    announcement to read."""
 
-    head: AnyTarget
+    target: AnyTarget
     progress: PartitionProgress
     series_start: int
 
@@ -124,7 +125,7 @@ class Replay(Generic[AnyTarget]):
         series: SeriesFeed,
         *,
         clock: Clock,
-        renew: Callable[[int], Renewed[AnyTarget]],
+        renew: Callable[[int], FreshStart[AnyTarget]],
     ) -> None:
         self._heads = heads
         self._series = series
@@ -229,9 +230,9 @@ class Replay(Generic[AnyTarget]):
         error = self._lost.pop(partition)
         lost_offsets_total.inc()
         log.error("log lost offsets; starting the partition afresh", partition=partition, error=error.message)
-        self._heads[partition] = fresh.head
+        self._heads[partition] = fresh.target
         self.progress[partition] = fresh.progress
-        self._series.restart(partition, fresh.head, fresh.series_start)
+        self._series.restart(partition, fresh.target, fresh.series_start)
         self._without_room.leave(partition)
         self._source.seek(METRICS, partition, fresh.progress.next_offset)
 

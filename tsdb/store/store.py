@@ -18,7 +18,7 @@ from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
 from tsdb.model.time_set import SliceLengths, TimeSet
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
-from tsdb.replay.replay import PartitionProgress, Renewed, Replay
+from tsdb.replay.replay import FreshStart, PartitionProgress, Replay
 from tsdb.replay.series_feed import SeriesFeed
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.interpreter import MallocTrimmer
@@ -179,7 +179,7 @@ class Store:
         found = self._log.offsets_for_times(SERIES, dict.fromkeys(partitions, since_ms))
         return {p: marks[p].high if (offset := found[p]) is None else offset for p in partitions}
 
-    def _renew(self, partition: int) -> Renewed[Head]:
+    def _renew(self, partition: int) -> FreshStart[Head]:
         start = find_start(
             self._log,
             METRICS,
@@ -190,7 +190,7 @@ class Store:
         )[partition]
         head, progress = self._head(partition, start), PartitionProgress(start.offset)
         self.partitions[partition].renew(head, progress)
-        return Renewed(head, progress, self._series_starts([partition], start.horizon_ms)[partition])
+        return FreshStart(head, progress, self._series_starts([partition], start.horizon_ms)[partition])
 
 
 def _shares(partitions: Sequence[int], workers: int) -> list[list[int]]:

@@ -18,7 +18,7 @@ from tsdb.model.errors import LostOffsets, TsdbError, Unavailable, WrongTopic
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.resolution import derived_labels
 from tsdb.model.window import EPOCH_MS
-from tsdb.replay.replay import CLOCK_AHEAD_MAX_MS, PartitionProgress, Renewed, Replay
+from tsdb.replay.replay import CLOCK_AHEAD_MAX_MS, FreshStart, PartitionProgress, Replay
 from tsdb.replay.series_feed import SeriesFeed
 
 NOW_MS = 1_000 * EPOCH_MS
@@ -43,12 +43,12 @@ class Bench:
             renew=self._renew,
         )
 
-    def _renew(self, partition: int) -> Renewed[Head]:
+    def _renew(self, partition: int) -> FreshStart[Head]:
         if self.renew_errors:
             raise self.renew_errors.pop(0)
         self.renewed.append(partition)
         start = self.log.low[METRICS, partition]
-        return Renewed(new_head(since_offset=start, from_start=False), PartitionProgress(start), 0)
+        return FreshStart(new_head(since_offset=start, from_start=False), PartitionProgress(start), 0)
 
     def progress(self, partition: int = 0) -> PartitionProgress:
         return self.replay.progress[partition]
