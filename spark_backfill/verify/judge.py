@@ -43,7 +43,7 @@ class Horizon:
 class Finding:
     """One difference. partition: None when only history has the key."""
 
-    place: Place
+    place: Location
     problem: Problem
     key: ChunkKey | WindowKey
     partition: int | None
@@ -54,25 +54,25 @@ def judge(key: ChunkKey | WindowKey, seen: Seen, horizons: Mapping[int, Horizon]
     if seen.partition is None:
         # Neither the log nor `chunks` has this key, so the row in history has no source.
         if seen.history is not None and isinstance(key, ChunkKey):
-            yield Finding(Place.HISTORY, Problem.EXTRA, key, None)
+            yield Finding(Location.HISTORY, Problem.EXTRA, key, None)
         return
     at = horizons[seen.partition]
     if isinstance(key, WindowKey):
         if at.first_base_ms <= key.window_start_ms:
-            yield from _compared(Place.CHUNKS, key, seen, seen.expected, _chunk(seen))
+            yield from _compared(Location.CHUNKS, key, seen, seen.expected, _chunk(seen))
         return
     derived = key.kind in DERIVED
     if derived and not _is_due(key, at.position, at.emitted_through_ms, window_ms):
         return
     want = (seen.expected if derived else _chunk(seen)) if not _is_folded_away(seen) else None
     if derived and (want is not None or not seen.covered):
-        yield from _compared(Place.CHUNKS, key, seen, want, _chunk(seen))
+        yield from _compared(Location.CHUNKS, key, seen, want, _chunk(seen))
     if at.loaded_position is not None and _is_loaded(key, seen, at, window_ms):
-        yield from _compared(Place.HISTORY, key, seen, want, seen.history)
+        yield from _compared(Location.HISTORY, key, seen, want, seen.history)
 
 
 def _compared(
-    place: Place, key: ChunkKey | WindowKey, seen: Seen, want: bytes | None, got: bytes | None
+    place: Location, key: ChunkKey | WindowKey, seen: Seen, want: bytes | None, got: bytes | None
 ) -> Iterator[Finding]:
     if want == got:
         return

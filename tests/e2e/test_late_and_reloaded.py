@@ -29,7 +29,7 @@ LOADED, DOWN = slice(0, 4), slice(4, 7)
 
 
 @dataclass(frozen=True)
-class Place:
+class Setup:
     """lost: history is empty; what is read from now on."""
 
     log: Log
@@ -38,7 +38,7 @@ class Place:
 
 
 @pytest.fixture(params=["embedded", "servers"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setup]:
     log_url, history_url = f"sqlite:///{tmp_path}/log.db", f"sqlite:///{tmp_path}/history.db"
     if request.param == "servers":
         node = request.getfixturevalue("cassandra")
@@ -56,10 +56,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             truncate(history_url)
             return histories.open()  # A connection knows which names it wrote.
 
-        yield Place(logs.open(), histories.open(), lost)
+        yield Setup(logs.open(), histories.open(), lost)
 
 
-def test_late_samples_are_in_the_next_read_and_in_all_after(place: Place) -> None:
+def test_late_samples_are_in_the_next_read_and_in_all_after(place: Setup) -> None:
     recording = recordings.node(WINDOWS, every=16)
     ends, rng = recording.window_ends, random.Random(52)
     with Way(place.log, place.history, recording, seed=51) as way:

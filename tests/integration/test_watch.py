@@ -30,7 +30,7 @@ SERIES = 30
 NOW_MS = time.time_ns() // 1_000_000
 ALL = '{__name__=~"m_.*"}'
 SELECTOR = '{__name__="m"}'
-Place = tuple[int, int, int, int]
+SampleKey = tuple[int, int, int, int]
 """(partition, record offset, series id, ts_ms)."""
 
 
@@ -64,7 +64,7 @@ def test_every_sample_comes_once_per_offset_across_reconnects(log_factory: LogFa
         told: list[common_pb2.Token] = []
         writing = threading.Thread(target=lambda: told.extend(write_all(gateway, labels, now_ms)))
         writing.start()
-        seen: Counter[Place] = Counter()
+        seen: Counter[SampleKey] = Counter()
         connections = 0
         # Each time is written twice, into other records: once per offset is not once per time.
         while seen.total() < 2 * WRITES * SERIES:

@@ -12,7 +12,7 @@ from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
 from tsdb.model.selector import parse_selector
 from tsdb.reader.limits import SelectLimits
-from tsdb.reader.request import SelectQuery
+from tsdb.reader.request import SelectSpec
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store import select
 from tsdb.store.body import Body
@@ -40,7 +40,7 @@ def partition_of(head: Head) -> Partition:
     return Partition(head.partition, "topic", head, PartitionProgress(0), ReadinessEvaluator(), clock)
 
 
-def answer(partitions: list[Partition], query: SelectQuery, memory: ReadMemory) -> bytes:
+def answer(partitions: list[Partition], query: SelectSpec, memory: ReadMemory) -> bytes:
     return b"".join(select.messages(select.gather(partitions, query, ANY, SelectLimits(), memory)))
 
 
@@ -72,7 +72,7 @@ def test_remembered_or_not_an_answer_is_the_same(
             register(heads[which], [number])
         for selector, back, length, labels in asked:
             start_ms = now_ms // 40 * 40 + back
-            query = SelectQuery(
+            query = SelectSpec(
                 parse_selector(selector), None, start_ms, start_ms + length, 0, 0, 0, True, labels, partial=True
             )
             for of in (partitions, partitions[:1]):
@@ -82,7 +82,7 @@ def test_remembered_or_not_an_answer_is_the_same(
 def test_a_body_is_given_again_until_a_sample_of_its_series_comes() -> None:
     head = new_head(series=SERIES)
     memory, partitions = ReadMemory(), [partition_of(head)]
-    query = SelectQuery(parse_selector('{__name__="m_1"}'), None, 0, 2000, 0, 0, 0, True, True, partial=True)
+    query = SelectSpec(parse_selector('{__name__="m_1"}'), None, 0, 2000, 0, 0, 0, True, True, partial=True)
 
     def body() -> Body:
         return select.gather(partitions, query, ANY, SelectLimits(), memory).body

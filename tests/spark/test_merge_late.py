@@ -17,7 +17,7 @@ from spark_backfill.merge_late.work import NOT_REDUNDANT, fold_windows
 from spark_backfill.packs import PackSpan
 from spark_backfill.summary import JobSummary
 from support.histories import META, WINDOW_MS, HistoryFactory, write_rows
-from support.late_storm import EVER, Again, LateStorm, Place, assert_reads, fragments_left
+from support.late_storm import EVER, Again, LateStorm, PackWindow, assert_reads, fragments_left
 from support.loaders import is_loaded
 from support.logs import LogFactory, wait_until
 from support.querier_node import QuerierNode
@@ -227,7 +227,7 @@ def test_a_task_that_runs_twice_writes_the_same_keys_and_bytes(embedded: StormPa
     assert len({(record.key, record.value) for record in written}) == len(plans)
 
 
-def answered_reads(history: ChunkStore, wanted: Mapping[Place, object]) -> None:
+def answered_reads(history: ChunkStore, wanted: Mapping[PackWindow, object]) -> None:
     """What is answered is right; a server that is held up may refuse."""
     with contextlib.suppress(Unavailable):
         assert_reads(history, wanted)

@@ -30,7 +30,7 @@ EVERYTHING = 1 << 50  # As an offset and as a time: beyond all there is.
 # All windows of any storm: history is asked by month, also where nothing is.
 EVER = WindowRange(FIRST_WINDOW * WINDOW_MS, (FIRST_WINDOW + 100) * WINDOW_MS)
 
-Place = tuple[int, int]  # (pack_id, window start)
+PackWindow = tuple[int, int]  # (pack_id, window start)
 
 
 @dataclass
@@ -46,11 +46,11 @@ class LateStorm:
     seed: int = 1
     name: str = "storm"
     partitions: int = 3
-    parts: dict[Place, list[Samples]] = field(default_factory=dict)
+    parts: dict[PackWindow, list[Samples]] = field(default_factory=dict)
     partition: dict[int, int] = field(default_factory=dict)
 
     @property
-    def wanted(self) -> dict[Place, dict[tuple[int, int], tuple[int, int]]]:
+    def wanted(self) -> dict[PackWindow, dict[tuple[int, int], tuple[int, int]]]:
         return {place: merged_twin(parts) for place, parts in self.parts.items()}
 
     def write(self, log: Log) -> None:
@@ -97,7 +97,7 @@ class LateStorm:
                 key, value = encode_announcement(number, epoch, pack_id, canonical)
                 log.append(SERIES, self.partition[pack_id], value, key=key, on_done=acked)
 
-    def _send(self, log: Log, place: Place, kind: Kind, order: int, of: Samples) -> None:
+    def _send(self, log: Log, place: PackWindow, kind: Kind, order: int, of: Samples) -> None:
         pack_id, start_ms = place
         self.parts.setdefault(place, []).append(of)
         for part, value in enumerate(encode_chunk(fragment_of(of, pack_id, start_ms), window_ms=WINDOW_MS)):
@@ -118,18 +118,18 @@ def acked(answer: object) -> None:
     assert not isinstance(answer, Exception), answer
 
 
-def read_all(store: ChunkStore, packs: Collection[int]) -> dict[Place, dict[tuple[int, int], tuple[int, int]]]:
+def read_all(store: ChunkStore, packs: Collection[int]) -> dict[PackWindow, dict[tuple[int, int], tuple[int, int]]]:
     """What readers find of these packs: rows as they are read, merged."""
-    found: dict[Place, list[bytes]] = {}
+    found: dict[PackWindow, list[bytes]] = {}
     for piece in store.read(list(packs), EVER):
         for row in piece:
             found.setdefault((row.key.pack_id, row.key.window_start_ms), []).append(row.value)
     return {place: samples_of(merge(list(map(decode_chunk, values)))) for place, values in found.items()}
 
 
-def fragments_left(store: ChunkStore, packs: Iterable[int]) -> dict[Place, set[tuple[Kind, int]]]:
+def fragments_left(store: ChunkStore, packs: Iterable[int]) -> dict[PackWindow, set[tuple[Kind, int]]]:
     """By (pack, window) the fragments with a row."""
-    found: dict[Place, set[tuple[Kind, int]]] = {}
+    found: dict[PackWindow, set[tuple[Kind, int]]] = {}
     for pack_id in packs:
         for key, _ in store.windows(pack_id, EVER):
             found.setdefault((pack_id, key.window_start_ms), set()).add((key.kind, key.order))
@@ -166,7 +166,7 @@ class Again:
             self._error = error
 
 
-def assert_reads(store: ChunkStore, wanted: Mapping[Place, object]) -> None:
+def assert_reads(store: ChunkStore, wanted: Mapping[PackWindow, object]) -> None:
     """Readers find exactly that."""
     found = read_all(store, np.unique(np.array([pack for pack, _ in wanted], np.uint64)).tolist())
     assert found.keys() == wanted.keys()

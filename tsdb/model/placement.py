@@ -21,7 +21,7 @@ _RESOLUTION = b"__resolution__"  # See tsdb.model.resolution.
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """Where a series belongs. pack_id is unsigned, 64 bit."""
 
     placement: bytes
@@ -35,8 +35,8 @@ class PlacementRule:
 
     labels: tuple[str, ...] = DEFAULT_PLACEMENT_LABELS
 
-    def place(self, canonical: bytes) -> Place:
-        """Place of canonical labels. Absent placement labels count as empty; when all are absent the family places."""
+    def place(self, canonical: bytes) -> Placement:
+        """The placement of canonical labels. Absent placement labels count as empty; when all are absent the family places."""
         parts = canonical.split(SEPARATOR)
         values = dict(zip(parts[::2], parts[1::2], strict=True))
         family = metric_family(values.get(METRIC_NAME, b""))
@@ -46,7 +46,7 @@ class PlacementRule:
         # Derived series are a pack of their own: who reads their sources does not read them too.
         if resolution := values.get(_RESOLUTION, b""):
             pack += SEPARATOR + resolution
-        return Place(placement, family, xxhash.xxh3_64_intdigest(pack))
+        return Placement(placement, family, xxhash.xxh3_64_intdigest(pack))
 
 
 def metric_family(name: bytes) -> bytes:

@@ -12,7 +12,7 @@ from tsdb.query.sources import Sources, request_for, stores_answering
 from tsdb.query.stores.fan_out import Opened, open_all
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
 from tsdb.reader.read_call import ReadCall
-from tsdb.reader.request import LabelsQuery
+from tsdb.reader.request import LabelsSpec
 from tsdb.v1 import common_pb2, reader_pb2
 
 Start = Callable[[Share], Sequence[Iterator[Any]]]
@@ -21,7 +21,7 @@ Start = Callable[[Share], Sequence[Iterator[Any]]]
 class LabelsRead:
     """One LabelNames or LabelValues call. Not thread-safe: it runs on the caller's thread."""
 
-    def __init__(self, sources: Sources, query: LabelsQuery, caller: ReadCall, *, allow_holes: bool) -> None:
+    def __init__(self, sources: Sources, query: LabelsSpec, caller: ReadCall, *, allow_holes: bool) -> None:
         self._sources = sources
         self._query = query
         self._caller = caller

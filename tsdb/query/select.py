@@ -20,7 +20,7 @@ from tsdb.query.stores.fan_out import Opened, open_all
 from tsdb.query.stores.routing import Routing, Share
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCall
-from tsdb.reader.request import SelectQuery
+from tsdb.reader.request import SelectSpec
 from tsdb.v1 import common_pb2, reader_pb2
 
 Response = reader_pb2.SelectResponse
@@ -33,7 +33,7 @@ class Select:
         self,
         sources: Sources,
         request: reader_pb2.SelectRequest,
-        query: SelectQuery,
+        query: SelectSpec,
         limits: SelectLimits,
         caller: ReadCall,
     ) -> None:

@@ -21,7 +21,7 @@ from tsdb.query.stores.routing import NO_START_MS, Routing, Share
 from tsdb.reader.frames import series_block
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCall
-from tsdb.reader.request import SeriesQuery
+from tsdb.reader.request import SeriesSpec
 from tsdb.v1 import common_pb2, reader_pb2
 
 Response = reader_pb2.SeriesResponse
@@ -77,7 +77,7 @@ class SeriesRead:
         self,
         sources: Sources,
         request: reader_pb2.SeriesRequest,
-        query: SeriesQuery,
+        query: SeriesSpec,
         limits: SelectLimits,
         caller: ReadCall,
     ) -> None:

@@ -19,7 +19,7 @@ from tsdb.query.watch import Watch
 from tsdb.reader.answer_bytes import texts_bytes
 from tsdb.reader.limits import LABEL_VALUES_MAX, WATCHES_MAX, SelectLimits
 from tsdb.reader.read_call import ReadCalls
-from tsdb.reader.request import labels_query, matchers_of, partitions_of, select_query, series_query, tokens_of
+from tsdb.reader.request import labels_spec, matchers_of, partitions_of, select_spec, series_spec, tokens_of
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
 
 watches_refused_total = counter("tsdb_query_watches_refused_total", "Watch streams refused because too many are open.")
@@ -37,7 +37,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
     def Select(
         self, request: reader_pb2.SelectRequest, context: grpc.ServicerContext
     ) -> Iterator[reader_pb2.SelectResponse]:
-        query = select_query(request)
+        query = select_spec(request)
         partitions = self._partitions(request.options)
         limits = self._limits.lowered(request.series_max, request.samples_max, request.bytes_max)
         with self._calls.of(context) as call:
@@ -46,7 +46,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
     def Series(
         self, request: reader_pb2.SeriesRequest, context: grpc.ServicerContext
     ) -> Iterator[reader_pb2.SeriesResponse]:
-        query = series_query(request)
+        query = series_spec(request)
         partitions = self._partitions(request.options)
         limits = self._limits.lowered(request.series_max, 0, 0)
         with self._calls.of(context) as call:
@@ -56,7 +56,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         self, request: reader_pb2.LabelNamesRequest, context: grpc.ServicerContext
     ) -> reader_pb2.LabelNamesResponse:
         partitions = self._partitions(request.options)
-        query = labels_query(request)
+        query = labels_spec(request)
         with self._calls.of(context) as call:
             read = LabelsRead(self._sources, query, call, allow_holes=request.options.allow_holes)
             header, names = read.names(request, partitions)
@@ -70,7 +70,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         if not request.name:
             raise InvalidRequest("label name is empty", reason="bad_label")
         partitions = self._partitions(request.options)
-        query = labels_query(request)
+        query = labels_spec(request)
         with self._calls.of(context) as call:
             read = LabelsRead(self._sources, query, call, allow_holes=request.options.allow_holes)
             header, values = read.values(request, partitions)

@@ -20,7 +20,7 @@ _AGGREGATIONS = frozenset(reader_pb2.Aggregation.values())
 
 
 @dataclass(frozen=True, slots=True)
-class SelectQuery:
+class SelectSpec:
     """A valid Select. Range half-open, ms. `series_ids`: uint64, ascending, unique; None: use matchers."""
 
     matchers: tuple[Matcher, ...]
@@ -37,7 +37,7 @@ class SelectQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesQuery:
+class SeriesSpec:
     """A valid Series request. No matchers: every series.
 
     ranged: only series with a sample in [start_ms, end_ms). Without start_given the range begins with the oldest sample
@@ -53,7 +53,7 @@ class SeriesQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelsQuery:
+class LabelsSpec:
     """A valid request for label names or values. No matchers: every series.
 
     start_ms: None: all series in memory. end_ms: exclusive.
@@ -64,7 +64,7 @@ class LabelsQuery:
     end_ms: int
 
 
-def select_query(request: reader_pb2.SelectRequest) -> SelectQuery:
+def select_spec(request: reader_pb2.SelectRequest) -> SelectSpec:
     """Check a Select. Raises InvalidRequest naming field, got and limit."""
     check_range(request.start_ms, request.end_ms)
     _check_steps(request)
@@ -77,7 +77,7 @@ def select_query(request: reader_pb2.SelectRequest) -> SelectQuery:
         raise InvalidRequest("give either matchers or series_ids", reason="bad_selector")
     if request.downsampled and not (request.step_ms and request.matchers):
         raise InvalidRequest("downsampled goes with step_ms and matchers", reason="bad_step")
-    return SelectQuery(
+    return SelectSpec(
         matchers_of(request.matchers),
         _series_ids(request.series_ids) if request.series_ids else None,
         request.start_ms,
@@ -92,7 +92,7 @@ def select_query(request: reader_pb2.SelectRequest) -> SelectQuery:
     )
 
 
-def series_query(request: reader_pb2.SeriesRequest) -> SeriesQuery:
+def series_spec(request: reader_pb2.SeriesRequest) -> SeriesSpec:
     """Check a Series request. Raises InvalidRequest."""
     start_given = request.HasField("start_ms")
     start_ms = request.start_ms if start_given else -TIME_MAX_MS
@@ -100,15 +100,15 @@ def series_query(request: reader_pb2.SeriesRequest) -> SeriesQuery:
     check_range(start_ms, end_ms)
     ranged = start_given or request.HasField("end_ms")
     matchers = matchers_of(request.matchers)
-    return SeriesQuery(matchers, ranged, start_given, start_ms, end_ms, tuple(request.group_by))
+    return SeriesSpec(matchers, ranged, start_given, start_ms, end_ms, tuple(request.group_by))
 
 
-def labels_query(request: reader_pb2.LabelNamesRequest | reader_pb2.LabelValuesRequest) -> LabelsQuery:
+def labels_spec(request: reader_pb2.LabelNamesRequest | reader_pb2.LabelValuesRequest) -> LabelsSpec:
     """Check a request for labels. Raises InvalidRequest."""
     start_ms = request.start_ms if request.HasField("start_ms") else None
     end_ms = request.end_ms if request.HasField("end_ms") else TIME_MAX_MS
     check_range(-TIME_MAX_MS if start_ms is None else start_ms, end_ms)
-    return LabelsQuery(matchers_of(request.matchers), start_ms, end_ms)
+    return LabelsSpec(matchers_of(request.matchers), start_ms, end_ms)
 
 
 def matchers_of(messages: Iterable[common_pb2.Matcher]) -> tuple[Matcher, ...]:

@@ -16,7 +16,7 @@ from tsdb.head.head import Head, HeadState
 from tsdb.model.errors import Overloaded
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import NO_BOUNDS, ReadWork
-from tsdb.reader.request import SelectQuery
+from tsdb.reader.request import SelectSpec
 from tsdb.reader.wire import Fields
 from tsdb.store.body import Body, Part
 from tsdb.store.encoded import EncodedColumns
@@ -49,7 +49,7 @@ class Answer:
 
 def gather(
     partitions: list[Partition],
-    query: SelectQuery,
+    query: SelectSpec,
     tolerance: Tolerance,
     limits: SelectLimits,
     memory: ReadMemory,
@@ -87,7 +87,7 @@ def gather(
 def _columns(
     heads: list[Head],
     selection: Selection,
-    query: SelectQuery,
+    query: SelectSpec,
     limits: SelectLimits,
     heads_snapshots: HeadsSnapshotCache,
     work: ReadWork,
@@ -127,7 +127,7 @@ def _columns(
 
 
 def _columns_each(
-    heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits, work: ReadWork
+    heads: list[Head], selection: Selection, query: SelectSpec, limits: SelectLimits, work: ReadWork
 ) -> tuple[list[HeadState], Body]:
     """Columns head by head, for heads with late samples below coverage: rare. Their slices are decoded and merged by
     the head."""
@@ -150,7 +150,7 @@ def _columns_each(
 
 
 def _raw(
-    heads: list[Head], selection: Selection, query: SelectQuery, limits: SelectLimits, work: ReadWork
+    heads: list[Head], selection: Selection, query: SelectSpec, limits: SelectLimits, work: ReadWork
 ) -> tuple[list[HeadState], Body]:
     states: list[HeadState] = []
     found: list[RawResult] = []
@@ -194,7 +194,7 @@ def _collecting_bytes(heads: list[Head], selection: Selection) -> int:
     return COPIES * SAMPLE_BYTES * room
 
 
-def _raw_bytes(heads: list[Head], selection: Selection, query: SelectQuery) -> int:
+def _raw_bytes(heads: list[Head], selection: Selection, query: SelectSpec) -> int:
     """Memory that a RAW answer takes until it is gathered; open samples are estimated."""
     sizes = [
         head.sealed_bytes(part.refs, query.start_ms, query.end_ms) + COPIES * head.open_bytes_expected(len(part.refs))

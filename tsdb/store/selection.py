@@ -25,7 +25,7 @@ from tsdb.ops.metrics import counter, gauge
 from tsdb.reader.frames import series_block
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import NO_BOUNDS, ReadWork
-from tsdb.reader.request import SelectQuery
+from tsdb.reader.request import SelectSpec
 from tsdb.store.body import Body
 from tsdb.store.encoded import EncodedColumns
 
@@ -125,7 +125,7 @@ class Selections:
         return self._bytes
 
     def select(
-        self, heads: Sequence[Head], query: SelectQuery, limits: SelectLimits, work: ReadWork = NO_BOUNDS
+        self, heads: Sequence[Head], query: SelectSpec, limits: SelectLimits, work: ReadWork = NO_BOUNDS
     ) -> Selection:
         """The series that the query matches in these heads. Raises as SeriesIndex.select; Overloaded (series_limit)."""
         if query.series_ids is not None:
@@ -158,7 +158,7 @@ class Selections:
             ]
         )
 
-    def remember(self, heads: Sequence[Head], query: SelectQuery, selection: Selection) -> None:
+    def remember(self, heads: Sequence[Head], query: SelectSpec, selection: Selection) -> None:
         """Keep a selection, with the current columns of its parts, for later reads."""
         if query.series_ids is not None or not selection.changed:
             return
@@ -175,7 +175,7 @@ class Selections:
                 self._bytes -= oldest
             held_bytes.set(self._bytes)
 
-    def _by_ids(self, heads: Sequence[Head], query: SelectQuery, limits: SelectLimits, work: ReadWork) -> Selection:
+    def _by_ids(self, heads: Sequence[Head], query: SelectSpec, limits: SelectLimits, work: ReadWork) -> Selection:
         assert query.series_ids is not None
         found = [(head, head.index.refs_of(query.series_ids)) for head in heads]
         limits.check_series(sum(len(refs) for _, refs in found))
@@ -184,7 +184,7 @@ class Selections:
         return Selection.of([_selected(head, -1, refs, None, labels=query.labels) for head, refs in found])
 
 
-def _key(heads: Sequence[Head], query: SelectQuery) -> Key:
+def _key(heads: Sequence[Head], query: SelectSpec) -> Key:
     return query.matchers, query.labels, tuple(head.partition for head in heads)
 
 

@@ -13,7 +13,7 @@ from tsdb.head.head import Head
 from tsdb.reader.frames import series_block
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadWork
-from tsdb.reader.request import SeriesQuery
+from tsdb.reader.request import SeriesSpec
 from tsdb.store.partition import Partition, StorePartitionStatus
 from tsdb.store.selection import BLOCK_COPIES
 from tsdb.store.tolerance import Tolerance
@@ -35,7 +35,7 @@ class Found:
 
 def find(
     partitions: list[Partition],
-    query: SeriesQuery,
+    query: SeriesSpec,
     tolerance: Tolerance,
     limits: SelectLimits,
     work: ReadWork,
@@ -62,7 +62,7 @@ def find(
     return found
 
 
-def frames(found: list[Found], query: SeriesQuery, work: ReadWork) -> Iterator[Response]:
+def frames(found: list[Found], query: SeriesSpec, work: ReadWork) -> Iterator[Response]:
     """Header, then counts per group or the series of each partition. A block is built when it is sent."""
     header = reader_pb2.SelectHeader(partitions=[part.status.to_proto() for part in found])
     yield Response(header=header)

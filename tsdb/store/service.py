@@ -15,7 +15,7 @@ from tsdb.ops.metrics import counter, histogram
 from tsdb.reader.answer_bytes import texts_bytes
 from tsdb.reader.limits import LABEL_VALUES_MAX, WATCHES_MAX, SelectLimits
 from tsdb.reader.read_call import ReadCall, ReadCalls
-from tsdb.reader.request import labels_query, matchers_of, partitions_of, select_query, series_query, tokens_of
+from tsdb.reader.request import labels_spec, matchers_of, partitions_of, select_spec, series_spec, tokens_of
 from tsdb.store import select, series
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition, StorePartitionStatus
@@ -56,7 +56,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
     def Select(  # type: ignore[override]  # Its messages are encoded already.
         self, request: reader_pb2.SelectRequest, context: grpc.ServicerContext
     ) -> Generator[bytes]:
-        query = select_query(request)
+        query = select_spec(request)
         limits = self._limits.lowered(request.series_max, request.samples_max, request.bytes_max)
         tolerance = tolerance_of(request.options)
         with self._calls.of(context) as call:
@@ -70,7 +70,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
     def Series(
         self, request: reader_pb2.SeriesRequest, context: grpc.ServicerContext
     ) -> Iterator[reader_pb2.SeriesResponse]:
-        query = series_query(request)
+        query = series_spec(request)
         limits = self._limits.lowered(request.series_max, 0, 0)
         with self._calls.of(context) as call:
             partitions = self._ready_partitions(request.options, call)
@@ -80,7 +80,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
     def LabelNames(
         self, request: reader_pb2.LabelNamesRequest, context: grpc.ServicerContext
     ) -> reader_pb2.LabelNamesResponse:
-        query = labels_query(request)
+        query = labels_spec(request)
         names: set[str] = set()
         with self._calls.of(context) as call:
             reads = self._label_reads(request.options, call, query.start_ms)
@@ -96,7 +96,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
     ) -> reader_pb2.LabelValuesResponse:
         if not request.name:
             raise InvalidRequest("label name is empty", reason="bad_label")
-        query = labels_query(request)
+        query = labels_spec(request)
         limit = min(LABEL_VALUES_MAX, request.values_max or LABEL_VALUES_MAX)
         values: set[str] = set()
         with self._calls.of(context) as call:

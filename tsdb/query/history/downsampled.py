@@ -25,7 +25,7 @@ from tsdb.ops.metrics import counter
 from tsdb.query.history.index import HistorySeries
 from tsdb.query.history.narrow import narrow
 from tsdb.query.reduction import Reduction
-from tsdb.reader.request import SelectQuery
+from tsdb.reader.request import SelectSpec
 
 ASK_AGAIN_S = 60.0  # The job runs hourly at most.
 
@@ -54,12 +54,12 @@ class DerivedPart:
     resolution: str
     end_ms: int
 
-    def before(self, seam_ms: int, query: SelectQuery) -> DerivedPart | None:
+    def before(self, seam_ms: int, query: SelectSpec) -> DerivedPart | None:
         """The part before a seam, in whole steps; None when it is empty."""
         end_ms = _whole_steps(query, min(self.end_ms, seam_ms))
         return DerivedPart(self.resolution, end_ms) if end_ms > query.start_ms else None
 
-    def matchers(self, query: SelectQuery) -> tuple[Matcher, ...]:
+    def matchers(self, query: SelectSpec) -> tuple[Matcher, ...]:
         """Matchers of the derived series that the query needs."""
         needed = "|".join(_NEEDS[query.aggregation])
         return (
@@ -89,7 +89,7 @@ class Resolutions:
         self._known: Mapping[str, Downsampled] = {}
         self._ask_at: float | None = None
 
-    def part(self, query: SelectQuery) -> DerivedPart | None:
+    def part(self, query: SelectSpec) -> DerivedPart | None:
         """The part at the coarsest resolution that divides the query's steps; None when no resolution does or none has
         samples there."""
         if not query.downsampled:
@@ -117,7 +117,7 @@ class DerivedSteps:
     thread-safe."""
 
     def __init__(
-        self, part: DerivedPart, query: SelectQuery, derived: HistorySeries, sources: NDArray[np.uint64]
+        self, part: DerivedPart, query: SelectSpec, derived: HistorySeries, sources: NDArray[np.uint64]
     ) -> None:
         self._query = query
         self._of: dict[str, tuple[NDArray[np.uint64], NDArray[np.uint64]]] = {}
@@ -157,7 +157,7 @@ class DerivedSteps:
         return _renamed(reduced, sources[np.searchsorted(derived, reduced.series_id)])
 
 
-def _whole_steps(query: SelectQuery, end_ms: int) -> int:
+def _whole_steps(query: SelectSpec, end_ms: int) -> int:
     """End of the last step that ends at or before end_ms."""
     return query.start_ms + max(0, end_ms - query.start_ms) // query.step_ms * query.step_ms
 

@@ -19,7 +19,7 @@ from tsdb.query.stores.fan_out import Opened
 from tsdb.query.stores.samples import NO_SAMPLES, StoreSamples, store_samples_of
 from tsdb.reader.frames import raw_frames, series_block
 from tsdb.reader.read_call import ReadCall
-from tsdb.reader.request import SelectQuery
+from tsdb.reader.request import SelectSpec
 from tsdb.v1 import common_pb2, reader_pb2
 
 Response = reader_pb2.SelectResponse
@@ -32,7 +32,7 @@ class JoinedRead:
     """The joined partitions of one Select. Not thread-safe: it runs on the caller's thread."""
 
     def __init__(
-        self, history: HistorySource, query: SelectQuery, totals: Totals, caller: ReadCall, *, allow_holes: bool
+        self, history: HistorySource, query: SelectSpec, totals: Totals, caller: ReadCall, *, allow_holes: bool
     ) -> None:
         self._history = history
         self._query = query

@@ -24,7 +24,7 @@ from tsdb.query.sources import HistorySource
 from tsdb.query.stores.samples import StoreSamples
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadWork
-from tsdb.reader.request import SelectQuery
+from tsdb.reader.request import SelectSpec
 from tsdb.v1 import common_pb2
 
 ORDERED_SAMPLE_BYTES = 24  # Time, value, order.
@@ -60,7 +60,7 @@ class PartitionJoin:
     """
 
     history: HistorySource
-    query: SelectQuery
+    query: SelectSpec
     loaded: Mapping[int, Loaded]
     seams: Mapping[int, int]
     holes: HistoryHoles
@@ -154,7 +154,7 @@ class PartitionJoin:
         return "both" if len(held.ts_ms) or len(steps.ts_ms) else "history"
 
 
-def _names(query: SelectQuery, held: StoreSamples) -> frozenset[bytes] | None:
+def _names(query: SelectSpec, held: StoreSamples) -> frozenset[bytes] | None:
     """Metric names of the requested series ids, when memory has them all; None: the names are not known."""
     if query.series_ids is None or len(held.series_ids) < len(query.series_ids):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tsdb.reader.request import SelectQuery
+from tsdb.reader.request import SelectSpec
 from tsdb.v1 import common_pb2, reader_pb2
 
 
@@ -16,7 +16,7 @@ class StepSplit:
     at_ms: int | None
 
     @classmethod
-    def of(cls, query: SelectQuery, states: Iterable[common_pb2.PartitionState]) -> StepSplit:
+    def of(cls, query: SelectSpec, states: Iterable[common_pb2.PartitionState]) -> StepSplit:
         """The first step of the query that begins at or after the coverage of all states."""
         if not query.step_ms:
             return cls(None)

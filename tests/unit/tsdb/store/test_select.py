@@ -12,7 +12,7 @@ from tsdb.model.clock import ManualClock
 from tsdb.model.selector import parse_selector
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import NO_BOUNDS, ReadWork
-from tsdb.reader.request import SelectQuery
+from tsdb.reader.request import SelectSpec
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store import select
 from tsdb.store.partition import Partition
@@ -33,7 +33,7 @@ class SelectionsThenMore(Selections):
         self._go_on = go_on
 
     def select(
-        self, heads: Sequence[Head], query: SelectQuery, limits: SelectLimits, work: ReadWork = NO_BOUNDS
+        self, heads: Sequence[Head], query: SelectSpec, limits: SelectLimits, work: ReadWork = NO_BOUNDS
     ) -> Selection:
         found = super().select(heads, query, limits, work)
         self._go_on()
@@ -64,7 +64,7 @@ def test_the_applied_offset_of_an_answer_is_from_before_its_series_were_chosen(c
 
     memory = ReadMemory()
     memory.selections = SelectionsThenMore(a_new_series_comes)
-    query = SelectQuery(parse_selector('{job="test"}'), None, 0, 2000, 0, 0, 0, columns, True, partial=True)
+    query = SelectSpec(parse_selector('{job="test"}'), None, 0, 2000, 0, 0, 0, columns, True, partial=True)
     answer = select.gather([partition_of(head)], query, ANY, SelectLimits(), memory)
     (status,) = answer.told.statuses
     assert answer.body.series == 1, "the new series is not in the answer"
@@ -74,7 +74,7 @@ def test_the_applied_offset_of_an_answer_is_from_before_its_series_were_chosen(c
 def test_a_state_that_did_not_move_is_stated_again_as_the_same_object() -> None:
     head = head_with(LATE_OF_LONG_AGO)
     memory, partitions = ReadMemory(), [partition_of(head)]
-    query = SelectQuery(parse_selector('{job="test"}'), None, 0, 2000, 0, 0, 0, False, True, partial=True)
+    query = SelectSpec(parse_selector('{job="test"}'), None, 0, 2000, 0, 0, 0, False, True, partial=True)
     first = select.gather(partitions, query, ANY, SelectLimits(), memory)
     second = select.gather(partitions, query, ANY, SelectLimits(), memory)
     assert first.told.statuses[0].state is second.told.statuses[0].state

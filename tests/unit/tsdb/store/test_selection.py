@@ -12,18 +12,18 @@ from tsdb.head.head import Head
 from tsdb.model.errors import Overloaded
 from tsdb.model.selector import parse_selector
 from tsdb.reader.limits import SelectLimits
-from tsdb.reader.request import SelectQuery
+from tsdb.reader.request import SelectSpec
 from tsdb.store.selection import Selection, Selections
 from tsdb.v1 import common_pb2
 
 LIMITS = SelectLimits()
 
 
-def query(selector: str, *, labels: bool = True) -> SelectQuery:
-    return SelectQuery(parse_selector(selector), None, 0, 1, 0, 0, 0, columns=True, labels=labels, partial=False)
+def query(selector: str, *, labels: bool = True) -> SelectSpec:
+    return SelectSpec(parse_selector(selector), None, 0, 1, 0, 0, 0, columns=True, labels=labels, partial=False)
 
 
-def select(selections: Selections, heads: list[Head], asked: SelectQuery, limits: SelectLimits = LIMITS) -> Selection:
+def select(selections: Selections, heads: list[Head], asked: SelectSpec, limits: SelectLimits = LIMITS) -> Selection:
     """As a read does."""
     found = selections.select(heads, asked, limits)
     selections.remember(heads, asked, found)
