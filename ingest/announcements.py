@@ -22,8 +22,8 @@ from ingest.announcement_kernels import due_kernel
 from ingest.batch import Batch
 from ingest.inflight import Reservation
 from ingest.log_errors import as_seen_by_sender, deadline_error
+from ingest.resolved_rows import ResolvedRows
 from ingest.series_cache import SeriesCache
-from ingest.series_rows import SeriesRows
 from tsdb.codec.series_record import encode_announcement
 from tsdb.log.interface import SERIES, Log
 from tsdb.model.clock import Clock
@@ -82,12 +82,12 @@ class Announcements:
         self._window_ms = time_set.window_ms
         self._age = AgeClock(clock)
 
-    def due(self, batch: Batch, rows: SeriesRows, good: NDArray[np.bool_]) -> list[Due]:
+    def due(self, batch: Batch, rows: ResolvedRows, good: NDArray[np.bool_]) -> list[Due]:
         """The announcements that the good rows need. Sends nothing."""
         return find_due(batch, rows, good, self._age.now_ms())
 
     def ensure(
-        self, batch: Batch, rows: SeriesRows, due: Sequence[Due], deadline: Deadline, reservation: Reservation
+        self, batch: Batch, rows: ResolvedRows, due: Sequence[Due], deadline: Deadline, reservation: Reservation
     ) -> None:
         """Return once every new pair is known. Renewals are sent without waiting for their acknowledgement.
 
@@ -99,7 +99,9 @@ class Announcements:
             else:
                 self._renew(batch, rows, one, reservation)
 
-    def _announce(self, batch: Batch, rows: SeriesRows, due: Due, deadline: Deadline, reservation: Reservation) -> None:
+    def _announce(
+        self, batch: Batch, rows: ResolvedRows, due: Due, deadline: Deadline, reservation: Reservation
+    ) -> None:
         acks, error = self._send(batch, rows, due, reservation)
         if error is not None:
             raise as_seen_by_sender(error)
@@ -109,14 +111,14 @@ class Announcements:
             if isinstance(answer, TsdbError):
                 raise as_seen_by_sender(answer)
 
-    def _renew(self, batch: Batch, rows: SeriesRows, due: Due, reservation: Reservation) -> None:
+    def _renew(self, batch: Batch, rows: ResolvedRows, due: Due, reservation: Reservation) -> None:
         self._cache.postpone_renewal(rows, due.rows, due.epochs, due.found_ms + self._window_ms // RETRY_SHARE)
         _, error = self._send(batch, rows, due, reservation)
         if error is not None:  # The series are still known, so a later write retries.
             logger.warning("announcements not renewed", series=len(due.rows), reason=error.reason, error=str(error))
 
     def _send(
-        self, batch: Batch, rows: SeriesRows, due: Due, reservation: Reservation
+        self, batch: Batch, rows: ResolvedRows, due: Due, reservation: Reservation
     ) -> tuple[Acks, TsdbError | None]:
         """Append until the log refuses one. Each acknowledged pair becomes known, before the return or later."""
 
@@ -144,7 +146,7 @@ class Announcements:
         acks.seal()
         return acks, refused
 
-    def _note(self, rows: SeriesRows, due: Due, answers: Sequence[Answer | None]) -> None:
+    def _note(self, rows: ResolvedRows, due: Due, answers: Sequence[Answer | None]) -> None:
         acked = np.array([not isinstance(answer, TsdbError) for answer in answers], np.bool_)
         _failures.labels(due.kind).inc(len(acked) - int(acked.sum()))
         which, epochs = due.rows[: len(acked)][acked], due.epochs[: len(acked)][acked]
@@ -154,7 +156,7 @@ class Announcements:
         self._cache.set_known(rows, which, epochs, sent_ms + self._window_ms, sent_ms + half + share)
 
 
-def find_due(batch: Batch, rows: SeriesRows, good: NDArray[np.bool_], now_ms: int) -> list[Due]:
+def find_due(batch: Batch, rows: ResolvedRows, good: NDArray[np.bool_], now_ms: int) -> list[Due]:
     """New announcements, then renewals. An empty kind is left out."""
     size = 2 * len(good)
     row, epoch, blocking = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.bool_)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ingest.batch import Batch
 from ingest.grouping_kernels import fill_groups_kernel, order_rows_kernel
-from ingest.series_rows import SeriesRows
+from ingest.resolved_rows import ResolvedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Grouped:
     partition_end: NDArray[np.int64]
 
 
-def group(batch: Batch, rows: SeriesRows, good: NDArray[np.bool_]) -> Grouped:
+def group(batch: Batch, rows: ResolvedRows, good: NDArray[np.bool_]) -> Grouped:
     """Sort and copy the good rows. Pure."""
     count = len(good)
     order = np.empty(count, np.int64)

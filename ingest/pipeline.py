@@ -20,9 +20,9 @@ from ingest.inflight import Inflight, Reservation
 from ingest.limits import IngestLimits
 from ingest.log_errors import deadline_error
 from ingest.refusals import Offender, Refusals, count_refused_request, count_refused_samples, shown_series
+from ingest.resolved_rows import ResolvedRows
 from ingest.series.admission import SeriesAdmission
 from ingest.series_cache import SeriesCache
-from ingest.series_rows import SeriesRows
 from ingest.validate import validate
 from tsdb.log.chains import chain_of
 from tsdb.log.interface import METRICS, Log
@@ -125,9 +125,9 @@ class Pipeline:
 
     def _write(self, batch: Batch, partial: bool, deadline: Deadline, reservation: Reservation) -> WriteResult:
         rows = self._cache.resolve(batch.labels)
-        verdict = validate(batch, rows, self._time_set, self._clock.now_ms(), self._cache.canonical)
-        refusals = verdict.refusals or Refusals()
-        good = verdict.good
+        validation = validate(batch, rows, self._time_set, self._clock.now_ms(), self._cache.canonical)
+        refusals = validation.refusals or Refusals()
+        good = validation.good
         if refusals.rows and not partial:
             raise self._refused_whole(batch, rows, refusals)
         due = self._announcements.due(batch, rows, good)
@@ -143,14 +143,14 @@ class Pipeline:
         _samples.inc(samples)
         return WriteResult(tokens, samples, refusals.samples.total(), len(refusals.rows), refusals.offenders)
 
-    def _refused_whole(self, batch: Batch, rows: SeriesRows, refusals: Refusals) -> TsdbError:
+    def _refused_whole(self, batch: Batch, rows: ResolvedRows, refusals: Refusals) -> TsdbError:
         self._cache.forget_refused(rows, np.arange(len(batch.labels)))
         return refusals.error(batch.samples)
 
     def _append(
         self,
         batch: Batch,
-        rows: SeriesRows,
+        rows: ResolvedRows,
         good: NDArray[np.bool_],
         due: Sequence[Due],
         deadline: Deadline,

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from ingest.limits import IngestLimits
 from ingest.refusals import shown_series
+from ingest.resolved_rows import EPOCH, KNOWN_UNTIL, NO_SLOT, RENEW_AT, ResolvedRows, empty_rows, put
 from ingest.series.source_hash import source_hash
-from ingest.series_rows import EPOCH, KNOWN_UNTIL, NO_SLOT, RENEW_AT, SeriesRows, empty_rows, put
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import format_series, normalize_labels
 from tsdb.model.labels import series_id as hash_labels
@@ -82,7 +82,7 @@ class SeriesCache:
         self._source = np.zeros(0, np.uint32)
         self._known = np.zeros((0, 2, 3), np.int64)
 
-    def resolve(self, labels: Sequence[bytes]) -> SeriesRows:
+    def resolve(self, labels: Sequence[bytes]) -> ResolvedRows:
         """Rows for labels as sent, in any order of names. Unknown series are added, or refused in `errors`.
 
         Reasons: those of normalize_labels, and id_conflict when a cached series with other labels has the same id.
@@ -111,7 +111,7 @@ class SeriesCache:
 
     def set_known(
         self,
-        rows: SeriesRows,
+        rows: ResolvedRows,
         which: NDArray[np.int64],
         epochs: NDArray[np.int64],
         known_until_ms: int,
@@ -130,7 +130,7 @@ class SeriesCache:
             self._known[rows.slot[which], epochs & 1] = np.where(older[:, None], state, fresh)
 
     def postpone_renewal(
-        self, rows: SeriesRows, which: NDArray[np.int64], epochs: NDArray[np.int64], renew_at_ms: int
+        self, rows: ResolvedRows, which: NDArray[np.int64], epochs: NDArray[np.int64], renew_at_ms: int
     ) -> None:
         """Record that series rows `which` are being announced again: no other request does so before renew_at_ms."""
         with self._lock:
@@ -138,7 +138,7 @@ class SeriesCache:
             kept = (self._series_id[slots] == rows.series_id[which]) & (self._known[slots, epochs & 1, EPOCH] == epochs)
             self._known[slots[kept], epochs[kept] & 1, RENEW_AT] = renew_at_ms
 
-    def forget_refused(self, rows: SeriesRows, which: NDArray[np.int64]) -> None:
+    def forget_refused(self, rows: ResolvedRows, which: NDArray[np.int64]) -> None:
         """Remove refused series rows `which` that were never announced: they would evict series in use."""
         which = which[rows.slot[which] > NO_SLOT]
         with self._lock:
@@ -153,7 +153,7 @@ class SeriesCache:
         with self._lock:
             return len(self._slot_of_id)
 
-    def _resolve_block(self, labels: Sequence[bytes], misses: NDArray[np.int64], rows: SeriesRows) -> None:
+    def _resolve_block(self, labels: Sequence[bytes], misses: NDArray[np.int64], rows: ResolvedRows) -> None:
         """Parse without the lock, insert and gather under it."""
         found: list[tuple[int, _Candidate]] = []
         for row in misses.tolist():
@@ -223,10 +223,10 @@ class SeriesCache:
             reason="id_conflict",
         )
 
-    def _gather_locked(self, slots: NDArray[np.int64]) -> SeriesRows:
+    def _gather_locked(self, slots: NDArray[np.int64]) -> ResolvedRows:
         self._tick += 1
         self._used[slots] = self._tick
-        return SeriesRows(
+        return ResolvedRows(
             slots,
             self._series_id[slots],
             self._pack_id[slots],

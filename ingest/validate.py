@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from ingest.batch import Batch
 from ingest.refusals import Refusals, shown_series
-from ingest.series_rows import SeriesRows
+from ingest.resolved_rows import ResolvedRows
 from tsdb.model.time_set import TimeSet
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Validation:
     """good: bool (rows,). refusals: None when every row is good."""
 
     good: NDArray[np.bool_]
@@ -23,8 +23,8 @@ class Verdict:
 
 
 def validate(
-    batch: Batch, rows: SeriesRows, time_set: TimeSet, now_ms: int, canonical: Callable[[bytes], bytes]
-) -> Verdict:
+    batch: Batch, rows: ResolvedRows, time_set: TimeSet, now_ms: int, canonical: Callable[[bytes], bytes]
+) -> Validation:
     """A row is refused whole, because of its labels or its first timestamp outside the accepted range.
 
     The range: now_ms - accept_past_ms <= timestamp <= now_ms + gateway_ahead_ms. Pure.
@@ -33,7 +33,7 @@ def validate(
     oldest_ms, newest_ms = now_ms - time_set.accept_past_ms, now_ms + time_set.gateway_ahead_ms
     in_time = batch.ts_ms.min() >= oldest_ms and batch.ts_ms.max() <= newest_ms
     if in_time and not rows.errors:
-        return Verdict(good, None)
+        return Validation(good, None)
     refusals = Refusals()
     bad_ts = {} if in_time else _first_bad_timestamps(batch, oldest_ms, newest_ms)
     for row in sorted(rows.errors.keys() | bad_ts.keys()):
@@ -46,7 +46,7 @@ def validate(
         if refusals.wants_text():
             text = f"{text}; series {shown_series(canonical(batch.labels[row]))}"
         refusals.add(row, batch.samples_of(row), reason, text)
-    return Verdict(good, refusals)
+    return Validation(good, refusals)
 
 
 def _first_bad_timestamps(batch: Batch, oldest_ms: int, newest_ms: int) -> dict[int, int]:

@@ -9,7 +9,7 @@ from ingest.batch import make_batch
 from ingest.grouping import group
 from ingest.limits import IngestLimits
 from ingest.records import encode_ranges, partition_ranges
-from ingest.series_rows import empty_rows
+from ingest.resolved_rows import empty_rows
 
 
 def warm_up() -> None:

@@ -16,11 +16,11 @@ from ingest.announcements import NEW, Due
 from ingest.batch import Batch
 from ingest.limits import IngestLimits
 from ingest.refusals import Refusals
+from ingest.resolved_rows import ResolvedRows
 from ingest.series.active import ActiveSeries, Admission
 from ingest.series.generation import keys_of
 from ingest.series.limits import LiveSeriesLimits, SeriesLimits
 from ingest.series_cache import SeriesCache
-from ingest.series_rows import SeriesRows
 from tsdb.model.clock import Clock
 from tsdb.model.labels import SEPARATOR, parse_labels
 from tsdb.model.placement import PlacementRule
@@ -47,7 +47,7 @@ class SeriesAdmission:
     def admit(
         self,
         batch: Batch,
-        rows: SeriesRows,
+        rows: ResolvedRows,
         due: list[Due],
         good: NDArray[np.bool_],
         refusals: Refusals,
@@ -69,7 +69,7 @@ class SeriesAdmission:
     def _refuse(
         self,
         batch: Batch,
-        rows: SeriesRows,
+        rows: ResolvedRows,
         due: Due,
         found: Admission,
         limits: SeriesLimits,

@@ -12,7 +12,7 @@ from support.heads import Record, canonical_of, id_of
 from tsdb.codec.chunk import encode_chunk
 from tsdb.codec.chunk_key import ChunkKey, Kind
 from tsdb.codec.chunk_marker import HoleRecord
-from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, SeriesRows, WindowRange
+from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, SeriesIndexRows, WindowRange
 from tsdb.model.errors import TsdbError
 from tsdb.model.labels import metric_name
 from tsdb.model.placement import PlacementRule
@@ -81,10 +81,10 @@ class FakeHistory:
         self._called("metric_names")
         return sorted(name for of_epoch, name in self.announced if of_epoch == epoch)
 
-    def series(self, epoch: int, name: bytes) -> SeriesRows:
+    def series(self, epoch: int, name: bytes) -> SeriesIndexRows:
         self._called("series")
         rows = sorted(self.announced.get((epoch, name), {}).items())
-        return SeriesRows(
+        return SeriesIndexRows(
             np.array([series_id for series_id, _ in rows], np.uint64),
             np.array([pack_id for _, (pack_id, _, _) in rows], np.uint64),
             np.array([partition for _, (_, partition, _) in rows], np.int32),

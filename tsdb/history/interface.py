@@ -77,7 +77,7 @@ class HistoryHole:
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesRows:
+class SeriesIndexRows:
     """Series of one (epoch, metric name), ascending by id.
 
     series_id, pack_id: uint64 (n,). partition: int32 (n,). labels: canonical, one of each series.
@@ -180,5 +180,5 @@ class ChunkStore(ChunkSink, Protocol):
     def metric_names(self, epoch: int) -> list[bytes]:
         """Names with a series in this index epoch, ascending; b"" for series without one."""
 
-    def series(self, epoch: int, name: bytes) -> SeriesRows:
+    def series(self, epoch: int, name: bytes) -> SeriesIndexRows:
         """Series of one metric name in an index epoch."""

@@ -36,7 +36,7 @@ class PlacementRule:
     labels: tuple[str, ...] = DEFAULT_PLACEMENT_LABELS
 
     def place(self, canonical: bytes) -> Placement:
-        """The placement of canonical labels. Absent placement labels count as empty; when all are absent the family places."""
+        """Absent placement labels count as empty. When all of them are absent, the metric family is the placement."""
         parts = canonical.split(SEPARATOR)
         values = dict(zip(parts[::2], parts[1::2], strict=True))
         family = metric_family(values.get(METRIC_NAME, b""))

@@ -18,7 +18,7 @@ import numpy as np
 from tsdb.codec.chunk_key import ChunkKey
 from tsdb.codec.chunk_marker import HoleRecord
 from tsdb.codec.series_record import Announcement
-from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesRows, TokenRange, WindowRange
+from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesIndexRows, TokenRange, WindowRange
 from tsdb.model.errors import Unavailable
 from tsdb.model.labels import metric_name
 
@@ -167,10 +167,10 @@ class SimulatedHistory:
         self._read("metric_names")
         return sorted(name for of_epoch, name in self.announced if of_epoch == epoch)
 
-    def series(self, epoch: int, name: bytes) -> SeriesRows:
+    def series(self, epoch: int, name: bytes) -> SeriesIndexRows:
         self._read("series")
         rows = sorted(self.announced.get((epoch, name), {}).items())
-        return SeriesRows(
+        return SeriesIndexRows(
             np.array([series_id for series_id, _ in rows], np.uint64),
             np.array([pack_id for _, (pack_id, _, _) in rows], np.uint64),
             np.array([partition for _, (_, partition, _) in rows], np.int32),

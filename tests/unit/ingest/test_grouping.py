@@ -9,11 +9,11 @@ from ingest.batch import Batch, make_batch
 from ingest.grouping import Grouped, group
 from ingest.limits import IngestLimits
 from ingest.records import RecordRange, encode_ranges, partition_ranges, split
-from ingest.series_rows import SeriesRows, empty_rows
+from ingest.resolved_rows import ResolvedRows, empty_rows
 from tsdb.codec.log_record import decode_records, encode_record, encoded_size
 
 
-def random_request(seed: int, count: int) -> tuple[Batch, SeriesRows, np.ndarray]:
+def random_request(seed: int, count: int) -> tuple[Batch, ResolvedRows, np.ndarray]:
     """Rows with few partitions and packs, repeated series, refused rows."""
     rng = np.random.default_rng(seed)
     rows = empty_rows(count)
@@ -32,7 +32,7 @@ def random_request(seed: int, count: int) -> tuple[Batch, SeriesRows, np.ndarray
     return batch, rows, rng.random(count) < 0.8
 
 
-def group_twin(batch: Batch, rows: SeriesRows, good: np.ndarray) -> list[tuple[int, int, int, int, int]]:
+def group_twin(batch: Batch, rows: ResolvedRows, good: np.ndarray) -> list[tuple[int, int, int, int, int]]:
     """(partition, pack, series, ts, bits) in log order."""
     kept = [row for row in range(len(good)) if good[row]]
     kept.sort(key=lambda row: (rows.partition[row], rows.pack_id[row], rows.series_id[row]))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ingest.limits import IngestLimits
+from ingest.resolved_rows import NO_SLOT
 from ingest.series_cache import ALIASES_MAX, SeriesCache
-from ingest.series_rows import NO_SLOT
 from support.counters import sample
 from support.gateways import PARTITIONS, Bench, label_set
 from tsdb.model.errors import InvalidRequest

@@ -20,10 +20,10 @@ from tsdb.history.cassandra.writes import CassandraWrites, Write
 from tsdb.history.chunk_rows import check_size, columns_of, pieces_of
 from tsdb.history.hole_rows import holes_of, key_columns_of
 from tsdb.history.hosts import Hosts
-from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesRows, TokenRange, WindowRange
+from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesIndexRows, TokenRange, WindowRange
 from tsdb.history.known_names import KnownNames
 from tsdb.history.row_keys import SERIES_BUCKETS, bucket_of, month_of, months_of, signed
-from tsdb.history.series_rows import series_rows
+from tsdb.history.series_index_rows import series_index_rows
 from tsdb.history.settings import HistorySettings
 from tsdb.history.write_group import WriteGroup
 from tsdb.model.errors import TsdbError
@@ -145,10 +145,12 @@ class CassandraStore:
         """As ChunkStore."""
         return [row[0] for row in self._rows([self._connected().statements.read_metric_names.bind((epoch,))])]
 
-    def series(self, epoch: int, name: bytes) -> SeriesRows:
+    def series(self, epoch: int, name: bytes) -> SeriesIndexRows:
         """As ChunkStore."""
         read_series = self._connected().statements.read_series
-        return series_rows(self._rows(read_series.bind((epoch, name, bucket)) for bucket in range(SERIES_BUCKETS)))
+        return series_index_rows(
+            self._rows(read_series.bind((epoch, name, bucket)) for bucket in range(SERIES_BUCKETS))
+        )
 
     def close(self) -> None:
         """As ChunkStore."""

@@ -16,10 +16,10 @@ from tsdb.codec.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.chunk_rows import check_size, columns_of, key_of
 from tsdb.history.hole_rows import holes_of, key_columns_of
-from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesRows, TokenRange, WindowRange
+from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesIndexRows, TokenRange, WindowRange
 from tsdb.history.known_names import KnownNames
 from tsdb.history.row_keys import TOKEN_MIN, even_token_ranges, signed
-from tsdb.history.series_rows import series_rows
+from tsdb.history.series_index_rows import series_index_rows
 from tsdb.history.settings import HistorySettings
 from tsdb.history.sqlite import statements as sql
 from tsdb.history.sqlite.database import connect
@@ -137,9 +137,9 @@ class SqliteStore:
         """As ChunkStore."""
         return [row[0] for row in self._rows(sql.READ_METRIC_NAMES, (epoch,))]
 
-    def series(self, epoch: int, name: bytes) -> SeriesRows:
+    def series(self, epoch: int, name: bytes) -> SeriesIndexRows:
         """As ChunkStore."""
-        return series_rows(self._rows(sql.READ_SERIES, (epoch, name)))
+        return series_index_rows(self._rows(sql.READ_SERIES, (epoch, name)))
 
     def close(self) -> None:
         """As ChunkStore."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tsdb.codec.record_status import STATUS_OK
 from tsdb.codec.series_record import DecodedAnnouncements
 from tsdb.head.index import SeriesIndex
-from tsdb.history.interface import Loaded, SeriesRows
+from tsdb.history.interface import Loaded, SeriesIndexRows
 from tsdb.model.errors import CorruptData
 from tsdb.ops.metrics import gauge
 
@@ -65,7 +65,7 @@ class Part:
     partition: NDArray[np.int32]
 
     @classmethod
-    def of(cls, rows: SeriesRows, version: HistoryVersion) -> Part:
+    def of(cls, rows: SeriesIndexRows, version: HistoryVersion) -> Part:
         """Raises CorruptData (corrupt_row) for labels that are not canonical."""
         index = _index_of(rows)
         refs = index.table.find(rows.series_id)
@@ -124,7 +124,7 @@ class HistoryParts:
             kept_series.set(self._kept)
 
 
-def _index_of(rows: SeriesRows) -> SeriesIndex:
+def _index_of(rows: SeriesIndexRows) -> SeriesIndex:
     index = SeriesIndex()
     ends = np.cumsum([0, *map(len, rows.labels)], dtype=np.int64)
     records = DecodedAnnouncements(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
-from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, SeriesRows, WindowRange
+from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, SeriesIndexRows, WindowRange
 
 
 class HistoryReads(Protocol):
@@ -23,5 +23,5 @@ class HistoryReads(Protocol):
     def metric_names(self, epoch: int) -> list[bytes]:
         """As ChunkStore.metric_names."""
 
-    def series(self, epoch: int, name: bytes) -> SeriesRows:
+    def series(self, epoch: int, name: bytes) -> SeriesIndexRows:
         """As ChunkStore.series."""

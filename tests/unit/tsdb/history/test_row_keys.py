@@ -11,7 +11,7 @@ from tsdb.history.cassandra.tokens import estimated_bytes, token_ranges
 from tsdb.history.chunk_rows import columns_of, key_of, pieces_of
 from tsdb.history.interface import ChunkRow, TokenRange, WindowRange
 from tsdb.history.row_keys import MONTH_MS, TOKEN_MAX, TOKEN_MIN, even_token_ranges, months_of, signed, unsigned
-from tsdb.history.series_rows import series_rows
+from tsdb.history.series_index_rows import series_index_rows
 from tsdb.model.errors import CorruptData
 from tsdb.model.time_set import DEMO, PRODUCTION
 
@@ -57,7 +57,7 @@ def test_columns_that_no_key_has_are_corrupt_data(columns: tuple[int, ...]) -> N
 @pytest.mark.parametrize("row", [(-1, None, 0, b"a"), (-1, 2, None, b"a"), (-1, 2, 0, None)])
 def test_half_a_row_of_a_series_is_corrupt_data(row: tuple[int, int | None, int | None, bytes | None]) -> None:
     with pytest.raises(CorruptData, match="ffffffffffffffff"):
-        series_rows([(1, 1, 1, b"whole"), row])
+        series_index_rows([(1, 1, 1, b"whole"), row])
 
 
 def test_pieces_hold_one_pack_each() -> None:

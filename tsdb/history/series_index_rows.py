@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tsdb.history.interface import SeriesRows
+from tsdb.history.interface import SeriesIndexRows
 from tsdb.history.row_keys import unsigned
 from tsdb.model.errors import CorruptData
 
 
-def series_rows(rows: Iterable[tuple[int, int | None, int | None, bytes | None]]) -> SeriesRows:
+def series_index_rows(rows: Iterable[tuple[int, int | None, int | None, bytes | None]]) -> SeriesIndexRows:
     """From (series_id, pack_id, partition, labels), ids signed, in any order. Raises CorruptData (corrupt_row)."""
     ids: list[int] = []
     packs: list[int] = []
@@ -26,7 +26,7 @@ def series_rows(rows: Iterable[tuple[int, int | None, int | None, bytes | None]]
         labels.append(canonical)
     series_ids = np.array(ids, np.int64).view(np.uint64)
     order = np.argsort(series_ids)
-    return SeriesRows(
+    return SeriesIndexRows(
         series_ids[order],
         np.array(packs, np.int64).view(np.uint64)[order],
         np.array(partitions, np.int32)[order],

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from tsdb.model.errors import InvalidRequest
 
 NO_SLOT = -1
-EPOCH, KNOWN_UNTIL, RENEW_AT = 0, 1, 2  # Columns of SeriesRows.known.
+EPOCH, KNOWN_UNTIL, RENEW_AT = 0, 1, 2  # Columns of ResolvedRows.known.
 
 
 @dataclass(slots=True)
-class SeriesRows:
+class ResolvedRows:
     """One request's n rows.
 
     slot, partition: int64 (n,); series_id, pack_id: uint64 (n,); source: uint32 (n,), source_hash of the placement.
@@ -34,9 +34,9 @@ class SeriesRows:
     errors: dict[int, InvalidRequest]
 
 
-def empty_rows(count: int) -> SeriesRows:
+def empty_rows(count: int) -> ResolvedRows:
     """Rows without a slot, to be filled by `put`."""
-    return SeriesRows(
+    return ResolvedRows(
         np.full(count, NO_SLOT, np.int64),
         np.zeros(count, np.uint64),
         np.zeros(count, np.uint64),
@@ -47,7 +47,7 @@ def empty_rows(count: int) -> SeriesRows:
     )
 
 
-def put(rows: SeriesRows, where: NDArray[np.int64], found: SeriesRows) -> None:
+def put(rows: ResolvedRows, where: NDArray[np.int64], found: ResolvedRows) -> None:
     """Write the i-th of `found` to rows[where[i]]."""
     rows.slot[where] = found.slot
     rows.series_id[where] = found.series_id
