@@ -1,4 +1,4 @@
-"""Series rows: ids, partition and announcement state of each row of one request, gathered from the series cache.
+"""Resolved rows: ids, partition and announcement state of each row of one request, gathered from the series cache.
 
 A copy, so it stays correct when the cache evicts these series meanwhile.
 """

@@ -66,7 +66,7 @@ def test_the_applied_offset_of_an_answer_is_from_before_its_series_were_chosen(c
     memory.selections = SelectionsThenMore(a_new_series_comes)
     query = SelectSpec(parse_selector('{job="test"}'), None, 0, 2000, 0, 0, 0, columns, True, partial=True)
     answer = select.gather([partition_of(head)], query, ANY, SelectLimits(), memory)
-    (status,) = answer.told.statuses
+    (status,) = answer.header.statuses
     assert answer.body.series == 1, "the new series is not in the answer"
     assert status.state.applied_offset == 89, "so the answer must not state its sample's offset"
 
@@ -77,4 +77,4 @@ def test_a_state_that_did_not_move_is_stated_again_as_the_same_object() -> None:
     query = SelectSpec(parse_selector('{job="test"}'), None, 0, 2000, 0, 0, 0, False, True, partial=True)
     first = select.gather(partitions, query, ANY, SelectLimits(), memory)
     second = select.gather(partitions, query, ANY, SelectLimits(), memory)
-    assert first.told.statuses[0].state is second.told.statuses[0].state
+    assert first.header.statuses[0].state is second.header.statuses[0].state
