@@ -104,9 +104,9 @@ class _Bench:
         seam_ms = self._end_ms - WINDOW_MS
         _fill(history, workload, workload.shares[0], range(self._start_ms, seam_ms, WINDOW_MS))
         self._store = _served(_head(workload, seam_ms))
-        past = HistorySource(history, HistoryIndex(history), WINDOW_MS)
+        source = HistorySource(history, HistoryIndex(history), WINDOW_MS)
         local = OneStore(LocalStore(self._store, SystemClock()))
-        self._querier = QuerierService(Sources(local, TOPIC_ID, range(1), past), SelectLimits())
+        self._querier = QuerierService(Sources(local, TOPIC_ID, range(1), source), SelectLimits())
 
     def run(self) -> dict[str, object]:
         return {
@@ -117,8 +117,8 @@ class _Bench:
 
     def _spanning(self, instances: int, more: str) -> dict[str, object]:
         """Queries of one metric over `instances` instances, with the next metric each time."""
-        counters = (past_samples.chunks_total, past_samples.bytes_total, past_samples.decoded_total)
-        before = [_value(counter) for counter in (*counters, past_samples.wanted_total)]
+        counters = (history_samples.chunks_total, history_samples.bytes_total, history_samples.decoded_total)
+        before = [_value(counter) for counter in (*counters, history_samples.wanted_total)]
         times, cpu, samples = [], time.process_time(), 0
         for turn in range(self._queries):
             started = time.perf_counter()

@@ -14,7 +14,7 @@ from bench.store_process import StoreProcess
 from bench.workload import SAMPLES, Workload
 from tsdb.store.interpreter import TRIM_EVERY_S
 
-SETTLE_S = 1.5 * GIVE_BACK_EVERY_S  # After a replay merging continues for a moment, then malloc_trim returns memory.
+SETTLE_S = 1.5 * TRIM_EVERY_S  # After a replay merging continues for a moment, then malloc_trim returns memory.
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:

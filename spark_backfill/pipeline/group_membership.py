@@ -1,8 +1,8 @@
-"""Fence: membership in the chunk stage's consumer group, so that only one pipeline or the chunkers work at a time.
+"""Group membership in the chunk stage's consumer group: only one pipeline, or the chunkers, work at a time.
 
 A pipeline works only while it holds all partitions. When another member joins, the group gives it some partitions, and
-both sides see that. The contents of `chunks` do not depend on the fence: every engine writes the same bytes. The fence
-avoids double work and keeps commits in order. One thread.
+both sides see that. The contents of `chunks` do not depend on the membership: every engine writes the same bytes. The
+membership avoids double work and keeps commits in order. One thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GIVE_WAY_S = 45.0  # A second pipeline gives up earlier, so a member that stays 
 log = get_logger(__name__)
 
 
-class Fence:
+class GroupMembership:
     """A context manager. Inside it the process is the only member of the group.
 
     Raises Unavailable (group_in_use) on entry when another member stays.

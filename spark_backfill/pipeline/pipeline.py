@@ -1,6 +1,6 @@
 """Pipeline: the driver of the streaming chunk stage, from take-over until a stop or until all records are processed.
 
-The driver holds the fence, starts the query, and settles each batch after Spark reports it done in the query's
+The driver joins the group, starts the query, and commits each batch after Spark reports it done in the query's
 progress. No sample and no chunk passes through the driver.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-TURN_S = 0.25  # Interval of the main loop: the longest delay of settling a batch and of a stop.
+TURN_S = 0.25  # Interval of the main loop: the longest delay of a batch's commit and of a stop.
 LOOK_EVERY_S = 1.0  # Interval of ticks and of the lag metric.
 LOOKS_UNTIL_TICK = 3  # The first sees the end, the second the same end, the third that the wait is over.
 FLUSH_S = 30.0
@@ -105,11 +105,11 @@ class Pipeline:
         """End now. A batch under way is dropped; the next run or engine repeats its work."""
         self._stopping.set()
 
-    def run(self, fence: Fence) -> Totals:
+    def run(self, membership: GroupMembership) -> Totals:
         """Run until `stop`, or with trigger_s None until all records are processed.
 
         Raises Unavailable (group_in_use) when the group has other members, the errors of a take-over (chunk_gap,
-        commit_*), and the error that failed the query. Batches done before the error are settled.
+        commit_*), and the error that failed the query. Batches done before the error are committed.
         """
         with membership:
             committer = self._take_over(membership)
@@ -151,7 +151,7 @@ class Pipeline:
             self._log.append_sync(CHUNKS, number, record.value, key=record.key)
         return found
 
-    def _tick_first(self, settling: Settling, ticks: IdleTicks) -> None:
+    def _tick_first(self, committer: ProgressCommitter, ticks: IdleTicks) -> None:
         """Append ticks before the query starts, so that one run also closes windows that wait only for log time."""
         for number in range(LOOKS_UNTIL_TICK):
             if number:
@@ -182,7 +182,7 @@ class Pipeline:
             self._look_again(committer, ticks)
             self._on_turn()
 
-    def _end(self, query: StreamingQuery, settling: Settling) -> None:
+    def _end(self, query: StreamingQuery, committer: ProgressCommitter) -> None:
         """Settle the last batch, then raise the error that failed the query, if there is one."""
         query.stop()
         self._commit_progress(query, committer)
@@ -193,7 +193,7 @@ class Pipeline:
     def _failures(self) -> Iterator[None]:
         """Translate errors of Spark. After `stop` they are logged and not raised.
 
-        The signal that stops the driver may have ended workers and JVM first. Work that was not settled is done again,
+        The signal that stops the driver may have ended workers and JVM first. Uncommitted work is done again,
         under the same keys.
         """
         try:
@@ -204,8 +204,8 @@ class Pipeline:
                 raise
             log.info("the query ended with the stop", error=str(error))
 
-    def _settle(self, query: StreamingQuery, settling: Settling) -> None:
-        """Settle the batches that Spark reports done and that are not settled yet, in order."""
+    def _commit_progress(self, query: StreamingQuery, committer: ProgressCommitter) -> None:
+        """Commit the batches that Spark reports done and that are not committed yet, in order."""
         with translate_spark_errors():
             fresh = [each for each in query.recentProgress if each.batchId > self._seen_batch]
         for progress in fresh:

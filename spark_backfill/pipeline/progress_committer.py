@@ -1,6 +1,6 @@
-"""Settling: after a batch, with all chunks acknowledged, write progress markers and then commit the group's positions.
+"""Progress committer: after all chunks of a batch are acknowledged, writes progress markers, then commits positions.
 
-A repeated settlement writes the same values. A missing one is covered by that of the next batch, of the next run, or of
+A repeated commit writes the same values. A missing one is covered by that of the next batch, of the next run, or of
 the Python chunker. Owned by the driver's thread.
 """
 
@@ -26,7 +26,7 @@ commit_failures_total = counter(
 )
 
 
-class Settling:
+class ProgressCommitter:
     """committed: progress by partition, as in the group's commits."""
 
     def __init__(self, log_: Log, membership: GroupMembership, committed: Mapping[int, Progress]) -> None:
@@ -35,9 +35,9 @@ class Settling:
         self._membership = membership
         self.committed = dict(committed)
 
-    def settle(self, done: Mapping[int, Progress]) -> bool:
+    def commit(self, done: Mapping[int, Progress]) -> bool:
         """Commit the progress of partitions that is ahead of their commit. False: not possible now, try again."""
-        new = {number: progress for number, progress in done.items() if not self._is_said(number, progress)}
+        new = {number: progress for number, progress in done.items() if not self._is_committed(number, progress)}
         if not new:
             return True
         commits_total.inc()

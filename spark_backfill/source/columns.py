@@ -46,7 +46,7 @@ _SPARK_RUNS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class SampleColumns:
     """arrow: names in order, with the Arrow types that Spark expects. runs: a row is a run, not a sample.
 
     A name that is not one of ours is the name of a label: a text column, null where a series has no such label.
@@ -86,7 +86,7 @@ def sample_schema(wide: Sequence[str] = (), *, runs: bool = False) -> StructType
     return StructType([StructField(name, types.get(name, StringType())) for name in names])
 
 
-def columns_of(schema: StructType, *, runs: bool = False) -> Columns:
+def columns_of(schema: StructType, *, runs: bool = False) -> SampleColumns:
     """Columns of a schema. Raises InvalidRequest (bad_schema) for a wrong type, or a label that is no text."""
     types = _SPARK_RUNS if runs else _SPARK
     for field in schema.fields:

@@ -47,7 +47,7 @@ class Pushed:
     left: list[Filter]
 
 
-def push(filters: Iterable[Filter], columns: Columns) -> Pushed:
+def push(filters: Iterable[Filter], columns: SampleColumns) -> Pushed:
     """Take every filter that a reader can apply exactly. All filters of a query must hold."""
     narrowing, left = Narrowing(), []
     for each in filters:

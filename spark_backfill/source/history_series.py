@@ -17,7 +17,7 @@ from tsdb.query.history.index import READERS, Choice, HistoryIndex
 
 
 @dataclass(frozen=True, slots=True)
-class PastTable:
+class HistoryTable:
     """series: the series to read. pack_ids: their packs, uint64 ascending.
 
     chosen: the query selects series, so a series outside the table is not wanted; False: it is unknown to the index.
@@ -31,12 +31,12 @@ class PastTable:
     end_ms: int
 
 
-def past_table(store: ChunkStore, narrowing: Narrowing, log_partitions: int) -> PastTable:
+def history_table(store: ChunkStore, narrowing: Narrowing, log_partitions: int) -> HistoryTable:
     """The table for all index epochs that the narrowing touches. Raises as history and as a selector's matching do."""
     epochs = store.epochs()
     chosen = bool(narrowing.matchers) or narrowing.series_ids is not None
     if not epochs:
-        return PastTable(joined([]), np.empty(0, np.uint64), chosen, 0, 0)
+        return HistoryTable(joined([]), np.empty(0, np.uint64), chosen, 0, 0)
     # The phase of a series shifts its epochs into the past by less than one epoch.
     start_ms, end_ms = (epochs[0] - 1) * EPOCH_MS, (epochs[-1] + 1) * EPOCH_MS
     span = narrowing.span

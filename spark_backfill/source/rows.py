@@ -42,7 +42,7 @@ class Samples:
         return Samples(self.series_id[rows], self.pack_id[rows], self.ts_ms[rows], self.value[rows])
 
 
-def record_batches(samples: Samples, columns: Columns, table: SeriesTable | None) -> Iterator[pa.RecordBatch]:
+def record_batches(samples: Samples, columns: SampleColumns, table: SeriesTable | None) -> Iterator[pa.RecordBatch]:
     """The samples in batches of at most BATCH_ROWS.
 
     table: contains every series of `samples`; None when `columns` has no labels.

@@ -94,7 +94,7 @@ def gathered(fragments: Iterable[Fragment]) -> Iterator[Runs]:
         yield Runs.of(waiting)
 
 
-def run_batches(runs: Runs, columns: Columns, table: SeriesTable | None) -> Iterator[pa.RecordBatch]:
+def run_batches(runs: Runs, columns: SampleColumns, table: SeriesTable | None) -> Iterator[pa.RecordBatch]:
     """One row a run, in batches of BATCH_SAMPLES samples to twice that, plus one run.
 
     table: contains every series of `runs`; None when `columns` has no labels.

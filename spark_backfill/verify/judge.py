@@ -18,7 +18,7 @@ class Problem(Enum):
     EXTRA = "extra"
 
 
-class Place(Enum):
+class Location(Enum):
     CHUNKS = "chunks"
     HISTORY = "history"
 
