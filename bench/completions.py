@@ -16,18 +16,19 @@ from prometheus_client import CollectorRegistry
 from bench.measure import spent
 from tsdb.parallel_consumer import (
     Action,
+    CallbackExecutor,
     ConsumerMetrics,
     Done,
     ErrorPolicy,
     Options,
     Record,
-    WithCallback,
 )
 from tsdb.parallel_consumer.clock import SystemClock
 from tsdb.parallel_consumer.core import Core
+from tsdb.parallel_consumer.offsets.tracker import OffsetTracker
+from tsdb.parallel_consumer.scheduling.completion import ThreadMailbox
+from tsdb.parallel_consumer.setup import Setup
 from tsdb.parallel_consumer.testing import MemoryBroker, MemorySource
-from tsdb.parallel_consumer.tracker import OffsetTracker
-from tsdb.parallel_consumer.work import ThreadMailbox
 
 BLOCK = 10_000
 ROUNDS = 5
@@ -56,11 +57,11 @@ def _track(count: int) -> float:
     cpu_s = 0.0
     for first in range(0, count, BLOCK):
         slots = [tracker.add(first + number) or 0 for number in range(BLOCK)]
-        with spent() as ending:
+        with spent() as completion:
             for number in order:
                 tracker.finish(slots[number])
             position = tracker.position
-        cpu_s += ending.cpu_s
+        cpu_s += completion.cpu_s
         assert position == first + BLOCK
     return count / cpu_s
 
@@ -73,15 +74,13 @@ def _consume(count: int) -> float:
     def handle(record: Record, done: Done) -> None:
         done(None)
 
-    core = Core(
-        source := MemorySource(broker),
-        WithCallback(handle),
-        ThreadMailbox(),
+    setup = Setup(
         metrics=ConsumerMetrics(CollectorRegistry()),
         clock=SystemClock(),
         policy=ErrorPolicy(default=Action.FATAL, exhausted=Action.FATAL, crashes_max=None),
         options=Options(concurrency=256),
     )
+    core = Core(source := MemorySource(broker), CallbackExecutor(handle), ThreadMailbox(), setup)
     source.start(core)
     with spent() as all_of_it:
         while sum(core.position(("t", partition)) or 0 for partition in range(4)) < count:

@@ -10,8 +10,9 @@ import random
 from collections.abc import Sequence
 
 from bench.measure import median_spent
-from tsdb.parallel_consumer.metadata import UNITS_MAX, Progress, decode_metadata, encode_metadata
-from tsdb.parallel_consumer.tracker import OffsetTracker
+from tsdb.parallel_consumer.offsets.metadata import Progress, decode_metadata, encode_metadata
+from tsdb.parallel_consumer.offsets.tracker import OffsetTracker
+from tsdb.parallel_consumer.options import UNITS_MAX
 
 TRACKED = 50_000
 UNFINISHED = (1, 100, 2_000, 10_000, 25_000, 49_000)

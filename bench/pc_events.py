@@ -22,7 +22,7 @@ from bench.pc_ground import Topic, consume, filled, on_thread
 from bench.pc_virtual import slots_needed, virtual_rates
 from bench.stub_service import StubService
 from stack.kafka import KafkaCluster
-from tsdb.parallel_consumer import OnThreads, Record
+from tsdb.parallel_consumer import Record, ThreadExecutor
 
 SLOW_MS, USUAL_MS = 1_000, 200
 EVERY = 10
@@ -68,7 +68,7 @@ def _all(bootstrap: str, service: StubService, at_once: int, count: int, ms: Cal
         service.call(ms(int(record.value or b"")))
 
     edge = EDGE * at_once
-    seconds = consume(topic, lambda told: OnThreads(on_thread(call, told), at_once), at_once, edge=edge)
+    seconds = consume(topic, lambda told: ThreadExecutor(on_thread(call, told), at_once), at_once, edge=edge)
     report = service.report()
     rates |= {"ours": (count - 2 * edge) / seconds, "allowed": at_once / (report["mean_ms"] / 1000)}
     return {name: round(rate, 1) for name, rate in rates.items()} | {"most_at_once": report["most_at_once"]}

@@ -34,7 +34,7 @@ def handle(record):
     out.write(b"%d\\n" % number)
 policy = ErrorPolicy(default=Action.FATAL, exhausted=Action.FATAL, crashes_max=None)
 source = KafkaSource({"bootstrap.servers": bootstrap, "group.id": group, "session.timeout.ms": 6000}, [topic])
-consumer = ParallelConsumer(source, OnThreads(handle, 4), policy=policy,
+consumer = ParallelConsumer(source, ThreadExecutor(handle, 4), policy=policy,
                             options=Options(concurrency=4, commit_records=1))
 consumer.start()
 consumer.join(600)

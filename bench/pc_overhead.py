@@ -2,7 +2,7 @@
 
 In memory and on a fresh broker (records of 100 bytes, 1,000 keys with a Zipf distribution). Records per CPU second of
 the process. `compute`: a handler that computes for COMPUTE_US microseconds, by wall clock: a bare loop over a list, a
-loop that polls and commits the same source, and OnProcesses.
+loop that polls and commits the same source, and ProcessExecutor.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from bench.measure import say, spent
 from stack.kafka import KafkaCluster
 from tsdb.parallel_consumer import (
     Action,
-    Columns,
+    AsyncioExecutor,
+    BatchExecutor,
+    ColumnExecutor,
     ConsumerMetrics,
     ErrorPolicy,
     Executor,
-    InBatches,
-    InColumns,
-    OnLoop,
-    OnProcesses,
-    OnTheOwner,
-    OnThreads,
+    InlineExecutor,
     Options,
     Order,
     ParallelConsumer,
     Position,
+    ProcessExecutor,
     Record,
+    RecordColumns,
     Source,
+    ThreadExecutor,
     by_key,
     unordered,
 )
-from tsdb.parallel_consumer.batching import BatchSize
+from tsdb.parallel_consumer.executors.batching import BatchSize
 from tsdb.parallel_consumer.kafka import KafkaSource
 from tsdb.parallel_consumer.testing import MemoryBroker, MemorySource
 
@@ -89,7 +89,7 @@ async def nothing_async(record: object) -> None:
     """The async handler that does nothing."""
 
 
-def _nothing_columns(columns: Columns) -> None:
+def _nothing_columns(columns: RecordColumns) -> None:
     assert len(columns.values) == len(columns.keys) == len(columns)
 
 
@@ -98,14 +98,14 @@ def _nothing_batch(records: list[Record]) -> None:
 
 
 MODES: dict[str, tuple[Order, Callable[[], Executor]]] = {
-    "unordered, on the owner": (unordered, lambda: OnTheOwner(nothing)),
-    "by key, on the owner": (by_key, lambda: OnTheOwner(nothing)),
-    "by key, on processes": (by_key, lambda: OnProcesses(nothing)),
-    "unordered, on threads": (unordered, lambda: OnThreads(nothing, 4)),
-    "by key, on threads": (by_key, lambda: OnThreads(nothing, 4)),
-    "by key, async": (by_key, lambda: OnLoop(nothing_async)),
-    "unordered, in batches": (unordered, lambda: InBatches(_nothing_batch, BatchSize(500), parallel=2)),
-    "by partition, in columns": (by_key, lambda: InColumns(_nothing_columns)),
+    "unordered, on the owner": (unordered, lambda: InlineExecutor(nothing)),
+    "by key, on the owner": (by_key, lambda: InlineExecutor(nothing)),
+    "by key, on processes": (by_key, lambda: ProcessExecutor(nothing)),
+    "unordered, on threads": (unordered, lambda: ThreadExecutor(nothing, 4)),
+    "by key, on threads": (by_key, lambda: ThreadExecutor(nothing, 4)),
+    "by key, async": (by_key, lambda: AsyncioExecutor(nothing_async)),
+    "unordered, in batches": (unordered, lambda: BatchExecutor(_nothing_batch, BatchSize(500), parallel=2)),
+    "by partition, in columns": (by_key, lambda: ColumnExecutor(_nothing_columns)),
 }
 
 
@@ -150,7 +150,7 @@ def _consume(source: Source, order: Order, executor: Executor, count: int) -> fl
 
 
 def _note(positions: Any, done: dict[Any, int], count: int, all_done: threading.Event) -> None:
-    done.update({place: at.next_offset for place, at in positions.items()})
+    done.update({topic_partition: at.next_offset for topic_partition, at in positions.items()})
     if sum(done.values()) >= count:
         all_done.set()
 
@@ -291,7 +291,7 @@ def _loop_rate(broker: MemoryBroker, handler: Callable[[Record], object], count:
         for record in records:
             handler(record)
         last = {(record.topic, record.partition): record.offset for record in records}
-        source.commit({place: Position(offset + 1) for place, offset in last.items()})
+        source.commit({topic_partition: Position(offset + 1) for topic_partition, offset in last.items()})
         left -= len(records)
     seconds = time.perf_counter() - began
     broker.kill(source)
@@ -312,7 +312,7 @@ def _wall_rate(broker: MemoryBroker, handler: Callable[[Record], object], order:
 
     consumer = ParallelConsumer(
         _fresh(broker),
-        OnProcesses(handler),
+        ProcessExecutor(handler),
         order=order,
         policy=POLICY,
         options=Options(concurrency=500),

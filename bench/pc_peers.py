@@ -29,11 +29,11 @@ from bench.pc_ground import Progress, Topic, consume, filled, on_loop, on_thread
 from stack.kafka import KafkaCluster
 from stack.maven import CONFLUENT_PARALLEL, DECATON, JarSet, jars
 from tsdb.parallel_consumer import (
+    AsyncioExecutor,
     Executor,
-    OnLoop,
-    OnThreads,
     Order,
     Record,
+    ThreadExecutor,
     by_key,
     by_partition,
     unordered,
@@ -159,7 +159,7 @@ def _rate(topic: Topic, ms: int, at_once: int) -> int:
 def _sleeping(pause_s: Callable[[], float], at_once: int) -> Callable[[Progress], Executor]:
     """Handlers that only sleep: on threads up to FEW at once, else on an event loop, which rounds up to whole ms."""
 
-    def work(record: Record) -> None:
+    def task(record: Record) -> None:
         time.sleep(pause_s())
 
     async def async_work(record: Record) -> None:
@@ -167,8 +167,8 @@ def _sleeping(pause_s: Callable[[], float], at_once: int) -> Callable[[Progress]
 
     def make(progress: Progress) -> Executor:
         if at_once <= FEW:
-            return OnThreads(on_thread(work, progress), at_once)
-        return OnLoop(on_loop(async_work, progress))
+            return ThreadExecutor(on_thread(task, progress), at_once)
+        return AsyncioExecutor(on_loop(async_work, progress))
 
     return make
 

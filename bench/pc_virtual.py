@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry
 from bench.pc_ground import POLICY
 from tsdb.parallel_consumer import ConsumerMetrics, Options, Record, by_key
 from tsdb.parallel_consumer.core import Core
+from tsdb.parallel_consumer.scheduling.completion import Completion, ThreadMailbox
+from tsdb.parallel_consumer.setup import Setup
 from tsdb.parallel_consumer.testing import MemoryBroker, MemorySource, VirtualClock
-from tsdb.parallel_consumer.work import Ending, ThreadMailbox
 
 SLOTS = 200
 COUNT = 40_000
@@ -57,7 +58,7 @@ class _Calls:
         self._clock = clock
         self._durations = durations
         self._numbers = itertools.count()
-        self._running: list[tuple[float, int, Ending]] = []
+        self._running: list[tuple[float, int, Completion]] = []
         self.mailbox = ThreadMailbox()
         self.begun = self.ended = 0
 
@@ -67,7 +68,7 @@ class _Calls:
     def close(self) -> None:
         """There is no thread."""
 
-    def submit(self, record: Record, done: Ending) -> None:
+    def submit(self, record: Record, done: Completion) -> None:
         ends_at = self._clock.monotonic() + self._durations[int(record.value or b"")]
         self.begun += 1
         heapq.heappush(self._running, (ends_at, next(self._numbers), done))
@@ -101,16 +102,14 @@ def _ours(durations: list[float]) -> float:
     calls = _Calls(clock, durations)
     source = MemorySource(broker)
     source.on_idle = calls.pass_time
-    core = Core(
-        source,
-        calls,
-        _Mailbox(calls),
+    setup = Setup(
         metrics=ConsumerMetrics(CollectorRegistry()),
         clock=clock,
         order=by_key,
         policy=POLICY,
         options=Options(concurrency=SLOTS),
     )
+    core = Core(source, calls, _Mailbox(calls), setup)
     source.start(core)
     while clock.monotonic() < LONG_S:
         core.step(1.0)

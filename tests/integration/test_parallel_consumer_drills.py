@@ -40,7 +40,9 @@ def test_sigterm_under_load_leaves_nothing(kafka: KafkaCluster, tmp_path: Path) 
     sigterm_under_load(kafka.bootstrap, tmp_path, rounds=1)
 
 
-def test_a_killed_registry_leaves_orphans_and_a_clean_end_none(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_a_killed_registry_leaves_orphans_and_a_clean_shutdown_leaves_no_copy(
+    kafka: KafkaCluster, tmp_path: Path
+) -> None:
     registry_kills(kafka.bootstrap, tmp_path, rounds=2)
 
 

@@ -25,17 +25,17 @@ from support.logs import wait_until
 from tsdb.parallel_consumer import (
     Action,
     Backoff,
-    Columns,
+    ColumnExecutor,
     ConsumerError,
     ConsumerMetrics,
     ErrorPolicy,
-    InColumns,
-    OnThreads,
     Options,
     ParallelConsumer,
     Record,
+    RecordColumns,
+    ThreadExecutor,
 )
-from tsdb.parallel_consumer.kafka import KafkaOutlet, KafkaSource
+from tsdb.parallel_consumer.kafka import KafkaProducer, KafkaSource
 
 PARTITIONS = 4
 STARTING = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)  # A broker that has just begun.
@@ -96,15 +96,15 @@ class Topic:
         return found
 
     def consumer(
-        self, handler: Callable[[Record], object], outlet: KafkaOutlet, options: Options = OPTIONS
+        self, handler: Callable[[Record], object], producer: KafkaProducer, options: Options = OPTIONS
     ) -> ParallelConsumer:
         config = {"bootstrap.servers": self.bootstrap, "group.id": self.name, **MEMBER}
         return ParallelConsumer(
             KafkaSource(config, [self.name]),
-            OnThreads(handler, options.concurrency),
+            ThreadExecutor(handler, options.concurrency),
             policy=POLICY,
             options=options,
-            outlet=outlet,
+            producer=producer,
             dead_letter_topic=self.dlq,
             metrics=ConsumerMetrics(CollectorRegistry()),
         )
@@ -120,9 +120,9 @@ def topic(kafka: KafkaCluster) -> Topic:
 
 
 @pytest.fixture
-def outlet(kafka: KafkaCluster) -> Iterator[KafkaOutlet]:
-    with KafkaOutlet({"bootstrap.servers": kafka.bootstrap}) as outlet:
-        yield outlet
+def producer(kafka: KafkaCluster) -> Iterator[KafkaProducer]:
+    with KafkaProducer({"bootstrap.servers": kafka.bootstrap}) as producer:
+        yield producer
 
 
 class Seen:
@@ -140,7 +140,7 @@ class Seen:
             self.by_key[record.key or b""].append(number)
 
 
-def test_members_share_rebalance_and_repeat_nothing(topic: Topic, outlet: KafkaOutlet) -> None:
+def test_members_share_rebalance_and_repeat_nothing(topic: Topic, producer: KafkaProducer) -> None:
     seen = Seen()
     stop = threading.Event()
 
@@ -151,9 +151,9 @@ def test_members_share_rebalance_and_repeat_nothing(topic: Topic, outlet: KafkaO
 
     producing = threading.Thread(target=produce)
     producing.start()
-    with topic.consumer(seen.add, outlet) as first:
+    with topic.consumer(seen.add, producer) as first:
         wait_until(lambda: len(seen.counts) > 300)
-        with topic.consumer(seen.add, outlet) as second:
+        with topic.consumer(seen.add, producer) as second:
             wait_until(lambda: len(first.status.partitions) == len(second.status.partitions) == PARTITIONS // 2)
             wait_until(lambda: len(seen.counts) > 1_500)
         wait_until(lambda: len(first.status.partitions) == PARTITIONS)
@@ -164,18 +164,18 @@ def test_members_share_rebalance_and_repeat_nothing(topic: Topic, outlet: KafkaO
     assert all(numbers == sorted(numbers) for numbers in seen.by_key.values())
 
 
-def test_dead_letters_carry_the_record_and_its_story(topic: Topic, outlet: KafkaOutlet) -> None:
+def test_dead_letters_carry_the_record_and_the_failure(topic: Topic, producer: KafkaProducer) -> None:
     topic.fill(40)
 
     def handle(record: Record) -> None:
         if int(record.value or b"") % 10 == 3:
             raise ValueError("spoilt")
 
-    with topic.consumer(handle, outlet):
+    with topic.consumer(handle, producer):
         wait_until(lambda: topic.committed() == 40)
-    letters = topic.dead_letters(4)
-    assert sorted(int(value or b"") for value, _ in letters) == [3, 13, 23, 33]
-    for _, headers in letters:
+    dead_letters = topic.dead_letters(4)
+    assert sorted(int(value or b"") for value, _ in dead_letters) == [3, 13, 23, 33]
+    for _, headers in dead_letters:
         assert headers["h"] == b"x"
         assert headers["dlq-topic"] == topic.name.encode()
         assert headers["dlq-exception"] == b"builtins.ValueError"
@@ -197,7 +197,7 @@ told = open(seen + ".committed", "ab", buffering=0)
 def on_committed(positions):
     for (_, partition), at in positions.items():
         told.write(b"%d %d\\n" % (partition, at.next_offset))
-consumer = ParallelConsumer(source, OnThreads(handle, 8), policy=policy, on_committed=on_committed,
+consumer = ParallelConsumer(source, ThreadExecutor(handle, 8), policy=policy, on_committed=on_committed,
                             options=Options(concurrency=8, commit_interval_s=0.05))
 consumer.start()
 consumer.join(600)
@@ -246,7 +246,7 @@ def _lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def test_a_long_block_keeps_the_membership_and_pauses(topic: Topic, outlet: KafkaOutlet) -> None:
+def test_a_long_block_keeps_the_membership_and_pauses(topic: Topic, producer: KafkaProducer) -> None:
     topic.fill(2_000)
     away = threading.Event()
     away.set()
@@ -258,24 +258,26 @@ def test_a_long_block_keeps_the_membership_and_pauses(topic: Topic, outlet: Kafk
         seen.add(record)
 
     options = Options(concurrency=8, records_max=100, commit_interval_s=0.05)
-    with topic.consumer(handle, outlet, options) as consumer:
+    with topic.consumer(handle, producer, options) as consumer:
         wait_until(lambda: bool(consumer.status.blocked) and all(p.paused for p in consumer.status.partitions.values()))
-        epochs = {place: part.epoch for place, part in consumer.status.partitions.items()}
-        assert len(epochs) == PARTITIONS
+        generations = {topic_partition: part.generation for topic_partition, part in consumer.status.partitions.items()}
+        assert len(generations) == PARTITIONS
         time.sleep(7.0)  # Longer than the session: a silent member would be gone.
         away.clear()
         wait_until(lambda: topic.committed() == 2_000)
-        assert {place: part.epoch for place, part in consumer.status.partitions.items()} == epochs
+        assert {
+            topic_partition: part.generation for topic_partition, part in consumer.status.partitions.items()
+        } == generations
     assert set(seen.counts.values()) == {1}
     assert all(numbers == sorted(numbers) for numbers in seen.by_key.values())
 
 
-def test_a_topic_that_is_not_there_is_named(kafka: KafkaCluster, topic: Topic, outlet: KafkaOutlet) -> None:
+def test_a_missing_topic_is_named(kafka: KafkaCluster, topic: Topic, producer: KafkaProducer) -> None:
     source = KafkaSource({"bootstrap.servers": kafka.bootstrap, "group.id": "g"}, ["nothing-here"])
     consumer = ParallelConsumer(
         source,
-        OnThreads(print, 1),
-        outlet=outlet,
+        ThreadExecutor(print, 1),
+        producer=producer,
         dead_letter_topic=topic.dlq,
         metrics=ConsumerMetrics(CollectorRegistry()),
     )
@@ -298,16 +300,14 @@ class StartsUnread(KafkaSource):
         return super()._starts(consumer, partitions)
 
 
-def test_a_member_that_cannot_read_where_to_start_joins_again_and_loses_nothing(
-    topic: Topic, outlet: KafkaOutlet
-) -> None:
+def test_a_member_without_readable_commits_rejoins_and_loses_nothing(topic: Topic, producer: KafkaProducer) -> None:
     topic.fill(400)
     seen = Seen()
     source = StartsUnread({"bootstrap.servers": topic.bootstrap, "group.id": topic.name}, [topic.name])
     consumer = ParallelConsumer(
         source,
-        OnThreads(seen.add, 4),
-        outlet=outlet,
+        ThreadExecutor(seen.add, 4),
+        producer=producer,
         dead_letter_topic=topic.dlq,
         metrics=ConsumerMetrics(CollectorRegistry()),
     )
@@ -351,16 +351,16 @@ def test_a_program_of_the_pages_consumes_a_topic_and_drains_at_sigterm(
     assert topic.committed() == 500
 
 
-def test_columns_of_a_real_broker_are_what_was_sent_and_a_poisoned_row_is_a_dead_letter(
-    topic: Topic, outlet: KafkaOutlet
+def test_columns_of_a_real_broker_match_and_a_poisoned_row_is_a_dead_letter(
+    topic: Topic, producer: KafkaProducer
 ) -> None:
     topic.fill(5_000)
     found: list[tuple[bytes | None, bytes | None]] = []
     sizes: list[int] = []
 
-    def handle(columns: Columns) -> list[BaseException | None]:
+    def handle(columns: RecordColumns) -> list[BaseException | None]:
         sizes.append(len(columns))
-        assert columns.place[0] == topic.name
+        assert columns.topic_partition[0] == topic.name
         assert (columns.timestamps_ms > 0).all()
         assert columns.headers[0] == [("h", b"x")]
         assert columns.arrow().num_rows == len(columns)
@@ -369,10 +369,10 @@ def test_columns_of_a_real_broker_are_what_was_sent_and_a_poisoned_row_is_a_dead
 
     consumer = ParallelConsumer(
         KafkaSource({"bootstrap.servers": topic.bootstrap, "group.id": topic.name}, [topic.name]),
-        InColumns(handle, parallel=1),
+        ColumnExecutor(handle, parallel=1),
         policy=POLICY,
         options=OPTIONS,
-        outlet=outlet,
+        producer=producer,
         dead_letter_topic=topic.dlq,
         metrics=ConsumerMetrics(CollectorRegistry()),
     )

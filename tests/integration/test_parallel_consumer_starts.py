@@ -27,13 +27,13 @@ from tsdb.parallel_consumer import (
     ConsumerError,
     ConsumerMetrics,
     ErrorPolicy,
-    OnThreads,
     Options,
     ParallelConsumer,
     Record,
+    ThreadExecutor,
 )
-from tsdb.parallel_consumer.easy import consume
-from tsdb.parallel_consumer.kafka import KafkaOutlet, KafkaSource, TransactionalSource
+from tsdb.parallel_consumer.consume import consume
+from tsdb.parallel_consumer.kafka import KafkaProducer, KafkaSource, TransactionalSource
 
 OPTIONS = Options(concurrency=4, commit_interval_s=0.05, drain_s=5.0, rebalance_drain_s=5.0)
 ALONE = ErrorPolicy(default=Action.FATAL, exhausted=Action.FATAL, crashes_max=None)
@@ -52,7 +52,7 @@ def informed(caplog: pytest.LogCaptureFixture) -> None:
 
 def consumer_of(source: KafkaSource | TransactionalSource, handle: Callable[[Record], Any]) -> ParallelConsumer:
     metrics = ConsumerMetrics(CollectorRegistry())
-    return ParallelConsumer(source, OnThreads(handle, 4), policy=ALONE, options=OPTIONS, metrics=metrics)
+    return ParallelConsumer(source, ThreadExecutor(handle, 4), policy=ALONE, options=OPTIONS, metrics=metrics)
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def test_a_commit_goes_before_the_start(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_new_topics_of_a_pattern_are_read_and_one_that_goes_ends_nothing(ground: Ground, protocol: str) -> None:
+def test_new_topics_of_a_pattern_are_read_and_a_deleted_one_ends_nothing(ground: Ground, protocol: str) -> None:
     prefix, seen = f"p{uuid.uuid4().hex[:8]}", Counter[bytes]()
     admin = AdminClient(ground.settings)
     producer = Producer(ground.settings)
@@ -140,9 +140,7 @@ def test_new_topics_of_a_pattern_are_read_and_one_that_goes_ends_nothing(ground:
     admin.delete_topics([f"{prefix}.second", f"other.{prefix}"])
 
 
-def test_a_topic_made_anew_under_a_pattern_is_known_by_its_new_id(
-    ground: Ground, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_recreated_topic_under_a_pattern_has_its_new_id(ground: Ground, caplog: pytest.LogCaptureFixture) -> None:
     name, seen = f"p{uuid.uuid4().hex[:8]}.again", Counter[bytes]()
     admin = AdminClient(ground.settings)
 
@@ -165,7 +163,7 @@ def test_a_topic_made_anew_under_a_pattern_is_known_by_its_new_id(
     admin.delete_topics([name])
 
 
-def test_a_broker_that_is_away_is_waited_for_and_named_and_close_ends_the_wait(
+def test_an_unreachable_broker_is_named_and_close_ends_the_wait(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
@@ -184,7 +182,7 @@ def test_a_broker_that_is_away_is_waited_for_and_named_and_close_ends_the_wait(
     assert time.monotonic() - closed_at < 2.0
 
 
-def test_a_broker_that_comes_later_is_read_from_then_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_started_later_is_read(caplog: pytest.LogCaptureFixture) -> None:
     with KafkaCluster() as cluster:
         ground = Ground(cluster.bootstrap)
         ground.fill(40)
@@ -207,7 +205,7 @@ def test_a_broker_that_comes_later_is_read_from_then_on(caplog: pytest.LogCaptur
         assert counted == Counter(seen) == numbers(0, 40)
 
 
-def test_with_the_consumer_protocol_members_share_and_static_ones_are_told_apart(ground: Ground) -> None:
+def test_with_the_consumer_protocol_members_and_static_members_share_partitions(ground: Ground) -> None:
     settings = {"group.protocol": "consumer"}
     ground.fill(400)
     seen: Counter[bytes] = Counter()
@@ -243,7 +241,7 @@ def test_a_dead_letter_topic_is_used_with_the_consumer_protocol_too(ground: Grou
 
     ground.fill(40)
     settings = {"group.protocol": "consumer"}
-    with KafkaOutlet(ground.settings) as outlet, ground.member(handle, outlet, settings=settings):
+    with KafkaProducer(ground.settings) as producer, ground.member(handle, producer, settings=settings):
         wait_until(ground.all_committed)
     assert [record.value for record in ground.read(ground.dlq)] == [b"7"]
     assert POLICY.actions[ValueError] is Action.DEAD_LETTER
@@ -253,7 +251,7 @@ def spoil(record: Record) -> None:
     raise ValueError("spoilt")
 
 
-def test_a_dead_letter_topic_that_is_not_there_ends_the_start_by_name(ground: Ground) -> None:
+def test_a_missing_dead_letter_topic_ends_the_start_by_name(ground: Ground) -> None:
     settings = {**ground.settings, "group.id": ground.topic}
     ground.fill(PARTITIONS)
     more = {"dead_letter_topic": "no-such.dlq", **quiet()}
@@ -266,24 +264,26 @@ def test_a_dead_letter_topic_that_is_not_there_ends_the_start_by_name(ground: Gr
     assert {at.next_offset for at in ground.committed().values()} == {0}
 
 
-def test_a_dead_letter_topic_is_made_when_asked_for_and_takes_letters_of_all_partitions(ground: Ground) -> None:
+def test_a_created_dead_letter_topic_takes_records_of_all_partitions(ground: Ground) -> None:
     ground.fill(PARTITIONS)
     settings = {**ground.settings, "group.id": ground.topic}
-    letters = f"{ground.topic}.made"
+    dead_letters = f"{ground.topic}.made"
     policy = ErrorPolicy({ValueError: Action.DEAD_LETTER})
-    more = {"dead_letter_topic": letters, "create_dead_letter_topic": True, "policy": policy, **quiet()}
+    more = {"dead_letter_topic": dead_letters, "create_dead_letter_topic": True, "policy": policy, **quiet()}
     with consume(settings, [ground.topic], spoil, **more):
         wait_until(ground.all_committed)
-    found = ground.read(letters, partitions=1)  # The default of the brokers.
-    assert {dict(letter.headers)["dlq-partition"] for letter in found} == {b"%d" % n for n in range(PARTITIONS)}
+    found = ground.read(dead_letters, partitions=1)  # The default of the brokers.
+    assert {dict(dead_letter.headers)["dlq-partition"] for dead_letter in found} == {
+        b"%d" % n for n in range(PARTITIONS)
+    }
 
 
-def test_an_outlet_that_several_consumers_share_answers_all_of_them(ground: Ground) -> None:
-    with KafkaOutlet(ground.settings) as outlet, ThreadPoolExecutor(8) as pool:
+def test_a_producer_shared_by_several_consumers_answers_all_of_them(ground: Ground) -> None:
+    with KafkaProducer(ground.settings) as producer, ThreadPoolExecutor(8) as pool:
 
         def look(number: int) -> int:
             give_up_at = time.monotonic() + 30.0
-            while (found := outlet.partitions_of(ground.dlq)) is None:
+            while (found := producer.partitions_of(ground.dlq)) is None:
                 assert time.monotonic() < give_up_at
             return found
 
@@ -294,7 +294,7 @@ def quiet() -> dict[str, Any]:
     return {"metrics": ConsumerMetrics(CollectorRegistry()), "options": OPTIONS}
 
 
-def test_credentials_that_the_brokers_refuse_end_the_start(ground: Ground) -> None:
+def test_refused_credentials_end_the_start(ground: Ground) -> None:
     sasl = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
@@ -310,9 +310,7 @@ def test_credentials_that_the_brokers_refuse_end_the_start(ground: Ground) -> No
     assert denied.value.message.endswith("correct the credentials, or grant the right")
 
 
-def test_brokers_that_are_spoken_to_in_the_wrong_way_are_waited_for_with_the_reason(
-    ground: Ground, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_wrong_security_protocol_waits_and_logs_the_reason(ground: Ground, caplog: pytest.LogCaptureFixture) -> None:
     tls = {**ground.settings, "security.protocol": "SSL", "group.id": "g"}
     with consumer_of(KafkaSource(tls, [ground.topic]), print):
         wait_until(lambda: "has answered" in caplog.text)

@@ -23,16 +23,16 @@ from tsdb.parallel_consumer import (
     ConsumerMetrics,
     ErrorPolicy,
     Fenced,
-    OnThreads,
     Options,
     OutRecord,
     ParallelConsumer,
-    Partition,
     Position,
     Record,
     SendFailed,
+    ThreadExecutor,
+    TopicPartition,
 )
-from tsdb.parallel_consumer.kafka import KafkaOutlet, KafkaSource, TransactionalSource
+from tsdb.parallel_consumer.kafka import KafkaProducer, KafkaSource, TransactionalSource
 from tsdb.parallel_consumer.registry.wait_record import wait_copy, wait_key
 
 POLICY = ErrorPolicy(default=Action.FATAL, exhausted=Action.FATAL, crashes_max=None)
@@ -42,14 +42,14 @@ class Owned:
     """A listener that only remembers what is its own."""
 
     def __init__(self) -> None:
-        self.starts: dict[Partition, Position] = {}
+        self.starts: dict[TopicPartition, Position] = {}
 
-    def on_assigned(self, starts: Mapping[Partition, Position]) -> None:
+    def on_assigned(self, starts: Mapping[TopicPartition, Position]) -> None:
         self.starts.update(starts)
 
-    def on_revoked(self, partitions: Collection[Partition]) -> None:
-        for place in partitions:
-            self.starts.pop(place, None)
+    def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        for topic_partition in partitions:
+            self.starts.pop(topic_partition, None)
 
     on_lost = on_revoked
 
@@ -68,7 +68,7 @@ def ground(kafka: KafkaCluster) -> Ground:
     return Ground(kafka.bootstrap)
 
 
-def test_a_consumer_whose_transactional_id_was_taken_ends_with_an_error_that_says_so(ground: Ground) -> None:
+def test_a_taken_transactional_id_ends_the_consumer_as_fenced(ground: Ground) -> None:
     handled = threading.Event()
 
     def handle(record: Record) -> list[OutRecord]:
@@ -81,7 +81,7 @@ def test_a_consumer_whose_transactional_id_was_taken_ends_with_an_error_that_say
     )
     consumer = ParallelConsumer(
         source,
-        OnThreads(source.producing(handle), 2),
+        ThreadExecutor(source.producing(handle), 2),
         policy=POLICY,
         options=Options(concurrency=2, commit_interval_s=0.05),
         metrics=ConsumerMetrics(CollectorRegistry()),
@@ -101,24 +101,24 @@ def test_a_consumer_whose_transactional_id_was_taken_ends_with_an_error_that_say
     assert len(ground.read(ground.wait)) == 10
 
 
-def test_a_consumer_whose_instance_id_was_taken_ends_with_an_error_that_says_so(ground: Ground) -> None:
+def test_a_taken_instance_id_ends_the_consumer_as_fenced(ground: Ground) -> None:
     config = {**ground.settings, **MEMBER, "group.id": ground.topic, "group.instance.id": "the-one"}
 
-    def consumer(outlet: KafkaOutlet) -> ParallelConsumer:
+    def consumer(producer: KafkaProducer) -> ParallelConsumer:
         return ParallelConsumer(
             KafkaSource(config, [ground.topic]),
-            OnThreads(lambda record: None, 2),
-            outlet=outlet,
+            ThreadExecutor(lambda record: None, 2),
+            producer=producer,
             dead_letter_topic=ground.dlq,
             metrics=ConsumerMetrics(CollectorRegistry()),
         )
 
     ground.fill(10)
-    with KafkaOutlet(ground.settings) as outlet:
-        first = consumer(outlet)
+    with KafkaProducer(ground.settings) as producer:
+        first = consumer(producer)
         first.start()
         wait_until(ground.all_committed)
-        with consumer(outlet) as second:
+        with consumer(producer) as second:
             wait_until(lambda: first.failure() is not None)
             with pytest.raises(Fenced, match=r"group\.instance\.id the-one"):
                 first.join(30.0)
@@ -127,7 +127,7 @@ def test_a_consumer_whose_instance_id_was_taken_ends_with_an_error_that_says_so(
             assert second.failure() is None
 
 
-def test_one_record_that_is_too_large_keeps_all_of_its_transaction_back_and_is_told(ground: Ground) -> None:
+def test_one_too_large_record_fails_its_whole_transaction(ground: Ground) -> None:
     source, owned = member(ground, ground.topic, ground.topic)
     small = OutRecord(ground.wait, 0, b"k", b"small", ())
     large = OutRecord(ground.wait, 1, b"k", bytes(2_000_000), ())
@@ -139,13 +139,13 @@ def test_one_record_that_is_too_large_keeps_all_of_its_transaction_back_and_is_t
     assert [record.value for record in ground.read(ground.wait)] == [b"small"]
 
 
-def test_who_lost_a_partition_writes_nothing_for_it(ground: Ground) -> None:
+def test_a_member_without_the_partition_writes_nothing_for_it(ground: Ground) -> None:
     source, owned = member(ground, ground.topic, ground.topic)
-    place, start = next(iter(owned.starts.items()))
+    topic_partition, start = next(iter(owned.starts.items()))
     assert source.topic_id(ground.topic) == ground.topic_id()
     source.close()
     with pytest.raises(CommitFailed) as refused:
-        source.write([OutRecord(ground.wait, 0, b"k", b"v", ())], {place: start})
+        source.write([OutRecord(ground.wait, 0, b"k", b"v", ())], {topic_partition: start})
     assert refused.value.reason == "stale_member"
     assert not ground.read(ground.wait)
 
@@ -170,18 +170,18 @@ scanner.join(600)
 def expired(ground: Ground) -> int:
     """Copies in the wait topic that nobody ended, long due."""
     count = 2_000
-    with KafkaOutlet(ground.settings) as outlet:
+    with KafkaProducer(ground.settings) as producer:
         answers: list[object] = []
         for number in range(count):
             record = Record(ground.topic, number % PARTITIONS, number, b"k%d" % (number % 7), b"%d" % number)
             key = wait_key("id", record)
-            outlet.send(wait_copy(ground.wait, key, record, 1, 2), answers.append)
+            producer.send(wait_copy(ground.wait, key, record, 1, 2), answers.append)
         wait_until(lambda: len(answers) == count)
         assert set(answers) == {None}
     return count
 
 
-def test_a_scanner_killed_while_it_gives_up_leaves_one_dead_letter_for_each_orphan(
+def test_a_scanner_killed_in_a_transaction_leaves_one_dead_letter_for_each_orphan(
     ground: Ground, expired: int, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", SCANNER, ground.bootstrap, ground.wait, ground.dlq]
@@ -200,8 +200,8 @@ def test_a_scanner_killed_while_it_gives_up_leaves_one_dead_letter_for_each_orph
             child.wait()
     # A transaction that the last kill left open is ended by whoever has its id next.
     Producer({**ground.settings, "transactional.id": ground.wait}).init_transactions(30)
-    letters = Counter(record.value for record in ground.read(ground.dlq))
-    assert letters == Counter(b"%d" % number for number in range(expired))
+    dead_letters = Counter(record.value for record in ground.read(ground.dlq))
+    assert dead_letters == Counter(b"%d" % number for number in range(expired))
     ended = Counter(record.key for record in ground.read(ground.wait) if record.value is None)
     assert len(ended) == expired
     assert set(ended.values()) == {1}

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tsdb.parallel_consumer.errors import MetadataRefused
-from tsdb.parallel_consumer.metadata import (
-    TRIES_BYTES_MAX,
-    UNITS_MAX,
+from tsdb.parallel_consumer.offsets.metadata import (
+    ATTEMPTS_BYTES_MAX,
+    AttemptCounts,
     Progress,
-    Tries,
     decode_metadata,
     encode_metadata,
     map_bytes_max,
 )
-from tsdb.parallel_consumer.runs import decode_runs, encode_runs
-from tsdb.parallel_consumer.text import capacity_bytes, from_text, to_text
-from tsdb.parallel_consumer.tracker import OffsetTracker
+from tsdb.parallel_consumer.offsets.runs import decode_runs, encode_runs
+from tsdb.parallel_consumer.offsets.text import capacity_bytes, from_text, to_text
+from tsdb.parallel_consumer.offsets.tracker import OffsetTracker
+from tsdb.parallel_consumer.options import UNITS_MAX
 
 TOPIC_ID = "AbCdEfGhIjKlMnOpQrStUv"
 GAPS = st.one_of(st.just(0), st.integers(0, 5), st.integers(0, 1 << 40))
@@ -149,7 +149,7 @@ def test_bytes_survive_as_text_within_the_limit(data: bytes, units_max: int) -> 
 
 
 TRIES = st.builds(
-    Tries,
+    AttemptCounts,
     offset=st.integers(100, 100 + (1 << 20)),
     failures=st.integers(0, 1 << 10),
     crashes=st.integers(0, 100),
@@ -158,14 +158,14 @@ TRIES = st.builds(
 
 
 @given(st.lists(TRIES, max_size=400, unique_by=lambda one: one.offset))
-def test_tries_survive_as_far_as_there_is_room_and_the_most_tried_always(tries: list[Tries]) -> None:
-    text = encode_metadata(100, Progress(tries=tries), TOPIC_ID)
-    kept = decode_metadata(100, text, TOPIC_ID).tries
+def test_attempts_survive_up_to_the_room_and_the_most_tried_always(attempts: list[AttemptCounts]) -> None:
+    text = encode_metadata(100, Progress(attempts=attempts), TOPIC_ID)
+    kept = decode_metadata(100, text, TOPIC_ID).attempts
     assert [one.offset for one in kept] == sorted(one.offset for one in kept)
-    assert set(kept) <= set(tries)
-    if len(tries) * 12 < TRIES_BYTES_MAX:
-        assert set(kept) == set(tries)
-    left_out = set(tries) - set(kept)
+    assert set(kept) <= set(attempts)
+    if len(attempts) * 12 < ATTEMPTS_BYTES_MAX:
+        assert set(kept) == set(attempts)
+    left_out = set(attempts) - set(kept)
     assert not left_out or max(one.crashes for one in left_out) <= min(one.crashes for one in kept)
 
 
@@ -194,7 +194,7 @@ def test_any_bytes_of_a_map_are_read_or_refused(form: int, data: bytes) -> None:
     units_max=st.sampled_from([1_024, UNITS_MAX]),
 )
 @settings(deadline=None, max_examples=60)
-def test_what_is_admitted_always_fits_whatever_ends_first(slots: int, gap: int, odd: bool, units_max: int) -> None:
+def test_admitted_offsets_fit_in_any_order_of_completion(slots: int, gap: int, odd: bool, units_max: int) -> None:
     """The worst order of all: every second record ends, so that no two runs join."""
     tracker, offset = OffsetTracker(0), 0
     added: list[int] = []

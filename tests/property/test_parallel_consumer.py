@@ -10,14 +10,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from support.orders import TOPIC, Done, covered, everything, filled
-from tsdb.parallel_consumer.metadata import decode_metadata
+from tsdb.parallel_consumer.offsets.metadata import decode_metadata
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.order import Order, by_key, by_partition, unordered
 from tsdb.parallel_consumer.policy import Action, Backoff, ErrorPolicy
 from tsdb.parallel_consumer.record import Record
 from tsdb.parallel_consumer.testing import (
     MemoryBroker,
-    MemoryOutlet,
+    MemoryProducer,
     SeededScheduler,
     SeededStreaks,
     Simulation,
@@ -47,16 +47,16 @@ class Shop:
         self.done.append(record)
 
     def counts(self) -> Counter[Done]:
-        return Counter((record.place, record.offset) for record in self.done)
+        return Counter((record.topic_partition, record.offset) for record in self.done)
 
 
 def per_lane(records: list[Record], order: Order) -> Iterator[list[int]]:
     lanes = defaultdict(list)
     for record in records:
         if order is by_partition:
-            lanes[record.place, b""].append(record.offset)
+            lanes[record.topic_partition, b""].append(record.offset)
         elif record.key is not None:
-            lanes[record.place, record.key].append(record.offset)
+            lanes[record.topic_partition, record.key].append(record.offset)
     yield from lanes.values()
 
 
@@ -80,8 +80,8 @@ def test_each_record_is_done_once_in_the_order_of_its_lane(
     assert set(shop.counts().values()) == {1}
     if order is not unordered:
         assert all(offsets == sorted(offsets) for offsets in per_lane(shop.done, order))
-    assert {place: at.next_offset for place, at in broker.commits.items()} == {
-        place: end for place, end in broker.ends.items() if end
+    assert {topic_partition: at.next_offset for topic_partition, at in broker.commits.items()} == {
+        topic_partition: end for topic_partition, end in broker.ends.items() if end
     }
     assert all(
         not decode_metadata(at.next_offset, at.metadata, "id-of-orders").finished.size for at in broker.commits.values()
@@ -98,7 +98,7 @@ def test_each_record_is_done_once_in_the_order_of_its_lane(
 )
 @example(seed=7174, kills=[1, 1, 1, 1, 1, 9], order=by_key, commit_records=None, faults=0.0, scheduler=SeededScheduler)
 @settings(max_examples=60)
-def test_after_a_kill_only_what_no_commit_covered_is_done_again(
+def test_after_a_kill_only_records_without_a_commit_are_repeated(
     seed: int,
     kills: list[int],
     order: Order,
@@ -107,7 +107,9 @@ def test_after_a_kill_only_what_no_commit_covered_is_done_again(
     scheduler: type[SeededScheduler],
 ) -> None:
     broker, clock, source = filled(seed, 150, 20), VirtualClock(), random.Random(seed)
-    broker.commit_fault = lambda place: source.choice(["lost", "unacknowledged"]) if source.random() < faults else None
+    broker.commit_fault = lambda topic_partition: (
+        source.choice(["lost", "unacknowledged"]) if source.random() < faults else None
+    )
     options = Options(concurrency=8, commit_records=commit_records, poll_records_max=25)
     total: Counter[Done] = Counter()
     for number, steps in enumerate([*kills, None]):
@@ -125,7 +127,7 @@ def test_after_a_kill_only_what_no_commit_covered_is_done_again(
             options=options,
         )
         if steps is None:
-            broker.commit_fault = lambda place: None
+            broker.commit_fault = lambda topic_partition: None
             # What was done before a kill and is not committed has to be done once more before it can be.
             simulation.run_until(lambda before=before, shop=shop: before | set(shop.counts()) == everything(broker))  # type: ignore[misc]
             simulation.close()
@@ -186,11 +188,11 @@ def test_members_that_come_and_go_lose_nothing_and_a_drained_rebalance_repeats_n
 
 @given(seed=st.integers(0, 1 << 32), poison=st.integers(0, 39), limit=st.integers(2, 4), scheduler=SCHEDULERS)
 @settings(max_examples=40)
-def test_a_record_that_ends_the_process_goes_to_the_dead_letters_and_no_other_does(
+def test_a_crashing_record_becomes_the_only_dead_letter(
     seed: int, poison: int, limit: int, scheduler: type[SeededScheduler]
 ) -> None:
     """The process ends the moment the poisoned record is handled, however soon after its start that is."""
-    broker, clock, outlet = MemoryBroker(2, TOPIC), VirtualClock(), MemoryOutlet()
+    broker, clock, producer = MemoryBroker(2, TOPIC), VirtualClock(), MemoryProducer()
     for number in range(40):
         broker.append(TOPIC, number % 2, b"%d" % number, key=b"k%d" % (number % 9))
     done: Counter[int] = Counter()
@@ -213,19 +215,19 @@ def test_a_record_that_ends_the_process_goes_to_the_dead_letters_and_no_other_do
             clock=clock,
             policy=ErrorPolicy(crashes_max=limit),
             options=Options(concurrency=8),
-            outlet=outlet,
+            producer=producer,
             dead_letter_topic="dlq",
         )
         try:
-            simulation.run_until(lambda: set(done) | {int(one.value or b"") for one in outlet.sent} == set(range(40)))
+            simulation.run_until(lambda: set(done) | {int(one.value or b"") for one in producer.sent} == set(range(40)))
         except Death:
             deaths += 1
             simulation.kill()
             continue
         simulation.close()
         break
-    assert [one.value for one in outlet.sent] == [b"%d" % poison]
+    assert [one.value for one in producer.sent] == [b"%d" % poison]
     assert deaths == limit
     assert set(done) == set(range(40)) - {poison}
-    assert dict(outlet.sent[0].headers)["dlq-reason"] == b"crashes"
-    assert dict(outlet.sent[0].headers)["dlq-crashes"] == b"%d" % limit
+    assert dict(producer.sent[0].headers)["dlq-reason"] == b"crashes"
+    assert dict(producer.sent[0].headers)["dlq-crashes"] == b"%d" % limit

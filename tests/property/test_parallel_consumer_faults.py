@@ -16,14 +16,14 @@ from support.orders import PARTITIONS, TOPIC, Done, covered, everything, filled
 from tsdb.parallel_consumer import (
     Action,
     Backoff,
-    Columns,
     ConsumerError,
     Control,
     ErrorPolicy,
     Options,
     Order,
-    Partition,
     Record,
+    RecordColumns,
+    TopicPartition,
     by_key,
     by_partition,
     unordered,
@@ -31,7 +31,7 @@ from tsdb.parallel_consumer import (
 from tsdb.parallel_consumer.testing import (
     FaultScript,
     MemoryBroker,
-    MemoryOutlet,
+    MemoryProducer,
     Protocol,
     SeededColumns,
     Simulation,
@@ -66,7 +66,7 @@ class Ledger:
             raise TimeoutError("not now")
         self.done.append(record)
 
-    def columns(self, columns: Columns) -> list[BaseException | None]:
+    def columns(self, columns: RecordColumns) -> list[BaseException | None]:
         results: list[BaseException | None] = []
         for row in range(len(columns)):
             failed = self._random.random() < self._failing
@@ -76,7 +76,7 @@ class Ledger:
         return results
 
     def counts(self) -> Counter[Done]:
-        return Counter((record.place, record.offset) for record in self.done)
+        return Counter((record.topic_partition, record.offset) for record in self.done)
 
 
 def either_way(seed: int) -> MemoryBroker:
@@ -86,13 +86,13 @@ def either_way(seed: int) -> MemoryBroker:
 
 def in_order(done: list[Record], order: Order) -> bool:
     """Whether the first handling of each record of a lane came after that of the one before."""
-    lanes: defaultdict[tuple[Partition, object], list[int]] = defaultdict(list)
+    lanes: defaultdict[tuple[TopicPartition, object], list[int]] = defaultdict(list)
     seen: set[Done] = set()
     for record in done:
-        if (record.place, record.offset) in seen or (order is by_key and record.key is None):
+        if (record.topic_partition, record.offset) in seen or (order is by_key and record.key is None):
             continue
-        seen.add((record.place, record.offset))
-        lanes[record.place, record.key if order is by_key else ""].append(record.offset)
+        seen.add((record.topic_partition, record.offset))
+        lanes[record.topic_partition, record.key if order is by_key else ""].append(record.offset)
     return order is unordered or all(offsets == sorted(offsets) for offsets in lanes.values())
 
 
@@ -134,7 +134,7 @@ class Group:
     def lose(self) -> None:
         lost(self.random.choice(self.members).source)(self.broker)
 
-    def work(self, steps: int) -> None:
+    def task(self, steps: int) -> None:
         for _ in range(steps):
             self.random.choice(self.members).step(wait_s=0.01)
             told = covered(self.broker)
@@ -159,7 +159,7 @@ class Group:
     moves=st.lists(st.sampled_from(["join", "leave", "kill", "lose", "work"]), min_size=2, max_size=8),
 )
 @settings(max_examples=50)
-def test_whatever_befalls_the_group_no_commit_passes_unfinished_work_and_nothing_is_lost(
+def test_under_any_faults_no_commit_passes_an_unfinished_record_and_none_is_lost(
     seed: int, order: Order, columns: bool, failing: float, moves: list[str]
 ) -> None:
     group = Group(seed, order, failing, columns=columns)
@@ -174,7 +174,7 @@ def test_whatever_befalls_the_group_no_commit_passes_unfinished_work_and_nothing
         elif move in ("leave", "kill") and len(group.members) > 1:
             getattr(group, move)()
             violent |= move == "kill"
-        group.work(group.random.randrange(12))
+        group.task(group.random.randrange(12))
     group.finish()
     assert set(group.ledger.counts()) == group.all == covered(group.broker)
     if not violent:
@@ -185,14 +185,14 @@ def test_whatever_befalls_the_group_no_commit_passes_unfinished_work_and_nothing
 
 @given(seed=st.integers(0, 1 << 32), columns=st.booleans(), kills=st.integers(1, 5))
 @settings(max_examples=30)
-def test_after_a_kill_only_what_no_stored_commit_covered_is_done_again(seed: int, columns: bool, kills: int) -> None:
+def test_after_a_kill_only_records_without_a_stored_commit_are_repeated(seed: int, columns: bool, kills: int) -> None:
     group = Group(seed, unordered if seed % 2 else by_key, 0.05, columns=columns)
     before: set[Done] = set()
     for number in range(kills + 1):
         counted = group.ledger.counts()
         group.join()
         if number < kills:
-            group.work(group.random.randrange(40))
+            group.task(group.random.randrange(40))
             group.kill()
         else:
             group.finish()
@@ -247,10 +247,10 @@ def test_a_script_of_faults_is_survived_by_one_member(
     order=st.sampled_from([by_key, unordered]),
 )
 @settings(max_examples=25)
-def test_a_row_that_ends_the_process_goes_to_the_dead_letters_and_no_other_does(
+def test_a_crashing_row_becomes_the_only_dead_letter(
     seed: int, poison: int, limit: int, poll: int, order: Order
 ) -> None:
-    broker, clock, outlet = MemoryBroker(2, TOPIC), VirtualClock(), MemoryOutlet()
+    broker, clock, producer = MemoryBroker(2, TOPIC), VirtualClock(), MemoryProducer()
     for number in range(200):
         broker.append(TOPIC, number % 2, b"%d" % number, key=b"k", gap=number % 3)
     bad = broker.records[TOPIC, 0][poison].offset
@@ -260,10 +260,10 @@ def test_a_row_that_ends_the_process_goes_to_the_dead_letters_and_no_other_does(
     class Death(BaseException):
         pass
 
-    def handler(columns: Columns) -> None:
+    def handler(columns: RecordColumns) -> None:
         if columns.partition == 0 and bad in columns.offsets:
             raise Death
-        done.update((columns.place, offset) for offset in columns.offsets.tolist())
+        done.update((columns.topic_partition, offset) for offset in columns.offsets.tolist())
 
     for number in range(limit + 2):
         simulation = Simulation(
@@ -275,32 +275,32 @@ def test_a_row_that_ends_the_process_goes_to_the_dead_letters_and_no_other_does(
             order=order,
             policy=ErrorPolicy(crashes_max=limit),
             options=Options(concurrency=4, poll_records_max=poll),
-            outlet=outlet,
+            producer=producer,
             dead_letter_topic="dlq",
         )
         try:
-            simulation.run_until(lambda: len(done) == 199 and len(outlet.sent) > 0)
+            simulation.run_until(lambda: len(done) == 199 and len(producer.sent) > 0)
         except Death:
             deaths += 1
             simulation.kill()
             continue
         simulation.close()
         break
-    assert [one.value for one in outlet.sent] == [b"%d" % (2 * poison)]
+    assert [one.value for one in producer.sent] == [b"%d" % (2 * poison)]
     assert deaths == limit
-    assert dict(outlet.sent[0].headers)["dlq-reason"] == b"crashes"
-    assert dict(outlet.sent[0].headers)["dlq-crashes"] == b"%d" % limit
+    assert dict(producer.sent[0].headers)["dlq-reason"] == b"crashes"
+    assert dict(producer.sent[0].headers)["dlq-crashes"] == b"%d" % limit
     assert set(done) == everything(broker) - {((TOPIC, 0), bad)}
 
 
-def test_what_columns_tried_is_known_to_who_reads_records() -> None:
+def test_attempts_of_columns_count_for_single_records() -> None:
     """A program that goes from columns to records in the middle of its crashes."""
-    broker, clock, outlet = MemoryBroker(1, TOPIC), VirtualClock(), MemoryOutlet()
+    broker, clock, producer = MemoryBroker(1, TOPIC), VirtualClock(), MemoryProducer()
     for number in range(40):
         broker.append(TOPIC, 0, b"%d" % number)
     settings_of: dict[str, Any] = {
         "clock": clock,
-        "outlet": outlet,
+        "producer": producer,
         "dead_letter_topic": "dlq",
         "policy": ErrorPolicy(crashes_max=3),
     }
@@ -315,10 +315,10 @@ def test_what_columns_tried_is_known_to_who_reads_records() -> None:
     assert len(records.scheduler.begun) == 1, "those that may have ended the process run one at a time"
     records.run_until(lambda: len(done) == 40)
     records.close()
-    assert not outlet.sent
+    assert not producer.sent
 
 
-def test_an_offset_that_retention_took_ends_the_consumer_and_is_named() -> None:
+def test_an_offset_deleted_by_retention_ends_the_consumer_and_is_named() -> None:
     broker = either_way(1)
     simulation = Simulation(broker, lambda record: None, 1, policy=POLICY, options=OPTIONS)
     simulation.step(3)
@@ -338,4 +338,4 @@ def test_a_group_without_commits_starts_where_retention_left_off() -> None:
     simulation.run_until(lambda: len(done) == len(everything(broker)))
     simulation.close()
     assert min(record.offset for record in done) >= 20
-    assert {place: at.next_offset for place, at in broker.commits.items()} == broker.ends
+    assert {topic_partition: at.next_offset for topic_partition, at in broker.commits.items()} == broker.ends

@@ -8,12 +8,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tsdb.parallel_consumer import Control, Options, Record, unordered
-from tsdb.parallel_consumer.partition import PartitionWork
-from tsdb.parallel_consumer.record import Partition
-from tsdb.parallel_consumer.room import Room
-from tsdb.parallel_consumer.sharing import Sharing
-from tsdb.parallel_consumer.testing import MemoryBroker, MemoryOutlet, Simulation, VirtualClock
-from tsdb.parallel_consumer.tracker import OffsetTracker
+from tsdb.parallel_consumer.flow.room import Room
+from tsdb.parallel_consumer.flow.sharing import Sharing
+from tsdb.parallel_consumer.offsets.partition import PartitionState
+from tsdb.parallel_consumer.offsets.tracker import OffsetTracker
+from tsdb.parallel_consumer.record import TopicPartition
+from tsdb.parallel_consumer.testing import MemoryBroker, MemoryProducer, Simulation, VirtualClock
 
 TOPIC = "orders"
 RECORDS = 60  # Of each partition.
@@ -29,7 +29,7 @@ class Held:
         for partition in range(partitions):
             for _ in range(RECORDS):
                 broker.append(TOPIC, partition, VALUE)
-        settings: dict[str, Any] = {"outlet": MemoryOutlet(), "dead_letter_topic": "dlq"}
+        settings: dict[str, Any] = {"producer": MemoryProducer(), "dead_letter_topic": "dlq"}
         self._simulation = Simulation(
             broker, self._handle, seed, clock=self.clock, order=unordered, options=options, **settings
         )
@@ -75,7 +75,7 @@ class Held:
 @example((2, [({0, 1}, 60), ({0}, 60)], {1}), 40, 3_000, 10, 0)
 @example((4, [], {0, 1, 2}), 200, 100, 50, 0)
 @example((4, [({0, 1}, 5)], set()), 32, 135, 8, 0)
-def test_whatever_stands_still_the_bound_holds_and_the_others_go_on(
+def test_with_any_stuck_partitions_the_bound_holds_and_the_others_go_on(
     stands: tuple[int, list[tuple[set[int], int]], set[int]],
     records_max: int,
     bytes_max: int,
@@ -106,7 +106,9 @@ def test_whatever_stands_still_the_bound_holds_and_the_others_go_on(
 
 
 @given(st.integers(1, 500), st.lists(st.integers(0, 300), min_size=1, max_size=20), st.data())
-def test_what_came_for_some_leaves_the_parts_of_all_others(bound: int, wanted: list[int], data: st.DataObject) -> None:
+def test_reads_of_some_partitions_leave_the_shares_of_all_others(
+    bound: int, wanted: list[int], data: st.DataObject
+) -> None:
     """In whatever order each takes all that it may, together they are within the bound and each has had its part."""
     used = [0] * len(wanted)
     for at in data.draw(st.permutations(range(len(wanted)))):
@@ -114,20 +116,20 @@ def test_what_came_for_some_leaves_the_parts_of_all_others(bound: int, wanted: l
     sharing = Sharing(bound, used)
     assert sum(used) <= max(bound, len(used))
     assert all(got >= min(want, sharing.own) for got, want in zip(used, wanted, strict=True))
-    assert not any(sharing.crowds(one) and sharing.starves(one) for one in used)
+    assert not any(sharing.over_quota(one) and sharing.starves(one) for one in used)
 
 
 @given(st.integers(1, 500), st.integers(2, 12), st.data())
-def test_whoever_gets_all_that_may_come_leaves_the_parts_of_the_others(
+def test_one_partition_at_its_limit_leaves_the_shares_of_the_others(
     bound: int, count: int, data: st.DataObject
 ) -> None:
     parts = [_part(number) for number in range(count)]
-    room = Room({part.place: part for part in parts}, Options(records_max=bound))
+    room = Room({part.topic_partition: part for part in parts}, Options(records_max=bound))
     for part in data.draw(st.lists(st.sampled_from(parts), max_size=40)):
         came = room.records()
         if came <= 0:
-            for crowding in room.crowding():
-                crowding.aside = crowding.unfinished
+            for over_quota in room.over_quota():
+                over_quota.aside = over_quota.unfinished
         elif not part.aside:
             part.unfinished += came
         used = [each.unfinished for each in parts]
@@ -135,8 +137,8 @@ def test_whoever_gets_all_that_may_come_leaves_the_parts_of_the_others(
         assert sum(max(one, own) for one in used) <= max(bound, count)
 
 
-def test_partitions_that_come_one_after_another_while_all_before_stand_still_hold_a_quarter_more_at_most() -> None:
-    parts: dict[Partition, PartitionWork] = {}
+def test_partitions_assigned_in_turn_beside_stuck_ones_exceed_the_bound_by_a_quarter_at_most() -> None:
+    parts: dict[TopicPartition, PartitionState] = {}
     room = Room(parts, Options(records_max=400))
     for number in range(30):
         part = parts[TOPIC, number] = _part(number)
@@ -146,5 +148,5 @@ def test_partitions_that_come_one_after_another_while_all_before_stand_still_hol
     assert sum(part.unfinished for part in parts.values()) == 500
 
 
-def _part(number: int) -> PartitionWork:
-    return PartitionWork((TOPIC, number), 1, "id", OffsetTracker(0), 0.0, 0)
+def _part(number: int) -> PartitionState:
+    return PartitionState((TOPIC, number), 1, "id", OffsetTracker(0), 0.0, 0)

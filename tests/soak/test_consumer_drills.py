@@ -30,7 +30,7 @@ def test_members_killed_10_times(kafka: KafkaCluster, tmp_path: Path, protocol: 
     print(members_killed(kafka.bootstrap, tmp_path, 10, protocol))
 
 
-def test_a_sink_that_is_slow_for_10_minutes(kafka: KafkaCluster) -> None:
+def test_a_slow_sink_for_10_minutes(kafka: KafkaCluster) -> None:
     print(slow_sink(kafka.bootstrap, 600.0, 30.0))
 
 

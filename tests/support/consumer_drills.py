@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry
@@ -27,16 +28,16 @@ from tsdb.parallel_consumer import (
     Action,
     ConsumerMetrics,
     ErrorPolicy,
-    OnThreads,
     Options,
     ParallelConsumer,
-    Partition,
     Position,
     Record,
+    ThreadExecutor,
+    TopicPartition,
 )
-from tsdb.parallel_consumer.kafka import KafkaOutlet, KafkaSource
+from tsdb.parallel_consumer.kafka import KafkaProducer, KafkaSource
 from tsdb.parallel_consumer.kafka.topics import TopicLookup
-from tsdb.parallel_consumer.metadata import decode_metadata
+from tsdb.parallel_consumer.offsets.metadata import decode_metadata
 from tsdb.parallel_consumer.registry import read_wait_record
 
 PARTITIONS = 4
@@ -74,7 +75,7 @@ class Ground:
         assert self._producer.flush(60) == 0
         self.written += count
 
-    def member(self, handler: Callable[[Record], object], outlet: KafkaOutlet, **more: Any) -> ParallelConsumer:
+    def member(self, handler: Callable[[Record], object], producer: KafkaProducer, **more: Any) -> ParallelConsumer:
         """One of the group."""
         given = more.pop("settings", {})
         own = {} if given.get("group.protocol") == "consumer" else MEMBER  # Else the brokers decide it.
@@ -82,10 +83,10 @@ class Ground:
         options = more.pop("options", Options(concurrency=8, commit_interval_s=0.05))
         return ParallelConsumer(
             KafkaSource(settings, [self.topic]),
-            OnThreads(handler, options.concurrency),
+            ThreadExecutor(handler, options.concurrency),
             policy=POLICY,
             options=options,
-            outlet=outlet,
+            producer=producer,
             dead_letter_topic=self.dlq,
             metrics=more.pop("metrics", None) or ConsumerMetrics(CollectorRegistry()),
             **more,
@@ -95,9 +96,9 @@ class Ground:
         """As commits name it."""
         return TopicLookup(self.settings, [self.topic]).answer_within(30.0)[self.topic].id
 
-    def committed(self) -> dict[Partition, Position]:
+    def committed(self) -> dict[TopicPartition, Position]:
         """The group's commits."""
-        asked = [TopicPartition(self.topic, partition) for partition in range(PARTITIONS)]
+        asked = [KafkaPartition(self.topic, partition) for partition in range(PARTITIONS)]
         # Uncommitted: else a transaction that a kill left open would have to time out first.
         settings = {**self.settings, "group.id": self.topic, "isolation.level": "read_uncommitted"}
         consumer = Consumer(settings)
@@ -113,7 +114,7 @@ class Ground:
     def read(self, topic: str, partitions: int = PARTITIONS) -> list[Record]:
         """All that a topic holds and that is committed, partition by partition."""
         consumer = Consumer({**self.settings, "group.id": "reads", "enable.partition.eof": True})
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+        consumer.assign([KafkaPartition(topic, partition, 0) for partition in range(partitions)])
         found: list[Record] = []
         ended: set[int] = set()
         while len(ended) < partitions:
@@ -123,9 +124,9 @@ class Ground:
                 assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
                 ended.add(message.partition())
                 continue
-            place = (message.topic(), message.partition(), message.offset())
+            topic_partition = (message.topic(), message.partition(), message.offset())
             headers = [(name, value or b"") for name, value in (message.headers() or [])]
-            found.append(Record(*place, message.key(), message.value(), 0, headers))
+            found.append(Record(*topic_partition, message.key(), message.value(), 0, headers))
         consumer.close()
         return sorted(found, key=lambda record: (record.partition, record.offset))
 
@@ -136,7 +137,7 @@ class Witness:
     def __init__(self, topic_id: str) -> None:
         self._topic_id = topic_id
         self._lock = threading.Lock()
-        self._covered: dict[Partition, tuple[int, list[list[int]]]] = {}
+        self._covered: dict[TopicPartition, tuple[int, list[list[int]]]] = {}
         self.counts: Counter[int] = Counter()
         self.by_key: defaultdict[bytes, list[int]] = defaultdict(list)
         self.wrongly_again: list[Record] = []
@@ -150,11 +151,11 @@ class Witness:
                 self.by_key[record.key or b""].append(number)
             self.counts[number] += 1
 
-    def on_committed(self, positions: Mapping[Partition, Position]) -> None:
+    def on_committed(self, positions: Mapping[TopicPartition, Position]) -> None:
         with self._lock:
-            for place, at in positions.items():
+            for topic_partition, at in positions.items():
                 runs = decode_metadata(at.next_offset, at.metadata, self._topic_id).finished.tolist()
-                self._covered[place] = (at.next_offset, runs)
+                self._covered[topic_partition] = (at.next_offset, runs)
 
     def assert_exact(self, written: int) -> None:
         """Nothing lost, each key in order, and nothing done again that an acknowledged commit covered."""
@@ -163,7 +164,7 @@ class Witness:
         assert not self.wrongly_again, self.wrongly_again[:5]
 
     def _is_covered(self, record: Record) -> bool:
-        position, runs = self._covered.get(record.place, (0, []))
+        position, runs = self._covered.get(record.topic_partition, (0, []))
         return record.offset < position or any(start <= record.offset < end for start, end in runs)
 
 
@@ -179,11 +180,11 @@ def members_come_and_go(
             ground.fill(100)
 
     producing = threading.Thread(target=produce)
-    with KafkaOutlet(ground.settings) as outlet, ExitStack() as stack:
+    with KafkaProducer(ground.settings) as producer, ExitStack() as stack:
 
         def member() -> ParallelConsumer:
             settings = {"group.protocol": protocol}
-            return ground.member(witness.handle, outlet, on_committed=witness.on_committed, settings=settings)
+            return ground.member(witness.handle, producer, on_committed=witness.on_committed, settings=settings)
 
         stack.enter_context(member())
         producing.start()
@@ -245,12 +246,12 @@ def slow_sink(bootstrap: str, seconds: float, poll_interval_s: float) -> Figures
     silent_ms = round(poll_interval_s * 1000)
     settings = {"max.poll.interval.ms": silent_ms, "session.timeout.ms": silent_ms}
     metrics = ConsumerMetrics(registry)
-    with KafkaOutlet(ground.settings) as outlet:
-        consumer = ground.member(handle, outlet, options=options, settings=settings, metrics=metrics)
+    with KafkaProducer(ground.settings) as producer:
+        consumer = ground.member(handle, producer, options=options, settings=settings, metrics=metrics)
         with consumer:
             wait_until(lambda: consumer.status.unfinished >= options.records_max * 0.8)
             stop.wait(2.0)  # It stops reading, and pauses a second later.
-            epochs = _epochs(consumer)
+            generations = _epochs(consumer)
             producing.start()
             paused_before, rss_before = pauses(), psutil.Process().memory_info().rss
             until = time.monotonic() + seconds
@@ -263,10 +264,10 @@ def slow_sink(bootstrap: str, seconds: float, poll_interval_s: float) -> Figures
                     stood_still += 1
                     stop.wait(poll_interval_s)  # So long it may take to be put out, and come back.
                     wait_until(lambda: len(consumer.status.partitions) == PARTITIONS)
-                    epochs = _epochs(consumer)
+                    generations = _epochs(consumer)
             flips = pauses() - paused_before
             grown = psutil.Process().memory_info().rss - rss_before
-            assert _epochs(consumer) == epochs
+            assert _epochs(consumer) == generations
             stop.set()
             producing.join()
     assert most <= options.records_max + options.poll_records_max
@@ -287,8 +288,8 @@ def slow_sink(bootstrap: str, seconds: float, poll_interval_s: float) -> Figures
     }
 
 
-def _epochs(consumer: ParallelConsumer) -> dict[Partition, int]:
-    return {place: part.epoch for place, part in consumer.status.partitions.items()}
+def _epochs(consumer: ParallelConsumer) -> dict[TopicPartition, int]:
+    return {topic_partition: part.generation for topic_partition, part in consumer.status.partitions.items()}
 
 
 def one_poison(bootstrap: str, count: int, poison: int) -> None:
@@ -302,14 +303,14 @@ def one_poison(bootstrap: str, count: int, poison: int) -> None:
             raise ValueError("spoilt")
         done[number] += 1
 
-    with KafkaOutlet(ground.settings) as outlet, ground.member(handle, outlet):
+    with KafkaProducer(ground.settings) as producer, ground.member(handle, producer):
         wait_until(ground.all_committed, 120.0)
     assert set(done) == set(range(count)) - {poison}
     assert set(done.values()) == {1}
-    (letter,) = ground.read(ground.dlq)
-    origin = next(record for record in ground.read(ground.topic) if record.value == letter.value)
-    assert (letter.partition, letter.key, letter.value) == (origin.partition, origin.key, b"%d" % poison)
-    told = dict(letter.headers)
+    (dead_letter,) = ground.read(ground.dlq)
+    origin = next(record for record in ground.read(ground.topic) if record.value == dead_letter.value)
+    assert (dead_letter.partition, dead_letter.key, dead_letter.value) == (origin.partition, origin.key, b"%d" % poison)
+    told = dict(dead_letter.headers)
     stack = told.pop("dlq-stack").decode()
     assert stack.startswith("Traceback")
     assert stack.endswith("ValueError: spoilt\n")
@@ -331,7 +332,7 @@ def one_poison(bootstrap: str, count: int, poison: int) -> None:
 CHILD = """
 import signal, sys, threading, time
 from tsdb.parallel_consumer import *
-from tsdb.parallel_consumer.kafka import KafkaOutlet, KafkaSource
+from tsdb.parallel_consumer.kafka import KafkaProducer, KafkaSource
 from tsdb.parallel_consumer.registry import RegistryOptions, RegistrySource
 mode, bootstrap, topic, seen, pause_s = sys.argv[1:]
 member = {"group.protocol": "consumer"} if mode == "consumer" else {"session.timeout.ms": 6000}
@@ -340,18 +341,18 @@ def handle(record):
     time.sleep(float(pause_s))
     out.write(b"%d\\n" % int(record.value))
 settings = {"bootstrap.servers": bootstrap}
-outlet = KafkaOutlet(settings)
+producer = KafkaProducer(settings)
 source = KafkaSource({**settings, **member, "group.id": topic}, [topic])
 if mode == "registry":
-    source = RegistrySource(source, outlet, RegistryOptions(topic + ".wait"))
+    source = RegistrySource(source, producer, RegistryOptions(topic + ".wait"))
 options = Options(concurrency=8, commit_interval_s=0.05, records_max=200, poll_records_max=100, drain_s=10.0)
-consumer = ParallelConsumer(source, OnThreads(handle, 8), options=options, outlet=outlet,
+consumer = ParallelConsumer(source, ThreadExecutor(handle, 8), options=options, producer=producer,
                             dead_letter_topic=topic + ".dlq")
 signal.signal(signal.SIGTERM, lambda *_: consumer.close())
 consumer.start()
 while not consumer.join(0.1):
     pass
-outlet.close()
+producer.close()
 """
 
 
@@ -395,8 +396,8 @@ def members_killed(bootstrap: str, folder: Path, kills: int, protocol: str) -> F
         witness.handle(record)
 
     with (
-        KafkaOutlet(ground.settings) as outlet,
-        ground.member(handle, outlet, on_committed=witness.on_committed, settings=settings) as consumer,
+        KafkaProducer(ground.settings) as producer,
+        ground.member(handle, producer, on_committed=witness.on_committed, settings=settings) as consumer,
     ):
         for _ in range(kills):
             wait_until(lambda: len(consumer.status.partitions) == PARTITIONS)
@@ -484,7 +485,7 @@ settings = {"bootstrap.servers": bootstrap}
 source = TransactionalSource(KafkaSource({**settings, "group.id": topic, "session.timeout.ms": 6000}, [topic]),
                              {**settings, "transactional.id": topic})
 policy = ErrorPolicy(default=Action.FATAL, exhausted=Action.FATAL, crashes_max=None)
-consumer = ParallelConsumer(source, OnThreads(source.producing(handle), 8), policy=policy,
+consumer = ParallelConsumer(source, ThreadExecutor(source.producing(handle), 8), policy=policy,
                             options=Options(concurrency=8, commit_interval_s=0.05))
 consumer.start()
 consumer.join(600)
@@ -522,7 +523,7 @@ def _not_committed(ground: Ground) -> set[int]:
     return {
         int(record.value or b"")
         for record in ground.read(ground.topic)
-        if record.offset >= committed[record.place].next_offset
+        if record.offset >= committed[record.topic_partition].next_offset
     }
 
 

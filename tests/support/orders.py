@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 
-from tsdb.parallel_consumer import Partition
-from tsdb.parallel_consumer.metadata import decode_metadata
+from tsdb.parallel_consumer import TopicPartition
+from tsdb.parallel_consumer.offsets.metadata import decode_metadata
 from tsdb.parallel_consumer.testing import MemoryBroker, Protocol
 
 TOPIC = "orders"
 PARTITIONS = 3
 
-Done = tuple[Partition, int]  # A record, by where it is.
+Done = tuple[TopicPartition, int]  # A record, by where it is.
 
 
 def filled(seed: int, records: int, keys: int, protocol: Protocol = Protocol.COOPERATIVE) -> MemoryBroker:
@@ -27,15 +27,19 @@ def filled(seed: int, records: int, keys: int, protocol: Protocol = Protocol.COO
 
 def everything(broker: MemoryBroker) -> set[Done]:
     """All records there are."""
-    return {(place, record.offset) for place, records in broker.records.items() for record in records}
+    return {
+        (topic_partition, record.offset) for topic_partition, records in broker.records.items() for record in records
+    }
 
 
 def covered(broker: MemoryBroker) -> set[Done]:
     """Those of them that the stored commits say are finished."""
     found = set()
-    for place, commit in broker.commits.items():
-        runs = decode_metadata(commit.next_offset, commit.metadata, broker.topic_ids[place[0]]).finished.tolist()
-        for record in broker.records[place]:
+    for topic_partition, commit in broker.commits.items():
+        runs = decode_metadata(
+            commit.next_offset, commit.metadata, broker.topic_ids[topic_partition[0]]
+        ).finished.tolist()
+        for record in broker.records[topic_partition]:
             if record.offset < commit.next_offset or any(start <= record.offset < end for start, end in runs):
-                found.add((place, record.offset))
+                found.add((topic_partition, record.offset))
     return found

@@ -15,13 +15,13 @@ from tsdb.parallel_consumer import (
     ConsumerMetrics,
     ErrorPolicy,
     OutRecord,
-    Partition,
     Position,
     Record,
     SendFailed,
+    TopicPartition,
 )
 from tsdb.parallel_consumer.core import Core
-from tsdb.parallel_consumer.outlet import OnSent
+from tsdb.parallel_consumer.producer import OnSent
 from tsdb.parallel_consumer.registry import (
     ExpiryScanner,
     RegistryMetrics,
@@ -29,6 +29,7 @@ from tsdb.parallel_consumer.registry import (
     RegistrySource,
     read_wait_record,
 )
+from tsdb.parallel_consumer.setup import Setup
 from tsdb.parallel_consumer.testing import MemoryBroker, MemorySource, VirtualClock
 from tsdb.parallel_consumer.testing.simulation import SeededScheduler
 
@@ -55,12 +56,12 @@ class World:
         self.random = random.Random(seed)
         self.orders = MemoryBroker(PARTITIONS, TOPIC)
         self.waits = MemoryBroker(PARTITIONS, WAIT)
-        self.letters: list[OutRecord] = []
+        self.dead_letters: list[OutRecord] = []
         self.fault: Callable[[OutRecord], str | None] = lambda record: None
         self.held: list[tuple[OutRecord, OnSent]] | None = None  # While it is a list nothing is answered.
 
     def send(self, record: OutRecord, on_sent: OnSent) -> None:
-        """Outlet."""
+        """Producer."""
         reason = self.fault(record)
         if reason is not None:
             on_sent(SendFailed("not sent", reason=reason))
@@ -113,7 +114,7 @@ class World:
         elif record.topic == TOPIC:
             self.orders.append(TOPIC, record.partition, record.value, key=record.key, headers=record.headers)
         else:
-            self.letters.append(record)
+            self.dead_letters.append(record)
 
 
 class Member:
@@ -132,18 +133,16 @@ class Member:
         registry_options = RegistryOptions(WAIT, **more)
         self.registry = RegistrySource(self.inner, world, registry_options, metrics=self.metrics, clock=world.clock)
         self.scheduler = SeededScheduler(handler, world.clock, world.random, 0.0 if hangs else 0.9)
-        self.core = Core(
-            self.registry,
-            self.scheduler,
-            self.scheduler,
+        setup = Setup(
             metrics=ConsumerMetrics(CollectorRegistry()),
             clock=world.clock,
             randomness=world.random,
             policy=POLICY,
-            outlet=world,
+            producer=world,
             dead_letter_topic=DLQ,
             **options,
         )
+        self.core = Core(self.registry, self.scheduler, self.scheduler, setup)
         self.inner.on_idle = self.scheduler.wait
         self.registry.start(self.core)
 
@@ -184,7 +183,7 @@ class WaitSource(MemorySource):
         self.undecided: bool | None = None
         self.writes: list[int] = []  # Records in each that was durable.
 
-    def write(self, records: Sequence[OutRecord], positions: Mapping[Partition, Position]) -> None:
+    def write(self, records: Sequence[OutRecord], positions: Mapping[TopicPartition, Position]) -> None:
         if self._under_way is not None:
             durable, self._under_way = self._under_way, None
             if not durable:

@@ -15,7 +15,7 @@ from tsdb.log.interface import CHUNKS, Log, Watermarks
 
 if TYPE_CHECKING:
     from tsdb.log.interface import Position
-    from tsdb.parallel_consumer.metadata import Tries
+    from tsdb.parallel_consumer.offsets.metadata import AttemptCounts
 
 COLUMNS = ("topic", "partition", "position", "end", "lag", "finished above", "runs", "tried", "metadata")
 TRIED_SHOWN = 20
@@ -50,7 +50,7 @@ def _rows(log: Log, group: str, topic: str) -> list[dict[str, object]]:
 
 def _row(topic: str, partition: int, commit: Position | None, marks: Watermarks, topic_id: str) -> dict[str, object]:
     from tsdb.parallel_consumer.errors import MetadataRefused
-    from tsdb.parallel_consumer.metadata import decode_metadata
+    from tsdb.parallel_consumer.offsets.metadata import decode_metadata
 
     row: dict[str, object] = {"topic": topic, "partition": partition, "end": marks.high, "position": None}
     if commit is None:
@@ -62,18 +62,18 @@ def _row(topic: str, partition: int, commit: Position | None, marks: Watermarks,
     except MetadataRefused as error:
         return row | {"metadata": f"{error.reason}: {error.message}"}
     runs = progress.finished.tolist()
-    tries = sorted(progress.tries, key=lambda one: (-one.crashes, -one.failures, one.offset))
+    attempts = sorted(progress.attempts, key=lambda one: (-one.crashes, -one.failures, one.offset))
     return row | {
         "metadata": "ok" if commit.metadata else "none",
         "finished_above": sum(end - start for start, end in runs),
         "runs": runs,
-        "tried": [_tried(one) for one in tries[:TRIED_SHOWN]],
-        "tried_in_all": len(tries),
-        "tried_offsets": sum(one.span for one in tries),
+        "tried": [_tried(one) for one in attempts[:TRIED_SHOWN]],
+        "tried_in_all": len(attempts),
+        "tried_offsets": sum(one.span for one in attempts),
     }
 
 
-def _tried(one: Tries) -> dict[str, object]:
+def _tried(one: AttemptCounts) -> dict[str, object]:
     """span: number of offsets from `offset` on. A range of columns is attempted as one."""
     return {
         "offset": one.offset,

@@ -1,4 +1,4 @@
-"""Columns: records of one partition as columns, without a Python object per record.
+"""RecordColumns: records of one partition as columns, without a Python object per record.
 
 Holds the client library's messages as they are; a column is built on access.
 """
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.parallel_consumer.record import Headers, Partition, Record
+from tsdb.parallel_consumer.record import Headers, Record, TopicPartition
 
 # Builds one column: the named field of each row. Names are those of Record.
 Field = Callable[[Sequence[Any], str], list[Any]]
 
 
-class Columns:
+class RecordColumns:
     """Records of one partition in order. offsets: int64 (n,), ascending. A null record has None among the values."""
 
     __slots__ = ("_field", "_rows", "offsets", "partition", "topic")
@@ -33,7 +33,7 @@ class Columns:
         self._field = field
 
     @classmethod
-    def of(cls, records: Sequence[Record]) -> Columns:
+    def of(cls, records: Sequence[Record]) -> RecordColumns:
         """Columns of records of one partition."""
         first = records[0]
         offsets = np.array([record.offset for record in records], np.int64)
@@ -43,7 +43,7 @@ class Columns:
         return len(self.offsets)
 
     @property
-    def place(self) -> Partition:
+    def topic_partition(self) -> TopicPartition:
         return self.topic, self.partition
 
     @property
@@ -91,11 +91,11 @@ class Columns:
         key, value, timestamp_ms, headers = (self._field(rows, name)[0] for name in names)
         return Record(self.topic, self.partition, int(self.offsets[row]), key, value, timestamp_ms, headers)
 
-    def part(self, start: int, end: int) -> Columns:
+    def part(self, start: int, end: int) -> RecordColumns:
         """Rows [start, end)."""
-        return Columns(self.topic, self.partition, self.offsets[start:end], self._rows[start:end], self._field)
+        return RecordColumns(self.topic, self.partition, self.offsets[start:end], self._rows[start:end], self._field)
 
-    def stretches(self, keep: NDArray[np.bool_]) -> Iterator[tuple[int, Columns]]:
+    def stretches(self, keep: NDArray[np.bool_]) -> Iterator[tuple[int, RecordColumns]]:
         """Runs of rows to keep, each with its first row. keep: bool (n,)."""
         edges = np.flatnonzero(np.diff(keep.astype(np.int8), prepend=np.int8(0), append=np.int8(0)))
         for start, end in edges.reshape(-1, 2).tolist():

@@ -1,6 +1,6 @@
 """ParallelConsumer: runs the core on one thread, from start to drain.
 
-    consumer = ParallelConsumer(source, OnThreads(handle, 16), outlet=outlet, dead_letter_topic="orders.dlq")
+    consumer = ParallelConsumer(source, ThreadExecutor(handle, 16), producer=producer, dead_letter_topic="orders.dlq")
     with consumer:
         ...
 
@@ -21,19 +21,20 @@ from typing import Self
 from prometheus_client import REGISTRY
 
 from tsdb.parallel_consumer.clock import Clock, SystemClock
-from tsdb.parallel_consumer.commits import OnCommitted
 from tsdb.parallel_consumer.control import Control
-from tsdb.parallel_consumer.core import Core, _always, _ignore
-from tsdb.parallel_consumer.executors import Executor
+from tsdb.parallel_consumer.core import Core
 from tsdb.parallel_consumer.metrics import ConsumerMetrics
+from tsdb.parallel_consumer.offsets.commits import OnCommitted
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.order import Order, by_key
-from tsdb.parallel_consumer.outlet import Outlet
 from tsdb.parallel_consumer.policy import ErrorPolicy
-from tsdb.parallel_consumer.record import Partition, Record
+from tsdb.parallel_consumer.producer import Producer
+from tsdb.parallel_consumer.record import Record, TopicPartition
+from tsdb.parallel_consumer.scheduling.completion import ThreadMailbox
+from tsdb.parallel_consumer.scheduling.executor import Executor
+from tsdb.parallel_consumer.setup import Setup, always, ignore_commits
 from tsdb.parallel_consumer.source import Source
 from tsdb.parallel_consumer.status import Status
-from tsdb.parallel_consumer.work import ThreadMailbox
 
 log = logging.getLogger("tsdb.parallel_consumer")
 
@@ -43,8 +44,9 @@ STEP_S = 0.1  # Bounds how long an idle consumer takes to see a close.
 class ParallelConsumer:
     """Owns one thread; only that thread calls the source. A context manager; leaving it drains.
 
-    `executor`: how the handler runs (OnThreads, OnLoop, WithCallback). `order`: which records follow one another.
-    `outlet`, `dead_letter_topic`: where dead letters go; optional only when the policy never sends.
+    `executor`: how the handler runs, for example ThreadExecutor or AsyncioExecutor. `order`: which records follow one
+    another.
+    `producer`, `dead_letter_topic`: where dead letters go; optional only when the policy never sends.
     `control`, `control_file`: settings that may change at run time, and a file (TOML or JSON) that changes them.
     """
 
@@ -56,10 +58,10 @@ class ParallelConsumer:
         order: Order = by_key,
         policy: ErrorPolicy | None = None,
         options: Options | None = None,
-        outlet: Outlet | None = None,
+        producer: Producer | None = None,
         dead_letter_topic: str = "",
-        gate: Callable[[Record], bool] = _always,
-        on_committed: OnCommitted = _ignore,
+        gate: Callable[[Record], bool] = always,
+        on_committed: OnCommitted = ignore_commits,
         metrics: ConsumerMetrics | None = None,
         clock: Clock | None = None,
         randomness: random.Random | None = None,
@@ -71,27 +73,25 @@ class ParallelConsumer:
         self._executor = executor
         self._options = options or Options()
         self._mailbox = ThreadMailbox()
-        self._core = Core(
-            source,
-            executor,
-            self._mailbox,
+        self._clock = clock or SystemClock()
+        setup = Setup(
             metrics=metrics or ConsumerMetrics(REGISTRY),
-            clock=clock or SystemClock(),
+            clock=self._clock,
             order=order,
-            policy=policy,
+            policy=policy or ErrorPolicy(),
             options=self._options,
-            outlet=outlet,
+            producer=producer,
             dead_letter_topic=dead_letter_topic,
             gate=gate,
             on_committed=on_committed,
-            randomness=randomness,
-            control=control,
+            randomness=randomness or random.Random(),
+            control=control or Control(),
             control_file=control_file,
         )
+        self._core = Core(source, executor, self._mailbox, setup)
         self._closing = threading.Event()
         self._error: BaseException | None = None
         self._beat_at: float | None = None
-        self._clock = clock or SystemClock()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
@@ -150,9 +150,9 @@ class ParallelConsumer:
         """The error that ended the consumer; None while it works."""
         return self._error
 
-    def position(self, place: Partition) -> int | None:
+    def position(self, topic_partition: TopicPartition) -> int | None:
         """All records of a partition below this offset are finished. Only within `gate`, `order` and `on_committed`."""
-        return self._core.position(place)
+        return self._core.position(topic_partition)
 
     def silent_s(self) -> float:
         """Seconds since the last step began; 0 before the first step and after the end."""

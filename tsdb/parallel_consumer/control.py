@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tsdb.parallel_consumer.errors import Misused
-from tsdb.parallel_consumer.record import Partition
+from tsdb.parallel_consumer.errors import InvalidConfig
+from tsdb.parallel_consumer.record import TopicPartition
 
-FREE = -1.0
+UNLIMITED = -1.0
 STOPPED = 0.0
 
 
@@ -34,10 +34,10 @@ class Control:
 
     slots: int | None = None
     paused: bool = False
-    paused_partitions: frozenset[Partition] = frozenset()
-    rate: float = FREE
-    partition_rate: float = FREE
-    key_quota: float = FREE
+    paused_partitions: frozenset[TopicPartition] = frozenset()
+    rate: float = UNLIMITED
+    partition_rate: float = UNLIMITED
+    key_quota: float = UNLIMITED
     key_quotas: Mapping[bytes, float] = field(default_factory=dict)
     quota_burst_s: float = 1.0
     over_quota_topic: str = ""
@@ -50,84 +50,84 @@ class Control:
 
     def __post_init__(self) -> None:
         if self.slots is not None and self.slots < 1:
-            raise Misused(f"slots is {self.slots}; legal: 1 and more")
+            raise InvalidConfig(f"slots is {self.slots}; legal: 1 and more")
         rates = {"rate": self.rate, "partition_rate": self.partition_rate, "key_quota": self.key_quota}
         rates |= {f"key_quotas[{key!r}]": rate for key, rate in self.key_quotas.items()}
         for name, rate in rates.items():
-            if not math.isfinite(rate) or (rate < 0 and rate != FREE):
-                raise Misused(f"{name} is {rate}; legal: -1 (free), 0 (none), or so many a second")
+            if not math.isfinite(rate) or (rate < 0 and rate != UNLIMITED):
+                raise InvalidConfig(f"{name} is {rate}; legal: -1 (free), 0 (none), or so many a second")
         for name in ("quota_burst_s", "newest_wins_s", "breaker_failures", "breaker_open_s"):
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0:
-                raise Misused(f"{name} is {value}; legal: 0 and more")
+                raise InvalidConfig(f"{name} is {value}; legal: 0 and more")
         if not self.breaker_open_s <= self.breaker_open_s_max < math.inf:
-            raise Misused(f"breaker_open_s_max is {self.breaker_open_s_max}, below breaker_open_s")
+            raise InvalidConfig(f"breaker_open_s_max is {self.breaker_open_s_max}, below breaker_open_s")
 
     @property
     def limits(self) -> bool:
         """Whether any record may have to wait, or is not handled at all."""
-        free = self.rate == self.partition_rate == self.key_quota == FREE
+        free = self.rate == self.partition_rate == self.key_quota == UNLIMITED
         return not free or bool(self.key_quotas or self.blocked_keys or self.paused_partitions)
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Control:
+    def of(cls, table: Mapping[str, Any]) -> Control:
         """From the table of a control file: names as above, keys as text (UTF-8), partitions as "topic/number".
 
-        Raises Misused for an unknown name, a value of another type, or a value out of range.
+        Raises InvalidConfig for an unknown name, a value of another type, or a value out of range.
         """
         known = {one.name for one in fields(cls)}
         values: dict[str, Any] = {}
-        for name, value in told.items():
+        for name, value in table.items():
             if name not in known:
-                raise Misused(f"{name} is no setting; there are: {', '.join(sorted(known))}")
+                raise InvalidConfig(f"{name} is no setting; there are: {', '.join(sorted(known))}")
             values[name] = _READERS.get(name, _number)(name, value)
         return cls(**values)
 
 
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Misused(f"{name} is {value!r}; it is a number")
+        raise InvalidConfig(f"{name} is {value!r}; it is a number")
     return value
 
 
 def _whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Misused(f"{name} is {value!r}; it is a whole number")
+        raise InvalidConfig(f"{name} is {value!r}; it is a whole number")
     return value
 
 
 def _switch(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise Misused(f"{name} is {value!r}; it is true or false")
+        raise InvalidConfig(f"{name} is {value!r}; it is true or false")
     return value
 
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise Misused(f"{name} is {value!r}; it is a text")
+        raise InvalidConfig(f"{name} is {value!r}; it is a text")
     return value
 
 
 def _keys(name: str, value: Any) -> frozenset[bytes]:
     if not isinstance(value, list):
-        raise Misused(f"{name} is {value!r}; it is a list of texts")
+        raise InvalidConfig(f"{name} is {value!r}; it is a list of texts")
     return frozenset(_text(name, one).encode() for one in value)
 
 
 def _quotas(name: str, value: Any) -> dict[bytes, float]:
     if not isinstance(value, dict):
-        raise Misused(f"{name} is {value!r}; it is a table of keys and numbers")
+        raise InvalidConfig(f"{name} is {value!r}; it is a table of keys and numbers")
     return {key.encode(): _number(f"{name}[{key}]", rate) for key, rate in value.items()}
 
 
-def _partitions(name: str, value: Any) -> frozenset[Partition]:
+def _partitions(name: str, value: Any) -> frozenset[TopicPartition]:
     if not isinstance(value, list):
-        raise Misused(f"{name} is {value!r}; it is a list of texts")
+        raise InvalidConfig(f"{name} is {value!r}; it is a list of texts")
     found = set()
     for one in value:
         topic, _, number = _text(name, one).rpartition("/")
         if not topic or not number.isascii() or not number.isdigit():
-            raise Misused(f"{name} has {one!r}; a partition is written topic/number")
+            raise InvalidConfig(f"{name} has {one!r}; a partition is written topic/number")
         found.add((topic, int(number)))
     return frozenset(found)
 

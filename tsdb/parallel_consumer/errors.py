@@ -54,7 +54,7 @@ class HandlerStopped(ConsumerError):
     default_reason = "fatal"
 
 
-class Misused(ConsumerError):
+class InvalidConfig(ConsumerError):
     """Options or settings that are invalid or contradict each other."""
 
     default_reason = "misused"
@@ -76,7 +76,7 @@ class Requeue(ConsumerError):
     default_reason = "requeue"
 
 
-class GivenUp(ConsumerError):
+class DeadLettered(ConsumerError):
     """Raised by a handler: send the record to the dead letters at once with this reason. Its lane goes on."""
 
     default_reason = "given_up"
@@ -104,7 +104,7 @@ class SomeFailed(ConsumerError):
         self.errors = errors
 
 
-class Misanswered(ConsumerError):
+class InvalidResult(ConsumerError):
     """A batch or column handler returned something other than None or one result per record. A bug of the handler."""
 
     default_reason = "misanswered"

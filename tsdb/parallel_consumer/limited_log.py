@@ -39,11 +39,11 @@ class LimitedLog:
         self._lines: dict[tuple[str, Hashable], _Line] = {}
         self._flush_at = 0.0
 
-    def say(self, level: int, cause: str, place: Hashable, text: str, *arguments: object) -> None:
+    def log(self, level: int, cause: str, scope: Hashable, text: str, *arguments: object) -> None:
         """Log the line, or suppress it. place: None where a cause has none."""
         now = self._clock.monotonic()
         with self._lock:
-            key = (cause, place)
+            key = (cause, scope)
             if key not in self._lines and len(self._lines) >= KEYS_MAX:
                 key = (cause, "more")
             line = self._lines.get(key)

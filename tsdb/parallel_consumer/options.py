@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from tsdb.parallel_consumer.errors import Misused
-from tsdb.parallel_consumer.metadata import UNITS_MAX
+from tsdb.parallel_consumer.errors import InvalidConfig
 
 UNITS_MIN = 1_024
+UNITS_MAX = 4_095  # Brokers accept 4,096; Kafka's client passes 4,095 of them intact.
 
 _MIB = 1 << 20
 
@@ -48,6 +48,6 @@ class Options:
         for field in fields(self):
             value = getattr(self, field.name)
             if (value is not None and value < 0) or (value == 0 and field.type == "int"):
-                raise Misused(f"{field.name} is {value}; it must be above 0")
+                raise InvalidConfig(f"{field.name} is {value}; it must be above 0")
         if not UNITS_MIN <= self.metadata_units_max <= UNITS_MAX:
-            raise Misused(f"metadata_units_max is {self.metadata_units_max}; legal: {UNITS_MIN} to {UNITS_MAX}")
+            raise InvalidConfig(f"metadata_units_max is {self.metadata_units_max}; legal: {UNITS_MIN} to {UNITS_MAX}")

@@ -8,20 +8,20 @@ from enum import Enum
 from tsdb.parallel_consumer.record import Record
 
 
-class Place(Enum):
+class SpecialLane(Enum):
     """Used in place of a lane by records that wait for no other record of their key."""
 
-    FREE = "free"  # Runs as soon as a slot is free.
+    UNORDERED = "unordered"  # Runs as soon as a slot is free.
     # Runs once every record before it in the partition is finished. Records behind it do not wait.
-    AFTER_ALL = "after_all"
+    BARRIER = "barrier"
 
 
-Order = Callable[[Record], Hashable]  # Returns the lane within the record's partition, or a Place.
+Order = Callable[[Record], Hashable]  # Returns the lane within the record's partition, or a SpecialLane.
 
 
 def by_key(record: Record) -> Hashable:
     """Records of one key follow one another; a record without a key is unordered."""
-    return Place.FREE if record.key is None else record.key
+    return SpecialLane.UNORDERED if record.key is None else record.key
 
 
 def by_partition(record: Record) -> Hashable:
@@ -31,4 +31,4 @@ def by_partition(record: Record) -> Hashable:
 
 def unordered(record: Record) -> Hashable:
     """No record waits for another."""
-    return Place.FREE
+    return SpecialLane.UNORDERED

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tsdb.parallel_consumer.errors import GivenUp, Misused, Requeue
+from tsdb.parallel_consumer.errors import DeadLettered, InvalidConfig, Requeue
 
 
 class Action(Enum):
@@ -34,7 +34,7 @@ class Backoff:
 
     def __post_init__(self) -> None:
         if not (0 < self.first_s <= self.longest_s and self.factor >= 1 and 0 <= self.jitter < 1):
-            raise Misused(f"{self}: needs 0 < first_s <= longest_s, factor >= 1, 0 <= jitter < 1")
+            raise InvalidConfig(f"{self}: needs 0 < first_s <= longest_s, factor >= 1, 0 <= jitter < 1")
 
     def delay_s(self, number: int, source: random.Random) -> float:
         """The pause after failure `number` in a row, counted from 1."""
@@ -63,12 +63,12 @@ class ErrorPolicy:
 
     def __post_init__(self) -> None:
         if self.attempts_max < 1 or self.requeues_max < 1:
-            raise Misused("attempts_max and requeues_max are 1 or more")
+            raise InvalidConfig("attempts_max and requeues_max are 1 or more")
         if self.crashes_max is not None and self.crashes_max < 2:
             # The first crash cannot separate its cause from the records that ran beside it.
-            raise Misused("crashes_max is 2 or more")
+            raise InvalidConfig("crashes_max is 2 or more")
         if self.exhausted in (Action.RETRY, Action.REQUEUE):
-            raise Misused(f"exhausted attempts cannot end in {self.exhausted.value}: that would begin them anew")
+            raise InvalidConfig(f"exhausted attempts cannot end in {self.exhausted.value}: that would begin them anew")
 
     def action(self, error: BaseException) -> Action:
         """The action for this exception. An exception that is not an `Exception` (interpreter exit) is fatal."""
@@ -77,7 +77,7 @@ class ErrorPolicy:
                 return self.actions[base]
             if base is Requeue:
                 return Action.REQUEUE
-            if base is GivenUp:
+            if base is DeadLettered:
                 return Action.DEAD_LETTER
         return self.default if isinstance(error, Exception) else Action.FATAL
 

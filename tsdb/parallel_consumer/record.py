@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-Partition = tuple[str, int]
+TopicPartition = tuple[str, int]
 KEY_BYTES_SHOWN = 64
 
 Headers = Sequence[tuple[str, bytes]]
@@ -27,7 +27,7 @@ class Record(NamedTuple):
     headers: Headers = ()
 
     @property
-    def place(self) -> Partition:
+    def topic_partition(self) -> TopicPartition:
         return self.topic, self.partition
 
     @property
@@ -48,5 +48,5 @@ def key_text(key: bytes | None) -> str:
     return "no key" if key is None else f"key {key[:KEY_BYTES_SHOWN]!r}"
 
 
-def place_text(place: Partition) -> str:
-    return f"{place[0]}/{place[1]}"
+def topic_partition_text(topic_partition: TopicPartition) -> str:
+    return f"{topic_partition[0]}/{topic_partition[1]}"

@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from tsdb.parallel_consumer.columns import Columns
-from tsdb.parallel_consumer.outlet import OutRecord
-from tsdb.parallel_consumer.record import Partition, Position, Record
+from tsdb.parallel_consumer.columns import RecordColumns
+from tsdb.parallel_consumer.producer import OutRecord
+from tsdb.parallel_consumer.record import Position, Record, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,29 +21,29 @@ class Polled:
     """
 
     records: Sequence[Record] = ()
-    ends: Mapping[Partition, int] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class PolledColumns:
     """Result of a poll in columns. Each entry holds records of one partition; entries of a partition are in order."""
 
-    columns: Sequence[Columns] = ()
-    ends: Mapping[Partition, int] = field(default_factory=dict)
+    columns: Sequence[RecordColumns] = ()
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 class SourceListener(Protocol):
     """Receives assigned and removed partitions, within `Source.poll` and `Source.close`, on the caller's thread."""
 
-    def on_assigned(self, starts: Mapping[Partition, Position]) -> None:
+    def on_assigned(self, starts: Mapping[TopicPartition, Position]) -> None:
         """Partitions are assigned. Each is read from its position: the group's commit, or without one the offset given
         by the start rule.
         """
 
-    def on_revoked(self, partitions: Collection[Partition]) -> None:
+    def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Partitions are about to be revoked: the last moment to commit them."""
 
-    def on_lost(self, partitions: Collection[Partition]) -> None:
+    def on_lost(self, partitions: Collection[TopicPartition]) -> None:
         """Partitions are already lost: commits of them are refused."""
 
 
@@ -64,13 +64,13 @@ class Source(Protocol):
         consumer.
         """
 
-    def pause(self, partitions: Collection[Partition]) -> None:
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Return no records of these partitions until they are resumed; fetched records may be dropped."""
 
-    def resume(self, next_offsets: Mapping[Partition, int]) -> None:
+    def resume(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Resume paused partitions, each at the given offset."""
 
-    def commit(self, positions: Mapping[Partition, Position]) -> None:
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Durable on return. Raises CommitFailed (unavailable, stale_member, undecided): the consumer tries again. Any
         other error ends the consumer: Fenced, SendFailed (record_too_large: a record sent in the same transaction).
         """
@@ -82,7 +82,7 @@ class Source(Protocol):
 class AtomicSource(Source, Protocol):
     """A source that also writes: records and positions are stored together or not at all."""
 
-    def write(self, records: Sequence[OutRecord], positions: Mapping[Partition, Position]) -> None:
+    def write(self, records: Sequence[OutRecord], positions: Mapping[TopicPartition, Position]) -> None:
         """Durable on return. The positions prove that their partitions are still assigned to this member.
 
         Raises CommitFailed. unavailable, stale_member: nothing is durable. undecided: the result is unknown, and the

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tsdb.parallel_consumer.record import Partition, key_text
-from tsdb.parallel_consumer.work import Work
+from tsdb.parallel_consumer.flow.intake import Intake
+from tsdb.parallel_consumer.metrics import ConsumerMetrics
+from tsdb.parallel_consumer.offsets.commits import Commits
+from tsdb.parallel_consumer.offsets.partition import PartitionState
+from tsdb.parallel_consumer.record import TopicPartition
+from tsdb.parallel_consumer.scheduling.runner import Runner
+from tsdb.parallel_consumer.scheduling.stall import STALLS_MAX, Stall
+from tsdb.parallel_consumer.scheduling.task import Task
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
     """One partition. position: its lowest unfinished offset. committed: as acknowledged; None before the first commit.
 
-    next_offset: the next to read. waiting: records in AFTER_ALL that have not run yet.
+    next_offset: the next to read. waiting: records in BARRIER that have not run yet.
     """
 
     position: int
@@ -24,32 +30,7 @@ class PartitionStatus:
     waiting: int
     lanes: int
     paused: bool
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """A record unfinished for too long. attempts: how often it failed, blocked attempts included."""
-
-    place: Partition
-    offset: int
-    key: bytes | None
-    attempts: int
-    age_s: float
-    error: str
-
-    @classmethod
-    def of(cls, work: Work, age_s: float) -> Stall:
-        """The stall of a task; for a block, of its first record."""
-        record = work.record
-        return cls(record.place, record.offset, record.key, work.failures + work.blocked, age_s, work.error)
-
-    def __str__(self) -> str:
-        topic, partition = self.place
-        return (
-            f"topic {topic}, partition {partition}, offset {self.offset}, {key_text(self.key)}: {self.attempts} failed"
-            f" attempts in {self.age_s:.0f} s{': ' + self.error if self.error else ''}"
-        )
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +46,7 @@ class Status:
     """
 
     at: float = 0.0
-    partitions: Mapping[Partition, PartitionStatus] = field(default_factory=dict)
+    partitions: Mapping[TopicPartition, PartitionStatus] = field(default_factory=dict)
     running: int = 0
     blocked: int = 0
     blocked_error: str = ""
@@ -78,5 +59,68 @@ class Status:
     blocked_by: Mapping[str, int] = field(default_factory=dict)
 
 
-STALLS_MAX = 16
 EMPTY = Status()
+
+
+def status_of(
+    partitions: Mapping[TopicPartition, PartitionState],
+    runner: Runner,
+    intake: Intake,
+    commits: Commits,
+    *,
+    now: float,
+    stall_after_s: float,
+    deferred: Sequence[Stall],
+    control_error: str,
+) -> Status:
+    """Snapshot at `now`, monotonic seconds."""
+    blocked_by = runner.blocked_by()
+    blocked = sum(blocked_by.values())
+    unended = [task for task in runner.unended() if not task.owner.closed]
+    return Status(
+        now,
+        {topic_partition: _partition(part) for topic_partition, part in partitions.items()},
+        runner.busy - blocked,
+        blocked,
+        next((task.error for task in unended if task.blocked), ""),
+        intake.records,
+        intake.size,
+        _stalls(unended, now, stall_after_s),
+        commits.error,
+        deferred,
+        control_error,
+        blocked_by,
+    )
+
+
+def set_gauges(metrics: ConsumerMetrics, status: Status) -> None:
+    """Set the gauges from a snapshot."""
+    metrics.running.set(status.running + status.blocked)
+    for reason, count in status.blocked_by.items():
+        metrics.blocked.labels(reason).set(count)
+    metrics.unfinished.set(status.unfinished)
+    metrics.unfinished_bytes.set(status.unfinished_bytes)
+    metrics.partitions.set(len(status.partitions))
+    metrics.paused.set(sum(part.paused for part in status.partitions.values()))
+    metrics.stalled.set(len(status.stalls))
+
+
+def _stalls(unended: Iterable[Task], now: float, stall_after_s: float) -> list[Stall]:
+    before = now - stall_after_s
+    old = [(began_at, task) for task in unended if (began_at := task.began_at) is not None and began_at <= before]
+    old.sort(key=lambda item: item[0])
+    return [Stall.of(task, now - began_at) for began_at, task in old[:STALLS_MAX]]
+
+
+def _partition(part: PartitionState) -> PartitionStatus:
+    return PartitionStatus(
+        part.tracker.position,
+        None if part.committed is None else part.committed.next_offset,
+        part.tracker.next_offset,
+        part.unfinished,
+        part.running,
+        len(part.barriers),
+        len(part.lanes),
+        part.paused,
+        part.generation,
+    )

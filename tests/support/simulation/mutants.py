@@ -32,7 +32,7 @@ from tsdb.history.merge import merge
 from tsdb.log.interface import CHUNKS
 from tsdb.log.records import read_to_end
 from tsdb.log.start import LogEnds, Start, resolve_start
-from tsdb.parallel_consumer import Place, Record
+from tsdb.parallel_consumer import Record, SpecialLane
 from tsdb.query.history.index_generation import IndexGeneration
 from tsdb.query.join.completeness import check_complete, check_series_complete
 from tsdb.query.join.partition_join import JoinedSamples, PartitionJoin
@@ -284,7 +284,7 @@ def _marker_overtakes(patch: pytest.MonkeyPatch) -> None:
 
     def lane(record: Record) -> Any:
         found = lane_of(record)
-        return Place.FREE if found is Place.AFTER_ALL else found
+        return SpecialLane.UNORDERED if found is SpecialLane.BARRIER else found
 
     patch.setattr("tsdb.history.loader.loader.lane_of", lane)
 

@@ -15,7 +15,7 @@ from tsdb.log.records import read_batches
 from tsdb.model.errors import CorruptData, InvalidRequest
 from tsdb.model.time_set import TimeSet
 from tsdb.parallel_consumer import Record
-from tsdb.parallel_consumer.outlet import PREFIX
+from tsdb.parallel_consumer.scheduling.dead_letters import PREFIX
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tsdb.log.interface import CHUNKS, SERIES
 from tsdb.ops.health import PartitionHealth
-from tsdb.parallel_consumer import Partition, PartitionStatus, Status
+from tsdb.parallel_consumer import PartitionStatus, Status, TopicPartition
 
 SILENT_MAX_S = 10.0  # A consumer that waits for a log that does not answer shows nothing new.
 HIGH_WATERMARK_AGE_MAX_S = 15.0  # Without a fresh one nobody can say how far behind a partition is.
@@ -17,7 +17,7 @@ HIGH_WATERMARK_AGE_MAX_S = 15.0  # Without a fresh one nobody can say how far be
 class Ends:
     """High watermarks, asked for at `at` (monotonic seconds; None: not yet)."""
 
-    high: Mapping[Partition, int] = field(default_factory=dict)
+    high: Mapping[TopicPartition, int] = field(default_factory=dict)
     at: float | None = None
 
 
@@ -53,7 +53,7 @@ def partition_health(status: Status, ends: Ends, problem: HealthProblem, now: fl
     return {number: PartitionHealth(not reason, reason, _details(number, status, ends, problem)) for number in numbers}
 
 
-def lag_records(place: Partition, part: PartitionStatus, ends: Ends) -> int | None:
+def lag_records(place: TopicPartition, part: PartitionStatus, ends: Ends) -> int | None:
     """Records from what is finished to the end; None while the end is not known."""
     high = ends.high.get(place)
     return None if high is None else max(0, high - part.position)

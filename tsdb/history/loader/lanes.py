@@ -8,22 +8,24 @@ from tsdb.codec.chunk_key import ProgressKey, WindowKey, decode_key
 from tsdb.codec.chunk_marker import decode_progress_marker
 from tsdb.log.interface import CHUNKS, SERIES
 from tsdb.model.errors import TsdbError
-from tsdb.parallel_consumer import Partition, Place, Record
+from tsdb.parallel_consumer import Record, SpecialLane, TopicPartition
 
-Positions = Callable[[Partition], int | None]  # Everything of a partition below it is finished; None: it is not ours.
+Positions = Callable[
+    [TopicPartition], int | None
+]  # Everything of a partition below it is finished; None: it is not ours.
 
 
 def lane_of(record: Record) -> Hashable:
     """The pack of a chunk or hole; the key itself of all else that has an order."""
     if record.topic != CHUNKS:
-        return Place.FREE if record.key is None else record.key
+        return SpecialLane.UNORDERED if record.key is None else record.key
     try:
         key = decode_key(record.key or b"")
     except TsdbError:
         return record.key or b""
     if isinstance(key, ProgressKey):
-        return Place.AFTER_ALL
-    return Place.FREE if isinstance(key, WindowKey) else key.pack_id
+        return SpecialLane.BARRIER
+    return SpecialLane.UNORDERED if isinstance(key, WindowKey) else key.pack_id
 
 
 def marker_is_due(record: Record, positions: Positions) -> bool:

@@ -19,7 +19,7 @@ from tsdb.history.loader.raises import Raises
 from tsdb.log.interface import CHUNKS, SERIES
 from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
-from tsdb.parallel_consumer import Partition, PartitionStatus
+from tsdb.parallel_consumer import PartitionStatus, TopicPartition
 
 log = get_logger(__name__)
 
@@ -73,7 +73,7 @@ class LoadedMarks:
         with self._lock:
             return partition in self._from_zero
 
-    def write_due(self, partitions: Mapping[Partition, PartitionStatus], at: float) -> None:
+    def write_due(self, partitions: Mapping[TopicPartition, PartitionStatus], at: float) -> None:
         """Write what was kept back and is true by now, and what else is due. partitions: as the consumer showed them at
         `at`, monotonic seconds."""
         due: list[Callable[[], None]] = []
@@ -140,7 +140,7 @@ def loaded_of(partition: int, marker: ProgressMarker) -> Loaded:
     return Loaded(marker.topic_id, partition, marker.position, marker.emitted_through_ms)
 
 
-def _is_true(number: int, way: _FromZero, partitions: Mapping[Partition, PartitionStatus], at: float) -> bool:
+def _is_true(number: int, way: _FromZero, partitions: Mapping[TopicPartition, PartitionStatus], at: float) -> bool:
     chunks, series = partitions.get((CHUNKS, number)), partitions.get((SERIES, number))
     # What was shown before the start is of the life before.
     if at <= way.begun_at or chunks is None or series is None:

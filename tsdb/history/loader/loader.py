@@ -31,7 +31,7 @@ from tsdb.model.time_set import TimeSet
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.metrics import registry
-from tsdb.parallel_consumer import ConsumerMetrics, Options, ParallelConsumer, Record, WithCallback
+from tsdb.parallel_consumer import CallbackExecutor, ConsumerMetrics, Options, ParallelConsumer, Record
 
 GROUP = "loader"
 FILES_GROUP = "loader-parquet"  # Its own commits: files are loaded beside a history, not in its place.
@@ -112,11 +112,11 @@ class Loader:
         )
         self._consumer = ParallelConsumer(
             self._source,
-            WithCallback(loading),
+            CallbackExecutor(loading),
             order=lane_of,
             policy=POLICY,
             options=options.consumer_options(),
-            outlet=LogOutlet(log_),
+            producer=LogOutlet(log_),
             dead_letter_topic=CHUNKS_DLQ,
             gate=self._gate,
             metrics=consumer_metrics,

@@ -7,11 +7,11 @@ from functools import partial
 from tsdb.log.interface import Appended, Log
 from tsdb.model.errors import TsdbError
 from tsdb.parallel_consumer import OutRecord, SendFailed
-from tsdb.parallel_consumer.outlet import OnSent
+from tsdb.parallel_consumer.producer import OnSent
 
 
 class LogOutlet:
-    """tsdb.parallel_consumer.Outlet. Thread-safe."""
+    """tsdb.parallel_consumer.Producer. Thread-safe."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

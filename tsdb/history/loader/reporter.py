@@ -16,7 +16,7 @@ from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import gauge
 from tsdb.ops.periodic import Periodic
-from tsdb.parallel_consumer import Partition, Status
+from tsdb.parallel_consumer import Status, TopicPartition
 
 EVERY_S = 0.25
 ENDS_EVERY_S = 5.0
@@ -47,7 +47,7 @@ class LoaderReporter(Periodic):
         self._ends = Ends()
         self._blocked_since: float | None = None
         self._told_at: float | None = None
-        self._shown: set[Partition] = set()  # What the gauges tell of.
+        self._shown: set[TopicPartition] = set()  # What the gauges tell of.
         self.health: dict[int, PartitionHealth] = {}
         self.problem = HealthProblem()
 

@@ -15,7 +15,7 @@ from tsdb.log.interface import Position as LogPosition
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.ops.logs import get_logger
-from tsdb.parallel_consumer import CommitFailed, Partition, Polled, Position, Record, SourceListener
+from tsdb.parallel_consumer import CommitFailed, Polled, Position, Record, SourceListener
 
 POLL_BYTES_MAX = 16 << 20
 ASK_AGAIN_S = 1.0  # For partitions whose start could not be found out.
@@ -71,15 +71,15 @@ class LogSource:
             return Polled()
         return _polled(events)
 
-    def pause(self, partitions: Collection[Partition]) -> None:
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
         for topic, partition in partitions:
             self._group.rest(topic, partition)
 
-    def resume(self, next_offsets: Mapping[Partition, int]) -> None:
+    def resume(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         for (topic, partition), next_offset in next_offsets.items():
             self._group.seek(topic, partition, next_offset)
 
-    def commit(self, positions: Mapping[Partition, Position]) -> None:
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         try:
             self._group.commit({at: LogPosition(p.next_offset, p.metadata) for at, p in positions.items()})
         except Unavailable as error:
@@ -135,8 +135,8 @@ class LogSource:
         assert self._listener is not None, "partitions before start"
         return self._listener
 
-    def _first_offsets(self, places: Collection[Partition]) -> dict[Partition, Position]:
-        found: dict[Partition, Position] = {}
+    def _first_offsets(self, places: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
+        found: dict[TopicPartition, Position] = {}
         for topic in {topic for topic, _ in places}:
             numbers = sorted(number for name, number in places if name == topic)
             for number, marks in self._log.watermarks(topic, numbers).items():
@@ -146,7 +146,7 @@ class LogSource:
 
 def _polled(events: Iterable[Event]) -> Polled:
     records: list[Record] = []
-    ends: dict[Partition, int] = {}
+    ends: dict[TopicPartition, int] = {}
     for event in events:
         if isinstance(event, EndOfLog):
             ends[event.topic, event.partition] = event.next_offset

@@ -3,9 +3,9 @@
 The client library's types stay in this package.
 """
 
-from tsdb.parallel_consumer.kafka.outlet import KafkaOutlet
+from tsdb.parallel_consumer.kafka.producer import KafkaProducer
 from tsdb.parallel_consumer.kafka.source import KafkaSource
 from tsdb.parallel_consumer.kafka.start import EARLIEST, LATEST, Start
 from tsdb.parallel_consumer.kafka.transactions import TransactionalSource
 
-__all__ = ["EARLIEST", "LATEST", "KafkaOutlet", "KafkaSource", "Start", "TransactionalSource"]
+__all__ = ["EARLIEST", "LATEST", "KafkaProducer", "KafkaSource", "Start", "TransactionalSource"]

@@ -51,7 +51,7 @@ _DENIED = frozenset(
     }
 )
 _NEXT_STEPS = {
-    "lost_offsets": ": the log does not hold what was to be read next; set the group's offset where work should go on"
+    "lost_offsets": ": the log no longer holds the next offset to read; set the group's offset to continue"
     " (kafka-consumer-groups --reset-offsets)",
     "topic_gone": ": create the topic, or correct the name",
     "denied": ": correct the credentials, or grant the right",

@@ -24,7 +24,7 @@ class _Limited(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         arguments = record.args if isinstance(record.args, tuple) else ()
         facility = str(arguments[0]) if arguments else ""
-        self._log.say(record.levelno, f"library_{facility}", None, "kafka: %s", record.getMessage())
+        self._log.log(record.levelno, f"library_{facility}", None, "kafka: %s", record.getMessage())
         self._log.flush()
         return False
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tsdb.parallel_consumer.columns import Columns
-from tsdb.parallel_consumer.record import Partition, Record
+from tsdb.parallel_consumer.columns import RecordColumns
+from tsdb.parallel_consumer.record import Record, TopicPartition
 
 
-def stretches(messages: list[Any]) -> Iterator[tuple[Partition, list[Any]]]:
+def stretches(messages: list[Any]) -> Iterator[tuple[TopicPartition, list[Any]]]:
     """Ranges of consecutive messages of one partition: topic and partition are then read from one message per range."""
     places = [message.partition() for message in messages]
     topics = [message.topic() for message in messages]
@@ -22,9 +22,9 @@ def stretches(messages: list[Any]) -> Iterator[tuple[Partition, list[Any]]]:
             start = end
 
 
-def records_of(place: Partition, messages: list[Any]) -> list[Record]:
+def records_of(topic_partition: TopicPartition, messages: list[Any]) -> list[Record]:
     """Messages of one partition as records."""
-    topic, partition = place
+    topic, partition = topic_partition
     new = tuple.__new__  # Called directly by the class too; skips the call of the class, a third of the time.
     return [
         new(
@@ -43,10 +43,10 @@ def records_of(place: Partition, messages: list[Any]) -> list[Record]:
     ]
 
 
-def columns_of(place: Partition, messages: list[Any]) -> Columns:
+def columns_of(topic_partition: TopicPartition, messages: list[Any]) -> RecordColumns:
     """Messages of one partition as columns."""
     offsets = np.array([message.offset() for message in messages], np.int64)
-    return Columns(*place, offsets, messages, _field)
+    return RecordColumns(*topic_partition, offsets, messages, _field)
 
 
 def _field(messages: Sequence[Any], name: str) -> list[Any]:

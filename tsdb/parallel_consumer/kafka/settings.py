@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tsdb.parallel_consumer.errors import Misused
+from tsdb.parallel_consumer.errors import InvalidConfig
 from tsdb.parallel_consumer.kafka.start import StartRule
 
 # Values required by a source, and why another value is refused.
@@ -66,7 +66,7 @@ _OF_CONNECTIONS = (
 
 
 def consumer_settings(config: Mapping[str, object], rule: StartRule) -> dict[str, object]:
-    """Settings of a group member. Raises Misused, naming the setting, for one that contradicts the consumer."""
+    """Settings of a group member. Raises InvalidConfig, naming the setting, for one that contradicts the consumer."""
     _need(config, "group.id")
     of_topics = config.get("default.topic.config")
     given = {**(of_topics if isinstance(of_topics, Mapping) else {}), **config}
@@ -79,7 +79,7 @@ def consumer_settings(config: Mapping[str, object], rule: StartRule) -> dict[str
 
 
 def producer_settings(config: Mapping[str, object]) -> dict[str, object]:
-    """Settings of a producer. Raises Misused for acknowledgements that could lose dead letters."""
+    """Settings of a producer. Raises InvalidConfig for acknowledgements that could lose dead letters."""
     _need(config)
     for name in ("acks", "request.required.acks"):
         if name in config and str(config[name]) not in ("all", "-1"):
@@ -123,10 +123,10 @@ def _check_reset(given: Mapping[str, object], rule: StartRule) -> None:
 
 def _need(config: Mapping[str, object], *names: str) -> None:
     if not (config.get("bootstrap.servers") or config.get("metadata.broker.list")):
-        raise Misused("bootstrap.servers is missing: give host:port of a broker", reason="setting")
+        raise InvalidConfig("bootstrap.servers is missing: give host:port of a broker", reason="setting")
     for name in names:
         if not config.get(name):
-            raise Misused(f"{name} is missing", reason="setting")
+            raise InvalidConfig(f"{name} is missing", reason="setting")
 
 
 def _as_bool(value: object) -> bool | None:
@@ -134,5 +134,5 @@ def _as_bool(value: object) -> bool | None:
     return True if text in ("true", "1", "t") else False if text in ("false", "0", "f") else None
 
 
-def _refused(name: str, value: object, why: str) -> Misused:
-    return Misused(f"{name}={value} is refused: {why}", reason="setting")
+def _refused(name: str, value: object, why: str) -> InvalidConfig:
+    return InvalidConfig(f"{name}={value} is refused: {why}", reason="setting")

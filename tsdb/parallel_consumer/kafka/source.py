@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from tsdb.parallel_consumer.clock import SystemClock
-from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError, Misused
+from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError, InvalidConfig
 from tsdb.parallel_consumer.kafka.errors import (
     commit_failed,
     ends_the_consumer,
@@ -30,7 +30,7 @@ from tsdb.parallel_consumer.kafka.settings import consumer_settings
 from tsdb.parallel_consumer.kafka.start import EARLIEST, Start, StartRule
 from tsdb.parallel_consumer.kafka.topics import TopicLookup
 from tsdb.parallel_consumer.limited_log import LimitedLog
-from tsdb.parallel_consumer.record import Partition, Position, Record
+from tsdb.parallel_consumer.record import Position, Record, TopicPartition
 from tsdb.parallel_consumer.source import Polled, PolledColumns, SourceListener
 
 TIMEOUT_S = 10.0
@@ -45,9 +45,9 @@ class KafkaSource:
     start: where a partition without a commit of the group begins: "earliest" (its first record), "latest" (its end), an
     aware datetime or milliseconds since the epoch (the first record at or after it).
 
-    The constructor raises Misused for settings that contradict the consumer. `start` and `poll` raise ConsumerError:
-    misused, lost_offsets, topic_gone, denied, kafka; Fenced when another member has its group.instance.id. While no
-    broker answers, polls return nothing, and a warning is logged.
+    The constructor raises InvalidConfig for settings that contradict the consumer. `start` and `poll` raise
+    ConsumerError: misused, lost_offsets, topic_gone, denied, kafka; Fenced when another member has its
+    group.instance.id. While no broker answers, polls return nothing, and a warning is logged.
     """
 
     def __init__(self, config: Mapping[str, object], topics: Sequence[str], *, start: Start = EARLIEST) -> None:
@@ -61,7 +61,7 @@ class KafkaSource:
         self._joined = False
         self._listener: SourceListener | None = None
         self._topic_ids: dict[str, str] = {}
-        self._owned: set[Partition] = set()
+        self._owned: set[TopicPartition] = set()
         self._failed: BaseException | None = None
 
     def start(self, listener: SourceListener) -> None:
@@ -69,7 +69,7 @@ class KafkaSource:
         try:
             self._consumer = Consumer(with_logger(self._config))
         except KafkaException as error:
-            raise Misused(
+            raise InvalidConfig(
                 f"the client library refuses the settings: {error.args[0].str()}", reason="setting"
             ) from error
 
@@ -87,18 +87,20 @@ class KafkaSource:
     def poll(self, timeout_s: float, records_max: int) -> Polled:
         messages, ends = self._consume(timeout_s, records_max)
         records: list[Record] = []
-        for place, stretch in stretches(messages):
-            records += records_of(place, stretch)
+        for topic_partition, stretch in stretches(messages):
+            records += records_of(topic_partition, stretch)
         return Polled(records, ends)
 
     def poll_columns(self, timeout_s: float, records_max: int) -> PolledColumns:
         messages, ends = self._consume(timeout_s, records_max)
-        by_place: dict[Partition, list[Any]] = {}
-        for place, stretch in stretches(messages):
-            by_place.setdefault(place, []).extend(stretch)
-        return PolledColumns([columns_of(place, found) for place, found in by_place.items()], ends)
+        by_partition: dict[TopicPartition, list[Any]] = {}
+        for topic_partition, stretch in stretches(messages):
+            by_partition.setdefault(topic_partition, []).extend(stretch)
+        return PolledColumns(
+            [columns_of(topic_partition, found) for topic_partition, found in by_partition.items()], ends
+        )
 
-    def _consume(self, timeout_s: float, records_max: int) -> tuple[list[Any], dict[Partition, int]]:
+    def _consume(self, timeout_s: float, records_max: int) -> tuple[list[Any], dict[TopicPartition, int]]:
         """Messages that are records, and partitions read to their end."""
         if not self._joined and not self.found(timeout_s):
             return [], {}
@@ -110,7 +112,7 @@ class KafkaSource:
         if self._failed is not None:
             self._join_again()
             return [], {}
-        ends: dict[Partition, int] = {}
+        ends: dict[TopicPartition, int] = {}
         errors = [message for message in messages if message.error() is not None]
         if errors:
             messages = [message for message in messages if message.error() is None]
@@ -118,22 +120,24 @@ class KafkaSource:
                 self._note(message, ends)
         return messages, ends
 
-    def pause(self, partitions: Collection[Partition]) -> None:
-        self._consumer.pause([KafkaPartition(*place) for place in partitions])
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        self._consumer.pause([KafkaPartition(*topic_partition) for topic_partition in partitions])
 
-    def resume(self, next_offsets: Mapping[Partition, int]) -> None:
-        partitions = [KafkaPartition(*place, offset) for place, offset in next_offsets.items()]
+    def resume(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+        partitions = [KafkaPartition(*topic_partition, offset) for topic_partition, offset in next_offsets.items()]
         self._consumer.resume(partitions)
         # Records fetched before the pause are gone, and without a seek the next fetch waits for a second.
         for partition in partitions:
             self._consumer.seek(partition)
 
-    def commit(self, positions: Mapping[Partition, Position]) -> None:
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         gone = positions.keys() - self._owned
         if gone:
             # Kafka checks that the member is current, not that it owns the partition.
             raise CommitFailed(f"not ours any more: {sorted(gone)}", reason="stale_member")
-        offsets = [KafkaPartition(*place, at.next_offset, at.metadata) for place, at in positions.items()]
+        offsets = [
+            KafkaPartition(*topic_partition, at.next_offset, at.metadata) for topic_partition, at in positions.items()
+        ]
         try:
             answers = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
@@ -145,7 +149,7 @@ class KafkaSource:
                 raise commit_failed(answer.error)
 
     @property
-    def owned(self) -> Collection[Partition]:
+    def owned(self) -> Collection[TopicPartition]:
         """Partitions assigned at this moment."""
         return self._owned
 
@@ -166,7 +170,7 @@ class KafkaSource:
                 self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
             )
         except KafkaException as error:
-            raise Misused(f"topics {', '.join(self._topics)}: {error.args[0].str()}", reason="setting") from error
+            raise InvalidConfig(f"topics {', '.join(self._topics)}: {error.args[0].str()}", reason="setting") from error
 
     def _ended(self, error: KafkaError) -> ConsumerError:
         return member_ended(error, self._config.get("group.id"), self._config.get("group.instance.id"))
@@ -188,24 +192,26 @@ class KafkaSource:
             self._failed = error
             return
         assert self._listener is not None, "partitions before start"
-        consumer.incremental_assign([KafkaPartition(*place, at.next_offset) for place, at in starts.items()])
+        consumer.incremental_assign(
+            [KafkaPartition(*topic_partition, at.next_offset) for topic_partition, at in starts.items()]
+        )
         self._owned.update(starts)
         if starts:
             self._listener.on_assigned(starts)
 
-    def _starts(self, consumer: Any, partitions: list[KafkaPartition]) -> dict[Partition, Position]:
-        starts: dict[Partition, Position] = {}
-        fresh: list[Partition] = []
+    def _starts(self, consumer: Any, partitions: list[KafkaPartition]) -> dict[TopicPartition, Position]:
+        starts: dict[TopicPartition, Position] = {}
+        fresh: list[TopicPartition] = []
         for answer in consumer.committed(partitions, timeout=TIMEOUT_S) if partitions else ():
             if answer.error is not None:
                 raise KafkaException(answer.error)
-            place = (answer.topic, answer.partition)
+            topic_partition = (answer.topic, answer.partition)
             if answer.offset != OFFSET_INVALID and answer.offset >= 0:
-                starts[place] = Position(answer.offset, answer.metadata or "")
+                starts[topic_partition] = Position(answer.offset, answer.metadata or "")
             else:
-                fresh.append(place)
+                fresh.append(topic_partition)
         offsets = self._rule.offsets(consumer, fresh, TIMEOUT_S)
-        return starts | {place: Position(offset) for place, offset in offsets.items()}
+        return starts | {topic_partition: Position(offset) for topic_partition, offset in offsets.items()}
 
     def _learn_ids(self, partitions: list[KafkaPartition]) -> None:
         """Look up the ids of topics without an assigned partition: a topic may have been re-created since the last
@@ -232,10 +238,10 @@ class KafkaSource:
         if gone:
             self._listener.on_lost(gone)
 
-    def _of_ours(self, partitions: list[KafkaPartition]) -> list[Partition]:
-        return [place for at in partitions if (place := (at.topic, at.partition)) in self._owned]
+    def _of_ours(self, partitions: list[KafkaPartition]) -> list[TopicPartition]:
+        return [topic_partition for at in partitions if (topic_partition := (at.topic, at.partition)) in self._owned]
 
-    def _note(self, message: Message, ends: dict[Partition, int]) -> None:
+    def _note(self, message: Message, ends: dict[TopicPartition, int]) -> None:
         error = message.error()
         assert error is not None, "only errors come here"
         topic, partition, offset = message.topic(), message.partition(), message.offset()
@@ -248,7 +254,7 @@ class KafkaSource:
             # Where commits could not be read, the library starts fetching without a start position until the rejoin.
             pass
         elif is_topic_gone(error) and topic not in self._names:
-            self._log.say(logging.INFO, "no_topic", topic, "no topic %s (any more); read once there is one", topic)
+            self._log.log(logging.INFO, "no_topic", topic, "no topic %s (any more); read once there is one", topic)
         elif ends_the_consumer(error):
             raise to_error(error, f"topic {topic}, partition {partition}")
         # All other errors are temporary: the library retries, and lag shows them.
@@ -256,11 +262,13 @@ class KafkaSource:
 
 def _checked(topics: Sequence[str]) -> list[str]:
     if isinstance(topics, str) or not topics or not all(topics):
-        raise Misused(f"topics is {topics!r}; it is a list of topics, at least one", reason="setting")
+        raise InvalidConfig(f"topics is {topics!r}; it is a list of topics, at least one", reason="setting")
     for topic in topics:
         if topic.startswith(PATTERN):
             try:
                 re.compile(topic)
             except re.error as error:
-                raise Misused(f"topic pattern {topic} is no regular expression: {error}", reason="setting") from error
+                raise InvalidConfig(
+                    f"topic pattern {topic} is no regular expression: {error}", reason="setting"
+                ) from error
     return list(topics)

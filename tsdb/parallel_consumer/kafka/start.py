@@ -10,8 +10,8 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from tsdb.parallel_consumer.errors import Misused
-from tsdb.parallel_consumer.record import Partition
+from tsdb.parallel_consumer.errors import InvalidConfig
+from tsdb.parallel_consumer.record import TopicPartition
 
 Start = str | int | datetime
 
@@ -31,39 +31,43 @@ class StartRule:
 
     @classmethod
     def of(cls, start: Start) -> StartRule:
-        """From "earliest", "latest", an aware datetime, or ms since the epoch. Raises Misused for any other value."""
+        """From "earliest", "latest", an aware datetime, or ms since the epoch. Raises InvalidConfig otherwise."""
         if isinstance(start, datetime):
             if start.tzinfo is None:
-                raise Misused(f"start={start.isoformat()} has no time zone; give an aware datetime", reason="setting")
+                raise InvalidConfig(
+                    f"start={start.isoformat()} has no time zone; give an aware datetime", reason="setting"
+                )
             return cls(TIME, round(start.timestamp() * 1000))
         if isinstance(start, int) and not isinstance(start, bool):
             if start < _MS_LEAST:
-                raise Misused(
+                raise InvalidConfig(
                     f"start={start} is no time in milliseconds since the epoch; in seconds?", reason="setting"
                 )
             return cls(TIME, start)
         if start in (EARLIEST, LATEST):
             return cls(str(start))
         wanted = '"earliest", "latest", an aware datetime, or milliseconds since the epoch'
-        raise Misused(f"start={start!r} is no start; give {wanted}", reason="setting")
+        raise InvalidConfig(f"start={start!r} is no start; give {wanted}", reason="setting")
 
     def __str__(self) -> str:
         if self.name != TIME:
             return self.name
         return datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
-    def offsets(self, consumer: Any, partitions: Collection[Partition], timeout_s: float) -> dict[Partition, int]:
+    def offsets(
+        self, consumer: Any, partitions: Collection[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, int]:
         """Start offset of each partition. consumer: of the client library. Raises KafkaException."""
-        found: dict[Partition, int] = {}
+        found: dict[TopicPartition, int] = {}
         if self.name == TIME and partitions:
-            asked = [KafkaPartition(*place, self.since_ms) for place in partitions]
-            for answer in consumer.offsets_for_times(asked, timeout=timeout_s):
+            requests = [KafkaPartition(*topic_partition, self.since_ms) for topic_partition in partitions]
+            for answer in consumer.offsets_for_times(requests, timeout=timeout_s):
                 if answer.error is not None:
                     raise KafkaException(answer.error)
                 if answer.offset >= 0:
                     found[answer.topic, answer.partition] = answer.offset
-        for place in partitions:
-            if place not in found:  # For a time: the partition has no record at or after it.
-                low, high = consumer.get_watermark_offsets(KafkaPartition(*place), timeout=timeout_s)
-                found[place] = low if self.name == EARLIEST else high
+        for topic_partition in partitions:
+            if topic_partition not in found:  # For a time: the partition has no record at or after it.
+                low, high = consumer.get_watermark_offsets(KafkaPartition(*topic_partition), timeout=timeout_s)
+                found[topic_partition] = low if self.name == EARLIEST else high
         return found

@@ -1,7 +1,7 @@
 """Kafka transactions: consume, process and produce; a handler's output appears together with the commit of its record.
 
     source = TransactionalSource(KafkaSource(config, ["orders"]), {**brokers, "transactional.id": "billing-0"})
-    ParallelConsumer(source, OnThreads(source.producing(handle), 16), ...)
+    ParallelConsumer(source, ThreadExecutor(source.producing(handle), 16), ...)
 
 `handle` returns the records to produce. They are kept until a commit marks their record as finished, and are sent in
 one transaction with that commit: a reader of committed records sees them once, even if the process ends in between.
@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tsdb.parallel_consumer.clock import SystemClock
 from tsdb.parallel_consumer.errors import CommitFailed
+from tsdb.parallel_consumer.kafka.pending_output import PendingOutput, Produced
 from tsdb.parallel_consumer.kafka.source import KafkaSource
 from tsdb.parallel_consumer.kafka.transactor import Transactor
-from tsdb.parallel_consumer.kept import Kept, Produced
 from tsdb.parallel_consumer.limited_log import LimitedLog
-from tsdb.parallel_consumer.outlet import OutRecord
-from tsdb.parallel_consumer.record import Partition, Position, Record
+from tsdb.parallel_consumer.producer import OutRecord
+from tsdb.parallel_consumer.record import Position, Record, TopicPartition
 from tsdb.parallel_consumer.source import Polled, SourceListener
 
 
@@ -34,7 +34,7 @@ class TransactionalSource:
         self._inner = inner
         self._transactor = Transactor(config)
         self._listener: SourceListener | None = None
-        self._kept = Kept()
+        self._kept = PendingOutput()
         self._started = False
         self._log = LimitedLog(SystemClock())
         self._under_way: Produced = {}  # Output in the last transaction, while that is undecided.
@@ -53,23 +53,26 @@ class TransactionalSource:
     def poll(self, timeout_s: float, records_max: int) -> Polled:
         return self._inner.poll(timeout_s, records_max) if self._fenced_others(timeout_s) else Polled()
 
-    def pause(self, partitions: Collection[Partition]) -> None:
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
         self._inner.pause(partitions)
 
-    def resume(self, next_offsets: Mapping[Partition, int]) -> None:
+    def resume(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         self._inner.resume(next_offsets)
 
-    def commit(self, positions: Mapping[Partition, Position]) -> None:
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         if self._transactor.undecided:
             self._transactor.settle()
             self._kept.forget(self._under_way)
         topic_id = self._inner.topic_id
-        self._under_way = {place: self._kept.finished(place, at, topic_id(place[0])) for place, at in positions.items()}
+        self._under_way = {
+            topic_partition: self._kept.finished(topic_partition, at, topic_id(topic_partition[0]))
+            for topic_partition, at in positions.items()
+        }
         out = [record for kept in self._under_way.values() for records in kept.values() for record in records]
         self._run(out, positions)
         self._kept.forget(self._under_way)
 
-    def write(self, records: Sequence[OutRecord], positions: Mapping[Partition, Position]) -> None:
+    def write(self, records: Sequence[OutRecord], positions: Mapping[TopicPartition, Position]) -> None:
         if self._transactor.undecided:
             self._transactor.settle()
         else:
@@ -80,19 +83,19 @@ class TransactionalSource:
 
     # SourceListener, called by the inner source.
 
-    def on_assigned(self, starts: Mapping[Partition, Position]) -> None:
+    def on_assigned(self, starts: Mapping[TopicPartition, Position]) -> None:
         self._kept.open(starts)
-        self._told.on_assigned(starts)
+        self._required_listener.on_assigned(starts)
 
-    def on_revoked(self, partitions: Collection[Partition]) -> None:
+    def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
         try:
-            self._told.on_revoked(partitions)
+            self._required_listener.on_revoked(partitions)
         finally:
             self._kept.close(partitions)
 
-    def on_lost(self, partitions: Collection[Partition]) -> None:
+    def on_lost(self, partitions: Collection[TopicPartition]) -> None:
         self._kept.close(partitions)
-        self._told.on_lost(partitions)
+        self._required_listener.on_lost(partitions)
 
     def _fenced_others(self, timeout_s: float) -> bool:
         """Whether the transactional id is taken over; nothing is read before."""
@@ -100,18 +103,18 @@ class TransactionalSource:
             try:
                 self._transactor.start()
             except CommitFailed as error:
-                self._log.say(logging.WARNING, "transactor", None, "waiting: %s", error.message)
+                self._log.log(logging.WARNING, "transactor", None, "waiting: %s", error.message)
             else:
                 self._started = True
         return self._started
 
-    def _run(self, records: Sequence[OutRecord], positions: Mapping[Partition, Position]) -> None:
+    def _run(self, records: Sequence[OutRecord], positions: Mapping[TopicPartition, Position]) -> None:
         gone = positions.keys() - self._inner.owned
         if gone:
             raise CommitFailed(f"not ours any more: {sorted(gone)}", reason="stale_member")
         self._transactor.run(records, positions, self._inner.group_metadata())
 
     @property
-    def _told(self) -> SourceListener:
+    def _required_listener(self) -> SourceListener:
         assert self._listener is not None, "partitions before start"
         return self._listener

@@ -14,10 +14,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError, Fenced
 from tsdb.parallel_consumer.kafka.errors import is_stale
 from tsdb.parallel_consumer.kafka.library_log import with_logger
-from tsdb.parallel_consumer.kafka.outlet import send_failed
+from tsdb.parallel_consumer.kafka.producer import send_failed
 from tsdb.parallel_consumer.kafka.settings import RECONNECTING
-from tsdb.parallel_consumer.outlet import OutRecord
-from tsdb.parallel_consumer.record import Partition, Position
+from tsdb.parallel_consumer.producer import OutRecord
+from tsdb.parallel_consumer.record import Position, TopicPartition
 
 TIMEOUT_S = 30.0
 START_TIMEOUT_S = 5.0  # Per attempt: `close` cannot end the member meanwhile.
@@ -49,9 +49,9 @@ class Transactor:
         try:
             self._producer.init_transactions(START_TIMEOUT_S)
         except KafkaException as error:
-            raise self._told(error) from error
+            raise self._to_error(error) from error
 
-    def run(self, records: Iterable[OutRecord], positions: Mapping[Partition, Position], group: Any) -> None:
+    def run(self, records: Iterable[OutRecord], positions: Mapping[TopicPartition, Position], group: Any) -> None:
         """All of it is durable on return. group: the member's metadata, which the broker checks.
 
         Raises CommitFailed (unavailable, stale_member), SendFailed (record_too_large) or Fenced: nothing is durable.
@@ -64,7 +64,10 @@ class Transactor:
             self._producer.begin_transaction()
             self._abort_first = True
             self._send(records)
-            offsets = [KafkaPartition(*place, at.next_offset, at.metadata) for place, at in positions.items()]
+            offsets = [
+                KafkaPartition(*topic_partition, at.next_offset, at.metadata)
+                for topic_partition, at in positions.items()
+            ]
             self._producer.send_offsets_to_transaction(offsets, group, TIMEOUT_S)
             self._producer.flush(TIMEOUT_S)  # Collects the errors of all records before the commit.
         except (KafkaException, BufferError) as error:
@@ -79,9 +82,9 @@ class Transactor:
         try:
             self._producer.commit_transaction(TIMEOUT_S)
         except KafkaException as error:
-            told = error.args[0]
-            if told.retriable() and not told.fatal() and not told.txn_requires_abort():
-                raise CommitFailed(f"transaction: {told}: not decided yet", reason="undecided") from error
+            kafka_error = error.args[0]
+            if kafka_error.retriable() and not kafka_error.fatal() and not kafka_error.txn_requires_abort():
+                raise CommitFailed(f"transaction: {kafka_error}: not decided yet", reason="undecided") from error
             self.undecided = False
             raise self._aborted(error) from error
         self.undecided = self._abort_first = False
@@ -120,12 +123,12 @@ class Transactor:
         except KafkaException as worse:
             # Otherwise it is aborted before the next transaction, or by the coordinator after its timeout.
             if worse.args[0].fatal():
-                return self._told(worse)
+                return self._to_error(worse)
         if self._refused is not None and not self._is_fatal(error):
             failed = send_failed(*self._refused)
             if failed.reason == "record_too_large":
                 return failed
-        return self._told(error)
+        return self._to_error(error)
 
     def _abort_if_left(self) -> None:
         if self._abort_first:
@@ -136,14 +139,14 @@ class Transactor:
     def _is_fatal(error: BaseException) -> bool:
         return isinstance(error, KafkaException) and bool(error.args[0].fatal())
 
-    def _told(self, error: KafkaException | BufferError) -> ConsumerError:
-        told = error.args[0]
+    def _to_error(self, error: KafkaException | BufferError) -> ConsumerError:
+        kafka_error = error.args[0]
         if not isinstance(error, KafkaException):
-            return CommitFailed(f"transaction: {told}")
-        text = f"transactional.id {self._id}: {told.str()} ({told.name()})"
-        if told.code() in FENCED:
+            return CommitFailed(f"transaction: {kafka_error}")
+        text = f"transactional.id {self._id}: {kafka_error.str()} ({kafka_error.name()})"
+        if kafka_error.code() in FENCED:
             # Brokers report both in the same way.
             return Fenced(f"{text}: another producer took it, or a transaction took longer than transaction.timeout.ms")
-        if told.fatal():
+        if kafka_error.fatal():
             return ConsumerError(text, reason="kafka")
-        return CommitFailed(text, reason="stale_member" if is_stale(told) else "unavailable")
+        return CommitFailed(text, reason="stale_member" if is_stale(kafka_error) else "unavailable")

@@ -21,10 +21,11 @@ from prometheus_client import REGISTRY
 from tsdb.parallel_consumer.clock import Clock, SystemClock
 from tsdb.parallel_consumer.errors import CommitFailed, SendFailed
 from tsdb.parallel_consumer.limited_log import LimitedLog
-from tsdb.parallel_consumer.outlet import OutRecord, Story, dead_letter, without_value
-from tsdb.parallel_consumer.record import Partition, Position, Record
+from tsdb.parallel_consumer.producer import OutRecord
+from tsdb.parallel_consumer.record import Position, Record, TopicPartition
 from tsdb.parallel_consumer.registry.metrics import RegistryMetrics
 from tsdb.parallel_consumer.registry.wait_record import Waiting, WaitRecordRefused, null_record, read_wait_record
+from tsdb.parallel_consumer.scheduling.dead_letters import Story, dead_letter, without_value
 from tsdb.parallel_consumer.source import AtomicSource
 
 EXPIRED = "expired"
@@ -44,7 +45,7 @@ class _Copy:
 
     record: Record
     waiting: Waiting
-    letter: OutRecord
+    dead_letter: OutRecord
     gone: bool = False
 
 
@@ -69,9 +70,9 @@ class ExpiryScanner:
         self._metrics = metrics or RegistryMetrics(REGISTRY)
         self._clock = clock or SystemClock()
         self._log = LimitedLog(self._clock)
-        self._copies: dict[Partition, dict[bytes, _Copy]] = {}
-        self._starts: dict[Partition, Position] = {}
-        self._at_end: set[Partition] = set()
+        self._copies: dict[TopicPartition, dict[bytes, _Copy]] = {}
+        self._starts: dict[TopicPartition, Position] = {}
+        self._at_end: set[TopicPartition] = set()
         self._due: list[tuple[int, int, _Copy]] = []  # Expiry, tie-breaker, copy.
         self._numbers = itertools.count()
         self._undecided: list[_Copy] = []  # Copies of the last transaction, while its result is unknown.
@@ -121,25 +122,25 @@ class ExpiryScanner:
 
     # SourceListener.
 
-    def on_assigned(self, starts: Mapping[Partition, Position]) -> None:
-        self._copies.update({place: {} for place in starts})
+    def on_assigned(self, starts: Mapping[TopicPartition, Position]) -> None:
+        self._copies.update({topic_partition: {} for topic_partition in starts})
         self._starts.update(starts)
 
-    def on_revoked(self, partitions: Collection[Partition]) -> None:
-        for place in partitions:
-            self._starts.pop(place, None)
-            for copy in self._copies.pop(place, {}).values():
+    def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        for topic_partition in partitions:
+            self._starts.pop(topic_partition, None)
+            for copy in self._copies.pop(topic_partition, {}).values():
                 copy.gone = True
         self._at_end -= set(partitions)
 
-    def on_lost(self, partitions: Collection[Partition]) -> None:
+    def on_lost(self, partitions: Collection[TopicPartition]) -> None:
         self.on_revoked(partitions)
 
     def _apply(self, record: Record) -> None:
-        copies = self._copies.get(record.place)
+        copies = self._copies.get(record.topic_partition)
         if copies is None:
             return
-        self._at_end.discard(record.place)
+        self._at_end.discard(record.topic_partition)
         ended = copies.pop(record.key or b"", None)
         if ended is not None:
             ended.gone = True
@@ -149,7 +150,7 @@ class ExpiryScanner:
             waiting = read_wait_record(record)
         except WaitRecordRefused as error:
             self._metrics.refused.inc()
-            self._log.say(logging.WARNING, "refused", record.place, "%s; passed over", error.message)
+            self._log.log(logging.WARNING, "refused", record.topic_partition, "%s; passed over", error.message)
             return
         story = Story(EXPIRED, None, 0, 0, waiting.expires_at_ms)
         copy = _Copy(record, waiting, dead_letter(self._dead_letter_topic, waiting.record, story))
@@ -168,7 +169,7 @@ class ExpiryScanner:
             if copy.gone:
                 continue
             # Otherwise its null record may be among the records not read yet.
-            (due if copy.record.place in self._at_end else unread).append(copy)
+            (due if copy.record.topic_partition in self._at_end else unread).append(copy)
         for copy in unread:
             self._push(copy, copy.waiting.expires_at_ms)
         self._more = len(due) == TOGETHER_MAX
@@ -177,14 +178,17 @@ class ExpiryScanner:
 
     def _write(self, copies: list[_Copy]) -> None:
         """Write their dead letters and null records together."""
-        records = [record for copy in copies for record in (copy.letter, _end_of(copy))]
-        places = {copy.record.place for copy in copies}
+        records = [record for copy in copies for record in (copy.dead_letter, _end_of(copy))]
+        places = {copy.record.topic_partition for copy in copies}
         self._undecided = []
         try:
-            self._source.write(records, {place: self._starts[place] for place in places & self._starts.keys()})
+            self._source.write(
+                records,
+                {topic_partition: self._starts[topic_partition] for topic_partition in places & self._starts.keys()},
+            )
         except CommitFailed as error:
             self._metrics.send_failures.inc()
-            self._log.say(logging.WARNING, "expire", None, "not given up yet: %s", error.message)
+            self._log.log(logging.WARNING, "expire", None, "not given up yet: %s", error.message)
             if error.reason == "undecided":
                 self._undecided = copies
             else:
@@ -203,14 +207,14 @@ class ExpiryScanner:
             self._later(copies[middle:])
             self._write(copies[:middle])
         else:
-            if copies[0].letter.value is not None:
-                copies[0].letter = without_value(copies[0].letter)
+            if copies[0].dead_letter.value is not None:
+                copies[0].dead_letter = without_value(copies[0].dead_letter)
             self._later(copies)
 
     def _ended(self, copy: _Copy) -> None:
         self._metrics.expired.inc()
         self._metrics.posted.inc()
-        copies = self._copies.get(copy.record.place, {})
+        copies = self._copies.get(copy.record.topic_partition, {})
         if copies.get(copy.waiting.key) is copy:
             del copies[copy.waiting.key]
 

@@ -1,7 +1,7 @@
 """RegistrySource: a Source that copies each record to a wait topic, and acknowledges it once the copy is durable.
 
-    registry = RegistrySource(KafkaSource(config, ["orders"]), outlet, RegistryOptions("orders.wait"))
-    ParallelConsumer(registry, OnThreads(handle, 64), outlet=outlet, dead_letter_topic="orders.dlq")
+    registry = RegistrySource(KafkaSource(config, ["orders"]), producer, RegistryOptions("orders.wait"))
+    ParallelConsumer(registry, ThreadExecutor(handle, 64), producer=producer, dead_letter_topic="orders.dlq")
 
 Prepare: copies are sent in source order; a record is handed over once its copy is durable, in the same order. Post: a
 null record with the copy's key once the record is finished, successfully or not. So a record that takes an hour does
@@ -26,12 +26,12 @@ from functools import partial
 from prometheus_client import REGISTRY
 
 from tsdb.parallel_consumer.clock import Clock, SystemClock
-from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError, Misused
+from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError, InvalidConfig
 from tsdb.parallel_consumer.limited_log import LimitedLog
-from tsdb.parallel_consumer.outlet import Outlet, OutRecord
-from tsdb.parallel_consumer.record import Partition, Position, Record
+from tsdb.parallel_consumer.producer import OutRecord, Producer
+from tsdb.parallel_consumer.record import Position, Record, TopicPartition
 from tsdb.parallel_consumer.registry.metrics import RegistryMetrics
-from tsdb.parallel_consumer.registry.registered import Copy, Entry, Registered
+from tsdb.parallel_consumer.registry.partition_copies import Copy, Entry, PartitionCopies
 from tsdb.parallel_consumer.registry.wait_record import null_record, wait_copy, wait_key
 from tsdb.parallel_consumer.source import Polled, Source, SourceListener
 
@@ -60,7 +60,7 @@ class RegistryOptions:
 
     def __post_init__(self) -> None:
         if not self.topic or self.expiry_s <= 0 or self.preparing_max < 1 or self.commit_interval_s <= 0:
-            raise Misused(f"{self}: needs a topic, and all else above 0")
+            raise InvalidConfig(f"{self}: needs a topic, and all else above 0")
 
 
 class RegistrySource:
@@ -69,24 +69,24 @@ class RegistrySource:
     def __init__(
         self,
         inner: Source,
-        outlet: Outlet,
+        producer: Producer,
         options: RegistryOptions,
         *,
         metrics: RegistryMetrics | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._inner = inner
-        self._outlet = outlet
+        self._producer = producer
         self._options = options
         self._metrics = metrics or RegistryMetrics(REGISTRY)
         self._clock = clock or SystemClock()
         self._log = LimitedLog(self._clock)
         self._listener: SourceListener | None = None
-        self._parts: dict[Partition, Registered] = {}
-        self._paused: set[Partition] = set()  # Paused by the consumer.
-        self._rests = False  # Too many copies are in flight.
-        self._rested: set[Partition] = set()  # Paused because of it.
-        self._returning: set[Partition] = set()
+        self._parts: dict[TopicPartition, PartitionCopies] = {}
+        self._paused: set[TopicPartition] = set()  # Paused by the consumer.
+        self._paused_for_copies = False  # Too many copies are in flight.
+        self._copy_paused: set[TopicPartition] = set()  # Paused because of it.
+        self._returning: set[TopicPartition] = set()
         self._answers: deque[tuple[Entry | None, OutRecord, ConsumerError | None]] = deque()
         self._answered = threading.Event()
         self._again: deque[tuple[float, Entry | None, OutRecord]] = deque()
@@ -108,38 +108,40 @@ class RegistrySource:
         polled = self._read(timeout_s, records_max)
         for record in polled.records:
             self._prepare(record)
-        for place, next_offset in polled.ends.items():
-            if place in self._parts:
-                self._parts[place].ends(next_offset)
+        for topic_partition, next_offset in polled.ends.items():
+            if topic_partition in self._parts:
+                self._parts[topic_partition].ends(next_offset)
         self._settle()
         self._acknowledge_if_due()
         return self._hand_over(records_max)
 
-    def pause(self, partitions: Collection[Partition]) -> None:
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
         going = set(partitions) - self._paused
         self._paused |= going
-        if going - self._rested:
-            self._inner.pause(going - self._rested)
+        if going - self._copy_paused:
+            self._inner.pause(going - self._copy_paused)
 
-    def resume(self, next_offsets: Mapping[Partition, int]) -> None:
+    def resume(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         # Records read and not handed over stay here, so the source resumes behind them.
         coming = self._paused & next_offsets.keys() & self._parts.keys()
         self._paused -= coming
-        if self._rests:
-            self._rested |= coming
+        if self._paused_for_copies:
+            self._copy_paused |= coming
         else:
             self._go_on(coming)
 
-    def commit(self, positions: Mapping[Partition, Position]) -> None:
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         gone = positions.keys() - self._parts.keys()
         if gone:
             raise CommitFailed(f"not ours any more: {sorted(gone)}", reason="stale_member")
-        parts = {place: self._parts[place] for place in positions}
-        for place, position in positions.items():
-            parts[place].told = position
-            self._post(parts[place].take_finished())
-        self._tell({part for place, part in parts.items() if place not in self._returning})
-        self._hand_back([part for place, part in parts.items() if place in self._returning])
+        parts = {topic_partition: self._parts[topic_partition] for topic_partition in positions}
+        for topic_partition, position in positions.items():
+            parts[topic_partition].reported = position
+            self._post(parts[topic_partition].take_finished())
+        self._commit_through(
+            {part for topic_partition, part in parts.items() if topic_partition not in self._returning}
+        )
+        self._hand_back([part for topic_partition, part in parts.items() if topic_partition in self._returning])
 
     def close(self) -> None:
         self._inner.close()
@@ -155,50 +157,56 @@ class RegistrySource:
 
     # SourceListener, called by the inner source.
 
-    def on_assigned(self, starts: Mapping[Partition, Position]) -> None:
-        for place, start in starts.items():
-            self._parts[place] = Registered(place, start, self._inner.topic_id(place[0]))
-        self._told.on_assigned(starts)
+    def on_assigned(self, starts: Mapping[TopicPartition, Position]) -> None:
+        for topic_partition, start in starts.items():
+            self._parts[topic_partition] = PartitionCopies(
+                topic_partition, start, self._inner.topic_id(topic_partition[0])
+            )
+        self._required_listener.on_assigned(starts)
 
-    def on_revoked(self, partitions: Collection[Partition]) -> None:
+    def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
         self._returning |= set(partitions)
         try:
-            self._told.on_revoked(partitions)
-            self._hand_back([self._parts[place] for place in partitions if place in self._parts])
+            self._required_listener.on_revoked(partitions)
+            self._hand_back(
+                [self._parts[topic_partition] for topic_partition in partitions if topic_partition in self._parts]
+            )
         except CommitFailed as error:
-            log.warning("positions not given back, what is open expires: %s", error.message)
+            log.warning("positions not returned, open records expire: %s", error.message)
         finally:
             self._returning -= set(partitions)
             self._forget(partitions)
 
-    def on_lost(self, partitions: Collection[Partition]) -> None:
-        self._told.on_lost(partitions)
+    def on_lost(self, partitions: Collection[TopicPartition]) -> None:
+        self._required_listener.on_lost(partitions)
         self._forget(partitions)
 
     def _read(self, timeout_s: float, records_max: int) -> Polled:
         # Read no further ahead than the consumer can take: records open at a crash become orphans.
         waiting = sum(part.waiting for part in self._parts.values())
         room = min(records_max, self._options.preparing_max) - waiting
-        if self._rests and waiting <= self._options.preparing_max // 2:
-            self._rests = False
-            self._go_on(self._rested - self._paused)
-            self._rested = set()
-        if room <= 0 and not self._rests:
+        if self._paused_for_copies and waiting <= self._options.preparing_max // 2:
+            self._paused_for_copies = False
+            self._go_on(self._copy_paused - self._paused)
+            self._copy_paused = set()
+        if room <= 0 and not self._paused_for_copies:
             if self._clock.monotonic() - self._polled_at < UNPOLLED_S_MAX:
                 self._answered.wait(min(timeout_s, SETTLE_S))
                 self._answered.clear()
                 return Polled()
-            self._rests, self._rested = True, self._parts.keys() - self._paused
-            self._inner.pause(self._rested)
+            self._paused_for_copies, self._copy_paused = True, self._parts.keys() - self._paused
+            self._inner.pause(self._copy_paused)
         self._polled_at = self._clock.monotonic()
         return self._inner.poll(min(timeout_s, SETTLE_S) if waiting else timeout_s, max(1, room))
 
-    def _go_on(self, partitions: Collection[Partition]) -> None:
+    def _go_on(self, partitions: Collection[TopicPartition]) -> None:
         if partitions:
-            self._inner.resume({place: self._parts[place].read_to for place in partitions})
+            self._inner.resume(
+                {topic_partition: self._parts[topic_partition].read_to for topic_partition in partitions}
+            )
 
     def _prepare(self, record: Record) -> None:
-        part = self._parts.get(record.place)
+        part = self._parts.get(record.topic_partition)
         if part is None or record.offset < part.read_to:
             return  # Removed partition, or read again after a pause.
         entry = Entry(record, wait_key(part.topic_id, record))
@@ -210,18 +218,18 @@ class RegistrySource:
 
     def _hand_over(self, records_max: int) -> Polled:
         records: list[Record] = []
-        ends: dict[Partition, int] = {}
-        for place, part in self._parts.items():
-            if place in self._paused:
+        ends: dict[TopicPartition, int] = {}
+        for topic_partition, part in self._parts.items():
+            if topic_partition in self._paused:
                 continue
             records += part.hand_over(records_max - len(records))
             end = part.take_end()
             if end is not None:
-                ends[place] = end
+                ends[topic_partition] = end
         return Polled(records, ends)
 
     def _send(self, entry: Entry | None, record: OutRecord) -> None:
-        self._outlet.send(record, partial(self._answer, entry, record))
+        self._producer.send(record, partial(self._answer, entry, record))
 
     def _answer(self, entry: Entry | None, record: OutRecord, error: ConsumerError | None) -> None:
         """Called from any thread."""
@@ -244,10 +252,10 @@ class RegistrySource:
     def _take(self, entry: Entry | None, record: OutRecord, error: ConsumerError | None) -> None:
         if error is not None and (entry is None or error.reason != "record_too_large"):
             self._metrics.send_failures.inc()
-            what = "null record" if entry is None else "copy"
+            kind = "null record" if entry is None else "copy"
             text = "a %s was not taken by wait topic %s, partition %d (%s), and is sent again: %s"
             at = (record.topic, record.partition)
-            self._log.say(logging.ERROR, f"wait_{error.reason}", at, text, what, *at, error.reason, error.message)
+            self._log.log(logging.ERROR, f"wait_{error.reason}", at, text, kind, *at, error.reason, error.message)
             self._again.append((self._clock.monotonic() + AGAIN_S, entry, record))
         elif entry is None:
             self._posting -= 1
@@ -263,47 +271,51 @@ class RegistrySource:
                 self._posting += 1
                 self._send(None, null_record(self._options.topic, entry.record.partition, entry.key))
 
-    def _tell(self, parts: Collection[Registered]) -> None:
+    def _commit_through(self, parts: Collection[PartitionCopies]) -> None:
         """Commit positions up to which records are finished or have a durable copy."""
-        positions = {part.place: Position(part.through) for part in parts}
-        told = {part.place: position for part in parts if (position := positions[part.place]) != part.committed}
-        if told:
+        positions = {part.topic_partition: Position(part.through) for part in parts}
+        reported = {
+            part.topic_partition: position
+            for part in parts
+            if (position := positions[part.topic_partition]) != part.committed
+        }
+        if reported:
             self._commit_at = self._clock.monotonic() + self._options.commit_interval_s
-            self._inner.commit(told)
-            for place, position in told.items():
-                self._parts[place].committed = position
+            self._inner.commit(reported)
+            for topic_partition, position in reported.items():
+                self._parts[topic_partition].committed = position
 
     def _acknowledge_if_due(self) -> None:
         if self._clock.monotonic() < self._commit_at:
             return
         self._commit_at = self._clock.monotonic() + self._options.commit_interval_s
         try:
-            self._tell(self._parts.values())
+            self._commit_through(self._parts.values())
         except CommitFailed as error:
-            self._log.say(logging.WARNING, "acknowledge", None, "not acknowledged yet: %s", error.message)
+            self._log.log(logging.WARNING, "acknowledge", None, "not acknowledged yet: %s", error.message)
 
-    def _hand_back(self, parts: Collection[Registered]) -> None:
+    def _hand_back(self, parts: Collection[PartitionCopies]) -> None:
         """Return unfinished records to the source, then end their copies. In this order a crash repeats records and
         loses none.
         """
-        going = {part.place: part.told for part in parts if part.told != part.handed_back}
+        going = {part.topic_partition: part.reported for part in parts if part.reported != part.handed_back}
         if going:
             self._inner.commit(going)
         for part in parts:
-            part.handed_back = part.told
-            rest = part.take_rest()
+            part.handed_back = part.reported
+            rest = part.take_open()
             self._metrics.handed_back.inc(len(rest))
             self._post(rest)
 
-    def _forget(self, partitions: Collection[Partition]) -> None:
-        for place in partitions:
-            part = self._parts.pop(place, None)
+    def _forget(self, partitions: Collection[TopicPartition]) -> None:
+        for topic_partition in partitions:
+            part = self._parts.pop(topic_partition, None)
             if part is not None:
-                self._metrics.left_behind.inc(len(part.take_rest()))
+                self._metrics.left_behind.inc(len(part.take_open()))
         self._paused -= set(partitions)
-        self._rested -= set(partitions)
+        self._copy_paused -= set(partitions)
 
     @property
-    def _told(self) -> SourceListener:
+    def _required_listener(self) -> SourceListener:
         assert self._listener is not None, "partitions before start"
         return self._listener

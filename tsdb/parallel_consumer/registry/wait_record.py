@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass
 
 from tsdb.parallel_consumer.errors import ConsumerError
-from tsdb.parallel_consumer.outlet import OutRecord
+from tsdb.parallel_consumer.producer import OutRecord
 from tsdb.parallel_consumer.record import Record
 
 PREFIX = "wait-"
@@ -43,7 +43,7 @@ def wait_key(topic_id: str, record: Record) -> bytes:
 
 def wait_copy(topic: str, key: bytes, record: Record, prepared_at_ms: int, expires_at_ms: int) -> OutRecord:
     """The copy for the wait topic, in the partition of the same number."""
-    told: dict[str, bytes] = {
+    fields: dict[str, bytes] = {
         "topic": record.topic.encode(),
         "partition": b"%d" % record.partition,
         "offset": b"%d" % record.offset,
@@ -52,11 +52,11 @@ def wait_copy(topic: str, key: bytes, record: Record, prepared_at_ms: int, expir
         "expires-at-ms": b"%d" % expires_at_ms,
     }
     if record.key is not None:
-        told["key"] = record.key
+        fields["key"] = record.key
     if record.value is None:
-        told["null-value"] = b"1"  # A copy with a null value would end itself.
+        fields["null-value"] = b"1"  # A copy with a null value would end itself.
     kept = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
-    own = [(PREFIX + name, value) for name, value in told.items()]
+    own = [(PREFIX + name, value) for name, value in fields.items()]
     return OutRecord(topic, record.partition, key, record.value or b"", [*kept, *own])
 
 
@@ -67,20 +67,20 @@ def null_record(topic: str, partition: int, key: bytes) -> OutRecord:
 
 def read_wait_record(copy: Record) -> Waiting:
     """Inverse of wait_copy. Raises WaitRecordRefused (malformed)."""
-    told = {name.removeprefix(PREFIX): value for name, value in copy.headers if name.startswith(PREFIX)}
-    place = f"topic {copy.topic}, partition {copy.partition}, offset {copy.offset}"
+    fields = {name.removeprefix(PREFIX): value for name, value in copy.headers if name.startswith(PREFIX)}
+    location = f"topic {copy.topic}, partition {copy.partition}, offset {copy.offset}"
     if copy.key is None or copy.value is None:
-        raise WaitRecordRefused(f"{place}: a wait record has a key and a value")
+        raise WaitRecordRefused(f"{location}: a wait record has a key and a value")
     try:
-        numbers = [_number(told[name]) for name in ("partition", "offset", "timestamp-ms")]
-        prepared_at_ms, expires_at_ms = (_number(told[name]) for name in ("prepared-at-ms", "expires-at-ms"))
-        topic = told["topic"].decode()
+        numbers = [_number(fields[name]) for name in ("partition", "offset", "timestamp-ms")]
+        prepared_at_ms, expires_at_ms = (_number(fields[name]) for name in ("prepared-at-ms", "expires-at-ms"))
+        topic = fields["topic"].decode()
     except (KeyError, ValueError) as error:
-        raise WaitRecordRefused(f"{place}: no wait record: {error!r}") from error
-    value = None if "null-value" in told else copy.value
+        raise WaitRecordRefused(f"{location}: no wait record: {error!r}") from error
+    value = None if "null-value" in fields else copy.value
     headers = [(name, data) for name, data in copy.headers if not name.startswith(PREFIX)]
     partition, offset, timestamp_ms = numbers
-    record = Record(topic, partition, offset, told.get("key"), value, timestamp_ms, headers)
+    record = Record(topic, partition, offset, fields.get("key"), value, timestamp_ms, headers)
     return Waiting(copy.key, record, prepared_at_ms, expires_at_ms)
 
 

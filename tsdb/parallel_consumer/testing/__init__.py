@@ -11,7 +11,7 @@ from tsdb.parallel_consumer.testing.faults import (
     lost,
     trimmed,
 )
-from tsdb.parallel_consumer.testing.memory import MemoryBroker, MemoryOutlet, MemorySource, Protocol
+from tsdb.parallel_consumer.testing.memory import MemoryBroker, MemoryProducer, MemorySource, Protocol
 from tsdb.parallel_consumer.testing.simulation import (
     SeededColumns,
     SeededScheduler,
@@ -23,7 +23,7 @@ from tsdb.parallel_consumer.testing.simulation import (
 __all__ = [
     "FaultScript",
     "MemoryBroker",
-    "MemoryOutlet",
+    "MemoryProducer",
     "MemorySource",
     "Protocol",
     "SeededColumns",

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from itertools import groupby
 
-from tsdb.parallel_consumer.columns import Columns
+from tsdb.parallel_consumer.columns import RecordColumns
 from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError, SendFailed
-from tsdb.parallel_consumer.outlet import OnSent, OutRecord
-from tsdb.parallel_consumer.record import Headers, Partition, Position, Record
+from tsdb.parallel_consumer.producer import OnSent, OutRecord
+from tsdb.parallel_consumer.record import Headers, Position, Record, TopicPartition
 from tsdb.parallel_consumer.source import Polled, PolledColumns, SourceListener
 
 
@@ -37,13 +37,13 @@ class MemoryBroker:
     """
 
     def __init__(self, partitions: int, *topics: str, protocol: Protocol = Protocol.COOPERATIVE) -> None:
-        self.records: dict[Partition, list[Record]] = {(t, p): [] for t in topics for p in range(partitions)}
-        self.starts: dict[Partition, int] = dict.fromkeys(self.records, 0)
-        self.ends: dict[Partition, int] = dict.fromkeys(self.records, 0)
-        self.commits: dict[Partition, Position] = {}
-        self.history: list[tuple[Partition, Position]] = []
+        self.records: dict[TopicPartition, list[Record]] = {(t, p): [] for t in topics for p in range(partitions)}
+        self.starts: dict[TopicPartition, int] = dict.fromkeys(self.records, 0)
+        self.ends: dict[TopicPartition, int] = dict.fromkeys(self.records, 0)
+        self.commits: dict[TopicPartition, Position] = {}
+        self.history: list[tuple[TopicPartition, Position]] = []
         self.topic_ids = {topic: f"id-of-{topic}" for topic in topics}
-        self.commit_fault: Callable[[Partition], str | None] = lambda partition: None
+        self.commit_fault: Callable[[TopicPartition], str | None] = lambda partition: None
         self.protocol = protocol
         self.away = False
         self.on_poll: Callable[[], None] = lambda: None
@@ -61,10 +61,10 @@ class MemoryBroker:
         timestamp_ms: int = 0,
     ) -> int:
         """Append behind `gap` offsets without a record; returns the offset."""
-        place = (topic, partition)
-        offset = self.ends[place] + gap
-        self.records[place].append(Record(topic, partition, offset, key, value, timestamp_ms, headers))
-        self.ends[place] = offset + 1
+        topic_partition = (topic, partition)
+        offset = self.ends[topic_partition] + gap
+        self.records[topic_partition].append(Record(topic, partition, offset, key, value, timestamp_ms, headers))
+        self.ends[topic_partition] = offset + 1
         return offset
 
     def skip(self, topic: str, partition: int, count: int) -> None:
@@ -73,17 +73,21 @@ class MemoryBroker:
 
     def compact(self, topic: str, partition: int) -> None:
         """Keep only the newest record of each key, and all records without a key."""
-        place = (topic, partition)
-        newest = {record.key: record.offset for record in self.records[place]}
-        self.records[place] = [
-            record for record in self.records[place] if record.key is None or newest[record.key] == record.offset
+        topic_partition = (topic, partition)
+        newest = {record.key: record.offset for record in self.records[topic_partition]}
+        self.records[topic_partition] = [
+            record
+            for record in self.records[topic_partition]
+            if record.key is None or newest[record.key] == record.offset
         ]
 
     def trim(self, topic: str, partition: int, below: int) -> None:
         """Retention: delete offsets below. A member that still has to read one of them ends with an error."""
-        place = (topic, partition)
-        self.records[place] = self.records[place][bisect_left(self.records[place], below, key=_offset_of) :]
-        self.starts[place] = max(self.starts[place], below)
+        topic_partition = (topic, partition)
+        self.records[topic_partition] = self.records[topic_partition][
+            bisect_left(self.records[topic_partition], below, key=_offset_of) :
+        ]
+        self.starts[topic_partition] = max(self.starts[topic_partition], below)
 
     def kill(self, member: MemorySource) -> None:
         """The member crashes, or the group declares it dead; its partitions are free.
@@ -93,10 +97,10 @@ class MemoryBroker:
         if member in self.members:
             self.members.remove(member)
 
-    def share_of(self, member: MemorySource) -> set[Partition]:
+    def share_of(self, member: MemorySource) -> set[TopicPartition]:
         """Partitions of a member: partition numbers assigned in turn, the same number of all topics together."""
-        place = self.members.index(member)
-        return {at for at in self.records if at[1] % len(self.members) == place}
+        topic_partition = self.members.index(member)
+        return {at for at in self.records if at[1] % len(self.members) == topic_partition}
 
 
 class MemorySource:
@@ -105,10 +109,10 @@ class MemorySource:
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
         self._listener: SourceListener | None = None
-        self._next: dict[Partition, int] = {}  # The next offset to read of each assigned partition.
-        self._told_end: dict[Partition, int] = {}
-        self.paused: set[Partition] = set()
-        self.held: set[Partition] = set()
+        self._next: dict[TopicPartition, int] = {}  # The next offset to read of each assigned partition.
+        self._reported_end: dict[TopicPartition, int] = {}
+        self.paused: set[TopicPartition] = set()
+        self.held: set[TopicPartition] = set()
         self.polls: list[int] = []  # records_max of each poll.
         self.on_idle: Callable[[float], None] = lambda timeout_s: None  # Called while a poll waits.
 
@@ -127,40 +131,40 @@ class MemorySource:
             return Polled()
         self._rebalance()
         found: list[Record] = []
-        ends: dict[Partition, int] = {}
-        for place in sorted(self.held - self.paused):
-            self._read(place, records_max, found, ends)
+        ends: dict[TopicPartition, int] = {}
+        for topic_partition in sorted(self.held - self.paused):
+            self._read(topic_partition, records_max, found, ends)
         if not found and not ends and timeout_s > 0:
             self.on_idle(timeout_s)
         return Polled(found, ends)
 
     def poll_columns(self, timeout_s: float, records_max: int) -> PolledColumns:
         polled = self.poll(timeout_s, records_max)
-        stretches = [list(records) for _, records in groupby(polled.records, key=lambda record: record.place)]
-        return PolledColumns([Columns.of(records) for records in stretches], polled.ends)
+        stretches = [list(records) for _, records in groupby(polled.records, key=lambda record: record.topic_partition)]
+        return PolledColumns([RecordColumns.of(records) for records in stretches], polled.ends)
 
-    def pause(self, partitions: Collection[Partition]) -> None:
-        assert self.held >= set(partitions), "paused what is not ours"
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        assert self.held >= set(partitions), "paused a partition that is not assigned"
         self.paused.update(partitions)
 
-    def resume(self, next_offsets: Mapping[Partition, int]) -> None:
-        for place, next_offset in next_offsets.items():
-            assert place in self.paused, "resumed what is not paused"
-            self.paused.discard(place)
-            self._seek(place, next_offset)
+    def resume(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+        for topic_partition, next_offset in next_offsets.items():
+            assert topic_partition in self.paused, "resumed a partition that is not paused"
+            self.paused.discard(topic_partition)
+            self._seek(topic_partition, next_offset)
 
-    def commit(self, positions: Mapping[Partition, Position]) -> None:
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         if self._broker.away:
             raise CommitFailed("no answer", reason="unavailable")
         faults = set()
-        for place, position in positions.items():
-            if place not in self.held or self not in self._broker.members:
-                raise CommitFailed(f"{place} is not ours", reason="stale_member")
-            fault = self._broker.commit_fault(place)
+        for topic_partition, position in positions.items():
+            if topic_partition not in self.held or self not in self._broker.members:
+                raise CommitFailed(f"{topic_partition} is not ours", reason="stale_member")
+            fault = self._broker.commit_fault(topic_partition)
             faults.add(fault)
             if fault != "lost":
-                self._broker.commits[place] = position
-                self._broker.history.append((place, position))
+                self._broker.commits[topic_partition] = position
+                self._broker.history.append((topic_partition, position))
         if faults - {None}:
             raise CommitFailed("no answer", reason="unavailable")
 
@@ -168,20 +172,22 @@ class MemorySource:
         self._give_back(self.held)
         self._broker.kill(self)
 
-    def _read(self, place: Partition, records_max: int, found: list[Record], ends: dict[Partition, int]) -> None:
-        records, next_offset = self._broker.records[place], self._next[place]
-        if next_offset < self._broker.starts[place]:
-            topic, partition = place
+    def _read(
+        self, topic_partition: TopicPartition, records_max: int, found: list[Record], ends: dict[TopicPartition, int]
+    ) -> None:
+        records, next_offset = self._broker.records[topic_partition], self._next[topic_partition]
+        if next_offset < self._broker.starts[topic_partition]:
+            topic, partition = topic_partition
             gone = f"topic {topic}, partition {partition}: offset {next_offset} is gone"
             raise ConsumerError(gone, reason="lost_offsets")
         at = bisect_left(records, next_offset, key=_offset_of)
         taken = records[at : at + records_max - len(found)]
         found += taken
         if taken:
-            self._next[place] = taken[-1].offset + 1
-        end = self._broker.ends[place]
-        if at + len(taken) == len(records) and self._told_end.get(place) != end:
-            ends[place] = self._told_end[place] = end
+            self._next[topic_partition] = taken[-1].offset + 1
+        end = self._broker.ends[topic_partition]
+        if at + len(taken) == len(records) and self._reported_end.get(topic_partition) != end:
+            ends[topic_partition] = self._reported_end[topic_partition] = end
 
     def _rebalance(self) -> None:
         assert self._listener is not None, "poll before start"
@@ -199,13 +205,16 @@ class MemorySource:
         others = set().union(*(member.held for member in broker.members if member is not self))
         coming = sorted(share - self.held - others)
         if coming:
-            starts = {place: broker.commits.get(place, Position(broker.starts[place])) for place in coming}
+            starts = {
+                topic_partition: broker.commits.get(topic_partition, Position(broker.starts[topic_partition]))
+                for topic_partition in coming
+            }
             self.held.update(coming)
-            for place, start in starts.items():
-                self._seek(place, start.next_offset)
+            for topic_partition, start in starts.items():
+                self._seek(topic_partition, start.next_offset)
             self._listener.on_assigned(starts)
 
-    def _give_back(self, partitions: Collection[Partition]) -> None:
+    def _give_back(self, partitions: Collection[TopicPartition]) -> None:
         going = sorted(partitions)
         if going:
             assert self._listener is not None, "held before start"
@@ -213,12 +222,12 @@ class MemorySource:
             self.held.difference_update(going)
             self.paused.difference_update(going)
 
-    def _seek(self, place: Partition, next_offset: int) -> None:
-        self._next[place] = next_offset
-        self._told_end.pop(place, None)
+    def _seek(self, topic_partition: TopicPartition, next_offset: int) -> None:
+        self._next[topic_partition] = next_offset
+        self._reported_end.pop(topic_partition, None)
 
 
-class MemoryOutlet:
+class MemoryProducer:
     """Records all sent records. `fault(record)`: None, or the reason of the SendFailed to report."""
 
     def __init__(self) -> None:

@@ -10,14 +10,15 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from tsdb.parallel_consumer.batch_executors import tell_block
-from tsdb.parallel_consumer.columns import Columns
+from tsdb.parallel_consumer.columns import RecordColumns
 from tsdb.parallel_consumer.core import Core
+from tsdb.parallel_consumer.executors.batch_executors import complete_block
 from tsdb.parallel_consumer.metrics import ConsumerMetrics
 from tsdb.parallel_consumer.record import Record
-from tsdb.parallel_consumer.streaks import Streak
+from tsdb.parallel_consumer.scheduling.completion import Completion, Outcome
+from tsdb.parallel_consumer.scheduling.streaks import Streak
+from tsdb.parallel_consumer.setup import Setup
 from tsdb.parallel_consumer.testing.memory import MemoryBroker, MemorySource
-from tsdb.parallel_consumer.work import Ended, Ending
 
 STEPS_MAX = 10_000  # Bounds a simulation that does not end.
 
@@ -53,8 +54,8 @@ class SeededScheduler:
         self._clock = clock
         self._random = source
         self._ends_share = ends_share
-        self._ended: list[Ended] = []
-        self.running: list[tuple[Record, Ending]] = []
+        self._ended: list[Outcome] = []
+        self.running: list[tuple[Record, Completion]] = []
         self.begun: list[Record] = []
         self.ended: list[Record] = []
 
@@ -64,19 +65,19 @@ class SeededScheduler:
     def close(self) -> None:
         """No thread to end."""
 
-    def submit(self, record: Record, done: Ending) -> None:
+    def submit(self, record: Record, done: Completion) -> None:
         self.running.append((record, done))
         self.begun.append(record)
 
-    def put(self, ending: Ending, error: BaseException | None) -> None:
-        self._ended.append((ending, error))
+    def put(self, completion: Completion, error: BaseException | None) -> None:
+        self._ended.append((completion, error))
 
-    leave = put
+    put_quietly = put
 
     def wake(self) -> None:
         """No thread to wake."""
 
-    def take(self) -> list[Ended]:
+    def take(self) -> list[Outcome]:
         taken, self._ended = self._ended, []
         return taken
 
@@ -112,7 +113,7 @@ class SeededStreaks(SeededScheduler):
     ) -> None:
         super().__init__(handler, clock, source, ends_share)
         self._queued: list[Streak] = []
-        self._taken: dict[Ending, Streak] = {}
+        self._taken: dict[Completion, Streak] = {}
 
     def submit_streak(self, streak: Streak) -> None:
         """Queue the streak; it begins at a later wait."""
@@ -131,20 +132,20 @@ class SeededStreaks(SeededScheduler):
         self._queued.clear()
 
     def end(self, index: int) -> None:
-        _, ending = self.running[index]
+        _, completion = self.running[index]
         super().end(index)
-        streak = self._taken.pop(ending, None)
-        if streak is not None and self._ended[-1] == (ending, None):
+        streak = self._taken.pop(completion, None)
+        if streak is not None and self._ended[-1] == (completion, None):
             if self._random.random() < self._ends_share:
                 self._take(streak)
             else:
                 self._queued.append(streak)
 
     def _take(self, streak: Streak) -> None:
-        ending = streak.take()
-        if ending is not None:
-            self._taken[ending] = streak
-            self.submit(ending.work.record, ending)
+        completion = streak.take()
+        if completion is not None:
+            self._taken[completion] = streak
+            self.submit(completion.task.record, completion)
 
 
 class SeededColumns(SeededScheduler):
@@ -154,12 +155,12 @@ class SeededColumns(SeededScheduler):
         self, handler: Callable[[Any], object], clock: VirtualClock, source: random.Random, ends_share: float
     ) -> None:
         super().__init__(handler, clock, source, ends_share)
-        self.blocks: list[tuple[Columns, Ending]] = []
+        self.blocks: list[tuple[RecordColumns, Completion]] = []
 
-    def submit(self, record: Record, done: Ending) -> None:
-        self.submit_columns(Columns.of([record]), done)
+    def submit(self, record: Record, done: Completion) -> None:
+        self.submit_columns(RecordColumns.of([record]), done)
 
-    def submit_columns(self, columns: Columns, done: Ending) -> None:
+    def submit_columns(self, columns: RecordColumns, done: Completion) -> None:
         self.blocks.append((columns, done))
         self.running.append((columns.record(0), done))
         self.begun += [columns.record(row) for row in range(len(columns))]
@@ -176,11 +177,11 @@ class SeededColumns(SeededScheduler):
             results: object = self._handler(columns)  # type: ignore[arg-type]  # of columns, not of a record
         except Exception as error:
             results = error
-        tell_block([done], len(columns), results)
+        complete_block([done], len(columns), results)
 
 
 class Simulation:
-    """One consumer on a broker in memory. `options`: of Core. The same seed gives the same run.
+    """One consumer on a broker in memory. `options`: of Setup. The same seed gives the same run.
 
     handler: of a record; of Columns with `scheduler=SeededColumns`.
     """
@@ -201,15 +202,8 @@ class Simulation:
         self.source = MemorySource(broker)
         source = random.Random(seed)
         self.scheduler = scheduler(handler, self.clock, source, ends_share)
-        self.core = Core(
-            self.source,
-            self.scheduler,
-            self.scheduler,
-            metrics=ConsumerMetrics(self.registry),
-            clock=self.clock,
-            randomness=source,
-            **options,
-        )
+        setup = Setup(metrics=ConsumerMetrics(self.registry), clock=self.clock, randomness=source, **options)
+        self.core = Core(self.source, self.scheduler, self.scheduler, setup)
         self._broker = broker
         self.source.on_idle = self.scheduler.wait
         self.source.start(self.core)

@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 
 from tsdb.parallel_consumer import Action, Backoff, ErrorPolicy, Options, Position, Record, by_key
-from tsdb.parallel_consumer.metadata import decode_metadata
-from tsdb.parallel_consumer.testing import MemoryBroker, MemoryOutlet, Simulation
+from tsdb.parallel_consumer.offsets.metadata import decode_metadata
+from tsdb.parallel_consumer.testing import MemoryBroker, MemoryProducer, Simulation
 
 TOPIC = "orders"
-PLACE = (TOPIC, 0)
+TOPIC_PARTITION = (TOPIC, 0)
 NO_PAUSE = Backoff(first_s=0.001, longest_s=0.001)
 POLICY = ErrorPolicy(crashes_max=None, retry_backoff=NO_PAUSE, block_backoff=NO_PAUSE)
 
 
 def simulate(broker: MemoryBroker, handler: Callable[[Record], object], **options: Any) -> Simulation:
-    settings = {"policy": POLICY, "outlet": MemoryOutlet(), "dead_letter_topic": "dlq", **options}
+    settings = {"policy": POLICY, "producer": MemoryProducer(), "dead_letter_topic": "dlq", **options}
     return Simulation(broker, handler, settings.pop("seed", 1), **settings)
 
 
 def committed(broker: MemoryBroker) -> int:
-    return broker.commits.get(PLACE, Position(0)).next_offset
+    return broker.commits.get(TOPIC_PARTITION, Position(0)).next_offset
 
 
 @pytest.mark.parametrize("first", [2**31 - 3, 2**32 - 3, 2**53 - 3, 2**61])
@@ -45,7 +45,7 @@ def test_offsets_beyond_31_bits_are_tracked_committed_and_restored(first: int) -
     simulation.run_until(lambda: len(done) == 11)
     simulation.close()
     assert committed(broker) == first + 3
-    finished = decode_metadata(first + 3, broker.commits[PLACE].metadata, "id-of-orders").finished
+    finished = decode_metadata(first + 3, broker.commits[TOPIC_PARTITION].metadata, "id-of-orders").finished
     assert finished.tolist() == [[first + 4, first + 12]]
     done.clear()
     stuck = False
@@ -54,7 +54,7 @@ def test_offsets_beyond_31_bits_are_tracked_committed_and_restored(first: int) -
     assert done == [first + 3]
 
 
-def test_records_without_a_key_wait_for_nobody_and_are_not_lost() -> None:
+def test_records_without_a_key_do_not_wait_and_are_not_lost() -> None:
     """Null as a key of a lane: all of them in one line, or an exception."""
     broker, seen = MemoryBroker(1, TOPIC), list[bytes | None]()
     for number in range(60):
@@ -66,7 +66,7 @@ def test_records_without_a_key_wait_for_nobody_and_are_not_lost() -> None:
     keys = [record.key for record, _ in simulation.scheduler.running]
     assert keys.count(None) == 30
     assert keys.count(b"") == 1, "an empty key is a key"
-    while simulation.core.position(PLACE) != 60:
+    while simulation.core.position(TOPIC_PARTITION) != 60:
         simulation.step()
         while simulation.scheduler.running:
             simulation.scheduler.end(0)
@@ -80,7 +80,7 @@ def test_binary_keys_values_and_headers_go_through_unchanged(
     """Text where bytes were meant: an exception in the error path, which loses the record."""
     raw = bytes(range(256))
     headers = [("h", raw), ("h", b""), ("trace", b"\xff\xfe")]
-    broker, outlet = MemoryBroker(1, TOPIC), MemoryOutlet()
+    broker, producer = MemoryBroker(1, TOPIC), MemoryProducer()
     broker.append(TOPIC, 0, raw, key=raw, headers=headers)
     broker.append(TOPIC, 0, None, key=b"\xff", headers=[("null", raw)])
 
@@ -88,12 +88,12 @@ def test_binary_keys_values_and_headers_go_through_unchanged(
         raise ValueError("nobody \udcff wants it")
 
     policy = ErrorPolicy(crashes_max=None, attempts_max=1, exhausted=exhausted)
-    simulation = simulate(broker, handler, policy=policy, outlet=outlet)
+    simulation = simulate(broker, handler, policy=policy, producer=producer)
     simulation.run_until(lambda: committed(broker) == 2)
     assert r"nobody \udcff wants it" in caplog.text, "a log is UTF-8"
     if exhausted is Action.SKIP:
         return
-    first, second = sorted(outlet.sent, key=lambda sent: sent.value is None)
+    first, second = sorted(producer.sent, key=lambda sent: sent.value is None)
     assert (first.key, first.value, list(first.headers[:3])) == (raw, raw, headers)
     assert (second.key, second.value, second.headers[0]) == (b"\xff", None, ("null", raw))
     assert b"nobody ? wants it" in dict(first.headers)["dlq-message"]
@@ -101,27 +101,27 @@ def test_binary_keys_values_and_headers_go_through_unchanged(
 
 def test_a_dead_letter_that_cannot_be_sent_blocks_and_loses_nothing() -> None:
     """Acknowledged although its dead letter was not: gone from both."""
-    broker, outlet = MemoryBroker(1, TOPIC), MemoryOutlet()
+    broker, producer = MemoryBroker(1, TOPIC), MemoryProducer()
     for number in range(20):
         broker.append(TOPIC, 0, b"%d" % number, key=b"k")
-    outlet.fault = lambda record: "unavailable"
+    producer.fault = lambda record: "unavailable"
 
     def handler(record: Record) -> None:
         if record.offset == 5:
             raise ValueError("spoilt")
 
     policy = ErrorPolicy({ValueError: Action.DEAD_LETTER}, crashes_max=None, block_backoff=NO_PAUSE)
-    simulation = simulate(broker, handler, policy=policy, outlet=outlet)
-    simulation.run_until(lambda: outlet.attempts["dlq", 0] > 1_000)
+    simulation = simulate(broker, handler, policy=policy, producer=producer)
+    simulation.run_until(lambda: producer.attempts["dlq", 0] > 1_000)
     assert committed(broker) == 5
     simulation.kill()
-    outlet.fault = lambda record: None
-    again = simulate(broker, handler, policy=policy, outlet=outlet)
+    producer.fault = lambda record: None
+    again = simulate(broker, handler, policy=policy, producer=producer)
     again.run_until(lambda: committed(broker) == 20)
-    assert [sent.value for sent in outlet.sent] == [b"5"]
+    assert [sent.value for sent in producer.sent] == [b"5"]
 
 
-def test_what_waits_when_its_partition_goes_is_not_handled_when_it_comes_back() -> None:
+def test_records_waiting_at_a_revocation_do_not_run_after_reassignment() -> None:
     """A queue that outlives a rebalance: records of the old assignment handled a second time, or out of order."""
     broker, done = MemoryBroker(2, TOPIC), list[tuple[int, int]]()
     for number in range(200):

@@ -13,6 +13,8 @@ from prometheus_client import CollectorRegistry
 from support.logs import wait_until
 from tsdb.parallel_consumer import (
     Action,
+    AsyncioExecutor,
+    CallbackExecutor,
     ConsumerError,
     ConsumerMetrics,
     Done,
@@ -20,13 +22,11 @@ from tsdb.parallel_consumer import (
     Executor,
     Fenced,
     HandlerStopped,
-    OnLoop,
-    OnThreads,
     Options,
     ParallelConsumer,
     Record,
     SendFailed,
-    WithCallback,
+    ThreadExecutor,
 )
 from tsdb.parallel_consumer.testing import MemoryBroker, MemorySource
 
@@ -48,14 +48,14 @@ def consumer_of(broker: MemoryBroker, executor: Executor, options: Options = OPT
 
 
 def all_committed(broker: MemoryBroker) -> bool:
-    return {place: at.next_offset for place, at in broker.commits.items()} == broker.ends
+    return {topic_partition: at.next_offset for topic_partition, at in broker.commits.items()} == broker.ends
 
 
 Make = Callable[[list[int]], Executor]
 
 
 def on_threads(done: list[int]) -> Executor:
-    return OnThreads(lambda record: done.append(int(record.value or b"")), 4)
+    return ThreadExecutor(lambda record: done.append(int(record.value or b"")), 4)
 
 
 def on_loop(done: list[int]) -> Executor:
@@ -63,7 +63,7 @@ def on_loop(done: list[int]) -> Executor:
         await asyncio.sleep(0)
         done.append(int(record.value or b""))
 
-    return OnLoop(handle)
+    return AsyncioExecutor(handle)
 
 
 def with_callback(done: list[int]) -> Executor:
@@ -74,7 +74,7 @@ def with_callback(done: list[int]) -> Executor:
 
         threading.Thread(target=end).start()
 
-    return WithCallback(handle)
+    return CallbackExecutor(handle)
 
 
 @pytest.mark.parametrize("make", [on_threads, on_loop, with_callback])
@@ -97,9 +97,9 @@ def test_an_exception_of_any_handler_reaches_join(kind: str) -> None:
         raise ZeroDivisionError("a bug")
 
     kinds: dict[str, Executor] = {
-        "threads": OnThreads(fails, 1),
-        "loop": OnLoop(fails_later),
-        "callback": WithCallback(fails),
+        "threads": ThreadExecutor(fails, 1),
+        "loop": AsyncioExecutor(fails_later),
+        "callback": CallbackExecutor(fails),
     }
     executor = kinds[kind]
     consumer = consumer_of(broker_of(1), executor)
@@ -111,7 +111,7 @@ def test_an_exception_of_any_handler_reaches_join(kind: str) -> None:
 
 
 @contextmanager
-def held() -> Iterator[tuple[OnThreads, threading.Event, list[int]]]:
+def held() -> Iterator[tuple[ThreadExecutor, threading.Event, list[int]]]:
     """A handler that waits until it is let go."""
     release, done = threading.Event(), list[int]()
 
@@ -120,12 +120,12 @@ def held() -> Iterator[tuple[OnThreads, threading.Event, list[int]]]:
         done.append(record.offset)
 
     try:
-        yield OnThreads(handle, 4), release, done
+        yield ThreadExecutor(handle, 4), release, done
     finally:
         release.set()
 
 
-def test_a_drain_waits_for_what_runs_and_commits_it() -> None:
+def test_a_drain_waits_for_running_records_and_commits_them() -> None:
     broker = broker_of(100)
     with held() as (executor, release, done):
         consumer = consumer_of(broker, executor)
@@ -140,7 +140,7 @@ def test_a_drain_waits_for_what_runs_and_commits_it() -> None:
         assert broker.members == []
 
 
-def test_an_abort_drops_what_runs() -> None:
+def test_an_abort_drops_running_records() -> None:
     broker = broker_of(100)
     with held() as (executor, _, done):
         consumer = consumer_of(broker, executor, Options(concurrency=4, drain_s=3_600.0))
@@ -154,7 +154,7 @@ def test_an_abort_drops_what_runs() -> None:
         assert all(at.next_offset == 0 for at in broker.commits.values())
 
 
-def test_a_source_that_breaks_ends_the_consumer() -> None:
+def test_a_failing_source_ends_the_consumer() -> None:
     broker = broker_of(1)
     source = MemorySource(broker)
 
@@ -163,7 +163,7 @@ def test_a_source_that_breaks_ends_the_consumer() -> None:
 
     source.poll = broken  # type: ignore[assignment,method-assign]  # a fault
     consumer = ParallelConsumer(
-        source, OnThreads(print, 1), policy=POLICY, metrics=ConsumerMetrics(CollectorRegistry())
+        source, ThreadExecutor(print, 1), policy=POLICY, metrics=ConsumerMetrics(CollectorRegistry())
     )
     consumer.start()
     wait_until(lambda: consumer.failure() is not None)
@@ -172,7 +172,7 @@ def test_a_source_that_breaks_ends_the_consumer() -> None:
 
 
 @pytest.mark.parametrize("error", [Fenced("another has our name"), SendFailed("too large", reason="record_too_large")])
-def test_a_commit_that_can_never_be_made_ends_the_consumer_at_once_with_its_error(error: ConsumerError) -> None:
+def test_a_permanent_commit_error_ends_the_consumer_at_once(error: ConsumerError) -> None:
     broker = broker_of(100)
     source = MemorySource(broker)
 
@@ -188,7 +188,7 @@ def test_a_commit_that_can_never_be_made_ends_the_consumer_at_once_with_its_erro
 
     consumer = ParallelConsumer(
         source,
-        OnThreads(handle, 4),
+        ThreadExecutor(handle, 4),
         policy=POLICY,
         options=Options(concurrency=4, drain_s=3_600.0, rebalance_drain_s=3_600.0, commit_interval_s=0.01),
         metrics=ConsumerMetrics(CollectorRegistry()),
@@ -202,8 +202,8 @@ def test_a_commit_that_can_never_be_made_ends_the_consumer_at_once_with_its_erro
     assert not broker.commits
 
 
-def test_one_that_never_started_ends_at_once() -> None:
-    consumer = consumer_of(broker_of(1), OnThreads(print, 1))
+def test_a_consumer_never_started_joins_at_once() -> None:
+    consumer = consumer_of(broker_of(1), ThreadExecutor(print, 1))
     consumer.close()
     assert consumer.join(0.0)
     consumer.abort()

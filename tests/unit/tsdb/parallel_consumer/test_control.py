@@ -18,7 +18,7 @@ from tsdb.parallel_consumer import (
     Backoff,
     Control,
     ErrorPolicy,
-    Misused,
+    InvalidConfig,
     Options,
     Order,
     Record,
@@ -26,8 +26,8 @@ from tsdb.parallel_consumer import (
     by_partition,
     unordered,
 )
-from tsdb.parallel_consumer.control_file import LOOK_EVERY_S
-from tsdb.parallel_consumer.testing import MemoryBroker, MemoryOutlet, Simulation, VirtualClock
+from tsdb.parallel_consumer.flow.control_file import CHECK_EVERY_S
+from tsdb.parallel_consumer.testing import MemoryBroker, MemoryProducer, Simulation, VirtualClock
 
 TOPIC = "orders"
 POLICY = ErrorPolicy(retry_backoff=Backoff(first_s=0.01, longest_s=0.01), crashes_max=None, attempts_max=1_000)
@@ -49,7 +49,7 @@ class Times:
 
 
 def simulate(broker: MemoryBroker, handler: Callable[[Any], object], clock: VirtualClock, **options: Any) -> Simulation:
-    settings = {"policy": POLICY, "outlet": MemoryOutlet(), "dead_letter_topic": "dlq", **options}
+    settings = {"policy": POLICY, "producer": MemoryProducer(), "dead_letter_topic": "dlq", **options}
     return Simulation(broker, handler, 1, clock=clock, ends_share=1.0, **settings)
 
 
@@ -120,7 +120,7 @@ def test_a_rebalance_takes_nothing_from_the_rate() -> None:
 
 
 @pytest.mark.parametrize("order", [by_key, unordered])
-def test_a_key_far_above_its_quota_leaves_the_others_as_quick_as_they_were(order: Order) -> None:
+def test_a_key_far_above_its_quota_does_not_slow_other_keys(order: Order) -> None:
     """One key comes at ten times its quota for a while; of the others 99 in 100 wait no longer than without it."""
 
     def waits(bursting: bool) -> tuple[float, int]:
@@ -154,30 +154,30 @@ def test_a_key_far_above_its_quota_leaves_the_others_as_quick_as_they_were(order
     assert beside_s <= alone_s + 0.01
 
 
-def test_what_is_above_its_quota_is_diverted_where_asked() -> None:
-    clock, outlet = VirtualClock(), MemoryOutlet()
+def test_records_above_their_quota_are_diverted_to_the_topic() -> None:
+    clock, producer = VirtualClock(), MemoryProducer()
     times = Times(clock)
     control = Control(key_quotas={b"k1": 0.0}, over_quota_topic="slow-lane")
-    simulation = simulate(broker_of(20, keys=4), times, clock, control=control, outlet=outlet)
+    simulation = simulate(broker_of(20, keys=4), times, clock, control=control, producer=producer)
     simulation.run_until(lambda: simulation.core.position((TOPIC, 0)) == 20)
-    assert {(sent.topic, sent.key) for sent in outlet.sent} == {("slow-lane", b"k1")}
-    assert len(outlet.sent) == 5
+    assert {(sent.topic, sent.key) for sent in producer.sent} == {("slow-lane", b"k1")}
+    assert len(producer.sent) == 5
     assert len(times.done) == 15
     assert simulation.counted("limited_total", reason="diverted") == 5
     assert simulation.counted("records_sent_total", kind="divert") == 5
 
 
 @pytest.mark.parametrize("skip", [False, True])
-def test_blocked_keys_are_not_handled_and_not_silently_gone(skip: bool) -> None:
-    clock, outlet = VirtualClock(), MemoryOutlet()
+def test_blocked_keys_are_not_handled_and_not_lost_silently(skip: bool) -> None:
+    clock, producer = VirtualClock(), MemoryProducer()
     times = Times(clock)
     control = Control(blocked_keys=frozenset({b"k2"}), skip_blocked=skip)
-    simulation = simulate(broker_of(20, keys=4), times, clock, control=control, outlet=outlet)
+    simulation = simulate(broker_of(20, keys=4), times, clock, control=control, producer=producer)
     simulation.run_until(lambda: simulation.core.position((TOPIC, 0)) == 20)
     assert b"k2" not in {record.key for _, record in times.done}
     assert len(times.done) == 15
     assert simulation.counted("limited_total", reason="blocked_key") == 5
-    reasons = [dict(sent.headers)["dlq-reason"] for sent in outlet.sent]
+    reasons = [dict(sent.headers)["dlq-reason"] for sent in producer.sent]
     assert reasons == ([] if skip else [b"blocked_key"] * 5)
 
 
@@ -192,7 +192,7 @@ def test_a_pause_by_hand_begins_nothing_and_keeps_the_membership() -> None:
     simulation.run_until(lambda: len(times.done) == 100)
 
 
-def test_a_paused_partition_holds_up_no_other_even_when_it_fills_what_may_be_read() -> None:
+def test_a_paused_partition_delays_no_other_even_at_the_read_bound() -> None:
     clock = VirtualClock()
     times = Times(clock)
     control = Control(paused_partitions=frozenset({(TOPIC, 0)}))
@@ -220,10 +220,10 @@ def test_a_stalled_partition_leaves_the_others_their_rate() -> None:
             clock.advance(0.01)
             assert clock.monotonic() < 60.0, f"the others stand still too: {done} done"
             if stalled and stuck is None:
-                stuck = next(ending for record, ending in scheduler.running if record.partition == 0)
+                stuck = next(completion for record, completion in scheduler.running if record.partition == 0)
             for index in reversed(range(len(scheduler.running))):
-                record, ending = scheduler.running[index]
-                if ending is not stuck:
+                record, completion = scheduler.running[index]
+                if completion is not stuck:
                     done += record.partition != 0
                     scheduler.end(index)
         return clock.monotonic()
@@ -232,7 +232,7 @@ def test_a_stalled_partition_leaves_the_others_their_rate() -> None:
 
 
 @pytest.mark.parametrize("standing", [1, 2, 3])
-def test_partitions_that_stand_still_leave_the_others_all_places_within_the_bound(standing: int) -> None:
+def test_stuck_partitions_leave_the_others_all_slots_within_the_bound(standing: int) -> None:
     """They come to a stand one after another; handlers take 10 ms, and there is always something that could run."""
     clock, slots = VirtualClock(), 8
     broker, times = broker_of(4_000, partitions=4), Times(clock)
@@ -256,7 +256,7 @@ def test_partitions_that_stand_still_leave_the_others_all_places_within_the_boun
     assert len(times.done) >= 0.95 * slots * rounds
 
 
-def test_a_partition_that_comes_while_another_holds_everything_has_its_part_all_the_same() -> None:
+def test_a_new_partition_gets_its_share_while_another_holds_the_bound() -> None:
     broker, clock = broker_of(400, partitions=2), VirtualClock()
     times, options = Times(clock), Options(records_max=40, poll_records_max=100)
     still = Control(paused_partitions=frozenset({(TOPIC, 0)}))
@@ -274,7 +274,7 @@ def test_a_partition_that_comes_while_another_holds_everything_has_its_part_all_
     assert most == 45, "half of a quarter more: its part"
 
 
-def test_of_a_key_the_newest_alone_is_handled_within_the_linger() -> None:
+def test_only_the_newest_of_a_key_is_handled_within_the_linger() -> None:
     clock = VirtualClock()
     times = Times(clock)
     broker = MemoryBroker(1, TOPIC)
@@ -291,7 +291,7 @@ def test_of_a_key_the_newest_alone_is_handled_within_the_linger() -> None:
     assert broker.commits[TOPIC, 0].next_offset == 50
 
 
-def test_a_key_that_never_rests_is_handled_once_a_linger() -> None:
+def test_a_constantly_written_key_is_handled_once_a_linger() -> None:
     clock = VirtualClock()
     times = Times(clock)
     broker = MemoryBroker(1, TOPIC)
@@ -307,13 +307,13 @@ def test_a_key_that_never_rests_is_handled_once_a_linger() -> None:
         assert at - float(record.value or b"") < 0.25, "an older one was handled"
 
 
-def test_a_newer_one_takes_the_place_of_what_waits_behind_a_slow_one() -> None:
+def test_a_newer_record_replaces_the_one_waiting_behind_a_slow_record() -> None:
     clock = VirtualClock()
     times = Times(clock)
     broker = broker_of(1, keys=1)
     simulation = Simulation(
         broker, times, 1, clock=clock, ends_share=0.0, policy=POLICY, control=Control(newest_wins_s=0.1),
-        outlet=MemoryOutlet(), dead_letter_topic="dlq",
+        producer=MemoryProducer(), dead_letter_topic="dlq",
     )  # fmt: skip
     run_for(simulation, 0.5)
     assert len(simulation.scheduler.running) == 1
@@ -329,7 +329,7 @@ def test_a_newer_one_takes_the_place_of_what_waits_behind_a_slow_one() -> None:
     assert simulation.core.position((TOPIC, 0)) == 6
 
 
-def test_the_breaker_stops_everything_then_tries_one_then_lets_all_go() -> None:
+def test_the_breaker_stops_all_then_tries_one_then_opens_for_all() -> None:
     clock, calls = VirtualClock(), list[float]()
     away_until = 30.0
 
@@ -356,7 +356,7 @@ def test_slots_change_while_it_runs() -> None:
     broker = broker_of(1_000)
     simulation = Simulation(
         broker, Times(clock), 1, clock=clock, ends_share=0.0, policy=POLICY, options=Options(concurrency=4),
-        outlet=MemoryOutlet(), dead_letter_topic="dlq",
+        producer=MemoryProducer(), dead_letter_topic="dlq",
     )  # fmt: skip
     simulation.step(5)
     assert len(simulation.scheduler.running) == 4
@@ -386,8 +386,8 @@ def test_slots_change_while_it_runs() -> None:
         ({"over_quota_topic": 5}, "it is a text"),
     ],
 )
-def test_a_control_that_makes_no_sense_names_the_setting(told: dict[str, Any], message: str) -> None:
-    with pytest.raises(Misused, match=message):
+def test_an_invalid_control_names_the_setting(told: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
         Control.of(told)
 
 
@@ -412,13 +412,13 @@ def test_a_file_is_followed_and_a_bad_one_changes_nothing_and_is_named(
     with caplog.at_level(logging.WARNING):
         for bad in ('rate = "fast"', "rate = ", "[rate", '"' * 50_000, "rate = 5\nratee = 6"):
             write(path, bad)
-            run_for(simulation, 2 * LOOK_EVERY_S)
+            run_for(simulation, 2 * CHECK_EVERY_S)
             assert simulation.core.control.rate == 0
             assert str(path) in simulation.core.status.control_error
     assert simulation.counted("control_reloads_total", result="refused") == 5
     assert "refused" in caplog.text
     write(path, "")
-    run_for(simulation, 2 * LOOK_EVERY_S)
+    run_for(simulation, 2 * CHECK_EVERY_S)
     assert simulation.core.status.control_error == ""
     assert simulation.core.control == Control()
     simulation.run_until(lambda: len(times.done) == 999)
@@ -437,14 +437,14 @@ def test_a_file_may_be_json_and_may_be_away(tmp_path: Path) -> None:
     assert simulation.core.control == Control()
 
 
-def test_actions_of_the_policy_are_still_what_they_were_under_a_limit() -> None:
-    clock, outlet = VirtualClock(), MemoryOutlet()
+def test_a_limit_does_not_change_the_actions_of_the_policy() -> None:
+    clock, producer = VirtualClock(), MemoryProducer()
 
     def handler(record: Record) -> None:
         if record.offset == 3:
             raise ValueError("spoilt")
 
     policy = ErrorPolicy({ValueError: Action.DEAD_LETTER}, crashes_max=None)
-    simulation = simulate(broker_of(20), handler, clock, policy=policy, control=Control(rate=10.0), outlet=outlet)
+    simulation = simulate(broker_of(20), handler, clock, policy=policy, control=Control(rate=10.0), producer=producer)
     simulation.run_until(lambda: simulation.core.position((TOPIC, 0)) == 20)
-    assert [dict(sent.headers)["dlq-offset"] for sent in outlet.sent] == [b"3"]
+    assert [dict(sent.headers)["dlq-offset"] for sent in producer.sent] == [b"3"]

@@ -13,19 +13,19 @@ from tsdb.parallel_consumer import (
     Backoff,
     ErrorPolicy,
     HandlerStopped,
+    InvalidConfig,
     MetadataRefused,
-    Misused,
     Options,
-    Place,
     Record,
+    SpecialLane,
     by_partition,
 )
-from tsdb.parallel_consumer.metadata import decode_metadata
+from tsdb.parallel_consumer.offsets.metadata import decode_metadata
 from tsdb.parallel_consumer.record import Position
-from tsdb.parallel_consumer.testing import MemoryBroker, MemoryOutlet, Simulation, VirtualClock
+from tsdb.parallel_consumer.testing import MemoryBroker, MemoryProducer, Simulation, VirtualClock
 
 TOPIC = "orders"
-PLACE = (TOPIC, 0)
+TOPIC_PARTITION = (TOPIC, 0)
 NO_PAUSE = Backoff(first_s=0.001, longest_s=0.001)
 
 
@@ -69,12 +69,12 @@ def policy_of(actions: dict[type[BaseException], Action] | None = None, **more: 
 
 
 def simulate(broker: MemoryBroker, handler: Callable[[Record], object], **options: Any) -> Simulation:
-    outlet = options.pop("outlet", None) or MemoryOutlet()
-    return Simulation(broker, handler, 1, outlet=outlet, dead_letter_topic="dlq", **options)
+    producer = options.pop("producer", None) or MemoryProducer()
+    return Simulation(broker, handler, 1, producer=producer, dead_letter_topic="dlq", **options)
 
 
 def committed(broker: MemoryBroker) -> int:
-    return broker.commits[PLACE].next_offset
+    return broker.commits[TOPIC_PARTITION].next_offset
 
 
 def test_a_failed_record_is_tried_again_and_its_key_waits() -> None:
@@ -86,17 +86,17 @@ def test_a_failed_record_is_tried_again_and_its_key_waits() -> None:
     assert simulation.counted("record_failures_total", kind="retry") == 3
 
 
-def test_attempts_that_are_used_up_end_in_the_dead_letters_with_the_whole_story() -> None:
-    broker, flaky, outlet = MemoryBroker(1, TOPIC), Flaky(o7=(Spoilt, 99)), MemoryOutlet()
+def test_exhausted_attempts_end_in_a_dead_letter_with_all_headers() -> None:
+    broker, flaky, producer = MemoryBroker(1, TOPIC), Flaky(o7=(Spoilt, 99)), MemoryProducer()
     broker.append(TOPIC, 0, b"v", key=b"k", headers=[("a", b"1"), ("dlq-topic", b"old")], gap=7, timestamp_ms=5)
     broker.append(TOPIC, 0, b"w", key=b"k")
-    simulation = simulate(broker, flaky, outlet=outlet, policy=policy_of(attempts_max=3))
+    simulation = simulate(broker, flaky, producer=producer, policy=policy_of(attempts_max=3))
     simulation.run_until(lambda: flaky.done == [8])
     simulation.close()
     assert flaky.calls == [7, 7, 7, 8]
-    (letter,) = outlet.sent
-    headers = dict(letter.headers)
-    assert (letter.topic, letter.partition, letter.key, letter.value) == ("dlq", 0, b"k", b"v")
+    (dead_letter,) = producer.sent
+    headers = dict(dead_letter.headers)
+    assert (dead_letter.topic, dead_letter.partition, dead_letter.key, dead_letter.value) == ("dlq", 0, b"k", b"v")
     assert headers["a"] == b"1"
     assert (headers["dlq-topic"], headers["dlq-partition"], headers["dlq-offset"]) == (b"orders", b"0", b"7")
     assert (headers["dlq-timestamp-ms"], headers["dlq-reason"], headers["dlq-attempts"]) == (b"5", b"attempts", b"3")
@@ -107,25 +107,27 @@ def test_attempts_that_are_used_up_end_in_the_dead_letters_with_the_whole_story(
 
 
 def test_a_record_is_not_finished_before_its_dead_letter_is() -> None:
-    broker, flaky, outlet = broker_of(1), Flaky(o0=(Spoilt, 99)), MemoryOutlet()
-    outlet.fault = lambda record: "unavailable" if outlet.attempts["dlq", 0] < 5 else None
-    simulation = simulate(broker, flaky, outlet=outlet, policy=policy_of({Spoilt: Action.DEAD_LETTER}))
-    simulation.run_until(lambda: outlet.attempts["dlq", 0] == 4)
-    assert broker.commits.get(PLACE, Position(0)).next_offset == 0
-    simulation.run_until(lambda: bool(outlet.sent))
+    broker, flaky, producer = broker_of(1), Flaky(o0=(Spoilt, 99)), MemoryProducer()
+    producer.fault = lambda record: "unavailable" if producer.attempts["dlq", 0] < 5 else None
+    simulation = simulate(broker, flaky, producer=producer, policy=policy_of({Spoilt: Action.DEAD_LETTER}))
+    simulation.run_until(lambda: producer.attempts["dlq", 0] == 4)
+    assert broker.commits.get(TOPIC_PARTITION, Position(0)).next_offset == 0
+    simulation.run_until(lambda: bool(producer.sent))
     simulation.close()
     assert flaky.calls == [0]
     assert committed(broker) == 1
     assert simulation.counted("send_failures_total", reason="unavailable") == 4
 
 
-def test_a_letter_too_large_for_the_broker_goes_without_its_value() -> None:
-    broker, outlet = broker_of(1), MemoryOutlet()
-    outlet.fault = lambda record: "record_too_large" if record.value else None
-    simulation = simulate(broker, Flaky(o0=(Spoilt, 1)), outlet=outlet, policy=policy_of({Spoilt: Action.DEAD_LETTER}))
-    simulation.run_until(lambda: bool(outlet.sent))
-    assert outlet.sent[0].value is None
-    assert dict(outlet.sent[0].headers)["dlq-value-omitted-bytes"] == b"2"
+def test_a_dead_letter_too_large_for_the_broker_is_sent_without_its_value() -> None:
+    broker, producer = broker_of(1), MemoryProducer()
+    producer.fault = lambda record: "record_too_large" if record.value else None
+    simulation = simulate(
+        broker, Flaky(o0=(Spoilt, 1)), producer=producer, policy=policy_of({Spoilt: Action.DEAD_LETTER})
+    )
+    simulation.run_until(lambda: bool(producer.sent))
+    assert producer.sent[0].value is None
+    assert dict(producer.sent[0].headers)["dlq-value-omitted-bytes"] == b"2"
 
 
 def test_skipped_records_are_finished_and_counted() -> None:
@@ -137,41 +139,43 @@ def test_skipped_records_are_finished_and_counted() -> None:
     assert simulation.counted("record_failures_total", kind="skip") == 1
 
 
-def test_a_requeued_record_goes_round_so_often_and_then_to_the_dead_letters() -> None:
-    broker, outlet = broker_of(1), MemoryOutlet()
+def test_a_record_out_of_requeues_becomes_a_dead_letter() -> None:
+    broker, producer = broker_of(1), MemoryProducer()
 
     def send_back(record: object) -> None:
-        while len(broker.records[PLACE]) - 1 < len([one for one in outlet.sent if one.topic == TOPIC]):
-            sent = [one for one in outlet.sent if one.topic == TOPIC][-1]
+        while len(broker.records[TOPIC_PARTITION]) - 1 < len([one for one in producer.sent if one.topic == TOPIC]):
+            sent = [one for one in producer.sent if one.topic == TOPIC][-1]
             broker.append(TOPIC, 0, sent.value, key=sent.key, headers=sent.headers)
 
     def handler(record: Record) -> None:
         raise Spoilt
 
-    simulation = simulate(broker, handler, outlet=outlet, policy=policy_of({Spoilt: Action.REQUEUE}, requeues_max=2))
+    simulation = simulate(
+        broker, handler, producer=producer, policy=policy_of({Spoilt: Action.REQUEUE}, requeues_max=2)
+    )
 
     def done() -> bool:
         send_back(None)
-        return any(one.topic == "dlq" for one in outlet.sent)
+        return any(one.topic == "dlq" for one in producer.sent)
 
     simulation.run_until(done)
-    rounds = [dict(one.headers)["requeue-ttl"] for one in outlet.sent if one.topic == TOPIC]
+    rounds = [dict(one.headers)["requeue-ttl"] for one in producer.sent if one.topic == TOPIC]
     assert rounds == [b"1", b"0"]
-    assert dict(outlet.sent[-1].headers)["dlq-reason"] == b"requeues"
+    assert dict(producer.sent[-1].headers)["dlq-reason"] == b"requeues"
 
 
-def test_a_fatal_exception_ends_the_consumer_and_what_ran_beside_it_is_committed() -> None:
+def test_a_fatal_exception_ends_the_consumer_and_other_finished_records_are_committed() -> None:
     broker, flaky = broker_of(4), Flaky(o2=(Spoilt, 1))
     simulation = simulate(broker, flaky, policy=policy_of({Spoilt: Action.FATAL}))
     with pytest.raises(HandlerStopped, match="topic orders, partition 0, offset 2: Spoilt: so it is"):
         simulation.run_until(lambda: False)
     simulation.close()
     assert committed(broker) == 2
-    runs = decode_metadata(2, broker.commits[PLACE].metadata, "id-of-orders").finished.tolist()
+    runs = decode_metadata(2, broker.commits[TOPIC_PARTITION].metadata, "id-of-orders").finished.tolist()
     assert sorted(flaky.done) == [0, 1] + [offset for start, end in runs for offset in range(start, end)]
 
 
-def test_an_outage_blocks_everything_and_is_asked_ever_less_often() -> None:
+def test_an_outage_blocks_everything_and_is_retried_ever_less_often() -> None:
     broker, clock = broker_of(200), VirtualClock()
     back_at, calls = 8 * 3600.0, [0.0]
     done: list[int] = []
@@ -182,12 +186,12 @@ def test_an_outage_blocks_everything_and_is_asked_ever_less_often() -> None:
             raise Away("no answer")
         done.append(record.offset)
 
-    outlet = MemoryOutlet()
+    producer = MemoryProducer()
     simulation = simulate(
         broker,
         handler,
         clock=clock,
-        outlet=outlet,
+        producer=producer,
         options=Options(concurrency=8),
         policy=policy_of({Away: Action.BLOCK}, block_backoff=Backoff(first_s=0.2, longest_s=30.0)),
     )
@@ -201,7 +205,7 @@ def test_an_outage_blocks_everything_and_is_asked_ever_less_often() -> None:
     simulation.close()
     # Eight records, each once in 15 to 30 s, and a few at the beginning.
     assert len(calls) < 8 * 8 * 3600 / 15 + 1_000
-    assert not outlet.sent
+    assert not producer.sent
     assert clock.monotonic() < back_at + 35.0
     assert committed(broker) == 200
 
@@ -209,12 +213,12 @@ def test_an_outage_blocks_everything_and_is_asked_ever_less_often() -> None:
 def test_one_blocked_record_does_not_hold_up_the_others_nor_is_it_hammered() -> None:
     broker, clock = broker_of(500), VirtualClock()
     done: list[int] = []
-    tries = 0
+    attempts = 0
 
     def handler(record: Record) -> None:
-        nonlocal tries
+        nonlocal attempts
         if record.offset == 3 and clock.monotonic() < 60.0:
-            tries += 1
+            attempts += 1
             raise Away
         done.append(record.offset)
 
@@ -222,14 +226,14 @@ def test_one_blocked_record_does_not_hold_up_the_others_nor_is_it_hammered() -> 
         broker, handler, clock=clock, policy=policy_of({Away: Action.BLOCK}, block_backoff=Backoff(first_s=5.0))
     )
     simulation.run_until(lambda: len(done) == 499)
-    assert tries <= 3
+    assert attempts <= 3
     simulation.run_until(lambda: len(done) == 500)
     simulation.close()
     assert committed(broker) == 500
 
 
 def test_attempts_survive_a_restart() -> None:
-    broker, outlet = broker_of(1), MemoryOutlet()
+    broker, producer = broker_of(1), MemoryProducer()
     calls = 0
 
     def handler(record: Record) -> None:
@@ -239,14 +243,14 @@ def test_attempts_survive_a_restart() -> None:
 
     for _ in range(2):
         simulation = simulate(
-            broker, handler, outlet=outlet, policy=policy_of(attempts_max=6, retry_backoff=Backoff(first_s=1.0))
+            broker, handler, producer=producer, policy=policy_of(attempts_max=6, retry_backoff=Backoff(first_s=1.0))
         )
         simulation.run_until(lambda upto=calls + 3: calls == upto)  # type: ignore[misc]
         simulation.close()
-        if outlet.sent:
+        if producer.sent:
             break
     assert calls == 6
-    assert [dict(one.headers)["dlq-attempts"] for one in outlet.sent] == [b"6"]
+    assert [dict(one.headers)["dlq-attempts"] for one in producer.sent] == [b"6"]
 
 
 def test_reading_stops_at_the_bound_and_goes_on_at_half_of_it() -> None:
@@ -262,7 +266,7 @@ def test_reading_stops_at_the_bound_and_goes_on_at_half_of_it() -> None:
     assert all(asked > 50 for asked in refills), "read on before half of the bound was free"
 
 
-def test_while_records_wait_for_a_place_reading_on_takes_a_tenth_of_the_time() -> None:
+def test_while_records_wait_for_a_slot_reading_takes_a_tenth_of_the_time() -> None:
     clock = VirtualClock()
 
     def costly(record: Record) -> bytes | None:
@@ -276,7 +280,7 @@ def test_while_records_wait_for_a_place_reading_on_takes_a_tenth_of_the_time() -
     assert 900 <= read <= 1_020, "of 10 s one, at 1 ms a record"
 
 
-def test_a_member_that_cannot_read_pauses_and_keeps_polling() -> None:
+def test_a_member_at_its_bound_pauses_and_keeps_polling() -> None:
     broker, clock = broker_of(50), VirtualClock()
 
     def handler(record: Record) -> None:
@@ -291,12 +295,12 @@ def test_a_member_that_cannot_read_pauses_and_keeps_polling() -> None:
         policy=policy_of({Away: Action.BLOCK}, block_backoff=Backoff(first_s=1.0)),
     )
     simulation.run_until(lambda: clock.monotonic() > 50, wait_s=0.5)
-    assert simulation.source.paused == {PLACE}
-    assert simulation.core.status.partitions[PLACE].paused
+    assert simulation.source.paused == {TOPIC_PARTITION}
+    assert simulation.core.status.partitions[TOPIC_PARTITION].paused
     polls = len(simulation.source.polls)
     simulation.run_until(lambda: clock.monotonic() > 70, wait_s=0.5)
     assert len(simulation.source.polls) - polls >= 15, "the group hears of a member once a second"
-    simulation.run_until(lambda: broker.commits.get(PLACE, Position(0)).next_offset == 50)
+    simulation.run_until(lambda: broker.commits.get(TOPIC_PARTITION, Position(0)).next_offset == 50)
     assert not simulation.source.paused
 
 
@@ -343,11 +347,11 @@ def test_a_partition_whose_map_would_outgrow_a_commit_is_paused_alone() -> None:
     assert simulation.core.status.partitions[TOPIC, 0].position == 70_000
 
 
-def test_offsets_of_no_record_at_the_end_are_committed() -> None:
+def test_offsets_without_a_record_at_the_end_are_committed() -> None:
     broker, flaky = broker_of(3), Flaky()
     broker.skip(TOPIC, 0, 5)
     simulation = simulate(broker, flaky)
-    simulation.run_until(lambda: broker.commits.get(PLACE, Position(0)).next_offset == 8)
+    simulation.run_until(lambda: broker.commits.get(TOPIC_PARTITION, Position(0)).next_offset == 8)
     broker.append(TOPIC, 0, b"more")
     simulation.run_until(lambda: flaky.done[-1:] == [8])
 
@@ -358,7 +362,7 @@ def test_a_barrier_runs_after_all_before_it_and_holds_nothing_up_behind_it() -> 
     open_gate = False
 
     def order(record: Record) -> object:
-        return Place.AFTER_ALL if record.offset in (10, 20) else record.offset
+        return SpecialLane.BARRIER if record.offset in (10, 20) else record.offset
 
     def gate(record: Record) -> bool:
         gates.append(record.offset)
@@ -368,7 +372,7 @@ def test_a_barrier_runs_after_all_before_it_and_holds_nothing_up_behind_it() -> 
     simulation.run_until(lambda: len(ended) == 28)
     simulation.step(2)
     assert set(gates) == {10}
-    assert simulation.core.position(PLACE) == 10
+    assert simulation.core.position(TOPIC_PARTITION) == 10
     open_gate = True
     simulation.run_until(lambda: len(ended) == 30)
     assert ended[-2:] == [10, 20]
@@ -387,11 +391,11 @@ def test_late_completions_are_ignored_and_counted() -> None:
         done(None)
     first.step(100)
     assert first.counted("ignored_total", reason="late") == 4
-    assert broker.commits.get(PLACE, Position(0)).next_offset == 0
-    assert first.core.status.partitions[PLACE].epoch == 2
+    assert broker.commits.get(TOPIC_PARTITION, Position(0)).next_offset == 0
+    assert first.core.status.partitions[TOPIC_PARTITION].generation == 2
 
 
-def test_a_rebalance_waits_for_what_runs_and_commits_it() -> None:
+def test_a_rebalance_waits_for_running_records_and_commits_them() -> None:
     broker = MemoryBroker(2, TOPIC)
     for number in range(40):
         broker.append(TOPIC, number % 2, b"", key=b"%d" % number)
@@ -418,29 +422,29 @@ def test_a_drain_waits_no_longer_than_it_may() -> None:
     simulation.close()
     assert clock.monotonic() - before == pytest.approx(3.0, abs=0.5)
     assert simulation.counted("undrained_total") == 4
-    assert broker.commits.get(PLACE, Position(0)).next_offset == 0
+    assert broker.commits.get(TOPIC_PARTITION, Position(0)).next_offset == 0
 
 
-def test_a_commit_that_fails_is_tried_again_and_shows() -> None:
+def test_a_failed_commit_is_retried_and_shown() -> None:
     broker, flaky = broker_of(5), Flaky()
-    broker.commit_fault = lambda place: "lost"
+    broker.commit_fault = lambda topic_partition: "lost"
     simulation = simulate(broker, flaky, policy=policy_of())
     simulation.run_until(lambda: simulation.counted("commits_total", result="failed") >= 3)
     assert simulation.core.status.commit_error == "no answer"
-    broker.commit_fault = lambda place: None
-    simulation.run_until(lambda: broker.commits.get(PLACE, Position(0)).next_offset == 5)
+    broker.commit_fault = lambda topic_partition: None
+    simulation.run_until(lambda: broker.commits.get(TOPIC_PARTITION, Position(0)).next_offset == 5)
     simulation.step(20)
     assert simulation.core.status.commit_error == ""
 
 
-def test_commits_are_told_once_acknowledged() -> None:
+def test_on_committed_follows_the_acknowledgement() -> None:
     broker, told = broker_of(5), dict[tuple[str, int], Position]()
     simulation = simulate(broker, Flaky(), on_committed=told.update)
-    simulation.run_until(lambda: told.get(PLACE, Position(0)).next_offset == 5)
+    simulation.run_until(lambda: told.get(TOPIC_PARTITION, Position(0)).next_offset == 5)
     assert told == broker.commits
 
 
-def test_a_commit_after_every_record_where_asked() -> None:
+def test_a_commit_follows_every_record_with_commit_records_1() -> None:
     broker, flaky = broker_of(10, keys=1), Flaky()
     simulation = simulate(broker, flaky, options=Options(commit_records=1, commit_interval_s=3_600.0))
     simulation.run_until(lambda: len(flaky.done) == 10)
@@ -449,11 +453,9 @@ def test_a_commit_after_every_record_where_asked() -> None:
 
 
 @pytest.mark.parametrize(("metadata", "reason"), [("something else", "malformed"), ("AQAAAAAAAAA=", "bad_checksum")])
-def test_metadata_that_cannot_be_trusted_ends_the_consumer_unless_replay_is_accepted(
-    metadata: str, reason: str
-) -> None:
+def test_untrusted_metadata_ends_the_consumer_unless_replay_is_accepted(metadata: str, reason: str) -> None:
     broker, flaky = broker_of(5), Flaky()
-    broker.commits[PLACE] = Position(2, metadata)
+    broker.commits[TOPIC_PARTITION] = Position(2, metadata)
     with pytest.raises(MetadataRefused, match="topic orders, partition 0, commit of offset 2") as refused:
         simulate(broker, flaky).run_until(lambda: False)
     assert refused.value.reason == reason
@@ -464,10 +466,10 @@ def test_metadata_that_cannot_be_trusted_ends_the_consumer_unless_replay_is_acce
     assert simulation.counted("metadata_refused_total") == 1
 
 
-def test_a_topic_made_anew_is_refused() -> None:
+def test_a_recreated_topic_is_refused() -> None:
     broker = broker_of(5)
     simulation = simulate(broker, Flaky())
-    simulation.run_until(lambda: broker.commits.get(PLACE, Position(0)).next_offset == 5)
+    simulation.run_until(lambda: broker.commits.get(TOPIC_PARTITION, Position(0)).next_offset == 5)
     simulation.close()
     broker.topic_ids[TOPIC] = "another"
     with pytest.raises(MetadataRefused, match="made anew") as refused:
@@ -489,7 +491,7 @@ def test_lanes_are_freed_when_empty() -> None:
     simulation = simulate(broker, flaky)
     simulation.run_until(lambda: len(flaky.done) == 200)
     simulation.step(10)
-    assert simulation.core.status.partitions[PLACE].lanes == 0
+    assert simulation.core.status.partitions[TOPIC_PARTITION].lanes == 0
 
 
 def test_running_bytes_are_bounded_and_one_larger_runs_alone() -> None:
@@ -527,11 +529,11 @@ def test_pauses_grow_up_to_the_longest_and_differ() -> None:
         lambda: Options(metadata_units_max=10_000),
     ],
 )
-def test_options_that_make_no_sense_are_refused(make: Callable[[], object]) -> None:
-    with pytest.raises(Misused):
+def test_invalid_options_are_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(InvalidConfig):
         make()
 
 
-def test_dead_letters_need_somewhere_to_go() -> None:
-    with pytest.raises(Misused, match="outlet"):
+def test_dead_letters_need_a_producer_and_a_topic() -> None:
+    with pytest.raises(InvalidConfig, match="producer"):
         Simulation(broker_of(1), Flaky(), 1)

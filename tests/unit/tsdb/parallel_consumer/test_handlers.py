@@ -16,30 +16,30 @@ from prometheus_client import CollectorRegistry
 from support.logs import wait_until
 from tsdb.parallel_consumer import (
     Action,
+    AsyncioExecutor,
     Backoff,
+    BatchExecutor,
     BatchSize,
-    Columns,
+    ColumnExecutor,
     ConsumerMetrics,
     Context,
     Deferral,
     ErrorPolicy,
     Executor,
-    InBatches,
-    InColumns,
-    Misused,
-    OnLoop,
-    OnTheOwner,
-    OnThreads,
+    InlineExecutor,
+    InvalidConfig,
     Options,
     Order,
     OutRecord,
     ParallelConsumer,
     Record,
+    RecordColumns,
+    ThreadExecutor,
     by_key,
     unordered,
 )
-from tsdb.parallel_consumer.context import takes_context
-from tsdb.parallel_consumer.testing import MemoryBroker, MemoryOutlet, MemorySource, SeededColumns, Simulation
+from tsdb.parallel_consumer.executors.context import takes_context
+from tsdb.parallel_consumer.testing import MemoryBroker, MemoryProducer, MemorySource, SeededColumns, Simulation
 
 TOPIC = "orders"
 NO_PAUSE = Backoff(first_s=0.001, longest_s=0.001)
@@ -65,14 +65,14 @@ class Running:
         order: Order = by_key,
         options: Options | None = None,
     ) -> None:
-        self.broker, self.outlet, self.registry = broker, MemoryOutlet(), CollectorRegistry()
+        self.broker, self.producer, self.registry = broker, MemoryProducer(), CollectorRegistry()
         self.consumer = ParallelConsumer(
             MemorySource(broker),
             executor,
             order=order,
             policy=policy,
             options=options or Options(concurrency=64, commit_interval_s=0.01),
-            outlet=self.outlet,
+            producer=self.producer,
             dead_letter_topic="dlq",
             metrics=ConsumerMetrics(self.registry),
         )
@@ -81,11 +81,15 @@ class Running:
         """Run until all is committed; the dead letters."""
         with self.consumer:
             wait_until(lambda: self.consumer.failure() is not None or self._all_committed())
-        return self.outlet.sent
+        return self.producer.sent
 
     def _all_committed(self) -> bool:
         commits, ends = self.broker.commits, self.broker.ends
-        return all(place in commits and commits[place].next_offset == end for place, end in ends.items() if end)
+        return all(
+            topic_partition in commits and commits[topic_partition].next_offset == end
+            for topic_partition, end in ends.items()
+            if end
+        )
 
     def counted(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(f"parallel_consumer_{name}", labels) or 0.0
@@ -94,9 +98,9 @@ class Running:
 # Deferred ends.
 
 
-def test_a_deferred_record_is_finished_when_somebody_says_so_and_no_sooner() -> None:
+def test_a_deferred_record_is_finished_by_its_deferral_and_no_sooner() -> None:
     broker, deferred = broker_of(10), list[Deferral]()
-    running = Running(broker, OnThreads(lambda record, context: deferred.append(context.defer()), 2))
+    running = Running(broker, ThreadExecutor(lambda record, context: deferred.append(context.defer()), 2))
     with running.consumer:
         wait_until(lambda: len(deferred) == 10)
         assert all(at.next_offset == 0 for at in broker.commits.values())
@@ -109,23 +113,23 @@ def test_a_deferred_record_is_finished_when_somebody_says_so_and_no_sooner() -> 
 
 
 def test_a_deferral_works_in_async_handlers_and_may_fail() -> None:
-    tries = list[tuple[int, int]]()
+    attempts = list[tuple[int, int]]()
 
     async def handle(record: Record, context: Context) -> None:
         deferral = context.defer()
-        tries.append((record.offset, context.attempt))
+        attempts.append((record.offset, context.attempt))
         loop = asyncio.get_running_loop()
         if record.offset == 3 and context.attempt < 3:
             loop.call_soon(deferral.fail, TimeoutError("not now"))
         else:
             loop.call_soon(deferral.complete)
 
-    Running(broker_of(6), OnLoop(handle)).until_committed()
-    assert [attempt for offset, attempt in tries if offset == 3] == [1, 2, 3]
-    assert len(tries) == 8
+    Running(broker_of(6), AsyncioExecutor(handle)).until_committed()
+    assert [attempt for offset, attempt in attempts if offset == 3] == [1, 2, 3]
+    assert len(attempts) == 8
 
 
-def test_a_deferral_that_nobody_holds_any_more_is_a_failure_not_a_freeze_and_not_a_loss() -> None:
+def test_a_dropped_deferral_is_a_failure_not_a_freeze_and_not_a_loss() -> None:
     dropped = list[int]()
 
     def handle(record: Record, context: Context) -> None:
@@ -137,10 +141,10 @@ def test_a_deferral_that_nobody_holds_any_more_is_a_failure_not_a_freeze_and_not
         else:
             deferral.complete()
 
-    running = Running(broker_of(5), OnThreads(handle, 2))
-    (letter,) = running.until_committed()
+    running = Running(broker_of(5), ThreadExecutor(handle, 2))
+    (dead_letter,) = running.until_committed()
     assert dropped == [1, 2, 3]
-    headers = dict(letter.headers)
+    headers = dict(dead_letter.headers)
     assert headers["dlq-offset"] == b"2"
     assert headers["dlq-exception"].endswith(b"DeferralLost")
     assert b"offset 2" in headers["dlq-message"]
@@ -153,19 +157,19 @@ def test_the_alarm_of_an_overdue_deferral_names_the_offset_again_and_again(caplo
         """Ends at once but for offset 17."""
 
     simulation = Simulation(
-        broker, handle, 1, ends_share=0.0, policy=POLICY, outlet=MemoryOutlet(), dead_letter_topic="dlq"
+        broker, handle, 1, ends_share=0.0, policy=POLICY, producer=MemoryProducer(), dead_letter_topic="dlq"
     )
     with caplog.at_level(logging.ERROR):
         while simulation.clock.monotonic() < 1_000.0:
             simulation.step(wait_s=1.0)
             for index in reversed(range(len(simulation.scheduler.running))):
-                record, ending = simulation.scheduler.running[index]
+                record, completion = simulation.scheduler.running[index]
                 if record.offset != 17:
                     simulation.scheduler.end(index)
                 elif not kept:
-                    kept.append(Context(record, ending).defer())
+                    kept.append(Context(record, completion).defer())
     (overdue,) = simulation.core.status.deferred
-    assert (overdue.place, overdue.offset, overdue.key) == ((TOPIC, 0), 17, b"k17")
+    assert (overdue.topic_partition, overdue.offset, overdue.key) == ((TOPIC, 0), 17, b"k17")
     assert simulation.counted("deferred_overdue") == 1
     alarms = [record.getMessage() for record in caplog.records if "deferred end overdue" in record.getMessage()]
     assert 3 <= len(alarms) <= 6
@@ -176,7 +180,7 @@ def test_the_alarm_of_an_overdue_deferral_names_the_offset_again_and_again(caplo
     assert simulation.core.status.deferred == []
 
 
-def test_a_deferral_told_twice_or_after_the_handler_raised_counts_once() -> None:
+def test_a_deferral_completed_twice_or_after_an_exception_counts_once() -> None:
     calls = list[int]()
 
     def handle(record: Record, context: Context) -> None:
@@ -190,7 +194,7 @@ def test_a_deferral_told_twice_or_after_the_handler_raised_counts_once() -> None
         deferral.complete()
         deferral.complete()
 
-    running = Running(broker_of(3), OnThreads(handle, 1))
+    running = Running(broker_of(3), ThreadExecutor(handle, 1))
     assert running.until_committed() == []
     assert sorted(calls) == [0, 0, 1, 1, 2, 2]
 
@@ -232,21 +236,21 @@ def test_a_nack_tries_again_after_its_delay_counts_no_attempt_and_keeps_the_orde
             Context.nack(None, 7.0)  # type: ignore[arg-type]  # it needs nothing of it
         done.append((simulation.clock.monotonic(), record.offset))
 
-    outlet = MemoryOutlet()
-    simulation = Simulation(broker, handler, 1, policy=POLICY, outlet=outlet, dead_letter_topic="dlq")
+    producer = MemoryProducer()
+    simulation = Simulation(broker, handler, 1, policy=POLICY, producer=producer, dead_letter_topic="dlq")
     simulation.run_until(lambda: len(done) == 4)
     assert [offset for _, offset in done] == [0, 1, 2, 3]
     assert done[1][0] - done[0][0] == pytest.approx(35.0, abs=1.0)
-    assert not outlet.sent
+    assert not producer.sent
     assert simulation.counted("record_failures_total", kind="nack") == 5
 
 
-def test_a_requeue_asked_for_goes_to_the_end_of_the_topic() -> None:
+def test_a_requeue_by_the_handler_goes_to_the_end_of_the_topic() -> None:
     def handle(record: Record, context: Context) -> None:
         if record.offset == 1:
             context.requeue()
 
-    running = Running(broker_of(3), OnThreads(handle, 2))
+    running = Running(broker_of(3), ThreadExecutor(handle, 2))
     (sent,) = running.until_committed()
     assert (sent.topic, sent.key, dict(sent.headers)["requeue-ttl"]) == (TOPIC, b"k1", b"2")
 
@@ -255,7 +259,7 @@ def test_a_requeue_asked_for_goes_to_the_end_of_the_topic() -> None:
 
 
 @pytest.mark.parametrize("order", [by_key, unordered])
-def test_on_the_owner_everything_is_done_once_in_order_and_a_poisoned_record_holds_up_its_key_alone(
+def test_inline_records_run_once_in_order_and_a_poisoned_record_delays_only_its_key(
     order: Order,
 ) -> None:
     done = list[Record]()
@@ -266,13 +270,15 @@ def test_on_the_owner_everything_is_done_once_in_order_and_a_poisoned_record_hol
         done.append(record)
 
     broker = broker_of(5_000, keys=10, partitions=2)
-    running = Running(broker, OnTheOwner(handle), order=order, options=Options(concurrency=64, commit_interval_s=0.01))
-    letters = running.until_committed()
-    assert sorted(dict(letter.headers)["dlq-partition"] for letter in letters) == [b"0", b"1"]
-    assert len({(record.place, record.offset) for record in done}) == len(done) == 4_998
+    running = Running(
+        broker, InlineExecutor(handle), order=order, options=Options(concurrency=64, commit_interval_s=0.01)
+    )
+    dead_letters = running.until_committed()
+    assert sorted(dict(dead_letter.headers)["dlq-partition"] for dead_letter in dead_letters) == [b"0", b"1"]
+    assert len({(record.topic_partition, record.offset) for record in done}) == len(done) == 4_998
     if order is by_key:
-        for lane in {(record.place, record.key) for record in done}:
-            offsets = [record.offset for record in done if (record.place, record.key) == lane]
+        for lane in {(record.topic_partition, record.key) for record in done}:
+            offsets = [record.offset for record in done if (record.topic_partition, record.key) == lane]
             assert offsets == sorted(offsets)
     assert running.counted("records_finished_total") == 5_000
 
@@ -309,11 +315,11 @@ class Batches:
 
 
 @pytest.mark.parametrize("kind", ["all_or_nothing", "each", "async_each"])
-def test_a_poisoned_record_of_a_batch_becomes_a_dead_letter_and_takes_no_other_with_it(kind: str) -> None:
+def test_a_poisoned_record_of_a_batch_becomes_the_only_dead_letter(kind: str) -> None:
     batches = Batches(33, 77)
-    executor = InBatches(getattr(batches, kind), BatchSize(20))
-    letters = Running(broker_of(200), executor).until_committed()
-    assert sorted(dict(letter.headers)["dlq-offset"] for letter in letters) == [b"33", b"77"]
+    executor = BatchExecutor(getattr(batches, kind), BatchSize(20))
+    dead_letters = Running(broker_of(200), executor).until_committed()
+    assert sorted(dict(dead_letter.headers)["dlq-offset"] for dead_letter in dead_letters) == [b"33", b"77"]
     assert {record.offset for record in batches.done} == set(range(200)) - {33, 77}
     assert max(map(len, batches.batches)) > 1
     assert [33] in batches.batches, "what failed is tried alone"
@@ -322,7 +328,7 @@ def test_a_poisoned_record_of_a_batch_becomes_a_dead_letter_and_takes_no_other_w
 
 def test_a_batch_has_one_record_of_a_key_at_most_and_keys_keep_their_order() -> None:
     batches = Batches()
-    Running(broker_of(400, keys=7), InBatches(batches.each, BatchSize(50))).until_committed()
+    Running(broker_of(400, keys=7), BatchExecutor(batches.each, BatchSize(50))).until_committed()
     assert all(len({offset % 7 for offset in batch}) == len(batch) for batch in batches.batches)
     for key in range(7):
         offsets = [record.offset for record in batches.done if record.offset % 7 == key]
@@ -330,16 +336,18 @@ def test_a_batch_has_one_record_of_a_key_at_most_and_keys_keep_their_order() -> 
 
 
 @pytest.mark.parametrize("answer", [[None], "fine", [None, None, 5, None], 7])
-def test_a_batch_answered_wrongly_is_a_failure_of_all_of_it(answer: Any) -> None:
-    executor = InBatches(lambda records: answer, BatchSize(4, min_items=4, linger_s=0.2))
-    letters = Running(broker_of(4), executor, policy=ErrorPolicy(attempts_max=1, crashes_max=None)).until_committed()
-    assert len(letters) == 4
-    assert dict(letters[0].headers)["dlq-exception"].endswith(b"Misanswered")
+def test_an_invalid_result_fails_the_whole_batch(answer: Any) -> None:
+    executor = BatchExecutor(lambda records: answer, BatchSize(4, min_items=4, linger_s=0.2))
+    dead_letters = Running(
+        broker_of(4), executor, policy=ErrorPolicy(attempts_max=1, crashes_max=None)
+    ).until_committed()
+    assert len(dead_letters) == 4
+    assert dict(dead_letters[0].headers)["dlq-exception"].endswith(b"InvalidResult")
 
 
 def test_a_batch_waits_for_its_linger_on_the_consumers_clock() -> None:
     batches = Batches()
-    executor = InBatches(batches.each, BatchSize(50, min_items=50, linger_s=0.1))
+    executor = BatchExecutor(batches.each, BatchSize(50, min_items=50, linger_s=0.1))
     broker = broker_of(5)
     Running(broker, executor).until_committed()
     assert sorted(map(sorted, batches.batches)) == [[0, 1, 2, 3, 4]]
@@ -348,15 +356,15 @@ def test_a_batch_waits_for_its_linger_on_the_consumers_clock() -> None:
 # Columns.
 
 
-def test_columns_have_what_the_records_have() -> None:
+def test_columns_hold_the_fields_of_the_records() -> None:
     broker = MemoryBroker(1, TOPIC)
     broker.append(TOPIC, 0, b"a", key=None, timestamp_ms=5, headers=[("h", b"\xff")])
     broker.append(TOPIC, 0, None, key=b"k", gap=3, timestamp_ms=6)
-    columns = Columns.of(broker.records[TOPIC, 0])
+    columns = RecordColumns.of(broker.records[TOPIC, 0])
     assert (columns.offsets.tolist(), columns.timestamps_ms.tolist()) == ([0, 4], [5, 6])
     assert (columns.keys, columns.values) == ([None, b"k"], [b"a", None])
     assert columns.headers[0] == [("h", b"\xff")]
-    assert (len(columns), columns.size, columns.place) == (2, 2, (TOPIC, 0))
+    assert (len(columns), columns.size, columns.topic_partition) == (2, 2, (TOPIC, 0))
     assert columns.record(1) == broker.records[TOPIC, 0][1]
     batch = columns.arrow()
     assert batch.column("key").to_pylist() == [None, b"k"]
@@ -373,19 +381,19 @@ class Stretches:
         self.done: list[int] = []
         self.sizes: list[int] = []
 
-    def each(self, columns: Columns) -> Sequence[BaseException | None]:
+    def each(self, columns: RecordColumns) -> Sequence[BaseException | None]:
         offsets = columns.offsets.tolist()
         self.sizes.append(len(offsets))
         self.done += [offset for offset in offsets if offset not in self.poison]
         return [ValueError("this one") if offset in self.poison else None for offset in offsets]
 
-    def all_or_nothing(self, columns: Columns) -> None:
+    def all_or_nothing(self, columns: RecordColumns) -> None:
         self.sizes.append(len(columns))
         if set(self.poison) & set(columns.offsets.tolist()):
             raise ValueError("one of them")
         self.done += columns.offsets.tolist()
 
-    async def async_each(self, columns: Columns) -> Sequence[BaseException | None]:
+    async def async_each(self, columns: RecordColumns) -> Sequence[BaseException | None]:
         await asyncio.sleep(0)
         return self.each(columns)
 
@@ -394,9 +402,9 @@ class Stretches:
 @pytest.mark.parametrize("order", [by_key, unordered])
 def test_a_poisoned_row_becomes_a_dead_letter_and_all_others_are_done(kind: str, order: Order) -> None:
     stretches = Stretches(123, 700)
-    executor = InColumns(getattr(stretches, kind), parallel=1)
-    letters = Running(broker_of(1_000), executor, order=order).until_committed()
-    assert sorted(dict(letter.headers)["dlq-offset"] for letter in letters) == [b"123", b"700"]
+    executor = ColumnExecutor(getattr(stretches, kind), parallel=1)
+    dead_letters = Running(broker_of(1_000), executor, order=order).until_committed()
+    assert sorted(dict(dead_letter.headers)["dlq-offset"] for dead_letter in dead_letters) == [b"123", b"700"]
     assert set(stretches.done) == set(range(1_000)) - {123, 700}
     assert max(stretches.sizes) > 100
     if order is by_key:
@@ -405,28 +413,33 @@ def test_a_poisoned_row_becomes_a_dead_letter_and_all_others_are_done(kind: str,
 
 
 def test_an_outage_blocks_a_block_as_a_whole() -> None:
-    tries = list[int]()
+    attempts = list[int]()
 
-    def handle(columns: Columns) -> None:
-        tries.append(len(columns))
-        if len(tries) < 4:
+    def handle(columns: RecordColumns) -> None:
+        attempts.append(len(columns))
+        if len(attempts) < 4:
             raise ConnectionError("away")
 
     policy = ErrorPolicy({ConnectionError: Action.BLOCK}, crashes_max=None, block_backoff=NO_PAUSE)
-    assert Running(broker_of(500), InColumns(handle), policy=policy).until_committed() == []
-    assert tries[:4] == [500] * 4
+    assert Running(broker_of(500), ColumnExecutor(handle), policy=policy).until_committed() == []
+    assert attempts[:4] == [500] * 4
 
 
-def test_what_a_commit_says_is_finished_is_not_in_the_columns() -> None:
+def test_columns_leave_out_offsets_finished_in_the_commit() -> None:
     broker, done = broker_of(60), list[int]()
 
-    def handler(columns: Columns) -> Sequence[BaseException | None]:
+    def handler(columns: RecordColumns) -> Sequence[BaseException | None]:
         done.extend(columns.offsets.tolist())
         return [ConnectionError("away") if offset in (20, 40) else None for offset in columns.offsets.tolist()]
 
     for_long = Backoff(first_s=1_000.0, longest_s=1_000.0)
     policy = ErrorPolicy({ConnectionError: Action.BLOCK}, crashes_max=None, block_backoff=for_long)
-    more: dict[str, Any] = {"policy": policy, "outlet": MemoryOutlet(), "dead_letter_topic": "dlq", "order": unordered}
+    more: dict[str, Any] = {
+        "policy": policy,
+        "producer": MemoryProducer(),
+        "dead_letter_topic": "dlq",
+        "order": unordered,
+    }
     first = Simulation(broker, handler, 1, scheduler=SeededColumns, **more)
     first.step(50)
     first.close()
@@ -439,5 +452,5 @@ def test_what_a_commit_says_is_finished_is_not_in_the_columns() -> None:
 
 
 def test_columns_by_a_function_of_the_record_are_refused() -> None:
-    with pytest.raises(Misused, match="ordered by partition"):
-        Running(broker_of(1), InColumns(lambda columns: None), order=lambda record: record.value)
+    with pytest.raises(InvalidConfig, match="ordered by partition"):
+        Running(broker_of(1), ColumnExecutor(lambda columns: None), order=lambda record: record.value)

@@ -10,10 +10,10 @@ import pytest
 
 from tsdb.parallel_consumer import Action, Backoff, Control, ErrorPolicy, Nack, Record, Requeue, SendFailed
 from tsdb.parallel_consumer.limited_log import KEYS_MAX, LimitedLog
-from tsdb.parallel_consumer.testing import MemoryBroker, MemoryOutlet, Simulation, VirtualClock
+from tsdb.parallel_consumer.testing import MemoryBroker, MemoryProducer, Simulation, VirtualClock
 
 TOPIC = "orders"
-PLACE = (TOPIC, 0)
+TOPIC_PARTITION = (TOPIC, 0)
 SLOW = Backoff(first_s=1.0, longest_s=1.0)
 
 
@@ -32,8 +32,8 @@ def simulate(broker: MemoryBroker, handler: Callable[[Record], object], action: 
     policy = ErrorPolicy(
         {Spoilt: action}, attempts_max=3, retry_backoff=SLOW, block_backoff=SLOW, crashes_max=None, requeues_max=1
     )
-    outlet = options.pop("outlet", None) or MemoryOutlet()
-    return Simulation(broker, handler, 1, outlet=outlet, dead_letter_topic="dlq", policy=policy, **options)
+    producer = options.pop("producer", None) or MemoryProducer()
+    return Simulation(broker, handler, 1, producer=producer, dead_letter_topic="dlq", policy=policy, **options)
 
 
 def fail(record: Record) -> None:
@@ -64,7 +64,7 @@ def everything(caplog: pytest.LogCaptureFixture) -> None:
         (Action.REQUEUE, "requeued, 0 rounds left"),
     ],
 )
-def test_what_a_failure_leads_to_is_logged_with_topic_partition_offset_key_and_error(
+def test_a_failure_is_logged_with_its_action_record_and_error(
     action: Action, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     simulation = simulate(broker_of(1), fail, action)
@@ -94,13 +94,13 @@ def test_a_nack_and_a_lost_round_are_logged(caplog: pytest.LogCaptureFixture) ->
     assert lines(caplog, "offset 1")[0].endswith("requeued, 0 rounds left: Requeue: not now")
 
 
-def test_a_dead_letter_that_is_not_taken_is_logged_and_counted_as_blocked_all_the_time(
+def test_a_refused_dead_letter_is_logged_and_stays_counted_as_blocked(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    outlet = MemoryOutlet()
-    outlet.fault = lambda record: "no_topic"
-    simulation = simulate(broker_of(1), fail, Action.DEAD_LETTER, outlet=outlet)
-    simulation.run_until(lambda: outlet.attempts["dlq", 0] > 3)
+    producer = MemoryProducer()
+    producer.fault = lambda record: "no_topic"
+    simulation = simulate(broker_of(1), fail, Action.DEAD_LETTER, producer=producer)
+    simulation.run_until(lambda: producer.attempts["dlq", 0] > 3)
     run_for(simulation, 0.5)
     assert lines(caplog, "not taken by topic dlq")
     assert simulation.core.status.blocked == 1
@@ -126,14 +126,14 @@ class Hangs:
 
 
 def test_a_blocked_record_counts_as_blocked_while_it_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    outlet = Hangs()
-    simulation = simulate(broker_of(1), fail, Action.DEAD_LETTER, outlet=outlet)
-    simulation.run_until(lambda: outlet.sends == 2)
+    producer = Hangs()
+    simulation = simulate(broker_of(1), fail, Action.DEAD_LETTER, producer=producer)
+    simulation.run_until(lambda: producer.sends == 2)
     run_for(simulation, 1.0)
     assert (simulation.core.status.blocked, simulation.core.status.running) == (1, 0)
     assert "no such topic" in simulation.core.status.blocked_error
-    assert outlet.answer is not None
-    outlet.answer(None)
+    assert producer.answer is not None
+    producer.answer(None)
     run_for(simulation, 1.0)
     assert simulation.core.status.blocked == 0
 
@@ -147,22 +147,22 @@ def test_stalls_are_logged_once_a_minute_and_partition(caplog: pytest.LogCapture
     assert len(lines(caplog, "not ended for")) >= 2
 
 
-def test_commits_that_fail_are_logged_with_the_reason_counted_and_their_end_is_said(
+def test_failed_commits_are_logged_with_reason_count_and_recovery(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broker = broker_of(1)
-    broker.commit_fault = lambda place: "lost"
+    broker.commit_fault = lambda topic_partition: "lost"
     simulation = simulate(broker, lambda record: None, Action.SKIP)
     run_for(simulation, 5.0)
     (line,) = lines(caplog, "commit failed")
     assert "unavailable" in line
     assert simulation.counted("commit_failures_total", reason="unavailable") > 3
-    broker.commit_fault = lambda place: None
+    broker.commit_fault = lambda topic_partition: None
     run_for(simulation, 1.0)
     assert len(lines(caplog, "commits are acknowledged again")) == 1
 
 
-def test_partitions_that_come_and_go_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_assigned_and_revoked_partitions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     broker = broker_of(1)
     simulation = simulate(broker, lambda record: None, Action.SKIP)
     run_for(simulation, 1.0)
@@ -171,24 +171,24 @@ def test_partitions_that_come_and_go_are_logged(caplog: pytest.LogCaptureFixture
     assert lines(caplog, "given back: orders/0, orders/1")
 
 
-def test_a_breaker_that_opens_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_opening_breaker_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     simulation = simulate(broker_of(5), fail, Action.RETRY, control=Control(breaker_failures=2))
     run_for(simulation, 3.0)
     assert len(lines(caplog, "breaker opened")) == 1
 
 
-def test_keys_of_the_log_are_bounded_and_what_is_past_the_bound_shares_a_line(
+def test_log_keys_are_bounded_and_further_ones_share_a_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = VirtualClock()
     log = LimitedLog(clock)
     for number in range(2 * KEYS_MAX):
-        log.say(logging.WARNING, "cause", (TOPIC, number), "line %d", number)
+        log.log(logging.WARNING, "cause", (TOPIC, number), "line %d", number)
     assert len(caplog.records) == KEYS_MAX + 1
     clock.advance(61.0)
     log.flush()
     assert caplog.records[-1].getMessage().endswith(f"({KEYS_MAX - 2} more held back)")
     clock.advance(61.0)
     log.flush()
-    log.say(logging.WARNING, "cause", PLACE, "again")
+    log.log(logging.WARNING, "cause", TOPIC_PARTITION, "again")
     assert caplog.records[-1].getMessage() == "again"

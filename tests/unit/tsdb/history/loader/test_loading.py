@@ -23,7 +23,7 @@ from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS, SERIES
 from tsdb.model.errors import Unavailable, UnknownVersion
 from tsdb.model.time_set import PRODUCTION
-from tsdb.parallel_consumer import PartitionStatus, Place, Record
+from tsdb.parallel_consumer import PartitionStatus, Record, SpecialLane
 
 BROKER_MS = 1_700_000_000_000
 KEY = ChunkKey(77, 3 * WINDOW_MS, Kind.BASE, 500, 0)
@@ -187,8 +187,8 @@ def test_a_chunk_of_a_newer_version_is_not_judged(rig: Rig) -> None:
     [
         (chunk_entry(2, KEY, VALUE), 77),
         (chunk_entry(2, dataclasses.replace(KEY, window_start_ms=0), None), 77),
-        (marker_entry(2, MARKER), Place.AFTER_ALL),
-        (Entry(CHUNKS, 2, encode_key(WindowKey(0)), b""), Place.FREE),
+        (marker_entry(2, MARKER), SpecialLane.BARRIER),
+        (Entry(CHUNKS, 2, encode_key(WindowKey(0)), b""), SpecialLane.UNORDERED),
         (Entry(CHUNKS, 2, encode_key(HoleKey(77, 2, 3, 4)), b""), 77),
         (Entry(CHUNKS, 2, b"what", b""), b"what"),
         (Entry(SERIES, 2, b"series key", b""), b"series key"),

@@ -21,7 +21,7 @@ from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, SERIES
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.model.time_set import PRODUCTION
 from tsdb.parallel_consumer import Options, Record
-from tsdb.parallel_consumer.testing import MemoryBroker, MemoryOutlet, Simulation, VirtualClock
+from tsdb.parallel_consumer.testing import MemoryBroker, MemoryProducer, Simulation, VirtualClock
 
 PARTITIONS = 2
 HOURS = 3_600.0
@@ -39,7 +39,7 @@ class Rig:
         self.broker = MemoryBroker(PARTITIONS, CHUNKS, SERIES)
         for entry in entries:
             self.broker.append(entry.topic, entry.partition, entry.value, key=entry.key)
-        self.store, self.outlet, self.clock = FakeChunkStore(), MemoryOutlet(), VirtualClock()
+        self.store, self.producer, self.clock = FakeChunkStore(), MemoryProducer(), VirtualClock()
         self._seed = seed
 
     def simulation(self) -> Simulation:
@@ -62,7 +62,7 @@ class Rig:
             order=lane_of,
             policy=POLICY,
             options=Options(concurrency=4, poll_records_max=50),
-            outlet=self.outlet,
+            producer=self.producer,
             dead_letter_topic=CHUNKS_DLQ,
             gate=lambda record: marker_is_due(record, simulation.core.position),
         )
@@ -79,7 +79,7 @@ class Rig:
         assert self.store.series == expected.series
         assert {row.partition: row for row in self.store.loaded_rows.values()} == expected.loaded
         assert set(self.store.hole_list) == set(expected.holes)
-        assert self.outlet.sent == []
+        assert self.producer.sent == []
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

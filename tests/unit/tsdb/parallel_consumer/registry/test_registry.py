@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from support.registries import DLQ, PARTITIONS, TOPIC, WAIT, Killed, Member, Scanner, World
-from tsdb.parallel_consumer import CommitFailed, Misused, Options, OutRecord, Polled, Position, Record
-from tsdb.parallel_consumer.outlet import PREFIX
+from tsdb.parallel_consumer import CommitFailed, InvalidConfig, Options, OutRecord, Polled, Position, Record
 from tsdb.parallel_consumer.registry import RegistryOptions
+from tsdb.parallel_consumer.scheduling.dead_letters import PREFIX
 
 HOUR_S = 3_600.0
 MINUTE_S = 60.0
@@ -27,11 +27,11 @@ def finish(record: Record) -> None:
 
 
 def committed(world: World) -> int:
-    return sum(world.orders.commits[place].next_offset for place in world.orders.commits)
+    return sum(world.orders.commits[topic_partition].next_offset for topic_partition in world.orders.commits)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_null_records_are_as_many_as_were_processed_whatever_became_of_them(seed: int) -> None:
+def test_each_processed_record_has_one_null_record_for_any_outcome(seed: int) -> None:
     world = World(seed)
     world.fill(200)
     done: Counter[tuple[int, int]] = Counter()
@@ -50,7 +50,7 @@ def test_null_records_are_as_many_as_were_processed_whatever_became_of_them(seed
     assert not world.open
 
 
-def test_what_hangs_does_not_keep_the_position_back() -> None:
+def test_a_hanging_record_does_not_hold_back_the_position() -> None:
     world = World(1)
     world.fill(100)
     member = Member(world, finish, hangs=True)
@@ -101,7 +101,7 @@ def test_copies_are_sent_and_handed_over_in_the_order_of_the_source() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_kill_leaves_at_most_what_was_open_and_loses_nothing(seed: int) -> None:
+def test_a_kill_leaves_at_most_the_open_copies_and_loses_nothing(seed: int) -> None:
     world = World(seed)
     world.fill(150)
     handled: Counter[tuple[int, int]] = Counter()
@@ -124,7 +124,7 @@ def test_a_kill_leaves_at_most_what_was_open_and_loses_nothing(seed: int) -> Non
     assert len(given_up) <= orphans
 
 
-def test_a_clean_end_leaves_no_copy_and_the_next_goes_on_exactly_there() -> None:
+def test_a_clean_end_leaves_no_copy_and_the_next_member_continues_exactly_there() -> None:
     world = World(3)
     world.fill(400)
     handled: Counter[tuple[int, int]] = Counter()
@@ -144,7 +144,7 @@ def test_a_clean_end_leaves_no_copy_and_the_next_goes_on_exactly_there() -> None
     assert not world.open
 
 
-def test_a_clean_end_waits_for_all_null_records_though_their_answers_come_one_by_one(
+def test_a_clean_end_waits_for_the_acknowledgements_of_all_null_records(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World(20)
@@ -175,7 +175,7 @@ def test_a_clean_end_waits_for_all_null_records_though_their_answers_come_one_by
     assert "keep their copies" not in caplog.text
 
 
-def test_a_wait_topic_that_takes_nothing_is_logged_once_a_partition(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusing_wait_topic_is_logged_once_a_partition(caplog: pytest.LogCaptureFixture) -> None:
     world = World(20)
     world.fill(100)
     world.fault = lambda record: "no_topic"
@@ -188,7 +188,7 @@ def test_a_wait_topic_that_takes_nothing_is_logged_once_a_partition(caplog: pyte
     member.close()
 
 
-def test_partitions_that_move_are_handed_back_and_nothing_is_done_twice() -> None:
+def test_moved_partitions_are_handed_back_and_no_record_runs_twice() -> None:
     world = World(4)
     world.fill(600)
     handled: Counter[tuple[int, int]] = Counter()
@@ -209,17 +209,17 @@ def test_partitions_that_move_are_handed_back_and_nothing_is_done_twice() -> Non
     assert not world.open
 
 
-def test_a_position_that_cannot_be_given_back_leaves_its_records_to_expire() -> None:
+def test_records_expire_when_their_position_cannot_be_returned() -> None:
     world = World(5)
     world.fill(50)
     member = Member(world, finish, hangs=True, options=Options(drain_s=0.1))
     member.step(50)
-    world.orders.commit_fault = lambda place: "lost"
+    world.orders.commit_fault = lambda topic_partition: "lost"
     member.close()
     assert len(world.open) == 50 == member.metrics.left_behind._value.get()
 
 
-def test_lost_partitions_leave_what_was_open() -> None:
+def test_lost_partitions_leave_their_open_copies() -> None:
     world = World(6)
     world.fill(50)
     member = Member(world, finish, hangs=True)
@@ -229,7 +229,7 @@ def test_lost_partitions_leave_what_was_open() -> None:
     assert member.metrics.left_behind._value.get() == 50
 
 
-def test_copies_that_are_too_large_are_acknowledged_when_they_are_finished() -> None:
+def test_records_with_too_large_copies_are_acknowledged_when_finished() -> None:
     world = World(7)
     world.fill(30)
     world.fault = lambda record: "record_too_large" if record.topic == WAIT and record.value == b"v10" else None
@@ -241,7 +241,7 @@ def test_copies_that_are_too_large_are_acknowledged_when_they_are_finished() -> 
     assert world.null_records == 29
 
 
-def test_no_more_copies_are_under_way_than_allowed_and_the_group_hears_from_us() -> None:
+def test_copies_in_flight_are_bounded_and_polling_goes_on() -> None:
     world = World(8)
     world.fill(200)
     world.held = []
@@ -271,14 +271,14 @@ def test_each_orphan_is_a_dead_letter_once_after_61_minutes() -> None:
     scanner.step()
     assert scanner.scanner.waiting == 2
     for minute in range(62):
-        assert len(world.letters) == (0 if minute < 60 else 2), minute
+        assert len(world.dead_letters) == (0 if minute < 60 else 2), minute
         world.clock.advance(MINUTE_S)
         scanner.step()
     again = Scanner(world)
     scanner.kill()
     world.clock.advance(9 * HOUR_S)
     again.step()
-    first, second = sorted(world.letters, key=lambda letter: letter.partition)
+    first, second = sorted(world.dead_letters, key=lambda dead_letter: dead_letter.partition)
     assert (first.topic, first.partition, first.key, first.value) == (DLQ, 0, None, None)
     assert (second.topic, second.partition, second.key, second.value) == (DLQ, 1, b"\x00key", b"value")
     told = dict(first.headers)
@@ -289,7 +289,7 @@ def test_each_orphan_is_a_dead_letter_once_after_61_minutes() -> None:
     assert again.scanner.waiting == 0
 
 
-def test_a_late_null_record_cancels_an_expiry_that_was_not_sent() -> None:
+def test_a_late_null_record_cancels_an_unsent_expiry() -> None:
     world = World(10)
     world.fill(10)
     member = Member(world, finish, hangs=True)
@@ -302,7 +302,7 @@ def test_a_late_null_record_cancels_an_expiry_that_was_not_sent() -> None:
     assert not world.open
     scanner = Scanner(world)
     scanner.step()
-    assert not world.letters
+    assert not world.dead_letters
 
 
 def test_an_unread_null_record_cancels_too() -> None:
@@ -316,10 +316,10 @@ def test_an_unread_null_record_cancels_too() -> None:
     for key, record in list(world.open.items()):
         world.waits.append(WAIT, record.partition, None, key=key)
     scanner.step()
-    assert not world.letters
+    assert not world.dead_letters
 
 
-def test_a_dead_letter_that_is_not_acknowledged_is_sent_again_and_nothing_is_ended_before() -> None:
+def test_an_unacknowledged_dead_letter_is_resent_before_its_copy_ends() -> None:
     world = World(12)
     world.fill(3)
     member = Member(world, finish, hangs=True)
@@ -338,12 +338,12 @@ def test_a_dead_letter_that_is_not_acknowledged_is_sent_again_and_nothing_is_end
         scanner.step()
         world.clock.advance(1.0)
     assert not world.open
-    assert len(world.letters) == 3
-    assert all(dict(letter.headers)[PREFIX + "value-omitted-bytes"] == b"2" for letter in world.letters)
+    assert len(world.dead_letters) == 3
+    assert all(dict(dead_letter.headers)[PREFIX + "value-omitted-bytes"] == b"2" for dead_letter in world.dead_letters)
 
 
 @pytest.mark.parametrize("killed", ["before", "after"])
-def test_a_scanner_that_is_killed_while_it_gives_up_leaves_each_orphan_one_dead_letter(killed: str) -> None:
+def test_a_scanner_killed_in_a_write_leaves_one_dead_letter_for_each_orphan(killed: str) -> None:
     world = World(17)
     world.fill(250)
     member = Member(world, finish, hangs=True)
@@ -358,18 +358,20 @@ def test_a_scanner_that_is_killed_while_it_gives_up_leaves_each_orphan_one_dead_
         with pytest.raises(Killed):
             scanner.step()
         scanner.kill()
-        assert len(world.letters) == world.null_records == orphans - len(world.open)
+        assert len(world.dead_letters) == world.null_records == orphans - len(world.open)
     last = Scanner(world)
     last.step(10)
     assert not world.open
-    places = Counter((letter.partition, dict(letter.headers)[PREFIX + "offset"]) for letter in world.letters)
+    places = Counter(
+        (dead_letter.partition, dict(dead_letter.headers)[PREFIX + "offset"]) for dead_letter in world.dead_letters
+    )
     assert len(places) == 250
     assert set(places.values()) == {1}
     assert last.metrics.expired._value.get() == sum(last.source.writes) / 2
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_what_nobody_knows_of_is_asked_again_before_anything_else_is_given_up(durable: bool) -> None:
+def test_an_undecided_write_is_repeated_before_any_other(durable: bool) -> None:
     world = World(18)
     world.fill(5)
     member = Member(world, finish, hangs=True)
@@ -383,11 +385,11 @@ def test_what_nobody_knows_of_is_asked_again_before_anything_else_is_given_up(du
         world.clock.advance(1.0)
         scanner.step()
     assert not world.open
-    assert len(world.letters) == world.null_records == 5
+    assert len(world.dead_letters) == world.null_records == 5
     assert scanner.metrics.expired._value.get() == 5
 
 
-def test_a_scanner_whose_partitions_went_gives_nothing_up() -> None:
+def test_a_scanner_without_its_partitions_writes_nothing() -> None:
     world = World(19)
     world.fill(6)
     member = Member(world, finish, hangs=True)
@@ -400,17 +402,17 @@ def test_a_scanner_whose_partitions_went_gives_nothing_up() -> None:
     poll, stopped.source.poll = stopped.source.poll, lambda timeout_s, records_max: Polled()  # type: ignore[method-assign]
     world.waits.kill(stopped.source)
     stopped.step()
-    assert not world.letters
+    assert not world.dead_letters
     Scanner(world).step()
-    assert len(world.letters) == 6
+    assert len(world.dead_letters) == 6
     stopped.source.poll = poll  # type: ignore[method-assign]
     stopped.step()
     world.clock.advance(2.0)
     stopped.step()
-    assert len(world.letters) == 6
+    assert len(world.dead_letters) == 6
 
 
-def test_without_a_scanner_for_eight_hours_the_rest_goes_on_and_it_catches_up() -> None:
+def test_after_eight_hours_without_a_scanner_a_new_one_catches_up() -> None:
     paces: list[float] = []
     for scanned in (True, False):
         world = World(13)
@@ -447,8 +449,11 @@ def test_without_a_scanner_for_eight_hours_the_rest_goes_on_and_it_catches_up() 
         member.close()
         late.step(50)
         assert not world.open
-        given_up = {(letter.partition, int(dict(letter.headers)[PREFIX + "offset"])) for letter in world.letters}
-        assert len(given_up) == len(world.letters) <= orphans
+        given_up = {
+            (dead_letter.partition, int(dict(dead_letter.headers)[PREFIX + "offset"]))
+            for dead_letter in world.dead_letters
+        }
+        assert len(given_up) == len(world.dead_letters) <= orphans
         ends = {partition: world.orders.ends[TOPIC, partition] for partition in range(PARTITIONS)}
         assert given_up | set(handled) == {(p, offset) for p, end in ends.items() for offset in range(end)}
     assert paces[1] <= 1.05 * paces[0]
@@ -468,7 +473,7 @@ def far_from_utc() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("far_from_utc")
-def test_expiry_is_in_utc_whatever_zone_a_process_is_in() -> None:
+def test_expiry_is_in_utc_in_any_time_zone() -> None:
     world = World(14)
     world.fill(1)
     member = Member(world, finish, hangs=True, expiry_s=10.0)
@@ -478,10 +483,10 @@ def test_expiry_is_in_utc_whatever_zone_a_process_is_in() -> None:
     assert 0 <= world.clock.now_ms() + 10_000 - expires_at_ms < 5_000
     scanner = Scanner(world)
     scanner.step()
-    assert not world.letters
+    assert not world.dead_letters
     world.clock.advance(10.0)
     scanner.step()
-    assert len(world.letters) == 1
+    assert len(world.dead_letters) == 1
 
 
 @pytest.mark.parametrize(
@@ -497,7 +502,7 @@ def test_expiry_is_in_utc_whatever_zone_a_process_is_in() -> None:
         ),
     ],
 )
-def test_what_is_no_wait_record_is_passed_over_and_counted(
+def test_invalid_wait_records_are_skipped_and_counted(
     key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]
 ) -> None:
     world = World(15)
@@ -506,11 +511,11 @@ def test_what_is_no_wait_record_is_passed_over_and_counted(
     scanner.step()
     world.clock.advance(2 * HOUR_S)
     scanner.step()
-    assert not world.letters
+    assert not world.dead_letters
     assert scanner.metrics.refused._value.get() == 1
 
 
-def test_commits_of_partitions_that_went_are_refused() -> None:
+def test_commits_of_removed_partitions_are_refused() -> None:
     world = World(16)
     member = Member(world, finish)
     with pytest.raises(CommitFailed) as refused:
@@ -519,6 +524,6 @@ def test_commits_of_partitions_that_went_are_refused() -> None:
 
 
 @pytest.mark.parametrize("options", [{"topic": ""}, {"expiry_s": 0}, {"preparing_max": 0}, {"commit_interval_s": 0}])
-def test_options_that_cannot_be_are_refused(options: dict[str, object]) -> None:
-    with pytest.raises(Misused, match="needs a topic"):
+def test_invalid_registry_options_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(InvalidConfig, match="needs a topic"):
         RegistryOptions(**{"topic": "w", **options})  # type: ignore[arg-type]

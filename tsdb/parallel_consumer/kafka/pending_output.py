@@ -1,0 +1,74 @@
+"""PendingOutput: records produced by handlers whose input no commit covers yet, by partition and assignment.
+
+Thread-safe. Output of a handler that outlives its assignment is dropped: the next owner of the partition, even the same
+member, handles the record again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+from tsdb.parallel_consumer.offsets.metadata import decode_metadata
+from tsdb.parallel_consumer.producer import OutRecord
+from tsdb.parallel_consumer.record import Position, Record, TopicPartition
+
+Produced = Mapping[TopicPartition, Mapping[int, list[OutRecord]]]
+
+
+class PendingOutput:
+    """Pending output of one member. Partitions are opened when assigned, and closed when revoked or lost."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # Guards all below; no other lock is taken while it is held.
+        self._by_partition: dict[TopicPartition, dict[int, list[OutRecord]]] = {}
+
+    def open(self, places: Collection[TopicPartition]) -> None:
+        """Partitions were assigned: start empty."""
+        with self._lock:
+            self._by_partition.update({topic_partition: {} for topic_partition in places})
+
+    def close(self, places: Collection[TopicPartition]) -> None:
+        """Partitions were removed: drop their output."""
+        with self._lock:
+            for topic_partition in places:
+                self._by_partition.pop(topic_partition, None)
+
+    def producing(self, handler: Callable[[Record], Iterable[OutRecord]]) -> Callable[[Record], None]:
+        """Wrap the handler for an executor. If a record is tried again, the output of the last attempt counts."""
+
+        def handle(record: Record) -> None:
+            with self._lock:
+                kept = self._by_partition.get(record.topic_partition)  # The assignment in which the record begins.
+            out = list(handler(record))
+            if kept is not None:
+                with self._lock:
+                    kept[record.offset] = out
+
+        return handle
+
+    def finished(self, topic_partition: TopicPartition, at: Position, topic_id: str) -> dict[int, list[OutRecord]]:
+        """Output of records that this position marks as finished, offsets ascending."""
+        runs = decode_metadata(at.next_offset, at.metadata, topic_id).finished.tolist()
+        with self._lock:
+            kept = sorted(self._by_partition.get(topic_partition, {}).items())
+        return dict(_within(kept, at.next_offset, runs))
+
+    def forget(self, produced: Produced) -> None:
+        """Drop output that is durable now."""
+        with self._lock:
+            for topic_partition, records in produced.items():
+                kept = self._by_partition.get(topic_partition, {})
+                for offset in records:
+                    kept.pop(offset, None)
+
+
+def _within(
+    kept: list[tuple[int, list[OutRecord]]], next_offset: int, runs: list[list[int]]
+) -> Iterator[tuple[int, list[OutRecord]]]:
+    at = 0
+    for offset, records in kept:
+        while at < len(runs) and runs[at][1] <= offset:
+            at += 1
+        if offset < next_offset or (at < len(runs) and runs[at][0] <= offset):
+            yield offset, records

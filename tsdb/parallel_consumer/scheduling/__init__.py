@@ -1,0 +1,1 @@
+"""Scheduling of tasks: order by lane, limits, streaks, attempts and dead letters."""

@@ -1,0 +1,35 @@
+"""Stall: a task that is unfinished for too long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tsdb.parallel_consumer.record import TopicPartition, key_text
+from tsdb.parallel_consumer.scheduling.task import Task
+
+STALLS_MAX = 16  # In one Status.
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A record unfinished for too long. attempts: how often it failed, blocked attempts included."""
+
+    topic_partition: TopicPartition
+    offset: int
+    key: bytes | None
+    attempts: int
+    age_s: float
+    error: str
+
+    @classmethod
+    def of(cls, task: Task, age_s: float) -> Stall:
+        """The stall of a task; for a block, of its first record."""
+        record = task.record
+        return cls(record.topic_partition, record.offset, record.key, task.failures + task.blocked, age_s, task.error)
+
+    def __str__(self) -> str:
+        topic, partition = self.topic_partition
+        return (
+            f"topic {topic}, partition {partition}, offset {self.offset}, {key_text(self.key)}: {self.attempts} failed"
+            f" attempts in {self.age_s:.0f} s{': ' + self.error if self.error else ''}"
+        )
