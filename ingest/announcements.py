@@ -39,7 +39,7 @@ NEW, RENEWAL = "new", "renewal"
 
 _announcements = counter(
     "tsdb_ingest_announcements_total",
-    "Announcements sent: of series not known, which a write waits for, and renewals, which none waits for.",
+    "Announcements sent: new ones, which a write waits for, and renewals, which no write waits for.",
     "kind",
     (NEW, RENEWAL),
 )

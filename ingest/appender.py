@@ -126,7 +126,7 @@ class Appender:
         _halved.inc()
         learned = max(size // 2, RECORD_BYTES_LEAST)
         if learned < self._bytes_max:
-            logger.warning("broker takes smaller records than ours", record_bytes=size, record_bytes_max=learned)
+            logger.warning("broker accepts only smaller records", record_bytes=size, record_bytes_max=learned)
             self._bytes_max = learned
         return part.halves()
 

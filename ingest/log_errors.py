@@ -33,7 +33,7 @@ def clock_error(record: Appended, newest_ms: int, ahead_ms: int) -> Unavailable:
     """The error of a record that is on the log with a sample too far ahead of the broker's clock: readers ignore it."""
     return Unavailable(
         f"the clocks of gateway and broker differ: a sample at {newest_ms} is {newest_ms - record.broker_ms} ms ahead "
-        f"of the broker's time in partition {record.partition}, and readers ignore what is over {ahead_ms} ms ahead",
+        f"of the broker's time in partition {record.partition}; readers ignore samples over {ahead_ms} ms ahead",
         reason="clock",
         retry_after_s=RETRY_AFTER_S,
         partition=record.partition,

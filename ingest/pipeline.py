@@ -34,7 +34,7 @@ from tsdb.model.time_set import TimeSet
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.metrics import counter, histogram
 
-_samples = counter("tsdb_ingest_samples_total", "Samples that the log has and readers will show.")
+_samples = counter("tsdb_ingest_samples_total", "Accepted samples: the log has them, and readers will show them.")
 _requests = counter("tsdb_ingest_requests_total", "Write requests that reached the pipeline.")
 _seconds = histogram("tsdb_ingest_write_duration_seconds", "From a request's arrays to its answer.")
 

@@ -34,9 +34,9 @@ EVICTED_SHARE = 16  # One pass over the slots frees a sixteenth, which spreads i
 ALIASES_MAX = 4
 BLOCK = 1024  # Series inserted under one hold of the lock, at most.
 
-_misses = counter("tsdb_ingest_series_cache_misses_total", "Label sets looked up that the gateway did not remember.")
-_evictions = counter("tsdb_ingest_series_cache_evictions_total", "Series forgotten for want of room.")
-_cached = gauge("tsdb_ingest_series_cached", "Series that the gateway remembers.")
+_misses = counter("tsdb_ingest_series_cache_misses_total", "Look-ups of label sets that were not in the series cache.")
+_evictions = counter("tsdb_ingest_series_cache_evictions_total", "Series evicted because the cache was full.")
+_cached = gauge("tsdb_ingest_series_cached", "Series in the series cache.")
 
 logger = structlog.get_logger(__name__)
 

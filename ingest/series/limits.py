@@ -31,7 +31,7 @@ LOOK_EVERY_S = 1.0
 
 _DEFAULTS = ("source_series_max", "gateway_series_max")
 _reload_failures = counter(
-    "tsdb_ingest_series_limits_reload_failures_total", "Changes of series_limits_file that could not be taken over."
+    "tsdb_ingest_series_limits_reload_failures_total", "Changes of series_limits_file that could not be applied."
 )
 
 logger = structlog.get_logger(__name__)

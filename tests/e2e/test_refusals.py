@@ -172,7 +172,7 @@ def test_only_the_right_token_over_tls_gets_in(tmp_path: Path) -> None:
             ((*trusted, "--token-file", str(wrong)), "token_wrong"),
             (trusted, "token_missing"),
             (("--tls-ca", str(other.ca_file), "--token-file", str(right)), "is not trusted"),
-            (("--token-file", str(right), "--timeout", "2s"), "check whether it wants TLS"),
+            (("--token-file", str(right), "--timeout", "2s"), "it may require TLS"),
         ]:
             done = run_tsdb(*call, *flags)
             assert done.returncode == 1, (flags, done)

@@ -44,7 +44,7 @@ def test_an_import_that_failed_goes_on_as_it_says(
     assert failed.code == 1
     assert failed.out == b""
     assert "within 0.1 s the loader did not load all of it" in failed.err
-    said = re.search(r"to run the same again: tsdb spark import (--job-id \w+), and all else as it was", failed.err)
+    said = re.search(r"to run it again: tsdb spark import (--job-id \w+), with all other options unchanged", failed.err)
     assert said, failed.err
     again = shell.run(*command, *said[1].split())
     assert again.code == 1, "a row was refused"
@@ -72,7 +72,7 @@ def test_ranges_that_are_not_to_be_had_are_named(
     folder = tmp_path / "out"
     early = shell.run("spark", "export", "--to", folder, *urls)
     assert (early.code, "nothing is loaded of partition 0" in early.err) == (1, True), early
-    assert "to run the same again: tsdb spark export --overwrite, and all else as it was" in early.err
+    assert "to run it again: tsdb spark export --overwrite, with all other options unchanged" in early.err
     folder.mkdir()
     there = shell.run("spark", "export", "--to", folder, "--partial", *urls)
     assert (there.code, "give another folder, or overwrite it" in there.err) == (1, True), there

@@ -19,8 +19,8 @@ _RELATIVE = re.compile(r"(now|today)(?:-(.+))?")
 _BEYOND_SELECTOR = re.compile(r"[()\[\]+*/%^<>@-]|\s(and|or|unless|by|without|on|ignoring|offset)\s")
 _IN_BRACES = re.compile(r"\{(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`|[^}\"'`])*\}")
 _NO_PROMQL = (
-    "{text} is more than a selector, and functions and operators of PromQL are not understood here yet: give a"
-    ' selector such as up{{job="a"}}; --step 1m --agg avg makes one sample a step'
+    "{text} is more than a selector, and functions and operators of PromQL are not supported here yet: give a"
+    ' selector such as up{{job="a"}}; --step 1m --agg avg gives one sample for each step'
 )
 SHOWN_CHARS_MAX = 200
 DEFAULT_RANGE_MS = 3_600_000  # One hour, the usual first view of a dashboard.
@@ -79,10 +79,10 @@ def shown(text: str) -> str:
 
 
 SelectorArgument = Annotated[
-    str, typer.Argument(parser=selector, metavar="SELECTOR", help='Which series: name{label="value",other=~"re.*"}.')
+    str, typer.Argument(parser=selector, metavar="SELECTOR", help='The series: name{label="value",other=~"re.*"}.')
 ]
 OptionalSelectorArgument = Annotated[
-    str | None, typer.Argument(parser=selector, metavar="[SELECTOR]", help="Which series; absent: all.")
+    str | None, typer.Argument(parser=selector, metavar="[SELECTOR]", help="The series; by default all.")
 ]
 Start = Annotated[
     Milliseconds | None,
@@ -94,9 +94,9 @@ End = Annotated[
 ]
 Last = Annotated[
     Milliseconds | None,
-    typer.Option("--last", parser=duration, metavar="DURATION", help="The last stretch up to now, such as 10m."),
+    typer.Option("--last", parser=duration, metavar="DURATION", help="The range of this length up to now, as in 10m."),
 ]
-TableOrJson = Annotated[Literal["table", "json"], typer.Option("--output", help="How to print it.")]
+TableOrJson = Annotated[Literal["table", "json"], typer.Option("--output", help="Output format.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def dump(
     limit: Annotated[int, typer.Option("--limit", min=1, help="Most records to show, of each partition.")] = 100,
     output: TableOrJson = "table",
 ) -> None:
-    """Records of the chunks topic, one a row: chunks and what is in them, markers, holes."""
+    """Print records of the chunks topic, one in each row: chunks with a summary, markers, holes."""
     from tsdb.cli.chunk_rows import record_rows
 
     with opened_log(settings) as log:
@@ -49,7 +49,7 @@ def show(
     file: Annotated[Path, typer.Argument(allow_dash=True, help="A chunk's bytes in a file; - for stdin.")],
     output: TableOrJson = "table",
 ) -> None:
-    """The samples of one chunk."""
+    """Print the samples of one chunk."""
     from tsdb.cli.chunk_rows import sample_rows
 
     rows = list(sample_rows(file))
@@ -63,7 +63,7 @@ def show(
 @chunks.command("find-duplicates")
 @with_settings(CommonSettings, only=LOG_SETTINGS)
 def find_duplicates(settings: CommonSettings, partition: Partition = None, output: TableOrJson = "table") -> None:
-    """Count chunks written more than once. With the same bytes that is harmless; with others it is exit code 1."""
+    """Count chunks written more than once. Equal bytes are harmless; different bytes mean exit code 1."""
     from tsdb.cli.chunk_rows import Duplicates
 
     with opened_log(settings) as log:
@@ -83,7 +83,7 @@ def find_duplicates(settings: CommonSettings, partition: Partition = None, outpu
 @chunks.command("status")
 @with_settings(CommonSettings, only=LOG_SETTINGS)
 def status(settings: CommonSettings, partition: Partition = None, output: TableOrJson = "table") -> None:
-    """How far the chunk stage is, by its commits; exit code 1 when a partition cannot begin."""
+    """Print the progress of the chunk stage, from its commits; exit code 1 when a partition cannot begin."""
     from tsdb.cli.chunk_stage import stage_rows
 
     with opened_log(settings) as log:
@@ -101,19 +101,20 @@ def status(settings: CommonSettings, partition: Partition = None, output: TableO
 def resume(
     settings: CommonSettings,
     accept_gap: Annotated[
-        bool, typer.Option("--accept-gap", help="Go on where the log was trimmed past what must be read: a hole.")
+        bool,
+        typer.Option("--accept-gap", help="Continue where the log was trimmed past the needed offset; leaves a hole."),
     ] = False,
     accept_replay: Annotated[
         bool,
         typer.Option(
             "--accept-replay",
-            help="Go on where the commit cannot be used (another log, a newer version, broken): from the last marker.",
+            help="Continue from the last marker where the commit is unusable (another log, a newer version, corrupt).",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only show what would be done.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Apply the repair; without it, only show it.")] = False,
     output: TableOrJson = "table",
 ) -> None:
-    """Help the chunk stage on where it refuses to begin. Shows what is wrong first; `--yes` does what is accepted."""
+    """Repair partitions where the chunk stage refuses to begin. Shows the problems; `--yes` repairs accepted ones."""
     from tsdb.cli.chunk_stage import resume_rows
 
     accepted = {name for name, given in (("accept-gap", accept_gap), ("accept-replay", accept_replay)) if given}

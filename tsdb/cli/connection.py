@@ -50,10 +50,10 @@ class Connection:
     ]
     tls: Annotated[bool, typer.Option("--tls", help="Use TLS with the system's authorities.")] = False
     tls_ca: Annotated[
-        Path | None, typer.Option("--tls-ca", envvar="TSDB_TLS_CA", help="Use TLS; PEM of the authorities to trust.")
+        Path | None, typer.Option("--tls-ca", envvar="TSDB_TLS_CA", help="Use TLS; PEM of the trusted authorities.")
     ] = None
     tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", envvar="TSDB_TLS_CERT", help="PEM of our own certificate.")
+        Path | None, typer.Option("--tls-cert", envvar="TSDB_TLS_CERT", help="PEM of the client certificate.")
     ] = None
     tls_key: Annotated[
         Path | None, typer.Option("--tls-key", envvar="TSDB_TLS_KEY", help="PEM of its key, without a passphrase.")
@@ -63,12 +63,12 @@ class Connection:
         typer.Option(
             "--token-file",
             envvar="TSDB_TOKEN_FILE",
-            help="File with the bearer token; without it TSDB_TOKEN, where set. Never an option: others could read it.",
+            help="File with the bearer token; without it TSDB_TOKEN. No option takes the token: others could read it.",
         ),
     ] = None
     timeout: Annotated[
         Milliseconds,
-        typer.Option("--timeout", parser=_timeout, metavar="DURATION", help="Longest wait, with retries."),
+        typer.Option("--timeout", parser=_timeout, metavar="DURATION", help="Longest wait, retries included."),
     ] = field(default=Milliseconds(10_000))
 
     def open(self) -> Client:

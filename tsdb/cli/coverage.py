@@ -23,7 +23,7 @@ HTTP_BYTES_MAX = 4 << 20
 
 @connected()
 def coverage(connection: Connection, output: TableOrJson = "table") -> None:
-    """What each partition holds: complete from `covers from` on, everything in the log from `since offset` on."""
+    """Print the coverage of partitions: complete from `covers from` on, all records from `since offset` on."""
     with connection.open() as client:
         states = client.coverage()
     if output == "json":
@@ -56,14 +56,14 @@ def status(
     http: Annotated[
         str | None,
         typer.Option(
-            "--http", parser=address, metavar="HOST:PORT", help="Also ask the process's probes at this address."
+            "--http", parser=address, metavar="HOST:PORT", help="Also read the readiness probe at this HTTP address."
         ),
     ] = None,
     output: TableOrJson = "table",
 ) -> None:
-    """How each partition does: ready or why not, lag, what it holds and what that costs; and how far history is.
+    """Print the state of partitions: ready or the reason, lag, content and memory; and the progress of history.
 
-    `left`: how much more memory may let go of before reads of older ranges are refused until history has caught up.
+    `left`: time that memory may still drop before reads of older ranges are refused until history has caught up.
     """
     with connection.open() as client:
         states, history = client.coverage(), client.history()
@@ -159,4 +159,4 @@ def _probe(address: str) -> dict[str, Any]:
         found = json.loads(body)
         return {"ready": bool(found["ready"]), "reason": str(found.get("reason", ""))}
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise Unavailable(f"http://{address}/-/ready is no probe of ours", reason="bad_probe") from None
+        raise Unavailable(f"http://{address}/-/ready is not a kafka-tsdb probe", reason="bad_probe") from None

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 COLUMNS = ("partition", "offset", "given up", "what", "reason", "message", "from", "bytes")
 
-Offset = Annotated[int, typer.Option("--offset", min=0, help="Which dead letter.")]
-SomeOffset = Annotated[int | None, typer.Option("--offset", min=0, help="Only this one; needs --partition.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it; without, only show what would be done.")]
+Offset = Annotated[int, typer.Option("--offset", min=0, help="Offset of the dead letter.")]
+SomeOffset = Annotated[int | None, typer.Option("--offset", min=0, help="Only this dead letter; needs --partition.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Apply the change; without it, only show it.")]
 
 Topic = Annotated[
     str,
-    typer.Option("--topic", metavar="NAME", help="The dead letter topic, of any parallel consumer."),
+    typer.Option("--topic", metavar="NAME", help="The dead letter topic of the parallel consumer."),
 ]
 
 dlq = Commands("Dead letters: records that the loader, or any parallel consumer, gave up.")
@@ -45,7 +45,7 @@ def ls(
     limit: Annotated[int, typer.Option("--limit", min=1, help="Most to show.")] = 100,
     output: TableOrJson = "table",
 ) -> None:
-    """Dead letters, the oldest of each partition first."""
+    """List dead letters, the oldest of each partition first."""
     with opened_log(settings) as log:
         rows = [_row(letter) for letter, _ in zip(_letters(log, topic, partition, None), range(limit), strict=False)]
     _print(rows, output)
@@ -59,10 +59,10 @@ def show(
     offset: Offset,
     topic: Topic = CHUNKS_DLQ,
     value: Annotated[
-        str | None, typer.Option("--value", metavar="FILE|-", help="Write the record's value there, byte for byte.")
+        str | None, typer.Option("--value", metavar="FILE|-", help="Write the record's value to this file.")
     ] = None,
 ) -> None:
-    """One dead letter with its whole story, as JSON; `--value -` prints its value instead."""
+    """Print one dead letter with its headers and history, as JSON; `--value -` prints its value instead."""
     with opened_log(settings) as log:
         letter = next(_letters(log, topic, partition, offset))
     if value == "-":
@@ -85,9 +85,9 @@ def replay(
     yes: Yes = False,
     output: TableOrJson = "table",
 ) -> None:
-    """Put records back to the end of where they came from; a chunk's hole goes once it is loaded.
+    """Append records to their original partition again; the hole of a chunk is removed once the chunk is loaded.
 
-    Shows them first; `--yes` does it. They stay dead letters as well until they are dropped.
+    Shows the records; `--yes` replays them. They also stay dead letters until they are dropped.
     """
     from tsdb.history.loader.dead_letters import put_back
 
@@ -106,12 +106,12 @@ def replay(
 def drop(
     settings: CommonSettings,
     partition: OnePartition,
-    through: Annotated[int, typer.Option("--through", min=0, help="The last one to drop; all before it go too.")],
+    through: Annotated[int, typer.Option("--through", min=0, help="Last offset to drop; all before it go too.")],
     topic: Topic = CHUNKS_DLQ,
     yes: Yes = False,
     output: TableOrJson = "table",
 ) -> None:
-    """Delete dead letters of a partition for good. Shows them first; `--yes` does it. Their holes stay."""
+    """Delete dead letters of a partition permanently. Shows them; `--yes` deletes them. Their holes stay."""
     from tsdb.cli.assemble import log_settings
     from tsdb.log.open import open_topics
 

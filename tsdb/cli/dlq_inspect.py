@@ -22,15 +22,15 @@ TRIED_SHOWN = 20
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group, without the log's prefix.")]
 Topics = Annotated[
-    list[str] | None, typer.Option("--topic", metavar="NAME", help="A topic that it reads; may be given again.")
+    list[str] | None, typer.Option("--topic", metavar="NAME", help="A topic of the group; may be repeated.")
 ]
 
 
 @with_settings(CommonSettings, only=LOG_SETTINGS)
 def inspect(settings: CommonSettings, group: Group, topic: Topics = None, output: TableOrJson = "table") -> None:
-    """Where a group stands: its positions, what is finished above them, and records that failed or ended a process.
+    """Print the progress of a group: positions, offsets finished above them, records that failed or crashed a process.
 
-    Reads the last commits and changes nothing. Without `--topic`: `chunks`, as the loader reads it.
+    Reads the last commits and changes nothing. Without `--topic` it uses `chunks`, the topic of the loader.
     """
     with opened_log(settings) as log:
         rows = [row for name in topic or [CHUNKS] for row in _rows(log, group, name)]

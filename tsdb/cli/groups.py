@@ -49,7 +49,7 @@ class RootGroup(TsdbGroup):
             print(misuse_text(error), file=sys.stderr)
             sys.exit(error.exit_code)
         except typer.Abort:
-            print("error: given up at a question", file=sys.stderr)
+            print("error: aborted", file=sys.stderr)
             sys.exit(1)
         sys.exit(code if isinstance(code, int) else 0)
 

@@ -24,7 +24,7 @@ SETTINGS = (
 WINDOW_COLUMNS = ("window", "packs", "base", "late", "import", "folded", "bytes")
 CHUNK_COLUMNS = ("pack", "window", "kind", "order", "part", "bytes", "series", "samples", "first", "last", "error")
 
-history = Commands("Where chunks go.")
+history = Commands("History, the store of chunks.")
 
 
 @history.command("create")
@@ -32,15 +32,15 @@ history = Commands("Where chunks go.")
 def create(
     settings: CommonSettings,
     replication: Annotated[
-        int, typer.Option("--replication", min=1, help="Copies of each row in every data centre; Cassandra alone.")
+        int, typer.Option("--replication", min=1, help="Copies of each row in every data centre; Cassandra only.")
     ] = 3,
     ttl_days: Annotated[
         int | None,
-        typer.Option("--ttl-days", min=1, help="Drop chunks so long after they were written; Cassandra alone."),
+        typer.Option("--ttl-days", min=1, help="Days from the write of a chunk to its removal; Cassandra only."),
     ] = None,
     output: TableOrJson = "table",
 ) -> None:
-    """Make the tables that are missing, for the shared settings of the log; what is there but differs is an error."""
+    """Create missing tables for the shared settings of the log; an existing table that differs is an error."""
     from tsdb.history.open import open_history_admin
     from tsdb.history.shared_settings import check_history, shared_rows
 
@@ -51,13 +51,13 @@ def create(
     if output == "json":
         print_json({"made": made})
     else:
-        note("made" if made else "all tables were there")
+        note("created" if made else "all tables existed")
 
 
 @history.command("check")
 @with_settings(CommonSettings, only=SETTINGS)
 def check(settings: CommonSettings, output: TableOrJson = "table") -> None:
-    """Name every table, column and shared setting that is not as it must be; exit code 1 when there is one."""
+    """List every wrong table, column and shared setting; exit code 1 when there is one."""
     from tsdb.history.open import open_history_admin
     from tsdb.history.shared_settings import history_differences
 
@@ -84,7 +84,7 @@ def windows(
     last: Last = None,
     output: TableOrJson = "table",
 ) -> None:
-    """What history holds of each window: packs, rows of each kind, bytes. Reads the chunks of the series that match."""
+    """Print the content of history by window: packs, rows of each kind, bytes. Reads the chunks of matching series."""
     from tsdb.cli.past_chunks import WindowTotals, past_chunks
 
     totals: dict[int, WindowTotals] = {}
@@ -108,7 +108,7 @@ def show(
     last: Last = None,
     output: TableOrJson = "table",
 ) -> None:
-    """Every chunk of the packs of the series that match, decoded; exit code 1 when one cannot be."""
+    """Decode and list every chunk of the packs of matching series; exit code 1 when one cannot be decoded."""
     from tsdb.cli.past_chunks import described, past_chunks
 
     rows = [described(row) for row in past_chunks(settings, matching, time_range(start, end, last))]

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 COLUMNS = ("partition", "pack", "start", "end", "reason", "record offset", "accepted")
 EVER = TimeRange(-(1 << 62), 1 << 62)
 
-Partition = Annotated[int | None, typer.Option("--partition", min=0, help="Only those of this partition.")]
+Partition = Annotated[int | None, typer.Option("--partition", min=0, help="Only losses of this partition.")]
 
-holes = Commands("Named losses: reads refuse for them until they are accepted.")
+holes = Commands("Named losses. Reads of their ranges are refused until they are accepted.")
 
 
 @holes.command("ls")
@@ -34,7 +34,7 @@ def ls(
     last: Last = None,
     output: TableOrJson = "table",
 ) -> None:
-    """Losses that touch the range; without one, all. What stores find in the log is in `tsdb coverage`."""
+    """List losses that touch the range; without a range, all. `tsdb coverage` has the losses found by stores."""
     from tsdb.history.open import open_history
 
     with open_history(history_url(settings), settings.history_settings()) as store:
@@ -51,10 +51,10 @@ def accept(
     start: Start = None,
     end: End = None,
     last: Last = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only show what would be accepted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Accept the losses; without it, only show them.")] = False,
     output: TableOrJson = "table",
 ) -> None:
-    """Answer reads in spite of the losses that touch the range, for good. Shows them first; `--yes` does it."""
+    """Accept the losses that touch the range, permanently, so that reads answer. Shows them; `--yes` accepts them."""
     from tsdb.history.open import open_history
     from tsdb.history.waiting import write_sync
 

@@ -14,8 +14,8 @@ from tsdb.log.interface import METRICS, Log
 
 LOG_SETTINGS = SETTINGS
 
-OnePartition = Annotated[int, typer.Option("--partition", min=0, help="Which partition.")]
-Partition = Annotated[int | None, typer.Option("--partition", min=0, help="Only this partition; absent: all.")]
+OnePartition = Annotated[int, typer.Option("--partition", min=0, help="The partition.")]
+Partition = Annotated[int | None, typer.Option("--partition", min=0, help="Only this partition; by default all.")]
 
 
 @contextmanager

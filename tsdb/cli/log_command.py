@@ -18,7 +18,7 @@ from tsdb.log.interface import METRICS, Log, RecordBatch
 RECORD_COLUMNS = ("offset", "broker time", "state", "bytes", "packs", "samples", "first", "last")
 OFFSET_COLUMNS = ("partition", "low", "high", "records", "first", "last", "at")
 
-log_command = Commands("What is in the log.")
+log_command = Commands("Records and offsets of the log.")
 
 
 @log_command.command("dump")
@@ -27,12 +27,12 @@ def dump(
     settings: CommonSettings,
     partition: OnePartition,
     start: Annotated[
-        int | None, typer.Option("--from", min=0, help="First offset; absent: the first there is.")
+        int | None, typer.Option("--from", min=0, help="First offset; by default the first in the log.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Most records to show.")] = 100,
     output: TableOrJson = "table",
 ) -> None:
-    """Records of one partition of the log, one a row: ticks, samples, and what cannot be read."""
+    """Print records of one partition of the log, one in each row: samples, ticks, and unreadable records."""
     from tsdb.log.records import read_batches
 
     with opened_log(settings) as log:
@@ -57,11 +57,11 @@ def offsets(
     partition: Partition = None,
     at: Annotated[
         Milliseconds | None,
-        typer.Option("--at", parser=instant, metavar="TIME", help="Also the first offset of this broker time on."),
+        typer.Option("--at", parser=instant, metavar="TIME", help="Also the first offset from this broker time on."),
     ] = None,
     output: TableOrJson = "table",
 ) -> None:
-    """Where each partition of the log begins and ends, by offset and by broker time."""
+    """Print the first and last offset of each partition of the log, with their broker times."""
     with opened_log(settings) as log:
         rows = list(_ends(log, list(chosen(log, partition)), at))
     if output == "json":

@@ -37,7 +37,7 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def root(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Options of `tsdb` itself."""

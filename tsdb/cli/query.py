@@ -28,35 +28,35 @@ def query(
     step: Annotated[
         Milliseconds | None,
         typer.Option(
-            "--step", parser=duration, metavar="DURATION", help="One sample a step, by --agg; such as 60 or 1m."
+            "--step", parser=duration, metavar="DURATION", help="One sample for each step, by --agg; such as 60 or 1m."
         ),
     ] = None,
-    agg: Annotated[Aggregation | None, typer.Option("--agg", help="How the samples of a step become one.")] = None,
+    agg: Annotated[Aggregation | None, typer.Option("--agg", help="Aggregation of the samples of a step.")] = None,
     last_n: Annotated[
         int, typer.Option("--last-n", min=0, max=LAST_N_MAX, help="Only the newest N samples of each series; 0: all.")
     ] = 0,
     downsampled: Annotated[
         bool,
-        typer.Option("--downsampled", help="Steps of the past may come from series that `tsdb spark downsample` made."),
+        typer.Option("--downsampled", help="Steps in the past may use the series of `tsdb spark downsample`."),
     ] = False,
     encoding: Annotated[
         Literal["raw", "columns"],
-        typer.Option("--encoding", help="How samples travel; columns is smaller and needs compiled kernels."),
+        typer.Option("--encoding", help="Encoding on the wire; columns is smaller and needs compiled kernels."),
     ] = "raw",
     allow_stale: Annotated[bool, typer.Option("--allow-stale", help="Answer although a partition lags.")] = False,
     allow_holes: Annotated[
         bool, typer.Option("--allow-holes", help="Answer although a named loss is in the range.")
     ] = False,
-    output: Annotated[ResultFormat, typer.Option("--output", help="How to print it.")] = "table",
+    output: Annotated[ResultFormat, typer.Option("--output", help="Output format.")] = "table",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file instead of stdout.")] = None,
-    rows: Annotated[int, typer.Option("--rows", min=0, help="Series that the table shows; 0: all.")] = TABLE_ROWS,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Most series in the table; 0: all.")] = TABLE_ROWS,
 ) -> None:
-    """Samples of the series that match SELECTOR, exact or an error; of the last hour unless a range is given.
+    """Print samples of the series that match SELECTOR, exact or an error; by default of the last hour.
 
-    --start alone means up to now, --end alone the hour before it.
+    --start alone reads up to now; --end alone reads the hour before it.
 
-    JSON is {"series": [{"labels", "ts_ms", "values"}], "samples", "partitions"}; CSV and Parquet have a row a sample:
-    labels (sorted JSON), ts_ms, value. Only Parquet keeps the payload of NaNs.
+    JSON is {"series": [{"labels", "ts_ms", "values"}], "samples", "partitions"}. CSV and Parquet have one row for each
+    sample: labels (sorted JSON), ts_ms, value. Only Parquet keeps the payload of NaNs.
     """
     span = recent_range(start, end, last)
     _check_form(step, agg, last_n, encoding, downsampled)

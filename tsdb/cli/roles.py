@@ -28,12 +28,12 @@ from tsdb.ops.logs import configure_logging, get_logger
 SWITCH_INTERVAL_S = 0.0005  # Longest wait of a read for a thread that runs Python. The default is 5 ms.
 
 _ROLES: tuple[tuple[str, type[CommonSettings], str], ...] = (
-    ("standalone", StandaloneSettings, "Every role in one process over an embedded log: no server."),
+    ("standalone", StandaloneSettings, "Run every role in one process over an embedded log, without Kafka."),
     ("gateway", GatewaySettings, "Accept samples; OK means that the log has them."),
     ("store", StoreSettings, "Replay the log into memory and answer reads."),
     ("chunker", ChunkerSettings, "Turn the log into chunks, window by window."),
-    ("loader", LoaderSettings, "Put chunks and series into history; the only writer of it."),
-    ("querier", QuerierSettings, "Answer reads out of several stores and history."),
+    ("loader", LoaderSettings, "Write chunks and series into history; the only writer of it."),
+    ("querier", QuerierSettings, "Answer reads from several stores and history."),
 )
 
 log = get_logger(__name__)

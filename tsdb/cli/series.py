@@ -28,7 +28,10 @@ def series(
     allow_stale: AllowStale = False,
     output: TableOrJson = "table",
 ) -> None:
-    """Series that match, with the sample times held of them; with a range, only those that have a sample in it."""
+    """List matching series with the times of their first and last sample; with a range, only those with a sample in it.
+
+    Times are those of the samples that the server holds.
+    """
     span = time_range(start, end, last)
     if group_by is not None and not all(group_by.split(",")):
         raise typer.BadParameter(f"--group-by {group_by!r} has an empty label name")
@@ -84,10 +87,10 @@ def _print_groups(
 def labels(
     connection: Connection,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Values of this label; absent: all names.")
+        str | None, typer.Argument(metavar="[NAME]", help="List the values of this label; by default all names.")
     ] = None,
     matching: Annotated[
-        str | None, typer.Option("--selector", parser=selector, metavar="SELECTOR", help="Only of series that match.")
+        str | None, typer.Option("--selector", parser=selector, metavar="SELECTOR", help="Only of matching series.")
     ] = None,
     start: Start = None,
     end: End = None,
@@ -95,7 +98,7 @@ def labels(
     allow_stale: AllowStale = False,
     output: TableOrJson = "table",
 ) -> None:
-    """Names of labels, or the values of one; with a range, also those that history knows of it."""
+    """List label names, or the values of one label; with a range, also those of series in history."""
     span = time_range(start, end, last)
     start_ms, end_ms = (span.start_ms, span.end_ms) if span else (None, None)
     options = ReadOptions(allow_stale=allow_stale)

@@ -31,7 +31,7 @@ Retention = Annotated[
         "--retention",
         parser=duration,
         metavar="DURATION",
-        help="Of the log: above hold + longest outage of the chunk stage + longest rebuild.",
+        help="Retention of the log: above hold + longest outage of the chunk stage + longest rebuild.",
     ),
 ]
 
@@ -52,9 +52,9 @@ def create(
     retention: Retention = "5d",  # type: ignore[assignment]  # parsed as if typed
     output: TableOrJson = "table",
 ) -> None:
-    """Make the topics that are missing and write `meta`; what is there but differs is an error.
+    """Create missing topics and write `meta`; an existing topic that differs is an error.
 
-    Says each topic with its settings, and what to start next; JSON has made, topics and partitions.
+    Prints each topic with its settings, and the next commands; JSON has made, topics and partitions.
     """
     # Imported here: these modules are otherwise loaded only by a running role.
     from tsdb.cli.assemble import log_settings, meta_settings
@@ -65,7 +65,7 @@ def create(
     specs = topic_specs(partitions, replication=replication, retention_ms=retention.ms)
     brokers = settings.log.startswith(KAFKA)
     if brokers and replication < REPLICATION:
-        note(f"warning: {replication} of each topic's replicas: a lost broker may lose data; {REPLICATION} is safe")
+        note(f"warning: replicas of each topic: {replication}: a lost broker may lose data; {REPLICATION} is safe")
     with open_topics(settings.log, prefix=settings.log_prefix, settings=access) as admin:
         made = create_topics(admin, specs)
     with open_log(settings.log, prefix=settings.log_prefix, settings=access) as log:
@@ -97,13 +97,13 @@ def described(spec: TopicSpec, *, made: bool, brokers: bool) -> str:
 def check(
     settings: CommonSettings,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, help="How many there must be; absent: as many as there are.")
+        int | None, typer.Option("--partitions", min=1, help="Required number; by default the number of the log.")
     ] = None,
     replication: Replication = REPLICATION,
     retention: Retention = "5d",  # type: ignore[assignment]
     output: TableOrJson = "table",
 ) -> None:
-    """Name every setting that is not as it must be; exit code 1 when there is one."""
+    """List every wrong setting of the topics and of `meta`; exit code 1 when there is one."""
     found = _differences(settings, partitions, replication, retention.ms)
     rows = [(item.topic, item.setting, item.got, item.want) for item in found]
     if output == "json":

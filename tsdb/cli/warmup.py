@@ -20,7 +20,7 @@ PACKAGES = tuple(package for share in SHARES for package in share)
 
 
 def warmup(output: TableOrJson = "table") -> None:
-    """Compile all kernels into the cache (NUMBA_CACHE_DIR); quick when they are there already."""
+    """Compile all kernels into the cache (NUMBA_CACHE_DIR); fast when the cache has them already."""
     # Imported here: numba takes half a second that other commands need not spend.
     from tsdb.codec.jit import cache_root
 

@@ -26,7 +26,7 @@ def watch(
     limit: Annotated[int, typer.Option("--limit", min=0, help="End after N samples; 0: never.")] = 0,
     output: Annotated[Literal["jsonl"], typer.Option("--output", help="One JSON object a line.")] = "jsonl",
 ) -> None:
-    """Samples of the series that match, each once, in the order in which they are applied; reconnects by itself.
+    """Print samples of matching series as the store applies them, each once; reconnects after a failure.
 
     Lines are {"labels", "ts_ms", "value", "partition", "record_offset"}.
     """

@@ -28,26 +28,26 @@ Summary = dict[str, int | float]
 def write(
     connection: Connection,
     file: Annotated[Path, typer.Argument(parser=readable, metavar="FILE|-", help="- is stdin.")],
-    form: Annotated[
-        Format | None, typer.Option("--format", help="Format of the file; by default that of its name.")
-    ] = None,
+    form: Annotated[Format | None, typer.Option("--format", help="Format of the file; by default by its name.")] = None,
     shift_to_now: Annotated[
         bool, typer.Option("--shift-to-now", help="Add one constant to all times, so that the newest sample is now.")
     ] = False,
     as_live: Annotated[
-        bool, typer.Option("--as-live", help="Begin now, and send each sample when its time has come.")
+        bool, typer.Option("--as-live", help="Move all times to start now, and send each sample at its time.")
     ] = False,
     speed: Annotated[float, typer.Option("--speed", help="With --as-live: how many times faster than recorded.")] = 1.0,
     output: TableOrJson = "table",
 ) -> None:
     """Write samples from FILE, in the order of their times.
 
-    Parquet and CSV have the columns labels (JSON text), ts_ms and value; JSON lines are objects with these keys, whose
-    value may be "NaN", "+Inf" or "-Inf"; prom is the Prometheus text exposition, openmetrics the OpenMetrics one, whose
-    times are in seconds; a .prom file that ends with # EOF is OpenMetrics too. Exemplars are counted and not kept. All
-    but Parquet are sent in batches of a million rows, each in the order of time; --shift-to-now and --as-live read the
-    whole file first.
-    Ends with samples, series, requests, seconds and refused, and shift_ms, or base_ms and speed.
+    Parquet and CSV have the columns labels (JSON text), ts_ms and value. JSON lines are objects with these keys; value
+    may be "NaN", "+Inf" or "-Inf". prom is the Prometheus text format; openmetrics is OpenMetrics, with times in
+    seconds. A .prom file that ends with # EOF is OpenMetrics too. Exemplars are counted and dropped.
+
+    Parquet is sent as a whole in order of time. Other formats are sent in batches of a million rows, each in order of
+    time. --shift-to-now and --as-live read the whole file first.
+
+    At the end prints samples, series, requests, seconds and refused, and shift_ms, or base_ms and speed.
     """
     if as_live and shift_to_now:
         raise typer.BadParameter("give --as-live or --shift-to-now")

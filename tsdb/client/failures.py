@@ -87,7 +87,7 @@ def _unreachable(text: str, peer: Peer) -> TsdbError:
             return Unavailable(words.format(address=peer.address, **match.groupdict()), reason=reason)
     if _CUT.search(text):
         wish = "a client certificate (--tls-cert, --tls-key)" if peer.tls else "TLS (--tls, --tls-ca)"
-        return Unavailable(f"{peer.address} closed the connection: check whether it wants {wish}", reason="unreachable")
+        return Unavailable(f"{peer.address} closed the connection: it may require {wish}", reason="unreachable")
     return Unavailable(f"cannot reach {peer.address}: {_LAST.sub('', text)}", reason="unreachable")
 
 
@@ -98,7 +98,7 @@ def _wrong_role(peer: Peer, method: Method) -> TsdbError:
             reason="wrong_role",
         )
     return InvalidRequest(
-        f"{peer.address} answers no reads ({method.value}), it is a gateway: ask a store or a querier (`tsdb store`,"
+        f"{peer.address} answers no reads ({method.value}), it is a gateway: call a store or a querier (`tsdb store`,"
         " `tsdb querier`)",
         reason="wrong_role",
     )

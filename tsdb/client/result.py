@@ -122,4 +122,4 @@ class SelectResult:
 
     def _need_labels(self) -> None:
         if any(not canonical for canonical in self.canonical):
-            raise InvalidRequest("labels were left out of this select; ask with labels=True", reason="no_labels")
+            raise InvalidRequest("this select has no labels: select with labels=True", reason="no_labels")

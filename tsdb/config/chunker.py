@@ -16,10 +16,10 @@ class ChunkerFields(BaseModel):
         4096 * _MIB,
         ge=_MIB,
         le=1 << 50,
-        description="Bytes of open windows above which the chunk stage applies nothing: not ready.",
+        description="Bytes of open windows; above this the chunk stage applies nothing and is not ready.",
     )
     chunk_inflight_bytes_max: int = Field(
-        32 * _MIB, ge=_MIB, le=1 << 40, description="Bytes of chunks on their way to the log; more wait."
+        32 * _MIB, ge=_MIB, le=1 << 40, description="Bytes of chunks in flight to the log; further chunks wait."
     )
 
 

@@ -26,7 +26,7 @@ class ServiceSettings(BaseSettings):
         "",
         max_length=100,
         pattern=r"^[A-Za-z0-9._-]*$",
-        description="Put before every topic name, so that several systems can share a cluster.",
+        description="Prefix of every topic name, so that several systems can share a cluster.",
     )
     grpc: Address = Field("127.0.0.1:7410", description="HOST:PORT of the gRPC server; port 0: any free one.")
     http: Address = Field(
@@ -60,7 +60,7 @@ class ServiceSettings(BaseSettings):
         description="gRPC connections at once, and at most half of the process's file descriptors; more are closed.",
     )
     grpc_idle_timeout_s: float = Field(
-        300.0, ge=1, le=86_400, description="A gRPC connection without a call is closed after so many seconds."
+        300.0, ge=1, le=86_400, description="Seconds until a gRPC connection without a call is closed."
     )
     http_connections_max: int = Field(
         2048,
@@ -70,10 +70,10 @@ class ServiceSettings(BaseSettings):
         "without a request is closed for a new one.",
     )
     http_header_timeout_s: float = Field(
-        10.0, gt=0, le=3600, description="Seconds that an HTTP request's header may take to arrive."
+        10.0, gt=0, le=3600, description="Seconds for the header of an HTTP request to arrive."
     )
     http_idle_timeout_s: float = Field(
-        75.0, gt=0, le=86_400, description="An HTTP connection without a request is closed after so many seconds."
+        75.0, gt=0, le=86_400, description="Seconds until an HTTP connection without a request is closed."
     )
     http_request_timeout_s: float = Field(
         60.0,
@@ -86,38 +86,38 @@ class ServiceSettings(BaseSettings):
     )
     tls_key_file: Path | None = Field(None, description="PEM key of tls_cert_file, without a passphrase.")
     tls_client_ca_file: Path | None = Field(
-        None, description="PEM CA; gRPC callers must then show a certificate that it signed."
+        None, description="PEM CA; gRPC callers must then send a certificate signed by it."
     )
     token: SecretStr | None = Field(
-        None, description="Bearer tokens that callers must show one of, separated by commas."
+        None, description="Valid bearer tokens, separated by commas; each caller must send one of them."
     )
     token_file: Path | None = Field(
         None, description="File of bearer tokens, one a line; read again when it changes, so tokens can be rotated."
     )
 
     kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
-        "PLAINTEXT", description="How to talk to the brokers."
+        "PLAINTEXT", description="Security protocol of the connections to the brokers."
     )
     kafka_sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
         "", description="SASL mechanism; only with SASL_PLAINTEXT or SASL_SSL, where it is required."
     )
     kafka_sasl_username: str = Field("", description="SASL user; only with a mechanism.")
     kafka_sasl_password: SecretStr | None = Field(None, description="SASL password; only with a mechanism.")
-    kafka_sasl_password_file: Path | None = Field(None, description="File that holds the SASL password.")
+    kafka_sasl_password_file: Path | None = Field(None, description="File with the SASL password.")
     kafka_ssl_ca_file: Path | None = Field(
         None, description="PEM CA of the brokers; without it the system's. Only with SSL or SASL_SSL."
     )
-    kafka_ssl_certificate_file: Path | None = Field(None, description="PEM client certificate shown to the brokers.")
+    kafka_ssl_certificate_file: Path | None = Field(None, description="PEM client certificate for the brokers.")
     kafka_ssl_key_file: Path | None = Field(None, description="PEM key of kafka_ssl_certificate_file.")
 
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
-    log_format: Literal["console", "json"] = Field("console", description="Logs as lines for people or as JSON.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged.")
+    log_format: Literal["console", "json"] = Field("console", description="Logs as lines for a terminal or as JSON.")
     drain_s: float = Field(
         25.0,
         ge=0,
         le=3600,
-        description="Seconds to end after SIGTERM, whatever runs; the last fifth (at most 2 s) is for dropping work. "
-        "Below Kubernetes' 30 s, so that we end it ourselves.",
+        description="Seconds from SIGTERM to the end of the process; the last fifth (at most 2 s) is for dropping "
+        "work. Below Kubernetes' 30 s, so that the process ends before it is killed.",
     )
 
     @classmethod

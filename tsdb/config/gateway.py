@@ -19,7 +19,7 @@ class GatewayFields(BaseModel):
     label_value_bytes_max: int = Field(2048, ge=1, le=65_535, description="UTF-8 bytes of one label value.")
     labels_bytes_max: int = Field(8192, ge=1, le=262_144, description="Bytes of all labels of one series.")
     request_bytes_max: int = Field(
-        16 * _MIB, ge=1024, le=1024 * _MIB, description="Bytes of one write request; bounds what one caller can hold."
+        16 * _MIB, ge=1024, le=1024 * _MIB, description="Bytes of one write request; bounds the memory of one caller."
     )
     request_series_max: int = Field(100_000, ge=1, le=10_000_000, description="Series of one write request.")
     samples_max: int = Field(1_000_000, ge=1, le=100_000_000, description="Samples of one write request.")
@@ -30,34 +30,35 @@ class GatewayFields(BaseModel):
         description="Bytes of all requests that wait for the log; more are refused with a hint to retry.",
     )
     series_cache_max: int = Field(
-        500_000, ge=1, le=100_000_000, description="Series remembered; one outside costs an announcement per write."
+        500_000, ge=1, le=100_000_000, description="Series in the cache; one outside costs an announcement a write."
     )
     series_cache_bytes_max: int = Field(
-        256 * _MIB, ge=1024, le=1 << 40, description="Bytes of labels that the series cache holds."
+        256 * _MIB, ge=1024, le=1 << 40, description="Bytes of labels in the series cache."
     )
     source_series_max: int = Field(
         100_000,
         ge=0,
         le=100_000_000,
         description="Active series of one source (one placement) at this gateway: announced within the last one to two "
-        "windows. New ones above it are refused by name, known ones go on. The largest usual target has some 50,000.",
+        "windows. New series above it are refused by name; known series are still accepted. The largest usual target "
+        "has some 50,000.",
     )
     gateway_series_max: int = Field(
         2_000_000,
         ge=0,
         le=100_000_000,
-        description="Active series of all sources at this gateway; new ones above it are refused by name.",
+        description="Active series of all sources at this gateway; new series above it are refused by name.",
     )
     series_limits_file: Path | None = Field(
         None,
         description="TOML file with source_series_max, gateway_series_max and limits of single sources; read again "
-        "when it changes, so that a limit moves without a restart.",
+        "when it changes, so that a limit changes without a restart.",
     )
     produce_timeout_s: float = Field(
         10.0,
         gt=0,
         le=600,
-        description="Seconds to wait for the log's answer, where the caller's deadline is not sooner.",
+        description="Longest wait for the log's answer, in seconds; a caller's deadline may be sooner.",
     )
     idempotence: bool = Field(
         True,

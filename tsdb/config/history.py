@@ -17,10 +17,10 @@ class HistoryFields(BaseModel):
     history: HistoryUrl = Field(
         "",
         description="History: cassandra://HOST[,HOST]/KEYSPACE or sqlite:///PATH (a loader: or parquet:///FOLDER); "
-        "empty: only what memory holds.",
+        "empty: no history, reads use memory only.",
     )
     history_write_timeout_s: float = Field(
-        10.0, gt=0, le=600, description="Seconds for one write to history; after it the write is tried again."
+        10.0, gt=0, le=600, description="Seconds for one write to history; after this time the write is retried."
     )
     history_read_timeout_s: float = Field(10.0, gt=0, le=600, description="Seconds for one page of a read of history.")
     history_inflight_bytes_max: int = Field(
@@ -30,18 +30,18 @@ class HistoryFields(BaseModel):
         description="Bytes of writes that wait for history; a connection of Cassandra's driver refuses at some 6 MiB.",
     )
     cassandra_local_dc: str = Field(
-        "", description="Data centre whose replicas answer; empty: that of the first node reached."
+        "", description="Data centre whose replicas answer; empty: the one of the first reached node."
     )
     cassandra_username: str = Field("", description="Cassandra user; empty: no authentication.")
     cassandra_password: SecretStr | None = Field(None, description="Cassandra password; only with a user.")
-    cassandra_password_file: Path | None = Field(None, description="File that holds the Cassandra password.")
+    cassandra_password_file: Path | None = Field(None, description="File with the Cassandra password.")
     cassandra_ssl_ca_file: Path | None = Field(None, description="PEM CA of the nodes; it switches TLS on.")
     cassandra_ssl_check_names: bool = Field(
         True,
-        description="Whether a node's certificate must name the address that it is reached at (an IP SAN where the "
-        "cluster names nodes by IP); without it any certificate of the CA passes for any node.",
+        description="Whether a node's certificate must contain the address of the node (an IP SAN where the cluster "
+        "names nodes by IP); when off, any certificate of the CA is valid for any node.",
     )
-    cassandra_ssl_certificate_file: Path | None = Field(None, description="PEM client certificate shown to the nodes.")
+    cassandra_ssl_certificate_file: Path | None = Field(None, description="PEM client certificate for the nodes.")
     cassandra_ssl_key_file: Path | None = Field(None, description="PEM key of cassandra_ssl_certificate_file.")
 
     @model_validator(mode="after")

@@ -15,20 +15,19 @@ class QuerierFields(BaseModel):
     """Addresses of a querier's stores, and the credentials for them."""
 
     stores: Addresses = Field(
-        description="HOST:PORT[,HOST:PORT] of the stores; a name stands for all addresses it resolves to, asked anew "
-        "every 10 s."
+        description="HOST:PORT[,HOST:PORT] of the stores; a name means all its addresses, and is resolved every 10 s."
     )
-    store_tls: bool = Field(False, description="Talk TLS to the stores.")
+    store_tls: bool = Field(False, description="Use TLS for the connections to the stores.")
     store_tls_ca_file: Path | None = Field(
         None, description="PEM CA of the stores; without it the system's. Only with store_tls."
     )
     store_tls_cert_file: Path | None = Field(
-        None, description="PEM certificate shown to the stores. Only with store_tls and store_tls_key_file."
+        None, description="PEM client certificate for the stores. Only with store_tls and store_tls_key_file."
     )
     store_tls_key_file: Path | None = Field(None, description="PEM key of store_tls_cert_file.")
-    store_token: SecretStr | None = Field(None, description="Bearer token shown to the stores.")
+    store_token: SecretStr | None = Field(None, description="Bearer token for the stores.")
     store_token_file: Path | None = Field(
-        None, description="File that holds the bearer token shown to the stores; read at the start."
+        None, description="File with the bearer token for the stores; read at the start."
     )
 
     @model_validator(mode="after")

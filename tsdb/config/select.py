@@ -21,5 +21,5 @@ class SelectFields(BaseModel):
         120.0,
         gt=0,
         le=86_400,
-        description="Seconds that one read may work and wait; a caller's deadline may be sooner.",
+        description="Longest time of one read, in seconds; a caller's deadline may be sooner.",
     )

@@ -17,7 +17,9 @@ from tsdb.config.store import StoreFields, check_slices
 class StandaloneSettings(GatewayFields, StoreFields, ChunkerFields, LoaderFields, CommonSettings):
     """The role `standalone`. `log` and `history` default to files in `data_dir`; an empty `history` switches it off."""
 
-    data_dir: Path = Field(Path("tsdb-data"), description="Folder of the embedded log and history; made when missing.")
+    data_dir: Path = Field(
+        Path("tsdb-data"), description="Folder of the embedded log and history; created when missing."
+    )
 
     @classmethod
     def derived(cls, values: dict[str, Any]) -> dict[str, Any]:

@@ -26,13 +26,13 @@ class StoreFields(SelectFields):
         "", description="INDEX/COUNT: hold the partitions p with p % COUNT = INDEX; not with partitions."
     )
     workers: int = Field(
-        0, ge=0, le=1024, description="Threads that replay, each with a share of the partitions; 0: one a core."
+        0, ge=0, le=1024, description="Replay threads, each with a share of the partitions; 0: one for each core."
     )
     hold_extra_ms: int = Field(
         0,
         ge=0,
         le=_HALF_A_DAY_MS,
-        description="Milliseconds of memory beyond the time set's least hold; more bridges a longer outage of history.",
+        description="Milliseconds of memory beyond the time set's least hold; more covers a longer outage of history.",
     )
     slice_small_ms: int = Field(
         0, ge=0, le=86_400_000, description="Milliseconds of a freshly sealed slice; 0: the time set's."
@@ -47,15 +47,15 @@ class StoreFields(SelectFields):
         6 * _GIB,
         ge=1 << 20,
         le=1 << 50,
-        description="Bytes of all heads, labels and caches too, above which "
-        "slices are dropped early; each partition has an equal share.",
+        description="Bytes of all heads, with labels and caches; above this slices are dropped early. Each partition "
+        "has an equal share.",
     )
     memory_hard_bytes: int = Field(
         8 * _GIB,
         ge=1 << 20,
         le=1 << 50,
-        description="Bytes of all heads, labels and caches too. A "
-        "partition above its equal share applies nothing more and is not ready, alone; labels may take half of it.",
+        description="Bytes of all heads, with labels and caches. A partition above its equal share applies nothing "
+        "more and is not ready; others continue. Labels may take half of the share.",
     )
     lag_enter_s: float = Field(5.0, gt=0, le=3600, description="A partition becomes ready below this lag in seconds.")
     lag_leave_s: float = Field(
@@ -68,7 +68,7 @@ class StoreFields(SelectFields):
         65_536,
         ge=1,
         le=1 << 31,
-        description="Newest samples of each partition kept for Watch; a watcher further behind is cut off.",
+        description="Newest samples of each partition kept for Watch; a reader further behind is disconnected.",
     )
 
     @model_validator(mode="after")

@@ -21,7 +21,7 @@ from tsdb.ops.watched_file import WatchedFile
 _REASONS = ("token_missing", "token_malformed", "token_wrong")
 _failures = counter(
     "tsdb_auth_failures_total",
-    "Requests refused for want of a valid bearer token.",
+    "Requests refused because they had no valid bearer token.",
     ("server", "reason"),
     [(server, reason) for server in ("grpc", "http") for reason in _REASONS],
 )
@@ -40,7 +40,7 @@ class Tokens:
         self._fixed = _digests(re.split(r"[\s,]+", text.strip()) if text.strip() else [], "the token setting")
         self._from_file = None if file is None else WatchedFile(file, _read, SystemClock())
         if not self._fixed and self._from_file is None:
-            raise ConfigMismatch(f"no token in {file or 'the token setting'}: nobody could call", reason="token")
+            raise ConfigMismatch(f"no token in {file or 'the token setting'}: every call would fail", reason="token")
 
     def check(self, authorization: str | bytes | None, *, server: str) -> None:
         """Raises Unauthenticated (token_missing, token_malformed, token_wrong); `server`: "grpc" or "http"."""

@@ -48,8 +48,8 @@ class GrowingFile:
         try:
             free = f"{shutil.disk_usage(self._path.parent).free} bytes are free on its disk"
         except OSError as unknown:
-            free = f"what is free on its disk is not known: {unknown}"
-        return f"{self._path} cannot grow: {error.message}; {free}. Make room: it goes on by itself"
+            free = f"the free bytes on its disk are unknown: {unknown}"
+        return f"{self._path} cannot grow: {error.message}; {free}. Make room on the disk: writes then continue"
 
 
 _lock = threading.Lock()  # Guards changes of _full; a leaf.

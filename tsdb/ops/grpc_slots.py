@@ -25,7 +25,7 @@ _running = gauge("tsdb_grpc_running_requests", "gRPC calls running now, streams 
 _waiting = gauge("tsdb_grpc_waiting_requests", "gRPC calls that wait for a record, for memory or for their reader.")
 refused_total = counter(
     "tsdb_grpc_slots_refused_total",
-    "gRPC calls refused for want of a slot, by which limit.",
+    "gRPC calls refused because no slot was free, by the limit that was reached.",
     label="reason",
     values=("concurrent_requests", "connection_requests", "waiting_requests"),
 )

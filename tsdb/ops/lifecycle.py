@@ -201,5 +201,5 @@ def _attempt(action: Callable[[], bool | None], component: Component, verb: str)
     try:
         return action() is not False
     except Exception as error:
-        log.error("component did not end well", component=type(component).__name__, verb=verb, exc_info=error)
+        log.error("component shutdown failed", component=type(component).__name__, verb=verb, exc_info=error)
         return False

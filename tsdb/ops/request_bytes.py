@@ -12,7 +12,7 @@ SMALL_SHARE = 64  # A request of at most 1/64 of the limit is small.
 RESERVED_SHARE = 4  # A quarter of the limit is for small requests alone, so that a few large ones never lock them out.
 
 _bytes = gauge("tsdb_request_bytes", "Bytes reserved for requests that were received and are not answered yet.")
-_refused = counter("tsdb_request_bytes_refused_total", "Requests refused because others held the bytes.")
+_refused = counter("tsdb_request_bytes_refused_total", "Requests refused because other requests held the memory.")
 
 
 class RequestBytes:

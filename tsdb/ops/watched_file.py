@@ -64,7 +64,7 @@ class WatchedFile(Generic[Content]):
             self._content = self._read(self._file)
         except ConfigMismatch as error:
             self._on_failure()
-            log.warning("file not reloaded; what it said before stays", file=str(self._file), error=error.message)
+            log.warning("file not reloaded; its last valid content stays", file=str(self._file), error=error.message)
         else:
             log.info("file reloaded", file=str(self._file))
 

@@ -41,7 +41,7 @@ def agent(
     host: Annotated[bool, typer.Option("--host/--no-host", help="Measure this host.")] = True,
     job: Annotated[str, typer.Option("--job", help="Label job of the host's series.")] = "agent",
     instance: Annotated[
-        str | None, typer.Option("--instance", help="Label instance of them; by default the host's name.")
+        str | None, typer.Option("--instance", help="Label instance of the host's series; by default the host's name.")
     ] = None,
     for_: Annotated[
         Milliseconds | None,
@@ -49,11 +49,11 @@ def agent(
     ] = None,
     output: TableOrJson = "table",
 ) -> None:
-    """Write this host's metrics, named as the node exporter does, and those of endpoints, once an interval.
+    """Write metrics of this host, with the names of the node exporter, and of endpoints, once an interval.
 
-    While the gateway is away batches are kept (600 of them, 2,000,000 samples, the oldest dropped first) and sent once
-    it is back. A target that is down has up 0 and one line on stderr when it goes and when it comes back; it delays no
-    other. Ends with samples, refused, dropped, requests and failures.
+    While the gateway is away, up to 600 batches and 2,000,000 samples are kept, and sent later; above that the oldest
+    batches are dropped. A target that is down has `up` 0, and one line on stderr at the start and at the end of its
+    outage; it delays no other target. At the end prints samples, refused, dropped, requests and failures.
     """
     configure_logging(json=False, level="info")
     timeout_s = min(SCRAPE_TIMEOUT_MAX_S, interval.ms / 1000)

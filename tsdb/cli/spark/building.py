@@ -19,7 +19,7 @@ From = Annotated[
 To = Annotated[Milliseconds, typer.Option("--to", parser=instant, metavar="TIME", help="End of the last window.")]
 Packs = Annotated[
     list[str] | None,
-    typer.Option("--pack", metavar="HEX", help="Only this pack, as `tsdb chunks dump` shows it; may be given again."),
+    typer.Option("--pack", metavar="HEX", help="Only this pack, as in `tsdb chunks dump`; may be repeated."),
 ]
 
 

@@ -11,7 +11,7 @@ from tsdb.cli.spark.pipeline import pipeline
 from tsdb.cli.spark.rebuild import rebuild
 from tsdb.cli.spark.verify import verify
 
-spark = Commands("Jobs on Spark over more data than one process should touch; any master, this machine by default.")
+spark = Commands("Spark jobs over large amounts of data; on any Spark master, by default on this machine.")
 spark.command("export")(export)
 spark.command("import")(import_files)
 spark.command("merge-late")(merge_late)

@@ -15,11 +15,11 @@ def downsample(
     run: JobRun,
     start: Annotated[
         Milliseconds | None,
-        typer.Option("--from", parser=instant, metavar="TIME", help="First moment looked at; absent: all there is."),
+        typer.Option("--from", parser=instant, metavar="TIME", help="Start of the range; by default all of history."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many windows are to be made.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the number of windows to make.")] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Make all windows anew, as after an import that ran beside another run.")
+        bool, typer.Option("--again", help="Make all windows again, as after an import that ran beside another run.")
     ] = False,
     loader_timeout: Annotated[
         Milliseconds | None,
@@ -27,14 +27,14 @@ def downsample(
             "--loader-timeout",
             parser=duration,
             metavar="DURATION",
-            help="Wait so long for chunk stage and loader, before and after; absent: 15 m.",
+            help="Longest wait for chunk stage and loader, before and after; by default 15 m.",
         ),
     ] = None,
 ) -> None:
-    """Make series of 5 minutes and of an hour out of the past, where there are none yet or late data came since.
+    """Make series of 5 minutes and of an hour from history, where there are none yet or late data came since.
 
-    Count, sum, min, max, last and increase of every series, with the labels __resolution__ and __aggr__. What is
-    younger than the least hold and a day is left. Queries take them with --downsampled.
+    Makes count, sum, min, max, last and increase of every series, with the labels __resolution__ and __aggr__. Data
+    younger than the least hold and a day is left out. Queries use these series with --downsampled.
     Exit code 1: some windows are corrupt.
     """
     from spark_backfill.downsample.job import DownsampleOptions

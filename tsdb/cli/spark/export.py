@@ -18,19 +18,22 @@ if TYPE_CHECKING:
 @spark_job
 def export(
     run: JobRun,
-    folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="Where the files go, as Spark names it.")],
+    folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="Folder for the files, as a Spark path.")],
     matching: OptionalSelectorArgument = None,
     start: Start = None,
     end: End = None,
     last: Last = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing folder.")] = False,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Write what history holds, though it may not hold all of the range yet.")
+        bool, typer.Option("--partial", help="Export even when history does not have the whole range yet.")
     ] = False,
-    allow_holes: Annotated[bool, typer.Option("--allow-holes", help="Go on past named losses.")] = False,
-    splits: Annotated[int, typer.Option("--splits", min=1, help="About how many tasks read.")] = 32,
+    allow_holes: Annotated[bool, typer.Option("--allow-holes", help="Export in spite of named losses.")] = False,
+    splits: Annotated[int, typer.Option("--splits", min=1, help="Approximate number of reading tasks.")] = 32,
 ) -> None:
-    """History as Parquet, a folder a day: labels as JSON text, ts_ms, value, as `tsdb write` and imports take them."""
+    """Export history as Parquet, one folder for each day: labels as JSON text, ts_ms, value.
+
+    `tsdb write` and imports read these files.
+    """
     from spark_backfill.exports.export_job import ExportOptions
     from spark_backfill.exports.export_job import export as export_all
     from spark_backfill.source.options import Span

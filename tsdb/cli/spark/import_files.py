@@ -23,51 +23,55 @@ def import_files(
     run: JobRun,
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH...", help="Files or folders, as Spark names them; of prometheus: blocks."),
+        typer.Argument(metavar="PATH...", help="Files or folders, as Spark paths; for prometheus: blocks."),
     ],
-    format: Annotated[Format, typer.Option("--format", help="What the files are.")] = "parquet",
+    format: Annotated[Format, typer.Option("--format", help="Format of the files.")] = "parquet",
     labels: Annotated[
         str, typer.Option("--labels", help="Column with all labels: JSON text, a map or a struct; empty: none.")
     ] = "labels",
     label: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="LABEL=COLUMN", help="A label that is a column; may be given again."),
+        typer.Option("--label", metavar="LABEL=COLUMN", help="A label from a column; may be repeated."),
     ] = None,
     constant: Annotated[
         list[str] | None,
-        typer.Option("--constant", metavar="LABEL=VALUE", help="A label of every sample; may be given again."),
+        typer.Option("--constant", metavar="LABEL=VALUE", help="A label of every sample; may be repeated."),
     ] = None,
     time: Annotated[str, typer.Option("--time", help="Column of times.")] = "ts_ms",
-    time_unit: Annotated[Unit, typer.Option("--time-unit", help="Of times that are numbers or text.")] = "ms",
+    time_unit: Annotated[Unit, typer.Option("--time-unit", help="Unit of times given as numbers or text.")] = "ms",
     value: Annotated[str, typer.Option("--value", help="Column of values.")] = "value",
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", metavar="COLUMN", help="A column of values that is a metric; in place of --value."),
+        typer.Option("--metric", metavar="COLUMN", help="A column with the values of a metric; instead of --value."),
     ] = None,
     rejects: Annotated[
         str | None, typer.Option("--rejects", help="Folder for refused rows, with the reason of each.")
     ] = None,
-    allow_rejects: Annotated[
-        bool, typer.Option("--allow-rejects", help="Refused rows do not make the job a failure.")
-    ] = False,
+    allow_rejects: Annotated[bool, typer.Option("--allow-rejects", help="Exit code 0 even with refused rows.")] = False,
     wait: Annotated[
         Milliseconds | None,
-        typer.Option("--wait", parser=duration, metavar="DURATION", help="For the loader, at the end; absent: 10m."),
+        typer.Option(
+            "--wait",
+            parser=duration,
+            metavar="DURATION",
+            help="Longest wait for the loader, at the end; by default 10m.",
+        ),
     ] = None,
     no_wait: Annotated[
         bool,
         typer.Option(
             "--no-wait",
-            help="End when all is in the log; loaders go on. Ranges queried before may lack it until a run that waits.",
+            help="End once the log has all chunks, while loaders continue. Ranges queried before may lack them until a"
+            " run that waits.",
         ),
     ] = False,
     job_id: Annotated[
-        str | None, typer.Option("--job-id", help="Id of the import; the one of a failed run goes on with that.")
+        str | None, typer.Option("--job-id", help="Id of the import; the id of a failed run continues that run.")
     ] = None,
 ) -> None:
-    """Files into the past: chunks of samples older than the shortest hold and a day; newer ones go to the gateway.
+    """Import files into history: samples older than the shortest hold and a day; write newer ones to a gateway.
 
-    Exit code 1 when a row was refused, unless --allow-rejects; the others are imported all the same.
+    Exit code 1 when a row was refused, unless --allow-rejects is given; the other rows are imported.
     """
     from spark_backfill.imports.import_job import ImportOptions
     from spark_backfill.imports.import_job import import_files as import_all

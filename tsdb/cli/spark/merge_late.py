@@ -13,14 +13,17 @@ from tsdb.cli.spark.running import JobRun, spark_job
 @spark_job
 def merge_late(
     run: JobRun,
-    apply: Annotated[bool, typer.Option("--apply", help="Write; without it only what would be done is told.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Write; without it, only print the plan.")] = False,
     min_fragments: Annotated[
         int, typer.Option("--min-fragments", min=1, help="Fold a pack's window that has more fragments than this.")
     ] = 8,
     older_than: Annotated[
         Milliseconds | None,
         typer.Option(
-            "--older-than", parser=duration, metavar="DURATION", help="Fold any that ended so long ago; absent: 7 d."
+            "--older-than",
+            parser=duration,
+            metavar="DURATION",
+            help="Fold any window that ended this long ago; by default 7 d.",
         ),
     ] = None,
     delete_after: Annotated[
@@ -29,28 +32,32 @@ def merge_late(
             "--delete-after",
             parser=duration,
             metavar="DURATION",
-            help="Delete what a fold covers so long after it was read back; absent: 1 h. No read may take longer.",
+            help="Time from the check of a fold to the deletion of the rows that it covers; by default 1 h. No read may"
+            " take longer.",
         ),
     ] = None,
     start: Annotated[
         Milliseconds | None,
-        typer.Option("--from", parser=instant, metavar="TIME", help="First moment looked at; absent: ever."),
+        typer.Option("--from", parser=instant, metavar="TIME", help="Start of the range; by default all of history."),
     ] = None,
     end: Annotated[
         Milliseconds | None,
-        typer.Option("--to", parser=instant, metavar="TIME", help="End of what is looked at; absent: ever."),
+        typer.Option("--to", parser=instant, metavar="TIME", help="End of the range; by default all of history."),
     ] = None,
     loader_timeout: Annotated[
         Milliseconds | None,
         typer.Option(
-            "--loader-timeout", parser=duration, metavar="DURATION", help="Wait so long for the loader; absent: 15 m."
+            "--loader-timeout",
+            parser=duration,
+            metavar="DURATION",
+            help="Longest wait for the loader; by default 15 m.",
         ),
     ] = None,
 ) -> None:
-    """Fold windows of many fragments into one each, and delete what earlier folds cover.
+    """Fold windows of many fragments into one fragment each, and delete the rows that earlier folds cover.
 
-    The first run with --apply writes folds and reads them back; one that comes --delete-after later deletes the rows
-    that they cover. Answers stay as they are throughout. Exit code 1: something could not be folded or deleted.
+    The first run with --apply writes folds and reads them back. A run at least --delete-after later deletes the covered
+    rows. Answers do not change. Exit code 1: some window could not be folded, or some row not deleted.
     """
     from spark_backfill.merge_late.job import MergeLateOptions
     from spark_backfill.merge_late.job import merge_late as job

@@ -38,23 +38,24 @@ SETTINGS = (
 def pipeline(
     settings: CommonSettings,
     checkpoint: Annotated[
-        str, typer.Option("--checkpoint", help="Folder of this pipeline alone, as a URL that all of the cluster reach.")
+        str,
+        typer.Option("--checkpoint", help="Folder of this pipeline only, as a URL that the whole cluster can reach."),
     ],
     trigger: Annotated[
         Milliseconds,
-        typer.Option("--trigger", parser=duration, metavar="DURATION", help="How often a batch begins."),
+        typer.Option("--trigger", parser=duration, metavar="DURATION", help="Interval between the starts of batches."),
     ] = "10s",  # type: ignore[assignment]  # parsed as if typed
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Do all that the log holds now, and end.")
+        bool, typer.Option("--available-now", help="Process all current records of the log, and end.")
     ] = False,
     master: Master = "local[*]",
     conf: Conf = None,
     output: TableOrJson = "table",
 ) -> None:
-    """Turn the log into chunks on Spark, in place of every chunker; ends on SIGTERM.
+    """Turn the log into chunks on Spark, in place of all chunkers; ends on SIGTERM.
 
-    Goes on where a chunker or another pipeline stopped, and refuses while one runs. Gives way, with exit code 1, when a
-    chunker joins.
+    Continues where a chunker or another pipeline stopped, and refuses to start while one runs. Ends with exit code 1
+    when a chunker joins.
     """
     from spark_backfill.pipeline.pipeline import PipelineOptions
     from tsdb.cli.assemble import connect

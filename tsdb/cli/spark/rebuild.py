@@ -22,12 +22,12 @@ def rebuild(
     end: To,
     pack: Packs = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Write nothing: compare with `chunks`; exit code 1 when it differs.")
+        bool, typer.Option("--compare", help="Write nothing; compare with `chunks`. Exit code 1 for a difference.")
     ] = False,
 ) -> None:
-    """Build the chunks of whole windows again, base and late, and write them under the keys they have already.
+    """Build the chunks of whole windows again, base and late, and write them under their existing keys.
 
-    With --pack no window marker is written, for it counts all packs.
+    With --pack no window marker is written, because it counts all packs.
     """
     from spark_backfill.rebuild.compare import compare as compare_all
     from spark_backfill.rebuild.job import rebuild as rebuild_all

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from spark_backfill.places import Places
     from spark_backfill.summary import JobSummary
 
-Master = Annotated[str, typer.Option("--master", help="Where tasks run, as Spark names it.")]
+Master = Annotated[str, typer.Option("--master", help="The Spark master that runs the tasks.")]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's own; may be given again and again."),
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
 ]
 
 
@@ -85,7 +85,7 @@ class JobRun:
         except InvalidRequest:
             raise  # A rerun would be refused too.
         except BaseException:
-            note(f"to run the same again: {' '.join(('tsdb spark', name, rerun)).strip()}, and all else as it was")
+            note(f"to run it again: {' '.join(('tsdb spark', name, rerun)).strip()}, with all other options unchanged")
             raise
         self._show({**summary.as_dict(), "seconds": round(time.monotonic() - began, 3)})
         if not summary.ok:

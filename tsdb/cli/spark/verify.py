@@ -26,17 +26,17 @@ def verify(
     pack: Packs = None,
     report: Annotated[Path | None, typer.Option("--report", help="File for the report, one JSON object.")] = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Write what differs again, wait for the loader, and look again.")
+        bool, typer.Option("--repair", help="Write differing chunks again, wait for the loader, and compare again.")
     ] = False,
     wait: Annotated[
         Milliseconds,
-        typer.Option("--wait", parser=duration, metavar="DURATION", help="For the loader, with --repair."),
+        typer.Option("--wait", parser=duration, metavar="DURATION", help="Longest wait for the loader, with --repair."),
     ] = "10m",  # type: ignore[assignment]  # parsed as if typed
 ) -> None:
-    """Compare what the log gives with `chunks` and history: missing, differing, extra, per pack and window.
+    """Compare the log with `chunks` and history: missing, differing and extra chunks, by pack and window.
 
-    Exit code 1 when anything is wrong, with --repair: when anything still is. Without --history only `chunks` is
-    looked at.
+    Exit code 1 for any difference; with --repair, for a difference after the repair. Without --history only `chunks` is
+    compared.
     """
     from spark_backfill.rebuild.plan import range_of
     from spark_backfill.verify.job import VerifyOptions

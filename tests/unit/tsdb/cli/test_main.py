@@ -53,7 +53,7 @@ def test_help_is_whole_at_any_width(shell: Shell, monkeypatch: pytest.MonkeyPatc
         assert "..." not in text.replace("[ARGS]...", "").replace("[OPTIONS]...", ""), part
         assert max(map(len, text.splitlines())) <= columns, part
     listed = " ".join(shell.ok("-h").text.split())
-    assert "status How each partition does: ready or why not, lag, what it holds and what that costs" in listed
+    assert "status Print the state of partitions: ready or the reason, lag, content and memory" in listed
 
 
 def test_the_command_starts_without_heavy_libraries() -> None:

@@ -130,7 +130,7 @@ def test_times_may_be_iso_8601(shell: Shell, server: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (("rate(up[5m])", "--last", "5m"), "functions and operators of PromQL are not understood here yet"),
+        (("rate(up[5m])", "--last", "5m"), "functions and operators of PromQL are not supported here yet"),
         (('up{a="("} / 2', "--last", "5m"), "'up{a=\"(\"} / 2' is more than a selector"),
         (("sum by (job) (up)", "--last", "5m"), "give a selector such as"),
         (("up{", "--last", "5m"), "at character 3"),

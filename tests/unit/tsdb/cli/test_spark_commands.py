@@ -61,8 +61,8 @@ def test_a_job_that_failed_says_how_it_is_run_again(shell: Shell, places: tuple[
     assert done.code == 1
     assert "JAVA_HOME is " in done.err
     flags = {"import": " --job-id ", "export": " --overwrite", "rebuild": " --from 1", "verify": " --from 1"}
-    assert f"to run the same again: tsdb spark {job}{flags.get(job, '')}" in done.err
-    assert "and all else as it was" in done.err
+    assert f"to run it again: tsdb spark {job}{flags.get(job, '')}" in done.err
+    assert "with all other options unchanged" in done.err
 
 
 @pytest.mark.parametrize(

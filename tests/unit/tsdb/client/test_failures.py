@@ -63,7 +63,9 @@ def test_a_gateway_asked_to_read_points_to_stores_and_queriers() -> None:
         error, _ = failure(connect(address))
     assert isinstance(error, InvalidRequest)
     assert error.reason == "wrong_role"
-    assert error.message.startswith(f"{address} answers no reads (Coverage), it is a gateway: ask a store or a querier")
+    assert error.message.startswith(
+        f"{address} answers no reads (Coverage), it is a gateway: call a store or a querier"
+    )
 
 
 def test_a_store_asked_to_write_points_to_gateways() -> None:
@@ -110,7 +112,7 @@ def test_a_connection_that_a_tls_server_closes_names_the_options(tmp_path: Path,
     with FakeServer(credentials) as server:
         error, _ = failure(connect(server.address, tls=ClientTls(ours.ca_file) if mutual else None, timeout_s=SHORT_S))
     assert isinstance(error, Unavailable)
-    assert f"{server.address} closed the connection: check whether it wants {words}" in error.message
+    assert f"{server.address} closed the connection: it may require {words}" in error.message
 
 
 def test_an_http_port_is_named_at_once() -> None:
