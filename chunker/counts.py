@@ -6,11 +6,11 @@ from tsdb.chunks.stage import Emission
 from tsdb.ops.metrics import counter
 
 late_samples_total = counter(
-    "tsdb_chunks_late_samples_total", "Samples emitted late: they came after their window had closed."
+    "tsdb_chunks_late_samples_total", "Samples emitted late: they arrived after their window had closed."
 )
 windows_total = counter(
     "tsdb_chunks_windows_total",
-    "Windows finished, by what became of them.",
+    "Windows finished, by result.",
     label="result",
     values=("emitted", "empty", "not_whole"),
 )
@@ -18,7 +18,7 @@ chunks_total = counter(
     "tsdb_chunks_emitted_total", "Chunk records made, by kind.", label="kind", values=("base", "late")
 )
 chunk_bytes_total = counter("tsdb_chunks_emitted_bytes_total", "Bytes of chunk records made, keys included.")
-holes_total = counter("tsdb_chunks_holes_total", "Named losses found in the log, written as holes.")
+holes_total = counter("tsdb_chunks_holes_total", "Losses found in the log and written as holes.")
 
 
 def count(emission: Emission) -> None:

@@ -83,7 +83,7 @@ class Member:
 
     @property
     def settled(self) -> bool:
-        """Whether it got partitions, or there are none for it: more members than partitions leave some as spares."""
+        """Whether it got partitions, or is a spare: with more members than partitions some members get no partition."""
         joined_at = self._joined_at
         spare = joined_at is not None and self._clock.monotonic() - joined_at > SPARE_AFTER_S
         return self._assigned or spare
@@ -168,7 +168,7 @@ class Member:
                 lost.source.fail(error)
             return
         except Unavailable as error:
-            log.warning("group not to be had", reason=error.reason, error=error.message)
+            log.warning("group not available", reason=error.reason, error=error.message)
             self._closing.wait(JOIN_AGAIN_S)
             return
         for event in events:

@@ -21,10 +21,10 @@ SEND_AGAIN_S = 0.5
 
 log = get_logger(__name__)
 
-appends_total = counter("tsdb_chunker_appends_total", "Records sent to the chunks topic, those sent again included.")
+appends_total = counter("tsdb_chunker_appends_total", "Records sent to the chunks topic, repeats included.")
 append_failures_total = counter(
     "tsdb_chunker_append_failures_total",
-    "Appends to the chunks topic that failed, by reason; sent again unless that is of no use.",
+    "Failed appends to the chunks topic, by reason; sent again unless the error is final.",
     label="reason",
 )
 

@@ -39,7 +39,7 @@ log = get_logger(__name__)
 
 takeovers_total = counter(
     "tsdb_chunker_takeovers_total",
-    "Partitions begun, by what told where: the commit, the last progress marker, or nothing yet.",
+    "Partitions begun, by the source of the start position: commit, progress markers, or a first start.",
     label="case",
     values=("commit", "marker", "first"),
 )

@@ -50,13 +50,13 @@ class PartitionSource:
         return events
 
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
-        """As LogReader.seek."""
+        """As LogReader.seek. Drops all queued events."""
         self._waiting.clear()
         self._dropped_from = self._lost = self.end_offset = None
         self._group.seek(topic, partition, next_offset)
 
     def rest(self, topic: str, partition: int) -> None:
-        """As LogReader.rest."""
+        """As LogReader.rest. Drops all queued events."""
         self._waiting.clear()
         self._dropped_from = None
         self._group.rest(topic, partition)

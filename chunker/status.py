@@ -24,9 +24,13 @@ UNACKNOWLEDGED_S_MAX = 20.0  # Chunks without an acknowledgement for longer are 
 
 log = get_logger(__name__)
 
-ready = gauge("tsdb_chunker_partition_ready", "1 when the partition is ours and keeps up, else 0.", label="partition")
+ready = gauge(
+    "tsdb_chunker_partition_ready",
+    "1 when the partition is assigned to this process and keeps up, else 0.",
+    label="partition",
+)
 lag_records = gauge("tsdb_chunker_lag_records", "High watermark minus next offset.", label="partition")
-lag_seconds = gauge("tsdb_chunker_lag_seconds", "Lag in time; -1 while it cannot be told.", label="partition")
+lag_seconds = gauge("tsdb_chunker_lag_seconds", "Lag in time; -1 while it is not known.", label="partition")
 position = gauge("tsdb_chunker_position", "Committed position; -1 before the take-over.", label="partition")
 emitted_through = gauge(
     "tsdb_chunker_emitted_through_timestamp_seconds",
@@ -123,7 +127,7 @@ class StatusReporter(Periodic):
             marks = self._log.watermarks(METRICS, partitions)
         except TsdbError as error:
             poll_failures_total.inc()
-            log.warning("high watermarks not to be had", reason=error.reason, error=error.message)
+            log.warning("high watermarks not available", reason=error.reason, error=error.message)
             return
         self._answered_at = at
         self._high.update({number: (mark.high, at) for number, mark in marks.items()})

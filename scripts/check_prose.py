@@ -23,6 +23,7 @@ CLEAN = (
     "bench",
     "demo",
     "scripts",
+    "chunker",
     "spark_backfill/building",
     "spark_backfill/exports",
     "spark_backfill/imports",
@@ -32,6 +33,10 @@ CLEAN = (
     "spark_backfill/source",
     "spark_backfill/verify",
     "spark_backfill/writing",
+    "tsdb/chunks",
+    "tsdb/query",
+    "tsdb/reader",
+    "tsdb/store",
 )
 GENERATED = ("tsdb/v1/",)
 # Shorter docstrings say no more than the name they stand under.

@@ -27,7 +27,7 @@ samples_total = counter("tsdb_spark_pipeline_samples_total", "Samples in the bas
 windows_total = counter(
     "tsdb_spark_pipeline_windows_total", "Windows finished.", label="result", values=("emitted", "empty")
 )
-holes_total = counter("tsdb_spark_pipeline_holes_total", "Named losses found in the log, written as holes.")
+holes_total = counter("tsdb_spark_pipeline_holes_total", "Losses found in the log and written as holes.")
 batch_seconds = gauge("tsdb_spark_pipeline_batch_duration_seconds", "How long the last batch took.")
 batch_timestamp = gauge("tsdb_spark_pipeline_batch_timestamp_seconds", "When the last batch was begun.")
 position = gauge("tsdb_spark_pipeline_position", "Committed position.", label="partition")

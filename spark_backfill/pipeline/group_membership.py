@@ -59,7 +59,7 @@ class GroupMembership:
         try:
             self._poll(timeout_s)
         except Unavailable as error:
-            log.warning("group not to be had", reason=error.reason, error=error.message)
+            log.warning("group not available", reason=error.reason, error=error.message)
         missing = self._all - self._group.assigned()
         now = self._clock.monotonic()
         if not missing:

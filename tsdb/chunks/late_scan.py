@@ -74,7 +74,7 @@ class LateScan:
         return self._head.memory
 
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
-        """As Head.register."""
+        """Register announced series in the scan's head, as Head.register."""
         self._head.register(records, values, broker_ms)
 
     def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:

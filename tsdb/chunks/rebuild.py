@@ -45,7 +45,7 @@ class WindowRebuild:
         return self._head.memory
 
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
-        """As Head.register."""
+        """Register announced series in the rebuild's head, as Head.register."""
         self._head.register(records, values, broker_ms)
 
     def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:

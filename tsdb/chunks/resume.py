@@ -21,7 +21,7 @@ LONG_AGO_MS = -(1 << 60)  # Before any sample.
 class LogFacts:
     """Facts about one partition of the log.
 
-    low, high: watermarks. first_broker_ms: broker time of the first retained record; None: there is none.
+    low, high: watermarks. first_broker_ms: broker time of the first retained record; None: no record is retained.
     required_offset: lookup of required_ms(progress); None: no record at or after that time.
     """
 

@@ -114,11 +114,11 @@ class ChunkStage:
         return self.head.memory
 
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
-        """As Head.register."""
+        """Register announced series in the stage's head, as Head.register."""
         self.head.register(records, values, broker_ms)
 
     def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
-        """As Head.unknown_ids."""
+        """Series ids of the records that the stage's head does not know, as Head.unknown_ids."""
         return self.head.unknown_ids(records)
 
     def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:
@@ -273,7 +273,7 @@ class ChunkStage:
         return Emission(records, [], progress, samples=samples, minutes=len(ended))
 
     def _due_windows(self, now_ms: int) -> Emission | None:
-        """Markers of the first closed windows that have no packs left; if there are none, due packs of the first
+        """Markers of the first closed windows that have no packs left; without such a window, due packs of the first
         one."""
         done = self._finished_windows()
         if done:

@@ -29,7 +29,6 @@ class Packs:
 
     @property
     def count(self) -> int:
-        """Packs in all."""
         return len(self.ids)
 
 

@@ -21,7 +21,7 @@ NO_STORE = "no_store"
 
 log = get_logger(__name__)
 
-ready = gauge("tsdb_query_partition_ready", "1 when a store that is ready answers for the partition.", "partition")
+ready = gauge("tsdb_query_partition_ready", "1 when a ready store answers for the partition.", "partition")
 
 
 class StoresReporter(Periodic):

@@ -1,1 +1,1 @@
-"""What store and querier share of a read: its request, limits, deadline, memory and frames."""
+"""The parts of a read that store and querier share: request, limits, deadline, memory and frames."""

@@ -22,10 +22,10 @@ LOOK_S = 0.1  # How often a waiting read checks its own deadline.
 RETRY_AFTER_S = 1.0
 TEXT_BYTES, TEXT_COPIES = 150, 3  # Python's str in a set and in a list; in the set, the message and its bytes.
 
-held_bytes = gauge("tsdb_answers_bytes", "Memory of answers being gathered and sent, of those that are not small.")
+held_bytes = gauge("tsdb_answers_bytes", "Memory of answers being gathered and sent; small answers are not counted.")
 refused_total = counter(
     "tsdb_answers_refused_total",
-    "Reads refused for want of memory for their answer: it is over half of answers_bytes_max, or others took too long.",
+    "Reads refused for lack of memory: the answer is over half of answers_bytes_max, or no room came in time.",
     label="reason",
     values=("answer_too_large", "answers_bytes"),
 )

@@ -19,7 +19,7 @@ SLACK_S = 0.1  # A call to a store with this read's deadline may end slightly be
 
 abandoned_total = counter(
     "tsdb_reads_abandoned_total",
-    "Reads ended before their answer was complete: over read_timeout_s, or their caller had gone.",
+    "Reads ended before their answer was complete: over read_timeout_s, or the caller left.",
     label="reason",
     values=("read_timeout", "cancelled"),
 )

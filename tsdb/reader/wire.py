@@ -49,7 +49,6 @@ class Fields:
         self.size += more.size
 
     def joined(self) -> bytes:
-        """The encoded message."""
         return b"".join(self._buffers)
 
 

@@ -31,7 +31,7 @@ class AppliedSignal:
             raise Unavailable("the store is ending; ask another replica", reason="draining", retry_after_s=0.5)
 
     def notify(self) -> None:
-        """Records became visible."""
+        """Wake the waiting readers: records became visible."""
         with self._changed:
             self._generation += 1
             self._changed.notify_all()

@@ -23,12 +23,14 @@ log = get_logger(__name__)
 
 ready = gauge("tsdb_store_partition_ready", "1 when the partition answers reads, else 0.", label="partition")
 lag_records = gauge("tsdb_store_lag_records", "High watermark minus next offset.", label="partition")
-lag_seconds = gauge("tsdb_store_lag_seconds", "Lag in time; -1 while it cannot be told.", label="partition")
+lag_seconds = gauge("tsdb_store_lag_seconds", "Lag in time; -1 while it is not known.", label="partition")
 applied_offset = gauge(
     "tsdb_store_applied_offset", "Last record visible to reads; -1 before the first.", label="partition"
 )
 coverage_start = gauge(
-    "tsdb_store_coverage_start_timestamp_seconds", "Sample time from which all is held.", label="partition"
+    "tsdb_store_coverage_start_timestamp_seconds",
+    "Sample time from which the partition is complete in memory.",
+    label="partition",
 )
 series = gauge("tsdb_store_series", "Series in the label index.", label="partition")
 samples = gauge("tsdb_store_samples", "Samples held, late list included.", label="partition")
@@ -40,7 +42,7 @@ late = gauge("tsdb_store_late_samples", "Samples in the late list.", label="part
 slices = gauge("tsdb_store_sealed_slices", "Sealed slices held.", label="partition")
 sealed_samples = gauge("tsdb_store_sealed_samples", "Samples in sealed slices.", label="partition")
 sealed_bytes = gauge("tsdb_store_sealed_bytes", "Memory of sealed slices, directories included.", label="partition")
-holes = gauge("tsdb_store_holes", "Named losses among what is held.", label="partition")
+holes = gauge("tsdb_store_holes", "Holes in the data in memory.", label="partition")
 
 
 class StatusReporter(Periodic):

@@ -1,6 +1,6 @@
 """Response header cache: partition states encoded once and reused until one changes.
 
-Between two steps of the replay nothing changes, so many reads find the same partition states as the read before.
+Between two steps of the replay nothing changes, and most reads find the same partition states as the read before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ResponseHeader:
 
     @classmethod
     def of(cls, statuses: list[StorePartitionStatus]) -> ResponseHeader:
-        """Encode the header."""
+        """statuses: ascending by partition."""
         message = Fields()
         for status in statuses:
             message.add_bytes(PARTITIONS, status.encoded)

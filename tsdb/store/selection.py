@@ -35,11 +35,11 @@ BLOCK_COPIES = 3  # Copies of a block's labels while the block is built and seri
 
 lookups_total = counter(
     "tsdb_store_selections_total",
-    "Selectors of reads, by whether their series were remembered.",
+    "Lookups of selectors, by whether their series were cached.",
     label="result",
     values=("hit", "miss"),
 )
-held_bytes = gauge("tsdb_store_selections_bytes", "Memory of remembered selectors and of what was read of them.")
+held_bytes = gauge("tsdb_store_selections_bytes", "Memory of cached selectors and their samples.")
 
 Key = tuple[tuple[Matcher, ...], bool, tuple[int, ...]]
 

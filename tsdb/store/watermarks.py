@@ -44,7 +44,7 @@ class WatermarkPoller(Periodic):
         except TsdbError as error:
             poll_failures_total.inc()
             if not self._failing:
-                log.warning("high watermarks not to be had", error=error.message)
+                log.warning("high watermarks not available", error=error.message)
             self._failing = True
             return
         self._failing = False

@@ -55,7 +55,7 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin to replay."""
+        """Start the thread, which begins to replay."""
         self._thread.start()
 
     def close(self) -> None:

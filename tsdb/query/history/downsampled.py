@@ -41,7 +41,7 @@ _NEEDS: Mapping[int, Mapping[str, int]] = {
 
 downsampled_total = counter(
     "tsdb_query_downsampled_partitions_total",
-    "Partitions in Select answers of which derived series gave some of the steps, by resolution.",
+    "Partitions in Select answers with some steps from derived series, by resolution.",
     label="resolution",
     values=tuple(RESOLUTIONS_MS),
 )

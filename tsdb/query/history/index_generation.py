@@ -19,10 +19,10 @@ AGAIN_S = 10.0  # After a failed request, which took the log's timeout.
 
 log = get_logger(__name__)
 
-looks_total = counter("tsdb_query_index_generation_looks_total", "Looks at `meta` for imports that have ended.")
+looks_total = counter("tsdb_query_index_generation_looks_total", "Reads of the index generation from `meta`.")
 look_failures_total = counter(
     "tsdb_query_index_generation_look_failures_total",
-    "Looks at `meta` that failed; history's series index is read anew for each answer until one succeeds.",
+    "Failed reads of the index generation from `meta`; until one succeeds, answers do not use the cached series index.",
 )
 
 

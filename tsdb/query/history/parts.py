@@ -25,7 +25,7 @@ from tsdb.ops.metrics import gauge
 SERIES_KEPT_MAX = 1_000_000  # A few hundred bytes each.
 EPOCHS_KEPT_MAX = 2_000  # Metric names of an epoch; a range may touch epochs without series.
 
-kept_series = gauge("tsdb_query_past_index_series", "Series of the past kept in memory; one an epoch.")
+kept_series = gauge("tsdb_query_past_index_series", "Series of history's index cached in memory; one per epoch.")
 
 Needs = Mapping[int, int]
 """since_offset of each partition of an answer: the index must be complete below it."""

@@ -9,19 +9,14 @@ from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, SeriesIndexRow
 
 
 class HistoryReads(Protocol):
-    """The reading half of ChunkStore. Thread-safe."""
+    """The reading half of ChunkStore, method by method with the same contracts. Thread-safe."""
 
-    def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
-        """As ChunkStore.read."""
+    def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]: ...
 
-    def loaded(self, topic_id: str) -> dict[int, Loaded]:
-        """As ChunkStore.loaded."""
+    def loaded(self, topic_id: str) -> dict[int, Loaded]: ...
 
-    def holes(self, partitions: Collection[int] | None, start_ms: int, end_ms: int) -> list[HistoryHole]:
-        """As ChunkStore.holes."""
+    def holes(self, partitions: Collection[int] | None, start_ms: int, end_ms: int) -> list[HistoryHole]: ...
 
-    def metric_names(self, epoch: int) -> list[bytes]:
-        """As ChunkStore.metric_names."""
+    def metric_names(self, epoch: int) -> list[bytes]: ...
 
-    def series(self, epoch: int, name: bytes) -> SeriesIndexRows:
-        """As ChunkStore.series."""
+    def series(self, epoch: int, name: bytes) -> SeriesIndexRows: ...

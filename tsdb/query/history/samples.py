@@ -23,7 +23,7 @@ bytes_total = counter("tsdb_query_history_bytes_total", "Bytes of the chunks rea
 decoded_total = counter("tsdb_query_history_samples_decoded_total", "Samples in the chunks read back from history.")
 wanted_total = counter(
     "tsdb_query_history_samples_wanted_total",
-    "Samples of those that a query asked for; the decoded ones over these are the over-read.",
+    "Decoded samples that queries requested; all decoded samples over these are the over-read.",
 )
 corrupt_total = counter("tsdb_query_history_corrupt_chunks_total", "Chunks read back that do not decode.")
 

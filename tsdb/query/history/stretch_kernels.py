@@ -1,4 +1,4 @@
-"""Kernels of reading the past: which runs of a fragment a query wants, and putting runs one behind another.
+"""Kernels of reading history: which runs of a fragment a query wants, and putting runs one behind another.
 
 The arrays of fragments and those given here are contiguous and writeable, so that one variant is compiled.
 """

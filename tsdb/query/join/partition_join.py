@@ -32,7 +32,7 @@ MERGE_COPIES = 2
 
 answered_total = counter(
     "tsdb_query_partitions_answered_total",
-    "Partitions in Select answers, by what their samples came from; memory: it reached the start.",
+    "Partitions in Select answers, by the source of their samples; memory: it reached the start.",
     "source",
     ("memory", "history", "both"),
 )

@@ -26,23 +26,23 @@ class StoreReader(Protocol):
         """Update `states` now. A store that does not answer in time has no states."""
 
     def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
-        """As Reader.Select."""
+        """The response stream of Reader.Select."""
 
     def series(self, request: reader_pb2.SeriesRequest, caller: Caller) -> Iterator[reader_pb2.SeriesResponse]:
-        """As Reader.Series."""
+        """The response stream of Reader.Series."""
 
     def label_names(
         self, request: reader_pb2.LabelNamesRequest, caller: Caller
     ) -> Iterator[reader_pb2.LabelNamesResponse]:
-        """As Reader.LabelNames: one answer."""
+        """The one response of Reader.LabelNames."""
 
     def label_values(
         self, request: reader_pb2.LabelValuesRequest, caller: Caller
     ) -> Iterator[reader_pb2.LabelValuesResponse]:
-        """As Reader.LabelValues: one answer."""
+        """The one response of Reader.LabelValues."""
 
     def watch(self, request: reader_pb2.WatchRequest, caller: Caller) -> Iterator[reader_pb2.WatchResponse]:
-        """As Reader.Watch."""
+        """The response stream of Reader.Watch."""
 
 
 class Stores(Protocol):

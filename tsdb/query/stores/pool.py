@@ -23,10 +23,10 @@ RESOLVE_EVERY_S = 10.0
 
 log = get_logger(__name__)
 
-known_stores = gauge("tsdb_query_stores", "Stores that the configured names stand for now.")
-answering_stores = gauge("tsdb_query_stores_answering", "Stores that said lately what they cover.")
+known_stores = gauge("tsdb_query_stores", "Stores that the configured names resolve to.")
+answering_stores = gauge("tsdb_query_stores_answering", "Stores with a recent answer about their coverage.")
 resolve_failures_total = counter(
-    "tsdb_query_resolve_failures_total", "Store names that could not be resolved; the stores known before stay."
+    "tsdb_query_resolve_failures_total", "Failed resolutions of store names; the known stores stay in use."
 )
 
 
@@ -89,7 +89,7 @@ class StorePool(Periodic):
         return ended
 
     def abort(self) -> None:
-        """End all calls."""
+        """Close all channels, which ends their calls."""
         with self._lock:
             stores, self._stores = list(self._stores.values()), {}
         for store in stores:

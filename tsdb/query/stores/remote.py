@@ -22,8 +22,8 @@ NO_DEADLINE_S = 1e7  # gRPC gives callers without one a deadline in a century or
 
 log = get_logger(__name__)
 
-polls_total = counter("tsdb_query_store_polls_total", "Times that a store was asked what it covers.")
-poll_failures_total = counter("tsdb_query_store_poll_failures_total", "Times that a store did not say what it covers.")
+polls_total = counter("tsdb_query_store_polls_total", "Coverage requests to stores.")
+poll_failures_total = counter("tsdb_query_store_poll_failures_total", "Coverage requests to stores that failed.")
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -48,7 +48,7 @@ class RemoteStore:
         return self._name
 
     def close(self) -> None:
-        """Ends running calls."""
+        """Close the channel, which ends its running calls."""
         self._channel.close()
 
     def states(self) -> Mapping[int, common_pb2.PartitionState]:

@@ -20,7 +20,7 @@ from tsdb.v1 import common_pb2
 LAG_STEP_MS = 1000  # Stores that differ by less take turns.
 NO_START_MS = (1 << 63) - 1  # A request without a start: the answer is all that memory holds.
 
-next_store_total = counter("tsdb_query_next_store_total", "Reads passed on to the next store, by why.", "reason")
+next_store_total = counter("tsdb_query_next_store_total", "Reads passed on to the next store, by reason.", "reason")
 
 _turns = itertools.count()
 
