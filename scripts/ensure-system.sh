@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what Python packages cannot bring, where it is missing: "python" (3.11 or newer, with venv) and
-# "java" (a JDK 17 or newer and Maven, for the real servers that the tests start). Debian's package manager only;
-# elsewhere it says what is wanted. Usage: scripts/ensure-system.sh python|java
+# Installs missing system packages: "python" (3.11 or newer, with venv) or "java" (a JDK 17 or newer and Maven, for the
+# real servers of the tests). Uses apt-get; on other systems it prints the packages to install by hand.
+# Usage: scripts/ensure-system.sh python|java
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
@@ -10,10 +10,10 @@ install() {
   say "installing: $*"
   local as_root=()
   if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null || { say "missing: $*. Install them as root, or run this with sudo at hand."; exit 1; }
+    command -v sudo >/dev/null || { say "missing: $*. Install them as root, or install sudo and run this again."; exit 1; }
     as_root=(sudo)
   fi
-  command -v apt-get >/dev/null || { say "missing: $*. There is no apt-get here; install their like by hand."; exit 1; }
+  command -v apt-get >/dev/null || { say "missing: $*. There is no apt-get here: install the packages of your system by hand."; exit 1; }
   "${as_root[@]}" apt-get update -qq >&2
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
 }

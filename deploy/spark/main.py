@@ -1,4 +1,4 @@
-"""What spark-submit runs: the `tsdb` command, whose arguments say which job."""
+"""Entry point for spark-submit: the `tsdb` command, whose arguments name the job."""
 
 from tsdb.cli.main import main
 
