@@ -153,7 +153,7 @@ class ChunkPartition:
             return WriteState.IDLE
         self._write()
         assert self.stage is not None, "begun"
-        self._ticker.look(at_end=progress.next_offset == self.source.end_offset, due_ms=self.stage.tick_due_ms)
+        self._ticker.tick_if_due(at_end=progress.next_offset == self.source.end_offset, due_ms=self.stage.tick_due_ms)
         return self._state
 
     # Beginning.

@@ -66,7 +66,7 @@ def repair(
     Unavailable (group_in_use)."""
     partitions = range(log.partitions(METRICS))
     with group:
-        group.join([METRICS], Bystander(log))
+        group.join([METRICS], IdleListener(log))
         _wait_alone(group, {(METRICS, partition) for partition in partitions})
         return {problem.partition: _repair(log, group, problem, times, clock) for problem in problems}
 
@@ -112,7 +112,7 @@ def _wait_alone(group: Group, all_partitions: set[TopicPartition]) -> None:
         group.poll(0.1, max_records=1)
 
 
-class Bystander:
+class IdleListener:
     """GroupListener that reads nothing: every partition begins at its end."""
 
     def __init__(self, log: Log) -> None:

@@ -28,7 +28,7 @@ class Ticker:
         self._idle_since: float | None = None
         self._again_at = 0.0
 
-    def look(self, *, at_end: bool, due_ms: int) -> None:
+    def tick_if_due(self, *, at_end: bool, due_ms: int) -> None:
         """Append a tick if the partition has been at its end for IDLE_S and this process's clock has passed due_ms."""
         now = self._clock.monotonic()
         if not at_end:

@@ -50,7 +50,7 @@ class IdleTicks:
             self._highs[number] = high
             ticker = self._tickers.setdefault(number, Ticker(self._log, number, self._clock))
             due_ms = self._due_ms(number, progress, high) if at_end else 0
-            ticker.look(at_end=at_end and due_ms is not None, due_ms=due_ms or 0)
+            ticker.tick_if_due(at_end=at_end and due_ms is not None, due_ms=due_ms or 0)
 
     def _due_ms(self, number: int, progress: Progress, high: int) -> int | None:
         if high - progress.position > SCAN_RECORDS_MAX:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chunker.chunker import GROUP_ID, Chunker
-from chunker.repair import Bystander
+from chunker.repair import IdleListener
 from support.chunkers import FastClock, chunker_options, running, wait_emitted
 from support.late_writer import announce_all
 from support.logs import LogFactory, wait_until
@@ -50,7 +50,7 @@ def put(log: Log, partition: int, value: bytes, second: float) -> None:
 
 def commit(log: Log, positions: dict[int, Position]) -> None:
     with log.group(GROUP_ID) as group:
-        group.join([METRICS], Bystander(log))
+        group.join([METRICS], IdleListener(log))
         while len(group.assigned()) < 2:
             group.poll(0.05)
         group.commit({(METRICS, partition): position for partition, position in positions.items()})

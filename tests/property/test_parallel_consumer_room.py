@@ -20,7 +20,7 @@ RECORDS = 60  # Of each partition.
 VALUE = b"v" * 10
 
 
-class Held:
+class StallSimulation:
     """A simulation in which partitions are made to stand still, and the most that it ever held."""
 
     def __init__(self, partitions: int, options: Options, seed: int) -> None:
@@ -91,7 +91,7 @@ def test_with_any_stuck_partitions_the_bound_holds_and_the_others_go_on(
         bytes_max=bytes_max,
         poll_records_max=min(poll_records_max, records_max // 4),
     )
-    held = Held(count, options, seed)
+    held = StallSimulation(count, options, seed)
     for still, steps in turns:
         held.stand_still(still)
         for _ in range(steps):

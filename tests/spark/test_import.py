@@ -21,7 +21,7 @@ from spark_backfill import register
 from spark_backfill.imports.import_job import ImportOptions, import_files
 from spark_backfill.imports.layout import Layout
 from support.chunkers import chunker_options, running
-from support.imports import Held, ImportGround
+from support.imports import ImportGround, SamplesByWindow
 from support.logs import wait_until
 from support.node import Node
 from support.querier_node import QuerierNode
@@ -44,7 +44,7 @@ ODD = (0x7FF0_0000_0000_0002, 0x7FF8_0000_0000_BEEF, 1 << 63, 0x7FF0_0000_0000_0
 PARQUET = Layout("parquet")
 
 
-def past_node(folder: Path) -> tuple[str, Held]:
+def past_node(folder: Path) -> tuple[str, SamplesByWindow]:
     """Some of the host's own metrics as if of 2020, in a file a task, and what history should hold."""
     table = pq.read_table(NODE_5S)
     table = table.filter(pa.array(table["labels"].combine_chunks().indices.to_numpy() % 5 == 0))
@@ -58,7 +58,7 @@ def past_node(folder: Path) -> tuple[str, Held]:
     return str(folder), held_of(table["labels"].to_pylist(), times, values)
 
 
-def held_of(labels: Sequence[str], ts_ms: NDArray[np.int64], values: NDArray[np.float64]) -> Held:
+def held_of(labels: Sequence[str], ts_ms: NDArray[np.int64], values: NDArray[np.float64]) -> SamplesByWindow:
     held: dict[tuple[int, int], dict[int, int]] = {}
     ids = {text: series_id(canonical_labels(json.loads(text))) for text in set(labels)}
     for text, at, bits in zip(labels, ts_ms.tolist(), values.view("u8").tolist(), strict=True):

@@ -23,7 +23,7 @@ from tsdb.query.history.index import HistoryIndex
 from tsdb.query.history.index_generation import IndexGeneration
 
 LOADER_ENDS_WITHIN_S = 30.0
-Held = dict[tuple[int, int], list[tuple[int, int]]]
+SamplesByWindow = dict[tuple[int, int], list[tuple[int, int]]]
 """By (series id, window): (ts_ms, bits of the value), ascending."""
 
 
@@ -76,12 +76,12 @@ class ImportGround:
         pieces = (piece for tokens in self.history.token_ranges(3) for piece in self.history.scan(tokens))
         return {row.key: row.value for piece in pieces for row in piece}
 
-    def held(self) -> Held:
+    def held(self) -> SamplesByWindow:
         """The samples that reads would find: merged by order."""
         windows: dict[tuple[int, int], list[bytes]] = {}
         for key, value in self.rows().items():
             windows.setdefault((key.pack_id, key.window_start_ms), []).append(value)
-        found: Held = {}
+        found: SamplesByWindow = {}
         for (_, window), values in windows.items():
             fragment = merge([decode_chunk(value) for value in values])
             bits = fragment.value.view("u8").tolist()

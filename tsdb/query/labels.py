@@ -9,7 +9,7 @@ from tsdb.model.labels import parse_labels
 from tsdb.query.history.index import Choice
 from tsdb.query.join.history_series import history_series
 from tsdb.query.sources import Sources, request_for, stores_answering
-from tsdb.query.stores.fan_out import Opened, open_all
+from tsdb.query.stores.fan_out import ShareStreams, open_all
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
 from tsdb.reader.read_call import ReadCall
 from tsdb.reader.request import LabelsSpec
@@ -54,13 +54,13 @@ class LabelsRead:
             found.update(value for name, value in parse_labels(canonical) if name == request.name and value)
         return _header(opened), found
 
-    def _open(self, partitions: Sequence[int], start: Start) -> list[Opened[Any]]:
+    def _open(self, partitions: Sequence[int], start: Start) -> list[ShareStreams[Any]]:
         start_ms = NO_START_MS if self._query.start_ms is None else self._query.start_ms
         history = self._sources.history is not None and self._query.start_ms is not None
         routing = Routing(self._sources.stores, self._sources.topic_id, start_ms, history=history)
         return open_all(routing, partitions, start)
 
-    def _history_labels(self, opened: list[Opened[Any]]) -> Iterator[bytes]:
+    def _history_labels(self, opened: list[ShareStreams[Any]]) -> Iterator[bytes]:
         joined: dict[int, common_pb2.PartitionState] = {
             state.partition: state for one in opened if not one.share.alone for state in one.first[0].header.partitions
         }
@@ -87,6 +87,6 @@ def _whole(request: Any, share: Share) -> Any:
     return request
 
 
-def _header(opened: list[Opened[Any]]) -> reader_pb2.SelectHeader:
+def _header(opened: list[ShareStreams[Any]]) -> reader_pb2.SelectHeader:
     states = [state for one in opened for state in one.first[0].header.partitions]
     return reader_pb2.SelectHeader(partitions=sorted(states, key=lambda state: state.partition))

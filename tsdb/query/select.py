@@ -16,7 +16,7 @@ from tsdb.query.join.partition_join import answered_total
 from tsdb.query.join.pieces import Piece, Totals, merged, packed, pieces
 from tsdb.query.join.step_split import StepSplit
 from tsdb.query.sources import Sources, request_for, stores_answering
-from tsdb.query.stores.fan_out import Opened, open_all
+from tsdb.query.stores.fan_out import ShareStreams, open_all
 from tsdb.query.stores.routing import Routing, Share
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCall
@@ -26,7 +26,7 @@ from tsdb.v1 import common_pb2, reader_pb2
 Response = reader_pb2.SelectResponse
 
 
-class Select:
+class SelectRead:
     """One Select. Not thread-safe: it runs on the caller's thread."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Select:
         history = self._sources.history is not None and not query.partial
         routing = Routing(self._sources.stores, self._sources.topic_id, query.start_ms, history=history)
         with stores_answering(self._request):
-            opened = open_all(routing, partitions, self._start(routing), self._handled)
+            opened = open_all(routing, partitions, self._start(routing), self._handle_refusal)
         self._accepted.check(state for one in opened for first in one.first for state in first.header.partitions)
         alone = [one for one in opened if one.share.alone]
         answered_total.labels("memory").inc(sum(len(one.share.partitions) for one in alone))
@@ -63,7 +63,7 @@ class Select:
             return
         yield from self._joined(alone, [one for one in opened if not one.share.alone])
 
-    def _joined(self, alone: list[Opened[Response]], others: list[Opened[Response]]) -> Iterator[Response]:
+    def _joined(self, alone: list[ShareStreams[Response]], others: list[ShareStreams[Response]]) -> Iterator[Response]:
         totals = Totals(self._limits)
         states = [state for one in alone for state in one.first[0].header.partitions]
         parts: list[Iterator[Piece]] = [pieces(one.messages(), totals) for one in alone]
@@ -91,9 +91,9 @@ class Select:
             return StepSplit.of(self._query, states)
         return StepSplit(None)
 
-    def _handled(self, share: Share, error: TsdbError) -> bool:
+    def _handle_refusal(self, share: Share, error: TsdbError) -> bool:
         """Whether to send the request to the same store again."""
-        if self._accepted.handled(share, error):
+        if self._accepted.handle_refusal(share, error):
             return True
         if share.alone or not isinstance(error, OutOfCoverage):
             return False

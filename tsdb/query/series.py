@@ -16,7 +16,7 @@ from tsdb.query.history.index import NO_SERIES, Choice, HistorySeries
 from tsdb.query.join.accepted_holes import AcceptedHoles
 from tsdb.query.join.history_series import history_series
 from tsdb.query.sources import Sources, request_for, stores_answering
-from tsdb.query.stores.fan_out import Opened, open_all
+from tsdb.query.stores.fan_out import ShareStreams, open_all
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
 from tsdb.reader.frames import series_block
 from tsdb.reader.limits import SelectLimits
@@ -31,7 +31,7 @@ NEVER_FIRST_MS, NEVER_LAST_MS = np.iinfo(np.int64).max, np.iinfo(np.int64).min  
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeriesTimes:
     """Series of one partition, ascending by id: labels, canonical; first_ms, last_ms: int64, sample times in memory."""
 
     series_ids: NDArray[np.uint64]
@@ -40,20 +40,20 @@ class Seen:
     last_ms: NDArray[np.int64]
 
     @classmethod
-    def of(cls, block: common_pb2.SeriesBlock) -> Seen:
+    def of(cls, block: common_pb2.SeriesBlock) -> SeriesTimes:
         """Raises CorruptData (answer_malformed)."""
         ids = unpack(block.series_ids, U64, "series_ids")
         first = unpack(block.first_seen_ms, I64, "first_seen_ms", len(ids))
         last = unpack(block.last_seen_ms, I64, "last_seen_ms", len(ids))
         return cls(ids, block_labels(block, len(ids)), first, last)
 
-    def within(self, start_ms: int, end_ms: int) -> Seen:
+    def within(self, start_ms: int, end_ms: int) -> SeriesTimes:
         """The series that may have samples in memory in [start_ms, end_ms)."""
         kept = np.flatnonzero((self.last_ms >= start_ms) & (self.first_ms < end_ms))
         labels = [self.labels[index] for index in kept.tolist()]
-        return Seen(self.series_ids[kept], labels, self.first_ms[kept], self.last_ms[kept])
+        return SeriesTimes(self.series_ids[kept], labels, self.first_ms[kept], self.last_ms[kept])
 
-    def with_history(self, history: HistorySeries) -> Seen:
+    def with_history(self, history: HistorySeries) -> SeriesTimes:
         """Add the series of history. Their first and last sample times are not known here."""
         fresh = np.flatnonzero(~np.isin(history.series_ids, self.series_ids))
         ids = np.concatenate([self.series_ids, history.series_ids[fresh]])
@@ -61,7 +61,7 @@ class Seen:
         first = np.concatenate([self.first_ms, np.full(len(fresh), NEVER_FIRST_MS)])
         last = np.concatenate([self.last_ms, np.full(len(fresh), NEVER_LAST_MS)])
         order = np.argsort(ids)
-        return Seen(ids[order], [labels[index] for index in order.tolist()], first[order], last[order])
+        return SeriesTimes(ids[order], [labels[index] for index in order.tolist()], first[order], last[order])
 
     def block(self, partition: int) -> common_pb2.SeriesBlock:
         lengths = np.fromiter(map(len, self.labels), np.uint32, len(self.labels))
@@ -101,7 +101,7 @@ class SeriesRead:
         start_ms = query.start_ms if query.start_given else NO_START_MS
         routing = Routing(sources.stores, sources.topic_id, start_ms, history=history)
         with stores_answering(self._request):
-            opened = open_all(routing, partitions, self._start, self._accepted.handled)
+            opened = open_all(routing, partitions, self._start, self._accepted.handle_refusal)
         self._accepted.check(state for one in opened for state in one.first[0].header.partitions)
         if len(opened) == 1 and opened[0].share.alone:
             yield from opened[0].messages()
@@ -117,7 +117,7 @@ class SeriesRead:
             del request.group_by[:]
         return [share.store.series(request, self._caller)]
 
-    def _whole(self, opened: list[Opened[Response]]) -> Iterator[Response]:
+    def _whole(self, opened: list[ShareStreams[Response]]) -> Iterator[Response]:
         states = {state.partition: state for one in opened for state in one.first[0].header.partitions}
         answers = [(one.share, list(self._held(one.rest[0]))) for one in opened]
         joined = {p: states[p] for share, _ in answers if not share.alone for p in share.partitions}
@@ -129,10 +129,10 @@ class SeriesRead:
                 if share.alone:
                     blocks[block.partition] = block
                     continue
-                seen = Seen.of(block).within(self._query.start_ms, self._query.end_ms)
-                seen = seen.with_history(history.get(block.partition, NO_SERIES))
-                tally.update(_counted(seen.labels, self._query.group_by))
-                blocks[block.partition] = seen.block(block.partition)
+                times = SeriesTimes.of(block).within(self._query.start_ms, self._query.end_ms)
+                times = times.with_history(history.get(block.partition, NO_SERIES))
+                tally.update(_counted(times.labels, self._query.group_by))
+                blocks[block.partition] = times.block(block.partition)
         yield Response(header=reader_pb2.SelectHeader(partitions=[states[p] for p in sorted(states)]))
         if self._query.group_by:
             yield Response(groups=_message(tally))

@@ -12,10 +12,10 @@ from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.ops.metrics import counter
 from tsdb.query.coverage import coverage
 from tsdb.query.labels import LabelsRead
-from tsdb.query.select import Select
+from tsdb.query.select import SelectRead
 from tsdb.query.series import SeriesRead
 from tsdb.query.sources import Sources
-from tsdb.query.watch import Watch
+from tsdb.query.watch import WatchRead
 from tsdb.reader.answer_bytes import texts_bytes
 from tsdb.reader.limits import LABEL_VALUES_MAX, WATCHES_MAX, SelectLimits
 from tsdb.reader.read_call import ReadCalls
@@ -41,7 +41,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         partitions = self._partitions(request.options)
         limits = self._limits.lowered(request.series_max, request.samples_max, request.bytes_max)
         with self._calls.of(context) as call:
-            yield from Select(self._sources, request, query, limits, call).responses(partitions)
+            yield from SelectRead(self._sources, request, query, limits, call).responses(partitions)
 
     def Series(
         self, request: reader_pb2.SeriesRequest, context: grpc.ServicerContext
@@ -103,7 +103,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
                 limit=WATCHES_MAX,
             )
         try:
-            yield from Watch(self._sources, request, resume, context).responses(partitions)
+            yield from WatchRead(self._sources, request, resume, context).responses(partitions)
         finally:
             self._watches.release()
 

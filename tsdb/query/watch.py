@@ -22,7 +22,7 @@ QUEUED_MAX = 64  # Messages queued for a slow watcher; when the queue is full, t
 LOOK_EVERY_S = 0.5  # How soon a watcher that left is noticed on a quiet stream.
 
 
-class Watch:
+class WatchRead:
     """One watcher. resume: tokens to resume from, by partition."""
 
     def __init__(

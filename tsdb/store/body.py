@@ -20,7 +20,7 @@ SERIES, RAW, COLUMNS, TRAILER = (_FIELDS[name].number for name in ("series", "ra
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BodyPart:
     """One partition's share of a body. block: its series, an encoded SeriesBlock. raw: the samples of a RAW answer; in
     a COLUMNS answer the overlay, whose samples replace those of the columns."""
 
@@ -42,7 +42,7 @@ class Body:
     bytes: int
 
     @classmethod
-    def of(cls, parts: Sequence[Part], series: int) -> Body:
+    def of(cls, parts: Sequence[BodyPart], series: int) -> Body:
         """parts: ascending by partition. series: number of series in all parts."""
         samples = sum(part.raw.samples + (part.columns.samples if part.columns else 0) for part in parts)
         payload_bytes = sum(
@@ -53,7 +53,7 @@ class Body:
         return cls(messages, series, samples, payload_bytes, sum(message.size for message in messages))
 
 
-def _messages(parts: Sequence[Part], trailer: bytes) -> Iterator[Fields]:
+def _messages(parts: Sequence[BodyPart], trailer: bytes) -> Iterator[Fields]:
     message = Fields()
     for part in parts:
         message.add_bytes(SERIES, part.block)
@@ -66,7 +66,7 @@ def _messages(parts: Sequence[Part], trailer: bytes) -> Iterator[Fields]:
     yield message
 
 
-def _frames(part: Part) -> Iterator[tuple[int, Fields]]:
+def _frames(part: BodyPart) -> Iterator[tuple[int, Fields]]:
     """(field of SelectResponse, message)."""
     if part.columns is not None:
         for frame in part.columns.frames:

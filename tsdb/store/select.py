@@ -18,7 +18,7 @@ from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import NO_BOUNDS, ReadWork
 from tsdb.reader.request import SelectSpec
 from tsdb.reader.wire import Fields
-from tsdb.store.body import Body, Part
+from tsdb.store.body import Body, BodyPart
 from tsdb.store.encoded import EncodedColumns
 from tsdb.store.partition import Partition, ReadinessSnapshot
 from tsdb.store.response_header import ResponseHeader, ResponseHeaderCache
@@ -209,7 +209,7 @@ def _body(
 ) -> Body:
     return Body.of(
         [
-            Part(head.partition, selected.block, encoded, raw)
+            BodyPart(head.partition, selected.block, encoded, raw)
             for head, selected, encoded, raw in zip(heads, selection.parts, columns, raws, strict=True)
         ],
         len(selection.refs.refs),

@@ -45,7 +45,7 @@ Key = tuple[tuple[Matcher, ...], bool, tuple[int, ...]]
 
 
 @dataclass(slots=True, eq=False)
-class Selected:
+class HeadSelection:
     """The series that a selector matches in one head, at one generation of its index.
 
     refs: ascending by series_id. block: the encoded SeriesBlock. columns: of an earlier answer.
@@ -67,14 +67,14 @@ class Selection:
     """The series that a selector matches in several heads. refs: of all parts. unsealed: their open and late samples
     at the last read. body: the body of an earlier answer, and its inputs. changed: since it was last remembered."""
 
-    parts: list[Selected]
+    parts: list[HeadSelection]
     refs: ManyRefs
     unsealed: UnsealedCache | None = None
     body: tuple[Sequence[EncodedColumns | None], RawResult, Body] | None = None
     changed: bool = True
 
     @classmethod
-    def of(cls, parts: list[Selected]) -> Selection:
+    def of(cls, parts: list[HeadSelection]) -> Selection:
         """parts: one for each head."""
         return cls(parts, ManyRefs.of([part.refs for part in parts]))
 
@@ -189,11 +189,11 @@ def _key(heads: Sequence[Head], query: SelectSpec) -> Key:
 
 
 def _selected(
-    head: Head, generation: int, refs: NDArray[np.uint32], before: Selected | None, *, labels: bool
-) -> Selected:
+    head: Head, generation: int, refs: NDArray[np.uint32], before: HeadSelection | None, *, labels: bool
+) -> HeadSelection:
     joined = head.index.labels_of(refs) if labels else None
     block = series_block(head.partition, head.index.series_ids_of(refs), joined).SerializeToString()
     # The generation changed because of other series: the same refs of the same series have the same columns.
     same = before is not None and before.index is head.index and before.block == block
     columns = before.columns if before is not None and same and np.array_equal(before.refs, refs) else None
-    return Selected(head.index, generation, refs, block, columns)
+    return HeadSelection(head.index, generation, refs, block, columns)

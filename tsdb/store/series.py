@@ -25,7 +25,7 @@ SERIES_BYTES = 28  # Of a series in a block beside its labels: id, first and las
 
 
 @dataclass(slots=True)
-class Found:
+class SeriesMatch:
     """Matching series of one partition, ascending by id."""
 
     head: Head
@@ -39,7 +39,7 @@ def find(
     tolerance: Tolerance,
     limits: SelectLimits,
     work: ReadWork,
-) -> list[Found]:
+) -> list[SeriesMatch]:
     """The matching series: exact or an error. Raises as Select for a start before coverage and a hole in the range."""
     snapshots = [partition.evaluate() for partition in partitions]
     for _, snapshot in snapshots:
@@ -56,13 +56,13 @@ def find(
             if query.start_given:
                 status.check_coverage(query.start_ms)
             tolerance.check_holes(status, query.start_ms, query.end_ms)
-        found.append(Found(head, refs, status))
+        found.append(SeriesMatch(head, refs, status))
     if not query.group_by:
         limits.check_series(sum(len(part.refs) for part in found))
     return found
 
 
-def frames(found: list[Found], query: SeriesSpec, work: ReadWork) -> Iterator[Response]:
+def frames(found: list[SeriesMatch], query: SeriesSpec, work: ReadWork) -> Iterator[Response]:
     """Header, then counts per group or the series of each partition. A block is built when it is sent."""
     header = reader_pb2.SelectHeader(partitions=[part.status.to_proto() for part in found])
     yield Response(header=header)
@@ -75,7 +75,7 @@ def frames(found: list[Found], query: SeriesSpec, work: ReadWork) -> Iterator[Re
         yield Response(series=_seen(part))
 
 
-def _seen(part: Found) -> common_pb2.SeriesBlock:
+def _seen(part: SeriesMatch) -> common_pb2.SeriesBlock:
     index = part.head.index
     block = series_block(part.status.partition, index.series_ids_of(part.refs), index.labels_of(part.refs))
     first_ms, last_ms = part.head.seen(part.refs)
@@ -84,7 +84,7 @@ def _seen(part: Found) -> common_pb2.SeriesBlock:
     return block
 
 
-def _groups(found: list[Found], names: tuple[str, ...]) -> reader_pb2.SeriesGroups:
+def _groups(found: list[SeriesMatch], names: tuple[str, ...]) -> reader_pb2.SeriesGroups:
     tally: Tally[tuple[str, ...]] = Tally()
     for part in found:
         tally.update(part.head.index.group_counts(list(names), part.refs))

@@ -93,19 +93,19 @@ class TickerBench:
         self.log = FakeLog(2, self.clock)
         self.ticker = Ticker(cast(Log, self.log), 1, self.clock)
 
-    def look(self, due_ms: int, *, at_end: bool = True, later_s: float = 0.0) -> int:
+    def tick(self, due_ms: int, *, at_end: bool = True, later_s: float = 0.0) -> int:
         """Ticks so far."""
         self.clock.advance(round(later_s * 1000))
-        self.ticker.look(at_end=at_end, due_ms=due_ms)
+        self.ticker.tick_if_due(at_end=at_end, due_ms=due_ms)
         return len(self.log.of(METRICS, 1))
 
 
 def test_a_partition_ticks_when_it_is_idle_and_the_moment_has_passed() -> None:
     bench = TickerBench()
     due_ms = bench.clock.now_ms() + 2_000
-    assert bench.look(due_ms) == 0
-    assert bench.look(due_ms, later_s=IDLE_S) == 0, "not yet due"
-    assert bench.look(due_ms, later_s=2.0) == 1
+    assert bench.tick(due_ms) == 0
+    assert bench.tick(due_ms, later_s=IDLE_S) == 0, "not yet due"
+    assert bench.tick(due_ms, later_s=2.0) == 1
     assert bench.log.of(METRICS, 1)[0].value == encode_tick()
 
 
@@ -113,16 +113,16 @@ def test_a_partition_that_gets_records_needs_no_tick() -> None:
     bench = TickerBench()
     due_ms = bench.clock.now_ms()
     for _ in range(10):
-        assert bench.look(due_ms, at_end=False, later_s=IDLE_S / 2) == 0
-        assert bench.look(due_ms, later_s=IDLE_S / 2) == 0
+        assert bench.tick(due_ms, at_end=False, later_s=IDLE_S / 2) == 0
+        assert bench.tick(due_ms, later_s=IDLE_S / 2) == 0
 
 
 def test_it_ticks_again_while_the_brokers_clock_is_behind_and_after_failures() -> None:
     bench = TickerBench()
-    bench.look(0)
+    bench.tick(0)
     bench.log.plan = lambda topic, partition, value: Fault(Unavailable("away"))
-    assert bench.look(0, later_s=IDLE_S) == 0
+    assert bench.tick(0, later_s=IDLE_S) == 0
     bench.log.plan = lambda topic, partition, value: None
-    assert bench.look(0, later_s=AGAIN_S / 2) == 0
-    assert bench.look(0, later_s=AGAIN_S / 2) == 1
-    assert bench.look(0, later_s=AGAIN_S) == 2
+    assert bench.tick(0, later_s=AGAIN_S / 2) == 0
+    assert bench.tick(0, later_s=AGAIN_S / 2) == 1
+    assert bench.tick(0, later_s=AGAIN_S) == 2

@@ -21,7 +21,7 @@ from tsdb.model.resolution import underived
 from tsdb.model.selector import Matcher
 from tsdb.model.window import EPOCH_MS
 from tsdb.ops.metrics import counter
-from tsdb.query.history.parts import SERIES_KEPT_MAX, HistoryParts, HistoryVersion, Names, Needs, Part
+from tsdb.query.history.parts import SERIES_KEPT_MAX, EpochNames, HistoryParts, HistoryVersion, IndexPart, Needs
 from tsdb.query.history.reads import HistoryReads
 
 EPOCHS_MAX = 1_000  # 80 years; a longer range is a mistake, and would cost thousands of reads of history.
@@ -82,7 +82,7 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class _Found:
     epoch: int
-    part: Part
+    part: IndexPart
     refs: NDArray[np.uint32]
 
 
@@ -132,7 +132,7 @@ class HistoryIndex:
 
     def _parts_of(
         self, epoch: int, choice: Choice, now: HistoryVersion, needs: Needs, check_going: CheckGoing
-    ) -> list[Part]:
+    ) -> list[IndexPart]:
         """The parts of every metric name that can be selected; parts that are not cached are read concurrently."""
         names = choice.names_of(self._names_of(epoch, now, needs), check_going)
         kept = {name: self._parts.part(epoch, name, now, needs) for name in names}
@@ -148,12 +148,12 @@ class HistoryIndex:
         names = self._parts.names(epoch, now, needs)
         if names is None:
             names = self._history.metric_names(epoch)
-            self._parts.keep_names(epoch, Names(now, names))
+            self._parts.keep_names(epoch, EpochNames(now, names))
         return names
 
-    def _read(self, epoch: int, name: bytes, now: HistoryVersion) -> Part:
+    def _read(self, epoch: int, name: bytes, now: HistoryVersion) -> IndexPart:
         reads_total.inc()
-        part = Part.of(self._history.series(epoch, name), now)
+        part = IndexPart.of(self._history.series(epoch, name), now)
         self._parts.keep_part(epoch, name, part)
         return part
 
@@ -180,7 +180,7 @@ def _touching(series_ids: NDArray[np.uint64], epoch: int, start_ms: int, end_ms:
     return touching
 
 
-def _chosen(part: Part, choice: Choice, check_going: CheckGoing) -> NDArray[np.uint32]:
+def _chosen(part: IndexPart, choice: Choice, check_going: CheckGoing) -> NDArray[np.uint32]:
     if choice.series_ids is not None:
         return part.index.refs_of(choice.series_ids)
     if choice.derived and not choice.matchers:

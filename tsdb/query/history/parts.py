@@ -48,7 +48,7 @@ class HistoryVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class EpochNames:
     """Metric names of one epoch."""
 
     version: HistoryVersion
@@ -56,7 +56,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class IndexPart:
     """Series of one (epoch, name). pack_id, partition: by ref of `index`."""
 
     version: HistoryVersion
@@ -65,7 +65,7 @@ class Part:
     partition: NDArray[np.int32]
 
     @classmethod
-    def of(cls, rows: SeriesIndexRows, version: HistoryVersion) -> Part:
+    def of(cls, rows: SeriesIndexRows, version: HistoryVersion) -> IndexPart:
         """Raises CorruptData (corrupt_row) for labels that are not canonical."""
         index = _index_of(rows)
         refs = index.table.find(rows.series_id)
@@ -80,8 +80,8 @@ class HistoryParts:
     def __init__(self, series_kept_max: int = SERIES_KEPT_MAX) -> None:
         self._series_kept_max = series_kept_max
         self._lock = threading.Lock()  # Guards all below; a leaf.
-        self._names: OrderedDict[int, Names] = OrderedDict()
-        self._parts: OrderedDict[tuple[int, bytes], Part] = OrderedDict()
+        self._names: OrderedDict[int, EpochNames] = OrderedDict()
+        self._parts: OrderedDict[tuple[int, bytes], IndexPart] = OrderedDict()
         self._kept = 0
 
     def names(self, epoch: int, now: HistoryVersion, needs: Needs) -> list[bytes] | None:
@@ -93,7 +93,7 @@ class HistoryParts:
             self._names.move_to_end(epoch)
             return known.names
 
-    def part(self, epoch: int, name: bytes, now: HistoryVersion, needs: Needs) -> Part | None:
+    def part(self, epoch: int, name: bytes, now: HistoryVersion, needs: Needs) -> IndexPart | None:
         """The cached part; None: not cached or no longer valid."""
         key = epoch, name
         with self._lock:
@@ -103,7 +103,7 @@ class HistoryParts:
             self._parts.move_to_end(key)
             return known
 
-    def keep_names(self, epoch: int, names: Names) -> None:
+    def keep_names(self, epoch: int, names: EpochNames) -> None:
         """Replace the names of the epoch."""
         with self._lock:
             self._names[epoch] = names
@@ -111,7 +111,7 @@ class HistoryParts:
             while len(self._names) > EPOCHS_KEPT_MAX:
                 self._names.popitem(last=False)
 
-    def keep_part(self, epoch: int, name: bytes, part: Part) -> None:
+    def keep_part(self, epoch: int, name: bytes, part: IndexPart) -> None:
         """Replace the part of the epoch and name."""
         key = epoch, name
         with self._lock:

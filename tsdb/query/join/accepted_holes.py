@@ -26,7 +26,7 @@ class AcceptedHoles:
         self._range = start_ms, end_ms
         self._judged: set[int] = set()
 
-    def handled(self, share: Share, error: TsdbError) -> bool:
+    def handle_refusal(self, share: Share, error: TsdbError) -> bool:
         """Whether to repeat the request to the same store with allow_holes, and check the holes of its answer here."""
         if self._history is None or not isinstance(error, HoleInRange) or not self._judged.isdisjoint(share.partitions):
             return False

@@ -15,7 +15,7 @@ from tsdb.query.join.completeness import check_complete, reaches, seam_ms
 from tsdb.query.join.partition_join import JoinedSamples, PartitionJoin
 from tsdb.query.join.pieces import Piece, Totals, by_partition, pieces
 from tsdb.query.sources import HistorySource
-from tsdb.query.stores.fan_out import Opened
+from tsdb.query.stores.fan_out import ShareStreams
 from tsdb.query.stores.samples import NO_SAMPLES, StoreSamples, store_samples_of
 from tsdb.reader.frames import raw_frames, series_block
 from tsdb.reader.read_call import ReadCall
@@ -40,7 +40,7 @@ class JoinedRead:
         self._caller = caller
         self._allow_holes = allow_holes
 
-    def open(self, opened: Sequence[Opened[Response]]) -> tuple[States, list[Iterator[Piece]]]:
+    def open(self, opened: Sequence[ShareStreams[Response]]) -> tuple[States, list[Iterator[Piece]]]:
         """States for the header, and per store an iterator over the pieces of its partitions, which reads lazily.
 
         Raises Unavailable (history_behind), HoleInRange, and as history does.
@@ -73,7 +73,7 @@ class JoinedRead:
         """Memory of answered partitions that are not sent at once."""
         return self._totals.bytes if self._allow_holes else 0
 
-    def _pieces(self, opened: Opened[Response], states: States, join: PartitionJoin) -> Iterator[Piece]:
+    def _pieces(self, opened: ShareStreams[Response], states: States, join: PartitionJoin) -> Iterator[Piece]:
         samples = by_partition(pieces(opened.messages(), None))
         steps = by_partition(pieces(opened.messages(1), None)) if len(opened.first) > 1 else None
         for partition in opened.share.partitions:
@@ -92,7 +92,7 @@ class JoinedRead:
             yield Piece(partition, Response(raw=[reader_pb2.RawFrame.FromString(frame.joined())]))
 
 
-def _states(opened: Opened[Response]) -> Iterator[common_pb2.PartitionState]:
+def _states(opened: ShareStreams[Response]) -> Iterator[common_pb2.PartitionState]:
     """States of the samples' stream. With a stream of steps too, the applied offset is the lower of both."""
     answers = [{state.partition: state for state in first.header.partitions} for first in opened.first]
     for partition in opened.share.partitions:

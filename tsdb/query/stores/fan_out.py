@@ -19,7 +19,7 @@ Message = TypeVar("Message")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened(Generic[Message]):
+class ShareStreams(Generic[Message]):
     """A store that answers. first: the first message of each of its streams. rest: the remaining messages by stream."""
 
     share: Share
@@ -31,31 +31,31 @@ class Opened(Generic[Message]):
         return chain((self.first[stream],), self.rest[stream])
 
 
-Handled = Callable[[Share, TsdbError], bool]
+RefusalHandler = Callable[[Share, TsdbError], bool]
 
 
 def open_all(
     routing: Routing,
     partitions: Iterable[int],
     start: Callable[[Share], Sequence[Iterator[Message]]],
-    handled: Handled = lambda share, error: False,
-) -> list[Opened[Message]]:
+    handle_refusal: RefusalHandler = lambda share, error: False,
+) -> list[ShareStreams[Message]]:
     """Streams of stores that together answer for all partitions.
 
-    start: opens the streams of a share, without waiting. handled: whether a refusal was handled, so that the same store
-    gets the request again. Raises the last store's error.
+    start: opens the streams of a share, without waiting. handle_refusal: returns whether it handled a refusal; then the
+    same store gets the request again. Raises the last store's error.
     """
-    opened: list[Opened[Message]] = []
+    opened: list[ShareStreams[Message]] = []
     waiting = list(partitions)
     while waiting:
         begun = [(share, tuple(start(share))) for share in routing.shares(waiting)]
         waiting = []
         for share, streams in begun:
             try:
-                opened.append(Opened(share, tuple(_first(share, stream) for stream in streams), streams))
+                opened.append(ShareStreams(share, tuple(_first(share, stream) for stream in streams), streams))
             except TsdbError as error:
                 _close(streams)
-                if not handled(share, error):
+                if not handle_refusal(share, error):
                     routing.refused(share, error)
                 waiting += share.partitions
     return opened

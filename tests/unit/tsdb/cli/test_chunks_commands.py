@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chunker.chunker import GROUP_ID
-from chunker.repair import Bystander
+from chunker.repair import IdleListener
 from support.chunkers import FastClock, chunker_options, running, wait_emitted
 from support.cli import Shell
 from support.late_writer import announce_all
@@ -166,7 +166,7 @@ def sealed(metadata: str) -> str:
 
 def commit(log: Log, position: Position) -> None:
     with log.group(GROUP_ID) as group:
-        group.join([METRICS], Bystander(log))
+        group.join([METRICS], IdleListener(log))
         while not group.assigned():
             group.poll(0.05)
         group.commit({(METRICS, 0): position})

@@ -200,12 +200,14 @@ def test_broker_times_are_shared_by_a_group_and_may_step_back(logs: Logs) -> Non
 
 
 def test_appends_over_the_bound_are_refused(logs: Logs) -> None:
-    class Held(SystemClock):
+    class StandingClock(SystemClock):
         def sleep(self, seconds: float) -> None:
             assert released.wait(WITHIN_S)
 
     released = threading.Event()
-    log = logs.open(FaultPlan(slow_share=1.0, slow_s=1.0), settings=LogSettings(queue_bytes_max=100_000), clock=Held())
+    log = logs.open(
+        FaultPlan(slow_share=1.0, slow_s=1.0), settings=LogSettings(queue_bytes_max=100_000), clock=StandingClock()
+    )
     answers: list[Appended | TsdbError] = []
     for _ in range(2):
         log.append(METRICS, 0, bytes(40_000), on_done=answers.append)
