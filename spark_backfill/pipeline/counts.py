@@ -64,10 +64,15 @@ def sums_of(progress: StreamingQueryProgress) -> dict[str, int]:
     return {name: int((row[name] if row else None) or 0) for name in SUMS}
 
 
+def lags(committed: Mapping[int, Progress], marks: Mapping[int, Watermarks]) -> dict[int, int]:
+    """Records after the committed position, by partition; only partitions with a known high watermark."""
+    return {number: marks[number].high - progress.position for number, progress in committed.items() if number in marks}
+
+
 def show_place(committed: Mapping[int, Progress], marks: Mapping[int, Watermarks]) -> None:
     """Set the gauges of position, emitted_through and lag of all partitions."""
     for number, progress in committed.items():
-        name = str(number)
-        position.labels(name).set(progress.position)
-        emitted_through.labels(name).set(progress.emitted_through_ms / 1000)
-        lag_records.labels(name).set(marks[number].high - progress.position)
+        position.labels(str(number)).set(progress.position)
+        emitted_through.labels(str(number)).set(progress.emitted_through_ms / 1000)
+    for number, lag in lags(committed, marks).items():
+        lag_records.labels(str(number)).set(lag)

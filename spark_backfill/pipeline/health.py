@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from spark_backfill.pipeline.counts import lags
 from spark_backfill.pipeline.pipeline import Pipeline
 from tsdb.ops.health import PartitionHealth
 
 
 def partitions_of(running: Pipeline) -> dict[int, PartitionHealth]:
     """A partition is ready when the log's end is known. Lag never makes it unready: no reader depends on a pipeline."""
-    committed, marks = running.committed, running.marks
+    committed = running.committed
+    lag = lags(committed, running.marks)
     return {
         number: PartitionHealth(
-            number in marks,
-            "" if number in marks else "log_unavailable",
+            number in lag,
+            "" if number in lag else "log_unavailable",
             {
-                "lag_records": marks[number].high - progress.position if number in marks else None,
+                "lag_records": lag.get(number),
                 "position": progress.position,
                 "emitted_through_ms": progress.emitted_through_ms,
             },

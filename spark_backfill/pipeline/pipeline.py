@@ -17,7 +17,7 @@ from chunker.takeover import TakeOver, take_over
 from chunker.ticker import IDLE_S
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.failures import translate_spark_errors
-from spark_backfill.pipeline.counts import OBSERVED, SUMS, count_batch, show_place
+from spark_backfill.pipeline.counts import OBSERVED, SUMS, count_batch, lags, show_place
 from spark_backfill.pipeline.group_membership import GroupMembership
 from spark_backfill.pipeline.idle import IdleTicks
 from spark_backfill.pipeline.offsets import offset_of
@@ -99,7 +99,7 @@ class Pipeline:
     @property
     def lag_records(self) -> int:
         """Sum over all partitions, with the watermarks read last."""
-        return sum(mark.high - self.committed[n].position for n, mark in self.marks.items() if n in self.committed)
+        return sum(lags(self.committed, self.marks).values())
 
     def stop(self) -> None:
         """End now. A batch under way is dropped; the next run or engine repeats its work."""
@@ -206,9 +206,7 @@ class Pipeline:
 
     def _commit_progress(self, query: StreamingQuery, committer: ProgressCommitter) -> None:
         """Commit the batches that Spark reports done and that are not committed yet, in order."""
-        with translate_spark_errors():
-            fresh = [each for each in query.recentProgress if each.batchId > self._seen_batch]
-        for progress in fresh:
+        for progress in [each for each in query.recentProgress if each.batchId > self._seen_batch]:
             if not committer.commit(offset_of(json.loads(progress.sources[0].endOffset)).progress):
                 return
             self._seen_batch = progress.batchId
