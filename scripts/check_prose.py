@@ -20,8 +20,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # Checked when no path is given. It grows folder by folder until it is the whole tree.
 CLEAN = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
     "bench",
     "demo",
+    "deploy",
     "scripts",
     "chunker",
     "spark_backfill/building",
@@ -33,7 +37,11 @@ CLEAN = (
     "spark_backfill/source",
     "spark_backfill/verify",
     "spark_backfill/writing",
+    "stack",
     "tsdb/chunks",
+    "tsdb/cli",
+    "tsdb/config",
+    "tsdb/ops",
     "tsdb/query",
     "tsdb/reader",
     "tsdb/store",

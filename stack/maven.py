@@ -48,7 +48,7 @@ KAFKA = JarSet(
     ),
 )
 CASSANDRA = JarSet("cassandra", "5.0.9", ("org.apache.cassandra:cassandra-all:5.0.9",))
-# Libraries that the parallel consumer is compared with, each with the client library of its own dependencies.
+# Libraries that the parallel consumer is compared with. Each set includes the Kafka client of its library.
 DECATON = JarSet("decaton", "9.2.0", ("com.linecorp.decaton:decaton-processor:9.2.0", "org.slf4j:slf4j-nop:2.0.17"))
 CONFLUENT_PARALLEL = JarSet(
     "confluent-parallel-consumer",

@@ -40,7 +40,7 @@ class Ports:
         self.close()
 
     def close(self) -> None:
-        """Release the ports."""
+        """Release the ports; idempotent."""
         for lock in self._locks:
             os.close(lock)
         self._locks.clear()

@@ -48,7 +48,7 @@ class SeriesGeneration:
             self._main, self._recent = self.all(), np.empty(0, np.uint64)
 
     def all(self) -> Keys:
-        """All keys, ascending."""
+        """All keys in ascending order."""
         return _merged(self._main, self._recent)
 
     def count_of(self, sources: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -45,7 +45,6 @@ class HistoryComponent:
         """No effect: other components still use the history."""
 
     def join(self, timeout_s: float) -> bool:
-        """Close the history."""
         self._history.close()
         return True
 

@@ -35,7 +35,6 @@ class DataFolder:
         """No effect: other components still write to the folder."""
 
     def join(self, timeout_s: float) -> bool:
-        """Unlock the folder."""
         self._lock.release()
         return True
 

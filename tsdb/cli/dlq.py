@@ -125,7 +125,7 @@ def drop(
 
 
 def _letters(log: Log, topic: str, partition: int | None, offset: int | None) -> Iterator[DeadLetter]:
-    """The selected dead letters. Raises BadParameter when there is none at `offset`."""
+    """The selected dead letters. Raises BadParameter when there is no dead letter at `offset`."""
     from tsdb.history.loader.dead_letters import read_dead_letters
 
     if offset is not None and partition is None:

@@ -30,7 +30,6 @@ class WindowTotals:
     bytes: int = 0
 
     def add(self, row: ChunkRow) -> None:
-        """Count one row."""
         self.packs.add(row.key.pack_id)
         self.rows[row.key.kind] += 1
         self.bytes += len(row.value)

@@ -27,7 +27,7 @@ class Opened:
     """An opened role: its components in start order, and functions for the probes.
 
     stalled: reason why the process is not alive; empty when it is. trouble: reason why the whole process is not ready,
-    even without partitions; empty when there is none.
+    even without partitions; empty without such a reason.
     """
 
     components: Sequence[Component]

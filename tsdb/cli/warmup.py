@@ -1,4 +1,4 @@
-"""`tsdb warmup`: compile every kernel now, so that no process spends its first seconds on it."""
+"""`tsdb warmup`: compiles every kernel ahead of time, so that no process does so at its start."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tsdb.cli.arguments import TableOrJson
 from tsdb.cli.output import note, print_json, print_table
 from tsdb.cli.progress import progress_bar
 
-# What one process compiles, one package after the other: those that share most kernels together, or each would compile
-# them. The codec's kernels are compiled by those who call them.
+# The packages of each process, which compiles one after the other. Packages that share most kernels are in one process:
+# two would compile the shared kernels twice. Kernels of the codec are compiled with their callers.
 SHARES = (("tsdb.head", "tsdb.chunks"), ("tsdb.history.loader", "tsdb.client", "tsdb.query", "ingest"))
 PACKAGES = tuple(package for share in SHARES for package in share)
 
 
 def warmup(output: TableOrJson = "table") -> None:
     """Compile all kernels into the cache (NUMBA_CACHE_DIR); fast when the cache has them already."""
-    # Imported here: numba takes half a second that other commands need not spend.
+    # Imported here: loading numba takes half a second, and other commands do not need it.
     from tsdb.codec.jit import cache_root
 
     seconds: dict[str, float] = {}
@@ -35,7 +35,8 @@ def warmup(output: TableOrJson = "table") -> None:
                 seconds[package] = spent_s
                 compiled += count
                 done(1)
-    # Of two processes that cached one kernel at once the cache may have kept one's work: here that is made good.
+    # When two processes cached a kernel at the same time, the cache may have lost one result. This pass compiles lost
+    # kernels again.
     compiled += sum(warm_up(package)[1] for package in PACKAGES)
     if output == "json":
         print_json({"packages": seconds, "compiled": compiled, "seconds": round(sum(seconds.values()), 3)})
@@ -45,12 +46,11 @@ def warmup(output: TableOrJson = "table") -> None:
 
 
 def warm_up_all(packages: Sequence[str]) -> dict[str, tuple[float, int]]:
-    """warm_up of each."""
     return {package: warm_up(package) for package in packages}
 
 
 def warm_up(package: str) -> tuple[float, int]:
-    """(seconds, kernels compiled) of one package's warm-up, in this process."""
+    """Run the warm-up of one package in this process. Returns (seconds, number of compiled kernels)."""
     from tsdb.codec.jit import Compiling
 
     module = importlib.import_module(f"{package}.warm_up")

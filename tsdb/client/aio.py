@@ -70,7 +70,7 @@ class Connecting:
 
 
 class AsyncClient:
-    """As `Client`; an asynchronous context manager. A thread decodes streamed answers, off the loop."""
+    """As `Client`, with the same methods; an asynchronous context manager. A thread decodes streamed answers."""
 
     def __init__(
         self, channel: grpc.aio.Channel, peer: Peer, *, token: str | None = None, timeout_s: float = TIMEOUT_S
@@ -89,7 +89,6 @@ class AsyncClient:
         limits: RequestLimits | None = None,
         timeout_s: float | None = None,
     ) -> WriteResult:
-        """As Client.write."""
         attempts = self._attempts(timeout_s)
         total = WriteResult()
         for call in write.calls(batch, limits or RequestLimits(), partial=partial):
@@ -105,13 +104,11 @@ class AsyncClient:
         timeout_s: float | None = None,
         **query: Unpack[SelectKeywords],
     ) -> SelectResult:
-        """As Client.select."""
         return await self.run(SelectQuery(selector, start_ms, end_ms, **query).call(), timeout_s=timeout_s)
 
     async def series(
         self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[SeriesKeywords]
     ) -> list[SeriesInfo]:
-        """As Client.series."""
         return await self.run(read.series(selector, **ask), timeout_s=timeout_s)
 
     async def series_groups(
@@ -122,13 +119,11 @@ class AsyncClient:
         timeout_s: float | None = None,
         **ask: Unpack[GroupKeywords],
     ) -> list[SeriesGroup]:
-        """As Client.series_groups."""
         return await self.run(read.series_groups(selector, group_by, **ask), timeout_s=timeout_s)
 
     async def label_names(
         self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[LabelKeywords]
     ) -> list[str]:
-        """As Client.label_names."""
         return await self.run(read.label_names(selector, **ask), timeout_s=timeout_s)
 
     async def label_values(
@@ -139,15 +134,12 @@ class AsyncClient:
         timeout_s: float | None = None,
         **ask: Unpack[ValueKeywords],
     ) -> list[str]:
-        """As Client.label_values."""
         return await self.run(read.label_values(name, selector, **ask), timeout_s=timeout_s)
 
     async def coverage(self, *, timeout_s: float | None = None) -> list[common_pb2.PartitionState]:
-        """As Client.coverage."""
         return await self.run(read.coverage(), timeout_s=timeout_s)
 
     async def history(self, *, timeout_s: float | None = None) -> list[reader_pb2.HistoryState]:
-        """As Client.history."""
         return await self.run(read.history(), timeout_s=timeout_s)
 
     async def watch(
@@ -159,7 +151,6 @@ class AsyncClient:
         duration_s: float | None = None,
         reconnect_s: float = RECONNECT_S,
     ) -> AsyncIterator[WatchBatch]:
-        """As Client.watch."""
         state = WatchState(selector, partitions, resume)
         end_at = None if duration_s is None else time.monotonic() + duration_s
         state.begin(await self.coverage(timeout_s=reconnect_s))
@@ -186,11 +177,9 @@ class AsyncClient:
             await asyncio.sleep(delay_s)
 
     async def run(self, call: Call[Answer], *, timeout_s: float | None = None) -> Answer:
-        """As Client.run."""
         return await self._run(call, self._attempts(timeout_s))
 
     async def close(self) -> None:
-        """As Client.close."""
         await self._channel.close(None)
 
     async def __aenter__(self) -> Self:

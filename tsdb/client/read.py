@@ -22,7 +22,7 @@ _NO_LAST_MS = np.iinfo(np.int64).min
 
 
 class SeriesKeywords(TypedDict, total=False):
-    """Keywords of `series`."""
+    """Keyword arguments of `series`."""
 
     start_ms: int | None
     end_ms: int | None
@@ -31,7 +31,7 @@ class SeriesKeywords(TypedDict, total=False):
 
 
 class GroupKeywords(TypedDict, total=False):
-    """Keywords of `series_groups`."""
+    """Keyword arguments of `series_groups`."""
 
     start_ms: int | None
     end_ms: int | None
@@ -39,7 +39,7 @@ class GroupKeywords(TypedDict, total=False):
 
 
 class LabelKeywords(TypedDict, total=False):
-    """Keywords of `label_names`."""
+    """Keyword arguments of `label_names`."""
 
     start_ms: int | None
     end_ms: int | None
@@ -47,7 +47,7 @@ class LabelKeywords(TypedDict, total=False):
 
 
 class ValueKeywords(LabelKeywords, total=False):
-    """Keywords of `label_values`."""
+    """Keyword arguments of `label_values`."""
 
     values_max: int
 

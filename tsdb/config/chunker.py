@@ -24,4 +24,4 @@ class ChunkerFields(BaseModel):
 
 
 class ChunkerSettings(ChunkerFields, CommonSettings):
-    """The role `chunker`."""
+    """All settings of the role `chunker`."""

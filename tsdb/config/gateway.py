@@ -77,4 +77,4 @@ class GatewayFields(BaseModel):
 
 
 class GatewaySettings(GatewayFields, CommonSettings):
-    """The role `gateway`."""
+    """All settings of the role `gateway`."""

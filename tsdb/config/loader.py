@@ -42,4 +42,4 @@ class LoaderFields(BaseModel):
 
 
 class LoaderSettings(LoaderFields, CommonSettings):
-    """The role `loader`."""
+    """All settings of the role `loader`."""

@@ -42,4 +42,4 @@ class QuerierFields(BaseModel):
 
 
 class QuerierSettings(QuerierFields, SelectFields, CommonSettings):
-    """The role `querier`."""
+    """All settings of the role `querier`."""

@@ -118,7 +118,7 @@ class StoreFields(SelectFields):
 
 
 class StoreSettings(StoreFields, CommonSettings):
-    """The role `store`."""
+    """All settings of the role `store`."""
 
     @model_validator(mode="after")
     def _check_slices(self) -> StoreSettings:

@@ -45,7 +45,7 @@ class Abortable(Protocol):
     """A connection that can be closed to make room."""
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close at once, without waiting for the peer."""
 
 
 class Connections:

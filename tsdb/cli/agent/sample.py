@@ -19,7 +19,7 @@ class Source(Protocol):
     """A source of samples. A failed measurement raises nothing: its samples are left out, or `up` is 0."""
 
     def measure(self, now_ms: int) -> list[Measured]:
-        """The current samples."""
+        """The current samples, with the time now_ms."""
 
     def missed(self, now_ms: int) -> list[Measured]:
         """Samples of a round that begins while `measure` is busy with an earlier one. Called on another thread."""

@@ -86,7 +86,7 @@ class Sender:
             self._changed.notify()
 
     def close(self) -> None:
-        """Stop intake."""
+        """Stop intake; `join` drains the buffer."""
         with self._changed:
             self._closed = True
             self._changed.notify()

@@ -1,4 +1,4 @@
-"""`tsdb spark downsample`."""
+"""`tsdb spark downsample`: makes series of lower resolution from history."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def downsample(
         ),
     ] = None,
 ) -> None:
-    """Make series of 5 minutes and of an hour from history, where there are none yet or late data came since.
+    """Make series of 5 minutes and of an hour from history, for windows that are new or got late data.
 
     Makes count, sum, min, max, last and increase of every series, with the labels __resolution__ and __aggr__. Data
     younger than the least hold and a day is left out. Queries use these series with --downsampled.

@@ -1,4 +1,4 @@
-"""`tsdb spark merge-late`."""
+"""`tsdb spark merge-late`: folds the fragments of windows and deletes folded rows."""
 
 from __future__ import annotations
 
