@@ -91,7 +91,7 @@ class Appender:
     def _collect(
         self, grouped: Grouped, sent: _Round, todo: list[RecordRange], done: list[Appended], name: Callable[[int], str]
     ) -> list[RecordRange]:
-        """Take what was acknowledged; return what must be appended (again), in order."""
+        """Add acknowledged records to `done`. Returns the ranges still to append, in order."""
         again: list[RecordRange] = []
         halved: set[int] = set()  # Partitions with a record too large: their later records are appended again.
         stored_bytes, before = 0, len(done)

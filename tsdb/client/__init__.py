@@ -1,4 +1,4 @@
-"""The client: connect, write, select, watch; what users import.
+"""The public client: connect, write, select, watch.
 
     from tsdb.client import WriteBatch, connect
 
