@@ -1,4 +1,4 @@
-"""The parallel consumer on a real broker: rebalances, kills, dead letters, pauses, a topic that is not there."""
+"""The parallel consumer on a real broker: rebalances, kills, dead letters, pauses, a missing topic."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tsdb.parallel_consumer import (
 from tsdb.parallel_consumer.kafka import KafkaProducer, KafkaSource
 
 PARTITIONS = 4
-STARTING = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)  # A broker that has just begun.
+STARTING = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)  # A broker that has just started.
 POLICY = ErrorPolicy(
     {ValueError: Action.DEAD_LETTER, TimeoutError: Action.BLOCK},
     retry_backoff=Backoff(first_s=0.01),
@@ -48,7 +48,7 @@ OPTIONS = Options(concurrency=8, commit_interval_s=0.05, drain_s=10.0, rebalance
 
 
 class Topic:
-    """A topic of its own with its dead letters, and a group."""
+    """A fresh topic with its dead letter topic, and a group."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -63,7 +63,7 @@ class Topic:
             future.result(30)
 
     def fill(self, count: int, keys: int = 20, first: int = 0) -> None:
-        # Without idempotence what is sent again comes after what was sent later.
+        # Without idempotence a retried record could follow later ones.
         producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True})
         for number in range(first, first + count):
             key = number % keys
@@ -71,7 +71,7 @@ class Topic:
         assert producer.flush(30) == 0
 
     def committed(self) -> int:
-        """Records below the commits, of all partitions."""
+        """Records below the commits, over all partitions."""
         with_group = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.name})
         try:
             answers = with_group.committed([TopicPartition(self.name, p) for p in range(PARTITIONS)], timeout=10)
@@ -126,7 +126,7 @@ def producer(kafka: KafkaCluster) -> Iterator[KafkaProducer]:
 
 
 class Seen:
-    """What was handled, by whom, in which order by key."""
+    """Handled records: by member, and in order by key."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -216,7 +216,7 @@ def test_after_a_kill_nothing_below_an_acknowledged_commit_is_done_again(topic: 
         try:
             if number < 3:
                 wait_until(lambda seen=seen: _lines(seen) > 500)  # type: ignore[misc]
-                time.sleep(source.uniform(0.0, 0.15))  # The instant of the kill is the point.
+                time.sleep(source.uniform(0.0, 0.15))  # The test depends on the exact instant of the kill.
             else:
                 wait_until(lambda: topic.committed() == total, 60.0)
         finally:
@@ -227,7 +227,8 @@ def test_after_a_kill_nothing_below_an_acknowledged_commit_is_done_again(topic: 
         assert not again, f"done again below an acknowledged commit: {again[:5]}"
         seen_before += len(done)
         acknowledged = _acknowledged(Path(f"{seen}.committed"), acknowledged)
-    # The broker may have a commit whose answer came after the kill, so the children's files may say less.
+    # The broker may have stored a commit whose answer arrived after the kill, so the files of the children may have
+    # fewer.
     assert sum(acknowledged.values()) <= topic.committed() == total
     assert total <= seen_before < total * 1.5
 
@@ -262,7 +263,7 @@ def test_a_long_block_keeps_the_membership_and_pauses(topic: Topic, producer: Ka
         wait_until(lambda: bool(consumer.status.blocked) and all(p.paused for p in consumer.status.partitions.values()))
         generations = {topic_partition: part.generation for topic_partition, part in consumer.status.partitions.items()}
         assert len(generations) == PARTITIONS
-        time.sleep(7.0)  # Longer than the session: a silent member would be gone.
+        time.sleep(7.0)  # Longer than the session: a silent member would be removed.
         away.clear()
         wait_until(lambda: topic.committed() == 2_000)
         assert {
@@ -289,7 +290,7 @@ def test_a_missing_topic_is_named(kafka: KafkaCluster, topic: Topic, producer: K
 
 
 class StartsUnread(KafkaSource):
-    """Commits, or where the log begins, cannot be read the first times."""
+    """Reading commits, or the first offset of the log, fails the first times."""
 
     failing = 2
 

@@ -1,4 +1,4 @@
-"""How the parallel consumer starts on real brokers: where, on which topics, by which protocol, with none there."""
+"""Starts of the parallel consumer on real brokers: position, topics, protocol, missing brokers and topics."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_latest_begins_at_the_end_once_and_a_restart_misses_nothing(ground: Grou
     with reading(ground, [ground.topic], seen, start="latest") as consumer:
         wait_until(lambda: assigned(consumer))
         wait_until(lambda: len(ground.committed()) == PARTITIONS and ground.all_committed())
-    ground.fill(40)  # While nobody reads: where it began was committed, though nothing was handled.
+    ground.fill(40)  # Written while no member reads: the start position was committed, though no record was handled.
     with reading(ground, [ground.topic], seen, start="latest"):
         wait_until(ground.all_committed)
     assert seen == numbers(40, 80)
@@ -96,7 +96,7 @@ def test_a_time_begins_at_its_first_record_or_at_the_end(ground: Ground, kind: t
     since_ms = time.time_ns() // 1_000_000
     time.sleep(0.01)
     producer = Producer({**ground.settings, "enable.idempotence": True})
-    producer.produce(ground.topic, b"later", partition=1)  # The other partitions have nothing of then.
+    producer.produce(ground.topic, b"later", partition=1)  # The other partitions have no record of that time.
     assert producer.flush(30) == 0
     start = since_ms if kind is int else datetime.fromtimestamp(since_ms / 1000, UTC)
     seen: Counter[bytes] = Counter()
@@ -159,7 +159,7 @@ def test_a_recreated_topic_under_a_pattern_has_its_new_id(ground: Ground, caplog
         make(b"new")
         wait_until(lambda: assigned(consumer, 1) and len(seen) == 2)
     with reading(ground, [f"^{name}$"], seen, settings=settings) as consumer:
-        wait_until(lambda: assigned(consumer, 1))  # Its commit names the new topic, else it would be refused.
+        wait_until(lambda: assigned(consumer, 1))  # Its commit has the id of the new topic, else it would be refused.
     admin.delete_topics([name])
 
 
@@ -171,7 +171,7 @@ def test_an_unreachable_broker_is_named_and_close_ends_the_wait(
     spent = os.times()
     consumer.start()
     wait_until(lambda: "no broker of 127.0.0.1:1 has answered" in caplog.text)
-    time.sleep(3.0)  # It neither spins nor fills the log.
+    time.sleep(3.0)  # No busy loop and no flood of log lines.
     used = os.times()
     assert consumer.failure() is None
     assert len(caplog.records) <= 4, caplog.text
@@ -272,7 +272,7 @@ def test_a_created_dead_letter_topic_takes_records_of_all_partitions(ground: Gro
     more = {"dead_letter_topic": dead_letters, "create_dead_letter_topic": True, "policy": policy, **quiet()}
     with consume(settings, [ground.topic], spoil, **more):
         wait_until(ground.all_committed)
-    found = ground.read(dead_letters, partitions=1)  # The default of the brokers.
+    found = ground.read(dead_letters, partitions=1)  # The brokers' default.
     assert {dict(dead_letter.headers)["dlq-partition"] for dead_letter in found} == {
         b"%d" % n for n in range(PARTITIONS)
     }

@@ -1,4 +1,6 @@
-"""Transactions and names on a real broker: who is replaced ends and says so; what goes out together goes out once."""
+"""Transactions and member names on a real broker: a replaced member ends as fenced; a transaction's records appear
+once.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ POLICY = ErrorPolicy(default=Action.FATAL, exhausted=Action.FATAL, crashes_max=N
 
 
 class Owned:
-    """A listener that only remembers what is its own."""
+    """A listener that only keeps the assigned partitions."""
 
     def __init__(self) -> None:
         self.starts: dict[TopicPartition, Position] = {}
@@ -168,7 +170,7 @@ scanner.join(600)
 
 @pytest.fixture
 def expired(ground: Ground) -> int:
-    """Copies in the wait topic that nobody ended, long due."""
+    """Copies in the wait topic without a null record, long overdue."""
     count = 2_000
     with KafkaProducer(ground.settings) as producer:
         answers: list[object] = []
@@ -192,13 +194,13 @@ def test_a_scanner_killed_in_a_transaction_leaves_one_dead_letter_for_each_orpha
         try:
             if number < rounds - 1:
                 wait_until(lambda before=before: len(ground.read(ground.dlq)) > before)  # type: ignore[misc]
-                time.sleep(0.02 * number)  # The instant of the kill is the point.
+                time.sleep(0.02 * number)  # The test depends on the exact instant of the kill.
             else:
                 wait_until(lambda: len(ground.read(ground.dlq)) >= expired)
         finally:
             child.kill()
             child.wait()
-    # A transaction that the last kill left open is ended by whoever has its id next.
+    # The next producer with the same transactional id ends the transaction that the last kill left open.
     Producer({**ground.settings, "transactional.id": ground.wait}).init_transactions(30)
     dead_letters = Counter(record.value for record in ground.read(ground.dlq))
     assert dead_letters == Counter(b"%d" % number for number in range(expired))

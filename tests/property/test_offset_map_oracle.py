@@ -1,4 +1,4 @@
-"""The offset tracker against a set, and commit metadata against what it was made of."""
+"""The offset tracker against a set, and decoded commit metadata against its input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GAPS = st.one_of(st.just(0), st.integers(0, 5), st.integers(0, 1 << 40))
 
 @dataclass
 class Model:
-    """What a partition holds: offsets of records in order, and which are finished."""
+    """Model of a partition: offsets of records in order, and the finished ones."""
 
     offsets: list[int] = field(default_factory=list)
     finished: set[int] = field(default_factory=set)
@@ -44,7 +44,7 @@ def holds(tracker: OffsetTracker, offset: int) -> bool:
 
 
 class TrackerMachine(RuleBasedStateMachine):
-    """Records are read in order and end in any; now and then the process restarts from its last commit."""
+    """Records are read in order and end in any order; at times the process restarts from its last commit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class TrackerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.tracker.restored)
     @rule(count=st.integers(1, 10))
     def pass_over(self, count: int) -> None:
-        """Records that are handled right where they are read."""
+        """Records handled inline, where they are read."""
         offsets = [offset for offset in self.log if offset >= self.tracker.next_offset][:count]
         if offsets:
             self.tracker.pass_over(iter(offsets), offsets[-1])
@@ -195,7 +195,7 @@ def test_any_bytes_of_a_map_are_read_or_refused(form: int, data: bytes) -> None:
 )
 @settings(deadline=None, max_examples=60)
 def test_admitted_offsets_fit_in_any_order_of_completion(slots: int, gap: int, odd: bool, units_max: int) -> None:
-    """The worst order of all: every second record ends, so that no two runs join."""
+    """The worst order: every second record ends, so that no two runs join."""
     tracker, offset = OffsetTracker(0), 0
     added: list[int] = []
     for _ in range(slots * 40):

@@ -1,4 +1,4 @@
-"""The parallel consumer under any interleaving: order, exact commits, and nothing lost or done without need."""
+"""The parallel consumer under any interleaving: order, exact commits, no lost record and no needless repeat."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POLICY = ErrorPolicy(
 
 
 class Shop:
-    """A handler with effects, some failures, and an eye on the order."""
+    """A handler with effects and some failures; checks the order."""
 
     def __init__(self, seed: int, failing: float) -> None:
         self._random = random.Random(seed)
@@ -128,7 +128,7 @@ def test_after_a_kill_only_records_without_a_commit_are_repeated(
         )
         if steps is None:
             broker.commit_fault = lambda topic_partition: None
-            # What was done before a kill and is not committed has to be done once more before it can be.
+            # A record handled before a kill but not committed must be handled again before it can be committed.
             simulation.run_until(lambda before=before, shop=shop: before | set(shop.counts()) == everything(broker))  # type: ignore[misc]
             simulation.close()
         else:
@@ -191,7 +191,7 @@ def test_members_that_come_and_go_lose_nothing_and_a_drained_rebalance_repeats_n
 def test_a_crashing_record_becomes_the_only_dead_letter(
     seed: int, poison: int, limit: int, scheduler: type[SeededScheduler]
 ) -> None:
-    """The process ends the moment the poisoned record is handled, however soon after its start that is."""
+    """The process ends when the poisoned record is handled, however soon after its start."""
     broker, clock, producer = MemoryBroker(2, TOPIC), VirtualClock(), MemoryProducer()
     for number in range(40):
         broker.append(TOPIC, number % 2, b"%d" % number, key=b"k%d" % (number % 9))

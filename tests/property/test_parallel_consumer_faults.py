@@ -1,5 +1,5 @@
-"""The parallel consumer under faults: members that come, go, are killed or lost, eager and cooperative; commits that
-fail or are stored without a word; a broker that is away; compaction; and columns in place of records.
+"""The parallel consumer under faults: members that join, leave, are killed or lost, eager and cooperative; commits that
+fail or are stored without an acknowledgement; an unreachable broker; compaction; and columns in place of records.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ OPTIONS = Options(concurrency=6, poll_records_max=10, drain_s=1_000.0, rebalance
 
 
 class Ledger:
-    """A handler, of records and of columns, that fails at random; what all members together have done."""
+    """A handler of records and of columns that fails at random; the record of all members' work."""
 
     def __init__(self, seed: int, failing: float) -> None:
         self._random = random.Random(seed)
@@ -80,12 +80,12 @@ class Ledger:
 
 
 def either_way(seed: int) -> MemoryBroker:
-    """Filled, and rebalanced in one way or the other."""
+    """A filled broker with one of the rebalance protocols."""
     return filled(seed, RECORDS, 9, random.Random(seed).choice(list(Protocol)))
 
 
 def in_order(done: list[Record], order: Order) -> bool:
-    """Whether the first handling of each record of a lane came after that of the one before."""
+    """Whether the first handling of each record of a lane follows that of its predecessor."""
     lanes: defaultdict[tuple[TopicPartition, object], list[int]] = defaultdict(list)
     seen: set[Done] = set()
     for record in done:
@@ -97,7 +97,7 @@ def in_order(done: list[Record], order: Order) -> bool:
 
 
 class Group:
-    """Members that come and go on one broker and one clock."""
+    """Members that join and leave on one broker and one clock."""
 
     def __init__(self, seed: int, order: Order, failing: float, *, columns: bool) -> None:
         self.random = random.Random(seed)
@@ -128,7 +128,7 @@ class Group:
         self.members.pop(self.random.randrange(len(self.members))).close()
 
     def kill(self) -> None:
-        """What was done of what commits do not cover may be done again; what they cover may not."""
+        """Records that no commit covers may be repeated; covered ones may not."""
         self.members.pop(self.random.randrange(len(self.members))).kill()
 
     def lose(self) -> None:
@@ -143,7 +143,7 @@ class Group:
     def finish(self) -> None:
         self.broker.commit_fault, self.broker.away = (lambda partition: None), False
         for _ in range(20_000):
-            # What was done before a kill and is not committed has to be done once more before it can be.
+            # A record handled before a kill but not committed must be handled again before it can be committed.
             if covered(self.broker) == self.all:
                 break
             self.random.choice(self.members).step(wait_s=0.01)
@@ -179,7 +179,7 @@ def test_under_any_faults_no_commit_passes_an_unfinished_record_and_none_is_lost
     assert set(group.ledger.counts()) == group.all == covered(group.broker)
     if not violent:
         assert set(group.ledger.counts().values()) == {1}, "done twice without need"
-        # A handler of columns that fails one row and does those behind it has given up their order itself.
+        # A handler of columns that fails one row and handles later ones has given up their order itself.
         assert (columns and failing) or in_order(group.ledger.done, order)
 
 
@@ -294,7 +294,7 @@ def test_a_crashing_row_becomes_the_only_dead_letter(
 
 
 def test_attempts_of_columns_count_for_single_records() -> None:
-    """A program that goes from columns to records in the middle of its crashes."""
+    """A program switches from columns to records in the middle of its crashes."""
     broker, clock, producer = MemoryBroker(1, TOPIC), VirtualClock(), MemoryProducer()
     for number in range(40):
         broker.append(TOPIC, 0, b"%d" % number)

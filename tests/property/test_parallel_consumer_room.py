@@ -1,4 +1,4 @@
-"""What is read and not finished stays within its bound, whatever partitions stand still, and nobody waits for those."""
+"""Records read and not finished stay within their bound with any stuck partitions, and the other partitions go on."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tsdb.parallel_consumer.record import TopicPartition
 from tsdb.parallel_consumer.testing import MemoryBroker, MemoryProducer, Simulation, VirtualClock
 
 TOPIC = "orders"
-RECORDS = 60  # Of each partition.
+RECORDS = 60  # Per partition.
 VALUE = b"v" * 10
 
 
 class StallSimulation:
-    """A simulation in which partitions are made to stand still, and the most that it ever held."""
+    """A simulation with stuck partitions, and the largest number of records it held."""
 
     def __init__(self, partitions: int, options: Options, seed: int) -> None:
         self.clock, self.done = VirtualClock(), [0] * partitions
@@ -36,7 +36,6 @@ class StallSimulation:
         self.records = self.size = 0
 
     def stand_still(self, partitions: set[int]) -> None:
-        """These, and no others."""
         paused = frozenset((TOPIC, partition) for partition in partitions)
         self._simulation.core.control = Control(paused_partitions=paused)
 
@@ -46,7 +45,7 @@ class StallSimulation:
         self.records, self.size = max(self.records, intake.records), max(self.size, intake.size)
 
     def finish(self, partitions: set[int], steps_max: int = 3_000) -> None:
-        """All of these."""
+        """Finish all records of these."""
         for _ in range(steps_max):
             if all(self.done[partition] == RECORDS for partition in partitions):
                 return
@@ -82,9 +81,9 @@ def test_with_any_stuck_partitions_the_bound_holds_and_the_others_go_on(
     poll_records_max: int,
     seed: int,
 ) -> None:
-    """They stand still and go on in turns; in the end some stand for good, and the others are read to their end."""
+    """Partitions get stuck and go on in turns; in the end some stay stuck, and the others are read to their end."""
     count, turns, last = stands
-    # The first poll knows no partitions yet: it must not give all that there is to one.
+    # The first poll knows no partitions yet: it must not give all room to one.
     options = Options(
         concurrency=4,
         records_max=records_max,
@@ -99,7 +98,7 @@ def test_with_any_stuck_partitions_the_bound_holds_and_the_others_go_on(
     held.stand_still(last)
     held.finish(set(range(count)) - last)
     assert held.records <= records_max
-    # One record each may begin where the bound ends; of the first poll nobody knows the sizes.
+    # Each partition may begin one record at the bound; record sizes are unknown at the first poll.
     assert held.size <= bytes_max + (count + options.poll_records_max) * len(VALUE)
     held.stand_still(set())
     held.finish(set(range(count)))
@@ -109,7 +108,7 @@ def test_with_any_stuck_partitions_the_bound_holds_and_the_others_go_on(
 def test_reads_of_some_partitions_leave_the_shares_of_all_others(
     bound: int, wanted: list[int], data: st.DataObject
 ) -> None:
-    """In whatever order each takes all that it may, together they are within the bound and each has had its part."""
+    """Partitions read their limit in any order: the total stays within the bound, and each has had its share."""
     used = [0] * len(wanted)
     for at in data.draw(st.permutations(range(len(wanted)))):
         used[at] += min(wanted[at], Sharing(bound, used).room(used[at]))

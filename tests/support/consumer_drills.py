@@ -1,4 +1,4 @@
-"""Drills of the parallel consumer on a real broker, as long as their caller wants them."""
+"""Drills of the parallel consumer on a real broker; the caller sets their length."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tsdb.parallel_consumer.registry import read_wait_record
 PARTITIONS = 4
 KEYS = 200
 POLICY = ErrorPolicy({ValueError: Action.DEAD_LETTER})
-# What a drill counted, for whoever ran it.
+# Counts of a drill, for its caller.
 Figures = dict[str, float]
 MEMBER = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
 
@@ -60,12 +60,12 @@ class Ground:
         made = admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in (self.topic, self.dlq, self.wait)])
         for future in made.values():
             future.result(30)
-        # Idempotent: a batch that is sent again would come behind the next one.
+        # Idempotent: a retried batch could otherwise follow the next one.
         self._producer = Producer({**self.settings, "linger.ms": 5, "enable.idempotence": True})
         self.written = 0
 
     def fill(self, count: int) -> None:
-        """The next so many records, each key in one partition."""
+        """Write the next `count` records, each key in one partition."""
         for number in range(self.written, self.written + count):
             key = number % KEYS
             self._producer.produce(
@@ -76,9 +76,10 @@ class Ground:
         self.written += count
 
     def member(self, handler: Callable[[Record], object], producer: KafkaProducer, **more: Any) -> ParallelConsumer:
-        """One of the group."""
+        """One member of the group."""
         given = more.pop("settings", {})
-        own = {} if given.get("group.protocol") == "consumer" else MEMBER  # Else the brokers decide it.
+        # With the other protocol the brokers decide it.
+        own = {} if given.get("group.protocol") == "consumer" else MEMBER
         settings = {**self.settings, **own, **given, "group.id": self.topic}
         options = more.pop("options", Options(concurrency=8, commit_interval_s=0.05))
         return ParallelConsumer(
@@ -93,13 +94,13 @@ class Ground:
         )
 
     def topic_id(self) -> str:
-        """As commits name it."""
+        """The topic id, in the form used by commits."""
         return TopicLookup(self.settings, [self.topic]).answer_within(30.0)[self.topic].id
 
     def committed(self) -> dict[TopicPartition, Position]:
         """The group's commits."""
         asked = [KafkaPartition(self.topic, partition) for partition in range(PARTITIONS)]
-        # Uncommitted: else a transaction that a kill left open would have to time out first.
+        # Read uncommitted: else a transaction left open by a kill would have to time out first.
         settings = {**self.settings, "group.id": self.topic, "isolation.level": "read_uncommitted"}
         consumer = Consumer(settings)
         try:
@@ -112,7 +113,7 @@ class Ground:
         return sum(at.next_offset for at in self.committed().values()) >= self.written
 
     def read(self, topic: str, partitions: int = PARTITIONS) -> list[Record]:
-        """All that a topic holds and that is committed, partition by partition."""
+        """All committed records of a topic, partition by partition."""
         consumer = Consumer({**self.settings, "group.id": "reads", "enable.partition.eof": True})
         consumer.assign([KafkaPartition(topic, partition, 0) for partition in range(partitions)])
         found: list[Record] = []
@@ -132,7 +133,7 @@ class Ground:
 
 
 class Witness:
-    """What was handled, and what acknowledged commits said before. Thread-safe."""
+    """Handled records, and the offsets covered by acknowledged commits before. Thread-safe."""
 
     def __init__(self, topic_id: str) -> None:
         self._topic_id = topic_id
@@ -158,7 +159,7 @@ class Witness:
                 self._covered[topic_partition] = (at.next_offset, runs)
 
     def assert_exact(self, written: int) -> None:
-        """Nothing lost, each key in order, and nothing done again that an acknowledged commit covered."""
+        """No record is lost, each key is in order, and no record is repeated that an acknowledged commit covered."""
         assert set(self.counts) == set(range(written))
         assert all(numbers == sorted(numbers) for numbers in self.by_key.values())
         assert not self.wrongly_again, self.wrongly_again[:5]
@@ -171,7 +172,7 @@ class Witness:
 def members_come_and_go(
     bootstrap: str, seconds: float, every_s: float, seed: int, protocol: str = "classic"
 ) -> Figures:
-    """One member always, others join and leave every so often; every third leaves without draining."""
+    """One member stays, others join and leave at intervals; every third leaves without draining."""
     ground, source = Ground(bootstrap), random.Random(seed)
     witness, stop = Witness(ground.topic_id()), threading.Event()
 
@@ -219,15 +220,16 @@ def members_come_and_go(
 
 
 def slow_sink(bootstrap: str, seconds: float, poll_interval_s: float) -> Figures:
-    """More comes than the handler can do: memory bounded, pauses rare, the membership kept.
+    """More records arrive than the handler can handle: memory stays bounded, pauses are rare, the membership is kept.
 
-    poll_interval_s: who does not poll for so long is put out of the group; well below `seconds`. Not to be blamed for
-    that is whoever the machine did not let run at all: it comes back, and what ran then is done again.
+    poll_interval_s: a member without a poll for this long is removed from the group; well below `seconds`. A process
+    that the machine did not schedule for that long is not a defect: it rejoins, and the records it was running are
+    repeated.
     """
     ground, stop = Ground(bootstrap), threading.Event()
     ground.fill(40_000)
     registry = CollectorRegistry()
-    # Half of the bound is a minute of work: so rarely does reading go on.
+    # Half of the bound is a minute of work: reading resumes about once a minute.
     options = Options(concurrency=8, records_max=20_000, commit_interval_s=0.2, drain_s=5.0)
     done: Counter[int] = Counter()
 
@@ -250,7 +252,7 @@ def slow_sink(bootstrap: str, seconds: float, poll_interval_s: float) -> Figures
         consumer = ground.member(handle, producer, options=options, settings=settings, metrics=metrics)
         with consumer:
             wait_until(lambda: consumer.status.unfinished >= options.records_max * 0.8)
-            stop.wait(2.0)  # It stops reading, and pauses a second later.
+            stop.wait(2.0)  # Reading stops, and the pause follows a second later.
             generations = _epochs(consumer)
             producing.start()
             paused_before, rss_before = pauses(), psutil.Process().memory_info().rss
@@ -262,7 +264,7 @@ def slow_sink(bootstrap: str, seconds: float, poll_interval_s: float) -> Figures
                 stop.wait(0.25)
                 if time.monotonic() - looked_at > poll_interval_s / 2:
                     stood_still += 1
-                    stop.wait(poll_interval_s)  # So long it may take to be put out, and come back.
+                    stop.wait(poll_interval_s)  # Bounds the removal from the group and the rejoin.
                     wait_until(lambda: len(consumer.status.partitions) == PARTITIONS)
                     generations = _epochs(consumer)
             flips = pauses() - paused_before
@@ -293,7 +295,7 @@ def _epochs(consumer: ParallelConsumer) -> dict[TopicPartition, int]:
 
 
 def one_poison(bootstrap: str, count: int, poison: int) -> None:
-    """All but one are done; that one is a dead letter with the whole story."""
+    """All records but one are finished; that one is a dead letter with all its headers."""
     ground, done = Ground(bootstrap), Counter[int]()
     ground.fill(count)
 
@@ -357,7 +359,7 @@ producer.close()
 
 
 class Child:
-    """A consumer in a process of its own; `seen`: what it handled, by number."""
+    """A consumer in a separate process; `seen`: the numbers of its handled records."""
 
     def __init__(self, ground: Ground, folder: Path, mode: str, pause_s: float) -> None:
         self._seen = folder / f"seen-{uuid.uuid4().hex[:6]}"
@@ -372,7 +374,7 @@ class Child:
         self._child.wait()
 
     def end(self, within_s: float) -> float:
-        """SIGTERM; seconds until it was gone, with exit code 0."""
+        """SIGTERM; returns the seconds until the process ended with exit code 0."""
         began_at = time.monotonic()
         os.kill(self._child.pid, signal.SIGTERM)
         try:
@@ -384,8 +386,8 @@ class Child:
 
 
 def members_killed(bootstrap: str, folder: Path, kills: int, protocol: str) -> Figures:
-    """Members in processes of their own are killed beside one that stays: nothing is lost, and the one that stays does
-    nothing again that an acknowledged commit of its own covered.
+    """Member processes are killed beside one member that stays: no record is lost, and the one that stays repeats no
+    record that an acknowledged commit of it covered.
     """
     ground, handled = Ground(bootstrap), Counter[int]()
     witness = Witness(ground.topic_id())
@@ -419,7 +421,7 @@ def members_killed(bootstrap: str, folder: Path, kills: int, protocol: str) -> F
 
 
 def sigterm_under_load(bootstrap: str, folder: Path, rounds: int) -> Figures:
-    """Each ends within its drain, and what it handled is committed: nothing is done twice, nothing left."""
+    """Each process ends within its drain, and its handled records are committed: no record is repeated or lost."""
     ground, handled, ended_s = Ground(bootstrap), Counter[int](), []
     for number in range(rounds):
         ground.fill(2_000)
@@ -440,7 +442,7 @@ def sigterm_under_load(bootstrap: str, folder: Path, rounds: int) -> Figures:
 
 
 def registry_kills(bootstrap: str, folder: Path, rounds: int) -> Figures:
-    """SIGKILL leaves at most what was open as orphans, a clean end none; nothing is lost in either."""
+    """SIGKILL leaves at most the open records as orphans, a clean shutdown none; neither loses a record."""
     ground, handled = Ground(bootstrap), Counter[int]()
     orphans: dict[bytes, int] = {}
     most = 0
@@ -454,7 +456,7 @@ def registry_kills(bootstrap: str, folder: Path, rounds: int) -> Figures:
         handled.update(child.seen())
         before, orphans = orphans, _open_copies(ground)
         new = orphans.keys() - before.keys()
-        # 200 read and unfinished, and those that ended since the last commit.
+        # 200 read and unfinished records, and those finished since the last commit.
         most = max(most, len(new))
         assert len(new) <= (300 if number % 2 == 0 else 0), f"{len(new)} new orphans in round {number}"
     last = Child(ground, folder, "registry", 0.0)
@@ -463,7 +465,8 @@ def registry_kills(bootstrap: str, folder: Path, rounds: int) -> Figures:
     finally:
         last.end(25.0)
     handled.update(last.seen())
-    # It ends as soon as all has a copy: what it had not begun by then is handed back, below the end of the topic.
+    # The last child ends once all records have a copy: records it had not begun are handed back, below the end of the
+    # topic.
     left, back = set(_open_copies(ground).values()), _not_committed(ground)
     assert len(back) <= 200, f"{len(back)} handed back"
     lost = set(range(ground.written)) - set(handled) - left - back
@@ -493,17 +496,17 @@ consumer.join(600)
 
 
 def transactions_killed(bootstrap: str, kills: int, seed: int) -> Figures:
-    """Whatever instant a process is killed at, a reader of committed records sees each output once, by key in order."""
+    """For a kill at any instant: a reader of committed records sees each output once, by key in order."""
     ground, source = Ground(bootstrap), random.Random(seed)
     command = [sys.executable, "-c", TRANSACTIONAL, bootstrap, ground.topic, ground.wait]
     for kill in range(kills + 1):
         before = sum(at.next_offset for at in ground.committed().values())
-        ground.fill(before + 3_000 - ground.written)  # More than is done until the kill, however quick that is.
+        ground.fill(before + 3_000 - ground.written)  # More records than any handler finishes before the kill.
         child = subprocess.Popen(command)
         try:
             if kill < kills:
                 wait_until(lambda b=before: sum(at.next_offset for at in ground.committed().values()) > b)  # type: ignore[misc]
-                time.sleep(source.uniform(0.0, 0.2))  # The instant of the kill is the point.
+                time.sleep(source.uniform(0.0, 0.2))  # The test depends on the exact instant of the kill.
             else:
                 wait_until(ground.all_committed, 120.0)
         finally:

@@ -1,4 +1,4 @@
-"""A topic of orders in a broker in memory: filled by seed, and which of its records commits say are finished."""
+"""A topic of orders in a broker in memory: filled by seed; and the records that its commits mark as finished."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tsdb.parallel_consumer.testing import MemoryBroker, Protocol
 TOPIC = "orders"
 PARTITIONS = 3
 
-Done = tuple[TopicPartition, int]  # A record, by where it is.
+Done = tuple[TopicPartition, int]  # Topic, partition and offset of a record.
 
 
 def filled(seed: int, records: int, keys: int, protocol: Protocol = Protocol.COOPERATIVE) -> MemoryBroker:
-    """Numbered records of so many keys, some without one, with gaps in the offsets."""
+    """A broker with numbered records of `keys` keys, some without a key, with gaps in the offsets."""
     source = random.Random(seed)
     broker = MemoryBroker(PARTITIONS, TOPIC, protocol=protocol)
     for number in range(records):
@@ -26,14 +26,14 @@ def filled(seed: int, records: int, keys: int, protocol: Protocol = Protocol.COO
 
 
 def everything(broker: MemoryBroker) -> set[Done]:
-    """All records there are."""
+    """All records of the broker."""
     return {
         (topic_partition, record.offset) for topic_partition, records in broker.records.items() for record in records
     }
 
 
 def covered(broker: MemoryBroker) -> set[Done]:
-    """Those of them that the stored commits say are finished."""
+    """Records that the stored commits mark as finished."""
     found = set()
     for topic_partition, commit in broker.commits.items():
         runs = decode_metadata(

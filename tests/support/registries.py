@@ -45,11 +45,13 @@ POLICY = ErrorPolicy(
 
 
 class Killed(Exception):
-    """The process ended here."""
+    """The process ends at this point."""
 
 
 class World:
-    """What outlives processes: topics, time. fault(record): None, or why it is not sent. letters: to other topics."""
+    """State that outlives processes: topics, time. fault(record): None, or why it is not sent. dead_letters: records
+    sent to other topics.
+    """
 
     def __init__(self, seed: int) -> None:
         self.clock = VirtualClock()
@@ -58,10 +60,9 @@ class World:
         self.waits = MemoryBroker(PARTITIONS, WAIT)
         self.dead_letters: list[OutRecord] = []
         self.fault: Callable[[OutRecord], str | None] = lambda record: None
-        self.held: list[tuple[OutRecord, OnSent]] | None = None  # While it is a list nothing is answered.
+        self.held: list[tuple[OutRecord, OnSent]] | None = None  # While it is a list, no record is acknowledged.
 
     def send(self, record: OutRecord, on_sent: OnSent) -> None:
-        """Producer."""
         reason = self.fault(record)
         if reason is not None:
             on_sent(SendFailed("not sent", reason=reason))
@@ -72,19 +73,19 @@ class World:
             on_sent(None)
 
     def store(self, records: Sequence[OutRecord]) -> None:
-        """All of them, at once."""
+        """Append all of them at once."""
         for record in records:
             self._store(record)
 
     def release(self) -> None:
-        """What was held lands, and is answered."""
+        """Store and acknowledge the held records."""
         held, self.held = self.held or [], None
         for record, on_sent in held:
             self._store(record)
             on_sent(None)
 
     def fill(self, count: int, *, keys: int = 7) -> None:
-        """Records for the source, over all partitions."""
+        """Append records to the source, over all partitions."""
         for number in range(count):
             key = b"k%d" % (number % keys)
             self.orders.append(TOPIC, number % PARTITIONS, b"v%d" % number, key=key, timestamp_ms=number)
@@ -118,7 +119,7 @@ class World:
 
 
 class Member:
-    """One process: a consumer whose every interleaving comes from the world's randomness.
+    """One process: a consumer with interleavings from the world's randomness.
 
     hangs: no handler ends by itself.
     """
@@ -160,19 +161,19 @@ class Member:
         raise AssertionError(f"not after {steps_max} steps: {self.core.status}")
 
     def kill(self) -> None:
-        """The process is gone: what runs has not happened."""
+        """Crash the process: running handlers have no effect."""
         self.scheduler.running.clear()
         self._world.orders.kill(self.inner)
 
     def close(self) -> None:
-        """Drain and leave."""
+        """Drain, then leave the group."""
         self.core.drain()
         self.registry.close()
 
 
 class WaitSource(MemorySource):
-    """AtomicSource of the wait topic. killed: where in a write its process ends. undecided: of the next write nobody
-    knows whether it is durable; None: it is told.
+    """AtomicSource of the wait topic. killed: the point in a write at which its process ends. undecided: the next write
+    reports no result, and this is whether it is durable; None: the result is reported.
     """
 
     def __init__(self, world: World) -> None:
@@ -181,7 +182,7 @@ class WaitSource(MemorySource):
         self._under_way: bool | None = None
         self.killed: str | None = None
         self.undecided: bool | None = None
-        self.writes: list[int] = []  # Records in each that was durable.
+        self.writes: list[int] = []  # Number of records of each durable write.
 
     def write(self, records: Sequence[OutRecord], positions: Mapping[TopicPartition, Position]) -> None:
         if self._under_way is not None:

@@ -92,7 +92,7 @@ class RecordColumns:
         return Record(self.topic, self.partition, int(self.offsets[row]), key, value, timestamp_ms, headers)
 
     def part(self, start: int, end: int) -> RecordColumns:
-        """Rows [start, end)."""
+        """The columns of rows [start, end)."""
         return RecordColumns(self.topic, self.partition, self.offsets[start:end], self._rows[start:end], self._field)
 
     def stretches(self, keep: NDArray[np.bool_]) -> Iterator[tuple[int, RecordColumns]]:

@@ -113,7 +113,7 @@ class ParallelConsumer:
         self.control = replace(self.control, paused=True)
 
     def resume(self) -> None:
-        """Undo `pause`."""
+        """Begin records again after `pause`."""
         self.control = replace(self.control, paused=False)
 
     def start(self) -> None:

@@ -17,7 +17,7 @@ class Action(Enum):
     BLOCK = "block"  # Try again until it succeeds: a shared dependency is down. The record keeps its slot.
     DEAD_LETTER = "dead_letter"  # Send to the dead letters with the failure in headers; its lane goes on.
     SKIP = "skip"  # Count it and finish it.
-    REQUEUE = "requeue"  # Send to the end of its own topic, a bounded number of times; its lane goes on.
+    REQUEUE = "requeue"  # Send to the end of its topic, a bounded number of times; its lane goes on.
     FATAL = "fatal"  # End the consumer.
 
 
@@ -45,7 +45,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class ErrorPolicy:
-    """actions: by exception class; the nearest base class decides, `default` where there is none.
+    """actions: by exception class; the nearest base class decides, else `default`.
 
     attempts_max: total attempts of a record under `retry` before `exhausted` applies. crashes_max: a record that was
     running in this many process crashes goes to the dead letters; None: crashes are not counted, which saves the

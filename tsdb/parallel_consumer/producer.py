@@ -24,7 +24,7 @@ class OutRecord:
 
 
 class Producer(Protocol):
-    """Sends records. Thread-safe."""
+    """Sends records to topics. Thread-safe."""
 
     def send(self, record: OutRecord, on_sent: OnSent) -> None:
         """Call on_sent exactly once, from any thread, possibly during this call: None once the record is durable, else

@@ -57,8 +57,7 @@ class Source(Protocol):
         """Identity of this incarnation of the topic, at most 64 bytes; a re-created topic has another id."""
 
     def poll(self, timeout_s: float, records_max: int) -> Polled:
-        """Return fetched records, at most records_max; wait up to timeout_s when there are none. Empty without a
-        broker.
+        """Return fetched records, at most records_max; wait up to timeout_s for the first one. Empty without a broker.
 
         Also called when all partitions are paused: a poll keeps the membership alive. Raises errors that end the
         consumer.

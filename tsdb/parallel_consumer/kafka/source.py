@@ -104,8 +104,8 @@ class KafkaSource:
         """Messages that are records, and partitions read to their end."""
         if not self._joined and not self.found(timeout_s):
             return [], {}
-        # With a timeout consume() waits for the full count. So take available messages first; if there are none, wait
-        # for one.
+        # With a timeout consume() waits for the full count. So take available messages first, and wait for one message
+        # if nothing is available.
         messages = self._consumer.consume(records_max, 0)
         if not messages and timeout_s > 0:
             messages = self._consumer.consume(1, timeout_s)

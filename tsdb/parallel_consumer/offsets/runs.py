@@ -20,8 +20,6 @@ ZSTD_LEVEL = 6
 
 
 class Form(IntEnum):
-    """Encoding of runs."""
-
     EMPTY = 0
     LENGTHS = 1
     BITSET = 2

@@ -54,7 +54,7 @@ def broker_away(broker: MemoryBroker, holds: bool) -> None:
 
 
 def commits_lost(broker: MemoryBroker, holds: bool) -> None:
-    """Commits fail."""
+    """Commits fail and are not stored."""
     broker.commit_fault = lambda partition: "lost" if holds else None
 
 

@@ -19,7 +19,7 @@ from tsdb.parallel_consumer.source import Polled, PolledColumns, SourceListener
 
 
 class Protocol(Enum):
-    """Rebalance protocol."""
+    """How a rebalance moves partitions between members."""
 
     COOPERATIVE = "cooperative"  # A member gives up only partitions now assigned to another.
     EAGER = "eager"  # A member gives up all partitions, then takes its share.

@@ -231,7 +231,7 @@ class Simulation:
         self._broker.kill(self.source)
 
     def close(self) -> None:
-        """Drain and leave."""
+        """Drain, then leave the group."""
         self.core.drain()
         self.source.close()
 

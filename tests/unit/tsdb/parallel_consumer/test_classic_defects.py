@@ -1,4 +1,4 @@
-"""Defects that consumers of this kind are known for, each as the case that shows it."""
+"""Known defects of consumers of this kind, each with the case that shows it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def committed(broker: MemoryBroker) -> int:
 
 @pytest.mark.parametrize("first", [2**31 - 3, 2**32 - 3, 2**53 - 3, 2**61])
 def test_offsets_beyond_31_bits_are_tracked_committed_and_restored(first: int) -> None:
-    """Runs of finished offsets kept as 32-bit numbers wrap around here."""
+    """Runs of finished offsets stored as 32-bit numbers wrap around here."""
     broker, done = MemoryBroker(1, TOPIC), list[int]()
     for number in range(12):
         broker.append(TOPIC, 0, b"", key=b"%d" % number, gap=first if number == 0 else 0)
@@ -55,7 +55,7 @@ def test_offsets_beyond_31_bits_are_tracked_committed_and_restored(first: int) -
 
 
 def test_records_without_a_key_do_not_wait_and_are_not_lost() -> None:
-    """Null as a key of a lane: all of them in one line, or an exception."""
+    """Defect: null as a lane key: all of them in one lane, or an exception."""
     broker, seen = MemoryBroker(1, TOPIC), list[bytes | None]()
     for number in range(60):
         broker.append(TOPIC, 0, b"", key=None if number % 2 else b"")
@@ -77,7 +77,7 @@ def test_records_without_a_key_do_not_wait_and_are_not_lost() -> None:
 def test_binary_keys_values_and_headers_go_through_unchanged(
     exhausted: Action, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Text where bytes were meant: an exception in the error path, which loses the record."""
+    """Defect: text expected for bytes: an exception in the error path loses the record."""
     raw = bytes(range(256))
     headers = [("h", raw), ("h", b""), ("trace", b"\xff\xfe")]
     broker, producer = MemoryBroker(1, TOPIC), MemoryProducer()
@@ -100,7 +100,7 @@ def test_binary_keys_values_and_headers_go_through_unchanged(
 
 
 def test_a_dead_letter_that_cannot_be_sent_blocks_and_loses_nothing() -> None:
-    """Acknowledged although its dead letter was not: gone from both."""
+    """Defect: acknowledged although its dead letter was not: lost from both topics."""
     broker, producer = MemoryBroker(1, TOPIC), MemoryProducer()
     for number in range(20):
         broker.append(TOPIC, 0, b"%d" % number, key=b"k")
@@ -122,7 +122,9 @@ def test_a_dead_letter_that_cannot_be_sent_blocks_and_loses_nothing() -> None:
 
 
 def test_records_waiting_at_a_revocation_do_not_run_after_reassignment() -> None:
-    """A queue that outlives a rebalance: records of the old assignment handled a second time, or out of order."""
+    """Defect: a queue that outlives a rebalance: records of the old assignment handled a second
+    time, or out of order.
+    """
     broker, done = MemoryBroker(2, TOPIC), list[tuple[int, int]]()
     for number in range(200):
         broker.append(TOPIC, number % 2, b"", key=b"k%d" % (number % 5))
@@ -159,7 +161,7 @@ def test_the_committed_offset_is_the_lowest_unfinished_and_never_the_highest_see
 
 
 def test_one_key_in_several_topics_is_a_lane_in_each() -> None:
-    """Lanes by key alone: a slow topic holds up another, and a record that ends frees the wrong one."""
+    """Defect: lanes by key alone: a slow topic delays another, and a finished record frees the wrong one."""
     broker, done = MemoryBroker(1, "orders", "refunds", "stock"), list[tuple[str, int]]()
     for _ in range(30):
         for topic in ("orders", "refunds", "stock"):

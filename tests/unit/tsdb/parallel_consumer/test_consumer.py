@@ -1,4 +1,4 @@
-"""The consumer on real threads: each kind of handler, the drain, the abort, what ends it."""
+"""The consumer on real threads: each kind of handler, drain, abort, and errors that end it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_an_exception_of_any_handler_reaches_join(kind: str) -> None:
 
 @contextmanager
 def held() -> Iterator[tuple[ThreadExecutor, threading.Event, list[int]]]:
-    """A handler that waits until it is let go."""
+    """A handler that waits until the test releases it."""
     release, done = threading.Event(), list[int]()
 
     def handle(record: Record) -> None:

@@ -34,7 +34,7 @@ POLICY = ErrorPolicy(retry_backoff=Backoff(first_s=0.01, longest_s=0.01), crashe
 
 
 class Times:
-    """When each record was handled."""
+    """The time at which each record was handled."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
@@ -107,7 +107,7 @@ def test_rates_change_while_it_runs_and_no_record_is_lost_or_overtakes_its_key()
 
 
 def test_a_rebalance_takes_nothing_from_the_rate() -> None:
-    """What waited for the rate when its partition went has used nothing of it."""
+    """A record that waits for the rate when its partition is revoked has used nothing of the rate."""
     clock = VirtualClock()
     times = Times(clock)
     broker = broker_of(5_000)
@@ -121,7 +121,7 @@ def test_a_rebalance_takes_nothing_from_the_rate() -> None:
 
 @pytest.mark.parametrize("order", [by_key, unordered])
 def test_a_key_far_above_its_quota_does_not_slow_other_keys(order: Order) -> None:
-    """One key comes at ten times its quota for a while; of the others 99 in 100 wait no longer than without it."""
+    """One key has ten times its quota for a while; 99 in 100 records of other keys wait no longer than without it."""
 
     def waits(bursting: bool) -> tuple[float, int]:
         clock = VirtualClock()
@@ -206,7 +206,7 @@ def test_a_paused_partition_delays_no_other_even_at_the_read_bound() -> None:
 
 
 def test_a_stalled_partition_leaves_the_others_their_rate() -> None:
-    """Handlers take 10 ms; the first record of partition 0 never ends, and what waits behind it fills the bound."""
+    """Handlers take 10 ms; the first record of partition 0 never ends, and the records behind it fill the bound."""
 
     def seconds(stalled: bool) -> float:
         clock = VirtualClock()
@@ -233,7 +233,7 @@ def test_a_stalled_partition_leaves_the_others_their_rate() -> None:
 
 @pytest.mark.parametrize("standing", [1, 2, 3])
 def test_stuck_partitions_leave_the_others_all_slots_within_the_bound(standing: int) -> None:
-    """They come to a stand one after another; handlers take 10 ms, and there is always something that could run."""
+    """Partitions get stuck one after another; handlers take 10 ms, and there is always a record that could run."""
     clock, slots = VirtualClock(), 8
     broker, times = broker_of(4_000, partitions=4), Times(clock)
     options = Options(concurrency=slots, records_max=400, poll_records_max=50)
@@ -392,7 +392,7 @@ def test_an_invalid_control_names_the_setting(told: dict[str, Any], message: str
 
 
 def write(path: Path, text: str) -> None:
-    """As editors do: another file in its place, so that nobody reads half of it."""
+    """As editors do: replace the file, so that no reader sees half of it."""
     path.with_suffix(".new").write_text(text)
     os.replace(path.with_suffix(".new"), path)
 

@@ -30,15 +30,15 @@ NO_PAUSE = Backoff(first_s=0.001, longest_s=0.001)
 
 
 class Away(Exception):
-    """What everybody needs does not answer."""
+    """A shared dependency does not answer."""
 
 
 class Spoilt(Exception):
-    """This record will never do."""
+    """The record can never be handled."""
 
 
 class Flaky:
-    """Raises what it was told for an offset, as often as told; keeps what it did."""
+    """Raises the given error at an offset, the given number of times; keeps the handled records."""
 
     def __init__(self, **failures: tuple[type[Exception], int]) -> None:
         self._left = {int(name[1:]): [error, count] for name, (error, count) in failures.items()}
@@ -203,7 +203,7 @@ def test_an_outage_blocks_everything_and_is_retried_ever_less_often() -> None:
     assert status.stalls[0].attempts > 5
     simulation.run_until(lambda: len(done) == 200, wait_s=30.0, steps_max=60_000)
     simulation.close()
-    # Eight records, each once in 15 to 30 s, and a few at the beginning.
+    # Eight records, each once in 15 to 30 s, and a few at the start.
     assert len(calls) < 8 * 8 * 3600 / 15 + 1_000
     assert not producer.sent
     assert clock.monotonic() < back_at + 35.0
@@ -385,7 +385,7 @@ def test_late_completions_are_ignored_and_counted() -> None:
     first.step(3)
     running = list(first.scheduler.running)
     assert len(running) == 4
-    broker.kill(first.source)  # The group took it for dead; it learns of that at its next poll.
+    broker.kill(first.source)  # The group declared the member dead; it learns that at its next poll.
     first.step(2)
     for _, done in running:
         done(None)

@@ -1,4 +1,4 @@
-"""What handlers may do: defer, nack, requeue, take batches and columns. On a broker in memory."""
+"""Handlers: defer, nack, requeue, batches and columns. On a broker in memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def broker_of(records: int, *, keys: int = 1_000, partitions: int = 1) -> Memory
 
 
 class Running:
-    """A consumer on threads of its own; its outlet and metrics."""
+    """A consumer with its thread, producer and metrics."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Running:
         )
 
     def until_committed(self) -> list[OutRecord]:
-        """Run until all is committed; the dead letters."""
+        """Run until all records are committed; returns the dead letters."""
         with self.consumer:
             wait_until(lambda: self.consumer.failure() is not None or self._all_committed())
         return self.producer.sent
@@ -95,7 +95,7 @@ class Running:
         return self.registry.get_sample_value(f"parallel_consumer_{name}", labels) or 0.0
 
 
-# Deferred ends.
+# Deferrals.
 
 
 def test_a_deferred_record_is_finished_by_its_deferral_and_no_sooner() -> None:
@@ -106,7 +106,7 @@ def test_a_deferred_record_is_finished_by_its_deferral_and_no_sooner() -> None:
         assert all(at.next_offset == 0 for at in broker.commits.values())
         for deferral in sorted(deferred, key=lambda deferral: -deferral.record.offset)[:9]:
             deferral.complete()
-        threading.Event().wait(0.05)  # Commits go on; what is not told is not in them.
+        threading.Event().wait(0.05)  # Commits go on; records with an open deferral are not in them.
         assert broker.commits[TOPIC, 0].next_offset == 0
         min(deferred, key=lambda deferral: deferral.record.offset).complete()
         wait_until(lambda: broker.commits[TOPIC, 0].next_offset == 10)
@@ -154,7 +154,7 @@ def test_the_alarm_of_an_overdue_deferral_names_the_offset_again_and_again(caplo
     broker, kept = broker_of(30), list[Deferral]()
 
     def handle(record: Record) -> None:
-        """Ends at once but for offset 17."""
+        """Returns at once except for offset 17."""
 
     simulation = Simulation(
         broker, handle, 1, ends_share=0.0, policy=POLICY, producer=MemoryProducer(), dead_letter_topic="dlq"
@@ -255,7 +255,7 @@ def test_a_requeue_by_the_handler_goes_to_the_end_of_the_topic() -> None:
     assert (sent.topic, sent.key, dict(sent.headers)["requeue-ttl"]) == (TOPIC, b"k1", b"2")
 
 
-# On the spot.
+# Inline.
 
 
 @pytest.mark.parametrize("order", [by_key, unordered])
@@ -287,7 +287,7 @@ def test_inline_records_run_once_in_order_and_a_poisoned_record_delays_only_its_
 
 
 class Batches:
-    """A handler of batches that fails what it is told to."""
+    """A handler of batches that fails the given records."""
 
     def __init__(self, *poison: int) -> None:
         self.poison = poison

@@ -1,4 +1,4 @@
-"""What the consumer logs: one line a cause and partition a minute, with the count of those held back."""
+"""Log lines of the consumer: one line a cause and partition a minute, with the count of suppressed ones."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ TOPIC_PARTITION = (TOPIC, 0)
 SLOW = Backoff(first_s=1.0, longest_s=1.0)
 
 
-class Spoilt(Exception):
-    """The handler fails."""
+class Spoilt(Exception): ...
 
 
 def broker_of(records: int) -> MemoryBroker:
@@ -111,7 +110,7 @@ def test_a_refused_dead_letter_is_logged_and_stays_counted_as_blocked(
 
 
 class Hangs:
-    """A dead letter that the outlet does not answer for."""
+    """A producer that refuses the first send and never acknowledges a later one."""
 
     def __init__(self) -> None:
         self.sends = 0

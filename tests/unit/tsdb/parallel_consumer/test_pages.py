@@ -33,7 +33,7 @@ def test_the_code_of_the_pages_runs(page: str, code: str) -> None:
 
 @pytest.mark.parametrize(("page", "code"), [*blocks("python"), *blocks("py")])
 def test_the_code_of_the_pages_is_python(page: str, code: str) -> None:
-    compile(code, page, "exec")  # Of other libraries too, which do not run here.
+    compile(code, page, "exec")  # Code of other libraries too, which does not run here.
 
 
 def test_slots_are_computed_and_testing_is_shown() -> None:

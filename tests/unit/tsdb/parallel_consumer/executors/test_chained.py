@@ -1,4 +1,4 @@
-"""Handlers that take part in chains: the stage beside the record, and loops that are cut."""
+"""Handlers that take part in chains: the stage beside the record, and loops that end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers on other processes: handed over when that is worth it; what becomes of exceptions and of dead processes."""
+"""Handlers on other processes: when records are handed over, exceptions, and processes that end."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ ROUNDS = 20_000  # About a millisecond: worth handing over.
 
 
 class Unsendable(Exception):
-    """An exception that does not travel."""
+    """An exception that cannot be pickled."""
 
     def __init__(self, first: int, second: int) -> None:
         super().__init__(f"{first} and {second}")
 
 
 class Willing(Pace):
-    """Hands over whatever it is: what a machine gains by it is not the claim here."""
+    """Always hands over: the gain on a machine is not tested here."""
 
     def decide(self, now: float) -> bool:
         self.hands_over = True
@@ -42,7 +42,7 @@ class Willing(Pace):
 
 
 def compute(record: Record) -> None:
-    """A handler that computes, says where it ran, and fails or ends its process where it is told to."""
+    """A handler that computes, records its process, and fails or ends its process on request."""
     sum(number * number for number in range(ROUNDS))
     told = (record.value or b"").decode()
     if told == "raise":

@@ -1,4 +1,4 @@
-"""What handlers produced, as it is kept until a commit tells of it."""
+"""Output of handlers, kept until a commit covers its record."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_last_attempt_of_a_record_counts() -> None:
 
 
 def test_output_of_an_earlier_assignment_is_dropped_after_reassignment() -> None:
-    """Else its output would go out a second time, behind later ones of its key."""
+    """Otherwise its output would be sent a second time, behind later ones of its key."""
     kept = PendingOutput()
     kept.open([TOPIC_PARTITION])
 

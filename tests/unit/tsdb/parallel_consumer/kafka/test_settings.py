@@ -1,4 +1,4 @@
-"""Settings that contradict the consumer are refused by name before anything is connected; starts are parsed."""
+"""Settings that contradict the consumer are refused by name before any connection; starts are parsed."""
 
 from __future__ import annotations
 

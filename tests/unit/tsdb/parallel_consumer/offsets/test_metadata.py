@@ -1,4 +1,4 @@
-"""Commit metadata: capacity, and what is refused by name."""
+"""Commit metadata: capacity, and refusals with their reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The registry in virtual time: acknowledged once durable, ended once finished; orphans expire once; 0 after an end."""
+"""The registry in virtual time: acknowledged once durable, ended once finished; orphans expire once; none after a clean
+shutdown.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,7 @@ NUMBERS = [(f"wait-{name}-ms", b"1") for name in ("timestamp", "prepared-at", "e
 NUMBERS += [("wait-partition", b"1"), ("wait-offset", b"1")]
 
 
-def finish(record: Record) -> None:
-    """All is well."""
+def finish(record: Record) -> None: ...
 
 
 def committed(world: World) -> int:
@@ -45,7 +46,7 @@ def test_each_processed_record_has_one_null_record_for_any_outcome(seed: int) ->
     member = Member(world, handle)
     member.run_until(lambda: not member.core.status.unfinished and committed(world) >= sum(world.orders.ends.values()))
     member.close()
-    assert len(done) == sum(world.orders.ends.values()) > 200  # Some went round.
+    assert len(done) == sum(world.orders.ends.values()) > 200  # Some were requeued.
     assert world.null_records == len(done) == member.metrics.posted._value.get()
     assert not world.open
 
@@ -114,7 +115,7 @@ def test_a_kill_leaves_at_most_the_open_copies_and_loses_nothing(seed: int) -> N
     first.step(seed * 3 + 5)
     first.kill()
     orphans = len(world.open)
-    # Read and not finished, those it could still take, and those whose end nobody had told yet.
+    # Records read and not finished, records it could still take, and records whose completion was not processed yet.
     assert orphans <= options.records_max + options.poll_records_max
     second = Member(world, handle)
     second.run_until(lambda: committed(world) == 150 and not second.core.status.unfinished)
@@ -155,7 +156,7 @@ def test_a_clean_end_waits_for_the_acknowledgements_of_all_null_records(
     world.held, over = [], threading.Event()
 
     def answer_each() -> None:
-        """The next answer comes once the one before was heard of; after the end nobody hears."""
+        """The next acknowledgement arrives once the one before was processed; none is processed after the end."""
         while not over.is_set():
             if world.held and not member.registry._answered.is_set():
                 record, on_sent = world.held.pop(0)
@@ -398,7 +399,7 @@ def test_a_scanner_without_its_partitions_writes_nothing() -> None:
     stopped = Scanner(world)
     stopped.step()
     world.clock.advance(2 * HOUR_S)
-    # It does not hear of it before it writes.
+    # The scanner does not see it before it writes.
     poll, stopped.source.poll = stopped.source.poll, lambda timeout_s, records_max: Polled()  # type: ignore[method-assign]
     world.waits.kill(stopped.source)
     stopped.step()
@@ -431,7 +432,7 @@ def test_after_eight_hours_without_a_scanner_a_new_one_catches_up() -> None:
         began_s = world.clock.monotonic()
         steps = 0
         member = Member(world, handle)
-        for number in range(96):  # Every five minutes some records.
+        for number in range(96):  # Some records every five minutes.
             world.fill(20)
             before = steps
             while committed(world) < sum(world.orders.ends.values()) or member.core.status.unfinished:

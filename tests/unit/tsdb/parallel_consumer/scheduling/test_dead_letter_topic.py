@@ -1,4 +1,4 @@
-"""The dead letter topic is looked for before anything is read; a letter goes to a partition that it has."""
+"""The dead letter topic is looked up before any read; a dead letter goes to an existing partition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ POLICY = ErrorPolicy({ValueError: Action.DEAD_LETTER}, crashes_max=None)
 
 
 class LookupProducer(MemoryProducer):
-    """Answers for a topic after so many looks: how many partitions it has, or that there is none."""
+    """Answers the lookup of a topic after a number of calls: with its partition count, or with an error for a missing
+    topic.
+    """
 
     def __init__(self, partitions: int | None, *, after: int = 0) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What decides when something may begin: rates, the breaker, batches, and whether to hand over. In virtual time."""
+"""Limits in virtual time: rates, the breaker, batches, and the hand-over to processes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_after_a_pause_at_most_the_burst_begins_at_once() -> None:
     while limit.opens_in_s(100.0) <= 0:
         limit.take(1, 100.0)
         count += 1
-    assert count == 6  # Half a second's worth, and the one that is due.
+    assert count == 6  # The burst of half a second, and the record that is due.
 
 
 def test_a_block_takes_the_rate_of_its_records() -> None:
@@ -173,7 +173,7 @@ def test_a_useless_hand_over_stops_and_is_retried_ever_less_often() -> None:
         if hands_over and not before:
             tried.append(now)
         before = hands_over
-        pace.took(0.1, 100)  # As much as one loop does.
+        pace.took(0.1, 100)  # The work of a single loop.
     pauses = [b - a for a, b in pairwise(tried)]
     assert len(tried) >= 4
     assert all(b > 1.5 * a for a, b in pairwise(pauses))

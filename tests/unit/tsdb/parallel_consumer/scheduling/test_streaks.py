@@ -1,4 +1,6 @@
-"""Streaks: what follows in a lane is handed over with what runs, and comes back whenever something is to be decided."""
+"""Streaks: waiting records of a lane are handed over with the running one, and recalled whenever a
+decision is needed.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ POLICY = ErrorPolicy(attempts_max=3, crashes_max=None, retry_backoff=Backoff(fir
 
 
 class ByHand(SeededScheduler):
-    """Takes a record of a streak when the test says so, and tells nothing by itself."""
+    """Takes a record of a streak on request of the test, and completes none by itself."""
 
     def __init__(
         self, handler: Callable[[Record], object], clock: VirtualClock, source: random.Random, ends_share: float
@@ -65,7 +67,7 @@ class ByHand(SeededScheduler):
 
 
 class Bench:
-    """One consumer whose streaks the test runs; `taken`: offsets in the order they were begun."""
+    """One consumer with streaks run by the test; `taken`: offsets in the order they began."""
 
     def __init__(self, broker: MemoryBroker, **options: Any) -> None:
         self.clock = VirtualClock()
@@ -96,7 +98,7 @@ class Bench:
         self.simulation.step(count, wait_s=wait_s)
 
     def alone(self) -> list[int]:
-        """Offsets that were handed over one by one and run."""
+        """Offsets of records handed over one by one and running."""
         return [record.offset for record, _ in self.scheduler.running]
 
 
@@ -384,7 +386,7 @@ def test_a_handler_without_an_await_yields_the_loop() -> None:
 
     async def handle(record: Record) -> None:
         seen.append(record.key)
-        time.sleep(1.2 * TURN_S)  # Badly written, and yet.
+        time.sleep(1.2 * TURN_S)  # A badly written handler must work too.
 
     broker, executor = MemoryBroker(1, TOPIC), AsyncioExecutor(handle)
     for key in (b"a", b"a", b"a", b"b", b"b", b"b"):
@@ -392,7 +394,7 @@ def test_a_handler_without_an_await_yields_the_loop() -> None:
     control = Control(paused=True)
     with consumer_of(broker, executor, options=Options(concurrency=2), control=control) as consumer:
         wait_until(lambda: consumer.status.unfinished == 6)
-        # Else the loop could have begun with one of them before it has heard of the other.
+        # Otherwise the loop could begin one of them before the other is submitted.
         executor._loop.spawn(hold)
         assert held.wait(30.0)
         consumer.resume()
