@@ -233,10 +233,10 @@ def test_after_a_kill_nothing_below_an_acknowledged_commit_is_done_again(topic: 
     assert total <= seen_before < total * 1.5
 
 
-def _acknowledged(told: Path, before: Counter[int]) -> Counter[int]:
+def _acknowledged(commit_log: Path, before: Counter[int]) -> Counter[int]:
     """The highest acknowledged commit of each partition."""
     found = Counter(before)
-    for line in told.read_bytes().splitlines(keepends=True) if told.exists() else ():
+    for line in commit_log.read_bytes().splitlines(keepends=True) if commit_log.exists() else ():
         if line.endswith(b"\n"):
             partition, offset = map(int, line.split())
             found[partition] = max(found[partition], offset)

@@ -137,8 +137,8 @@ class Group:
     def task(self, steps: int) -> None:
         for _ in range(steps):
             self.random.choice(self.members).step(wait_s=0.01)
-            told = covered(self.broker)
-            assert told <= set(self.ledger.counts()), "a commit passed unfinished work"
+            finished = covered(self.broker)
+            assert finished <= set(self.ledger.counts()), "a commit passed unfinished work"
 
     def finish(self) -> None:
         self.broker.commit_fault, self.broker.away = (lambda partition: None), False

@@ -125,12 +125,12 @@ def test_one_partition_at_its_limit_leaves_the_shares_of_the_others(
     parts = [_part(number) for number in range(count)]
     room = Room({part.topic_partition: part for part in parts}, Options(records_max=bound))
     for part in data.draw(st.lists(st.sampled_from(parts), max_size=40)):
-        came = room.records()
-        if came <= 0:
+        read = room.records()
+        if read <= 0:
             for over_quota in room.over_quota():
                 over_quota.aside = over_quota.unfinished
         elif not part.aside:
-            part.unfinished += came
+            part.unfinished += read
         used = [each.unfinished for each in parts]
         own = Sharing(bound, used).own
         assert sum(max(one, own) for one in used) <= max(bound, count)

@@ -99,12 +99,12 @@ class Ground:
 
     def committed(self) -> dict[TopicPartition, Position]:
         """The group's commits."""
-        asked = [KafkaPartition(self.topic, partition) for partition in range(PARTITIONS)]
+        requested = [KafkaPartition(self.topic, partition) for partition in range(PARTITIONS)]
         # Read uncommitted: else a transaction left open by a kill would have to time out first.
         settings = {**self.settings, "group.id": self.topic, "isolation.level": "read_uncommitted"}
         consumer = Consumer(settings)
         try:
-            answers = consumer.committed(asked, timeout=60)
+            answers = consumer.committed(requested, timeout=60)
         finally:
             consumer.close()
         return {(a.topic, a.partition): Position(max(0, a.offset), a.metadata or "") for a in answers}
@@ -253,23 +253,23 @@ def slow_sink(bootstrap: str, seconds: float, poll_interval_s: float) -> Figures
         with consumer:
             wait_until(lambda: consumer.status.unfinished >= options.records_max * 0.8)
             stop.wait(2.0)  # Reading stops, and the pause follows a second later.
-            generations = _epochs(consumer)
+            generations = _generations(consumer)
             producing.start()
             paused_before, rss_before = pauses(), psutil.Process().memory_info().rss
             until = time.monotonic() + seconds
             most = stood_still = 0
             while time.monotonic() < until:
                 most = max(most, consumer.status.unfinished)
-                looked_at = time.monotonic()
+                checked_at = time.monotonic()
                 stop.wait(0.25)
-                if time.monotonic() - looked_at > poll_interval_s / 2:
+                if time.monotonic() - checked_at > poll_interval_s / 2:
                     stood_still += 1
                     stop.wait(poll_interval_s)  # Bounds the removal from the group and the rejoin.
                     wait_until(lambda: len(consumer.status.partitions) == PARTITIONS)
-                    generations = _epochs(consumer)
+                    generations = _generations(consumer)
             flips = pauses() - paused_before
             grown = psutil.Process().memory_info().rss - rss_before
-            assert _epochs(consumer) == generations
+            assert _generations(consumer) == generations
             stop.set()
             producing.join()
     assert most <= options.records_max + options.poll_records_max
@@ -290,7 +290,7 @@ def slow_sink(bootstrap: str, seconds: float, poll_interval_s: float) -> Figures
     }
 
 
-def _epochs(consumer: ParallelConsumer) -> dict[TopicPartition, int]:
+def _generations(consumer: ParallelConsumer) -> dict[TopicPartition, int]:
     return {topic_partition: part.generation for topic_partition, part in consumer.status.partitions.items()}
 
 
@@ -312,13 +312,13 @@ def one_poison(bootstrap: str, count: int, poison: int) -> None:
     (dead_letter,) = ground.read(ground.dlq)
     origin = next(record for record in ground.read(ground.topic) if record.value == dead_letter.value)
     assert (dead_letter.partition, dead_letter.key, dead_letter.value) == (origin.partition, origin.key, b"%d" % poison)
-    told = dict(dead_letter.headers)
-    stack = told.pop("dlq-stack").decode()
+    headers = dict(dead_letter.headers)
+    stack = headers.pop("dlq-stack").decode()
     assert stack.startswith("Traceback")
     assert stack.endswith("ValueError: spoilt\n")
-    assert told.pop("dlq-failed-at-ms").isdigit()
-    assert told.pop("dlq-timestamp-ms").isdigit()
-    assert told == {
+    assert headers.pop("dlq-failed-at-ms").isdigit()
+    assert headers.pop("dlq-timestamp-ms").isdigit()
+    assert headers == {
         "h": b"\xff",
         "dlq-topic": ground.topic.encode(),
         "dlq-partition": b"%d" % origin.partition,

@@ -125,11 +125,11 @@ def test_a_key_far_above_its_quota_does_not_slow_other_keys(order: Order) -> Non
 
     def waits(bursting: bool) -> tuple[float, int]:
         clock = VirtualClock()
-        broker, came = MemoryBroker(1, TOPIC), dict[int, float]()
+        broker, arrived_at = MemoryBroker(1, TOPIC), dict[int, float]()
         waited: defaultdict[bytes, list[float]] = defaultdict(list)
 
         def handler(record: Record) -> None:
-            waited[record.key or b""].append(clock.monotonic() - came[record.offset])
+            waited[record.key or b""].append(clock.monotonic() - arrived_at[record.offset])
 
         control = Control(key_quota=10.0, quota_burst_s=0.1)
         options = Options(concurrency=8)
@@ -137,7 +137,7 @@ def test_a_key_far_above_its_quota_does_not_slow_other_keys(order: Order) -> Non
         for number in range(2_000):
             keys = [b"k%d" % (number % 50)] + ([b"hot"] if bursting else [])
             for key in keys:
-                came[broker.append(TOPIC, 0, b"", key=key)] = clock.monotonic()
+                arrived_at[broker.append(TOPIC, 0, b"", key=key)] = clock.monotonic()
             simulation.step(2, wait_s=0.0)
             for _ in range(len(simulation.scheduler.running)):
                 simulation.scheduler.end(0)
@@ -366,7 +366,7 @@ def test_slots_change_while_it_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("table", "message"),
     [
         ({"rat": 1}, "rat is no setting"),
         ({"rate": "much"}, "rate is 'much'; it is a number"),
@@ -386,9 +386,9 @@ def test_slots_change_while_it_runs() -> None:
         ({"over_quota_topic": 5}, "it is a text"),
     ],
 )
-def test_an_invalid_control_names_the_setting(told: dict[str, Any], message: str) -> None:
+def test_an_invalid_control_names_the_setting(table: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
-        Control.of(told)
+        Control.of(table)
 
 
 def write(path: Path, text: str) -> None:

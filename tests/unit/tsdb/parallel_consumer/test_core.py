@@ -438,10 +438,10 @@ def test_a_failed_commit_is_retried_and_shown() -> None:
 
 
 def test_on_committed_follows_the_acknowledgement() -> None:
-    broker, told = broker_of(5), dict[tuple[str, int], Position]()
-    simulation = simulate(broker, Flaky(), on_committed=told.update)
-    simulation.run_until(lambda: told.get(TOPIC_PARTITION, Position(0)).next_offset == 5)
-    assert told == broker.commits
+    broker, acknowledged = broker_of(5), dict[tuple[str, int], Position]()
+    simulation = simulate(broker, Flaky(), on_committed=acknowledged.update)
+    simulation.run_until(lambda: acknowledged.get(TOPIC_PARTITION, Position(0)).next_offset == 5)
+    assert acknowledged == broker.commits
 
 
 def test_a_commit_follows_every_record_with_commit_records_1() -> None:

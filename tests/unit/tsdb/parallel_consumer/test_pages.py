@@ -47,9 +47,9 @@ def test_the_common_case_takes_ten_lines() -> None:
 
 def test_the_settings_of_the_page_are_all_there_are() -> None:
     ((_, text),) = blocks("toml")
-    told = tomllib.loads(text)
-    Control.of(told)
-    assert set(told) == {field.name for field in fields(Control)} - {"skip_blocked"}
+    table = tomllib.loads(text)
+    Control.of(table)
+    assert set(table) == {field.name for field in fields(Control)} - {"skip_blocked"}
 
 
 def test_options_metrics_and_names_of_the_pages_exist() -> None:

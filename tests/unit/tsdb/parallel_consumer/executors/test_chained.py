@@ -26,10 +26,10 @@ def test_a_topic_that_feeds_itself_stops_at_its_last_hop() -> None:
     simulation.step(200)
     assert broker.ends[TOPIC, 0] == TTL_HOPS
     (dead_letter,) = producer.sent
-    told = dict(dead_letter.headers)
-    assert told[PREFIX + "reason"] == b"loop_protection"
-    assert told[PREFIX + "attempts"] == b"0"
-    assert told[chain.hops] == b"20"
+    headers = dict(dead_letter.headers)
+    assert headers[PREFIX + "reason"] == b"loop_protection"
+    assert headers[PREFIX + "attempts"] == b"0"
+    assert headers[chain.hops] == b"20"
 
 
 def test_a_retry_is_no_hop_and_waits_are_from_when_the_message_was_made() -> None:

@@ -44,12 +44,12 @@ class Willing(Pace):
 def compute(record: Record) -> None:
     """A handler that computes, records its process, and fails or ends its process on request."""
     sum(number * number for number in range(ROUNDS))
-    told = (record.value or b"").decode()
-    if told == "raise":
+    request = (record.value or b"").decode()
+    if request == "raise":
         raise ValueError("spoilt")
-    if told == "raise unsendable":
+    if request == "raise unsendable":
         raise Unsendable(1, 2)
-    if told == "die" and os.getpid() != int(record.headers[0][1]):
+    if request == "die" and os.getpid() != int(record.headers[0][1]):
         os._exit(3)
     with (Path(record.headers[1][1].decode()) / str(os.getpid())).open("ab") as file:
         file.write(b"%d %d\n" % (int(record.key or b""), record.offset))
@@ -80,14 +80,14 @@ def test_other_processes_run_records_in_key_order_and_failures_become_dead_lette
     )
     with consumer:
         wait_until(lambda: sum(at.next_offset for at in broker.commits.values()) == count)
-    told = {
+    by_exception = {
         dict(dead_letter.headers)["dlq-exception"].rpartition(b".")[2]: dict(dead_letter.headers)
         for dead_letter in producer.sent
     }
-    assert set(told) == {b"ValueError", b"ConsumerError", b"WorkerDied"}
-    assert told[b"ConsumerError"]["dlq-message"] == b"Unsendable: 1 and 2"
-    assert b"in compute" in told[b"ValueError"]["dlq-stack"]
-    assert told[b"ValueError"]["dlq-attempts"] == b"2"
+    assert set(by_exception) == {b"ValueError", b"ConsumerError", b"WorkerDied"}
+    assert by_exception[b"ConsumerError"]["dlq-message"] == b"Unsendable: 1 and 2"
+    assert b"in compute" in by_exception[b"ValueError"]["dlq-stack"]
+    assert by_exception[b"ValueError"]["dlq-attempts"] == b"2"
     assert len(producer.sent) == 3
     by_process = {int(path.name): path.read_text().split("\n")[:-1] for path in tmp_path.iterdir()}
     assert len(by_process.keys() - {os.getpid()}) >= 2, "nothing was handed over"

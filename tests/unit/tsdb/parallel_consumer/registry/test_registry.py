@@ -282,10 +282,14 @@ def test_each_orphan_is_a_dead_letter_once_after_61_minutes() -> None:
     first, second = sorted(world.dead_letters, key=lambda dead_letter: dead_letter.partition)
     assert (first.topic, first.partition, first.key, first.value) == (DLQ, 0, None, None)
     assert (second.topic, second.partition, second.key, second.value) == (DLQ, 1, b"\x00key", b"value")
-    told = dict(first.headers)
-    assert told["h"] == b"\xff\x00"
-    assert told[PREFIX + "reason"] == b"expired"
-    assert (told[PREFIX + "topic"], told[PREFIX + "offset"], told[PREFIX + "timestamp-ms"]) == (b"orders", b"0", b"-1")
+    headers = dict(first.headers)
+    assert headers["h"] == b"\xff\x00"
+    assert headers[PREFIX + "reason"] == b"expired"
+    assert (headers[PREFIX + "topic"], headers[PREFIX + "offset"], headers[PREFIX + "timestamp-ms"]) == (
+        b"orders",
+        b"0",
+        b"-1",
+    )
     assert not world.open
     assert again.scanner.waiting == 0
 

@@ -64,8 +64,10 @@ def test_dead_letters_wrap_around_the_partitions_of_a_smaller_topic() -> None:
     producer = LookupProducer(2)
     simulation, _ = simulate(producer, partitions=5)
     simulation.run_until(lambda: len(producer.sent) == 5)
-    told = {int(dict(dead_letter.headers)["dlq-partition"]): dead_letter.partition for dead_letter in producer.sent}
-    assert told == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0}
+    partitions = {
+        int(dict(dead_letter.headers)["dlq-partition"]): dead_letter.partition for dead_letter in producer.sent
+    }
+    assert partitions == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0}
 
 
 def test_a_producer_without_topic_lookup_keeps_the_partition() -> None:

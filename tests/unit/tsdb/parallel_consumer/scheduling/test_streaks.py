@@ -254,9 +254,9 @@ def test_a_commit_marks_one_record_of_a_streak_as_running() -> None:
     bench.take()
     bench.step(2)
     at = broker.commits[TOPIC_PARTITION]
-    told = decode_metadata(at.next_offset, at.metadata, "id-of-orders")
+    progress = decode_metadata(at.next_offset, at.metadata, "id-of-orders")
     assert at.next_offset == 1
-    assert [one.offset for one in told.attempts if one.running] == [1]
+    assert [one.offset for one in progress.attempts if one.running] == [1]
 
 
 def test_waiting_records_get_the_slot_of_a_streak_after_two_milliseconds() -> None:
