@@ -32,8 +32,8 @@ from tsdb.model.errors import UnknownVersion
 from tsdb.model.time_set import TimeSet
 
 DAY_MS = 24 * 3600 * 1000
-CHECK_SAMPLES = 65_536  # Between two looks at the memory held, beside the batch itself: 2 MB of open slices.
-OPEN_SPARE = 8  # Slices that may wait to be sealed within one batch, beside those that take samples.
+CHECK_SAMPLES = 65_536  # Samples between two memory checks, beside the batch itself: 2 MB of open slices.
+OPEN_SPARE = 8  # Slices that may wait for sealing within one batch, beside those that take samples.
 
 
 class Apply:
@@ -57,7 +57,7 @@ class Apply:
         self._packs = packs
         self._memory = memory
         self._open_max = time_set.ahead_ms // contents.slices.small_ms + 4 + OPEN_SPARE
-        self._unchecked = CHECK_SAMPLES  # Samples since memory was last found below its limit.
+        self._unchecked = CHECK_SAMPLES  # Samples since the last memory check that passed.
         self._resolved: tuple[DecodedRecords, NDArray[np.uint32]] | None = None
 
     def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
@@ -69,7 +69,7 @@ class Apply:
         return np.empty(0, np.uint64)
 
     def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:
-        """As Head.apply."""
+        """See Head.apply for the contract."""
         self._unchecked += len(records.series_id)
         if self._unchecked > CHECK_SAMPLES:
             self._memory.check_samples()
@@ -108,7 +108,7 @@ class Apply:
         return refs
 
     def _append_locked(self, batch: _Batch) -> bool:
-        """Append until the batch ends, or, at a record's start, slices must be sealed first: False."""
+        """Append records. True: the batch is done. False: stopped before a record, because slices must be sealed."""
         contents = self._contents
         while True:
             need = append_kernel(
@@ -151,7 +151,7 @@ class Apply:
             self._maintenance.drop_before_locked(tick_ms - self._time_set.least_hold_ms - DAY_MS)
 
     def _publish_locked(self, batch: _Batch) -> None:
-        """What was appended since the last time becomes visible with the offset of its last record."""
+        """Make the records appended since the last call visible, and move applied_offset to the last of them."""
         contents = self._contents
         end = int(batch.cursor[CURSOR_RECORD])
         if end == batch.published:
@@ -174,7 +174,7 @@ class Apply:
 
 
 class _Batch:
-    """One apply under way: cursor and tally of the kernel, and how much is visible."""
+    """One apply in progress: the kernel's cursor and tally, and the end of the visible records."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class _Batch:
         self._holes = 0
 
     def holes(self, end: int, time_set: TimeSet) -> list[Hole]:
-        """Holes of the records that become visible now."""
+        """Holes of the records [published, end)."""
         first = self.published
         found = corrupt_holes(self.records, first, end, self.offsets, self.broker_ms, time_set)
         if self.tally[TALLY_UNKNOWN]:
@@ -203,13 +203,13 @@ class _Batch:
         return found
 
     def publish(self, end: int, holes: int) -> None:
-        """Records up to `end` are visible."""
+        """Count the records below `end` as visible."""
         self.published = end
         self._holes += holes
 
     @property
     def applied(self) -> Applied:
-        """What was done so far."""
+        """Counts over the visible records."""
         starts, (late, ahead, unknown) = self.records.sample_start, map(int, self.tally)
         return Applied(
             records=self.published - self._first,

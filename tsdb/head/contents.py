@@ -1,7 +1,7 @@
-"""Contents: all that a head holds of samples, and the lock that guards it.
+"""Contents: all samples of one head, and the lock that guards them.
 
-The writer thread alone changes anything, always under the lock; other threads read under it, or work on `SealedSlices`,
-a snapshot that never changes. The writer may read without the lock.
+Only the writer thread changes anything, always under the lock. Other threads read under the lock, or work on
+`SealedSlices`, a snapshot that never changes. The writer may read without the lock.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tsdb.head.state import HeadState
 from tsdb.model.time_set import SliceLengths
 
 NEVER_MS = int(np.iinfo(np.int64).min)  # Watermark before the first record.
-_CHANGES = count(0, 1 << 48)  # So far apart that those of two contents are never the same.
+_CHANGES = count(0, 1 << 48)  # Start values so far apart that two Contents never share one.
 
 
 class Contents:
-    """Open slices, sealed ones, the late list, and where they stand.
+    """Open slices, sealed slices and the late list of one head, with their offsets, watermark and coverage.
 
     sealed: disjoint slices with samples at or above coverage, ascending. below: slices of late samples below coverage,
     in the order they were made. clock: watermark, start of the first slice that may take samples, coverage.
@@ -59,7 +59,7 @@ class Contents:
         self.sealed: tuple[SealedSlice, ...] = ()
         self.below: tuple[SealedSlice, ...] = ()
         self.held = SealedSlices(rows_of(()), rows_of(()))
-        # Summed when slices change and not when asked: every answer of a store tells them.
+        # Summed when slices change, because memory checks and metrics read the sums often.
         self.sealed_samples = self.sealed_bytes = 0
         self._below_samples = self._below_bytes = 0
         self._changes = next(_CHANGES)
@@ -83,7 +83,7 @@ class Contents:
 
     @property
     def samples(self) -> int:
-        """Samples held, replaced ones in open slices and late list among them."""
+        """Samples held, including replaced ones in open slices and the late list."""
         return self.open.entries + self.late.count + self.sealed_samples + self._below_samples
 
     @property
@@ -93,28 +93,28 @@ class Contents:
 
     @property
     def taken_out(self) -> int:
-        """Moves when anything left open slices or late list: until then they are only appended to."""
+        """Counter of removals from open slices and the late list. While it is unchanged, both only grow."""
         return self.open.closes + self.late.cuts
 
     @property
     def changes(self) -> int:
-        """Moves with all that a read may find changed here; those of other contents are never the same."""
+        """Counter of all changes that a read can see. Two Contents never have the same value."""
         return self._changes + self.taken_out
 
     def change_locked(self) -> None:
-        """To be said of any change but that something is taken out."""
+        """Count a change. Removals from open slices and the late list are counted by taken_out."""
         self._changes += 1
 
     def state(self) -> HeadState:
-        """Where it stands now, or stood before a change that is under way; waits only where something has changed."""
-        changes, state = self._state  # One object, replaced whole.
+        """The state now, or before a change in progress. Takes the lock only after a change."""
+        changes, state = self._state  # One tuple, replaced as a whole, so reading it needs no lock.
         if changes == self.changes:
             return state
         with self.lock:
             return self.state_locked()
 
     def state_locked(self) -> HeadState:
-        """Where it stands now: one object for as long as nothing changes, for every answer of a store tells it."""
+        """The state now. The same object until something changes, because every response of a store reads it."""
         if self._state[0] != self.changes:
             self._state = (self.changes, self._state_now())
         return self._state[1]
@@ -131,7 +131,7 @@ class Contents:
         )
 
     def swap_locked(self, sealed: tuple[SealedSlice, ...], below: tuple[SealedSlice, ...]) -> None:
-        """Hold these slices from now on."""
+        """Replace all sealed slices."""
         self.change_locked()
         self.sealed = tuple(sorted(sealed, key=lambda slice_: slice_.start_ms))
         self.below = below
@@ -140,12 +140,12 @@ class Contents:
         self._below_samples, self._below_bytes = _sums(self.below)
 
     def add_sealed_locked(self, slice_: SealedSlice, instead_of: tuple[SealedSlice, ...] = ()) -> None:
-        """Hold a slice at or above coverage, in place of others."""
+        """Add a slice at or above coverage, in place of the slices `instead_of`."""
         gone = set(map(id, instead_of))
         self.swap_locked((*(kept for kept in self.sealed if id(kept) not in gone), slice_), self.below)
 
     def raise_coverage_locked(self, coverage_start_ms: int, since_offset: int) -> None:
-        """Coverage begins here from now on; neither goes back."""
+        """Raise coverage and since_offset (never lower them). Drops holes below; the head is from_start no longer."""
         self.change_locked()
         self.clock[CLOCK_COVERAGE] = max(self.coverage_start_ms, coverage_start_ms)
         self.since_offset = max(self.since_offset, since_offset)
@@ -153,7 +153,7 @@ class Contents:
         self.holes.drop(self.coverage_start_ms, self.since_offset)
 
     def marked(self, refs_size: int) -> NDArray[np.bool_]:
-        """Per ref below refs_size: whether anything here speaks of it."""
+        """Per ref below refs_size: whether slices, late list or ring have a sample of it."""
         found = self.open.marked(refs_size) | self.late.marked(refs_size)
         for slice_ in (*self.sealed, *self.below):
             found[slice_.series] = True
@@ -162,5 +162,5 @@ class Contents:
 
 
 def _sums(slices: tuple[SealedSlice, ...]) -> tuple[int, int]:
-    """(samples, bytes)"""
+    """(samples, bytes) of all slices together."""
     return sum(slice_.samples for slice_ in slices), sum(slice_.bytes for slice_ in slices)

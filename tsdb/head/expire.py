@@ -1,4 +1,4 @@
-"""Expiry: forgets series that have no samples here and were not announced for two windows, by the log's own time."""
+"""Expiry: forgets series without samples here that were not announced for two windows of broker time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tsdb.head.contents import Contents
 from tsdb.head.index import SeriesIndex
 from tsdb.head.memory import HeadMemory
 
-ANNOUNCED_WINDOWS = 2  # A gateway announces a series it writes within a window; two say that nobody does.
-ROUNDS_A_WINDOW = 8  # How often it is looked at: a pass over all series.
-RELEASE_AFTER = 400  # Rounds of maintenance, over a minute: far longer than a read keeps refs.
+ANNOUNCED_WINDOWS = 2  # A gateway announces each series it writes once a window; after two no gateway writes it.
+ROUNDS_A_WINDOW = 8  # Checks per window. Each check passes over all series.
+RELEASE_AFTER = 400  # Rounds of maintenance, more than a minute: far longer than a read keeps refs.
 
 
 class Expiry:
-    """Runs on the head's writer thread. `forgotten` is called when refs were let go: caches of refs are void."""
+    """Runs on the head's writer thread. forgotten: called after series were forgotten, to clear caches of refs."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Expiry:
         self._release_in: int | None = None
 
     def run(self) -> int:
-        """Forget what is due; returns how many series."""
+        """Forget the series that are due. Returns their number."""
         self._release()
         watermark = self._contents.watermark_ms
         if watermark is None or not self._is_due(watermark):
@@ -61,5 +61,5 @@ class Expiry:
             self._release_in = None
             self._index.release_forgotten()
             if self._memory.is_tight():
-                # Labels of released series are left behind only by a compaction.
+                # Only a compaction frees the labels of released series.
                 self._index.compact()

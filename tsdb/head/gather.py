@@ -1,7 +1,7 @@
-"""Gather: what a read gets from a head, as plain arrays.
+"""Gather: reads the samples of a head into plain arrays.
 
-`collect` is called under the head's lock and copies what is open or late; everything after it works without the lock,
-on the copy and on sealed slices that never change.
+`collect` copies open and late samples under the head's lock. Everything after it works without the lock, on that copy
+and on sealed slices, which never change.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from tsdb.head.rows import SEALED_END, SEALED_START, Rows
 from tsdb.head.step_kernels import aggregate_kernel
 from tsdb.model.errors import Overloaded
 
-BLOCK_SAMPLES = 4 << 20  # Decoded at a time: bounds what a read needs beside its result.
-COLLECT_PER_REF = 48  # First guess of open samples a series; a wrong one costs a second walk.
+BLOCK_SAMPLES = 4 << 20  # Decoded at a time: bounds the memory of a read beside its result.
+COLLECT_PER_REF = 48  # First guess of open samples per series; too low a guess costs a second walk.
 SAMPLE_BYTES, ORDER_BYTES = 16, 8
 NO_ORDERS = np.empty(0, np.int64)
 
 Admit = Callable[[int], None]
-"""Given the bytes that a gather is about to need, at most; raises when they are not to be had."""
-_NEVER = -(1 << 62)  # Before any time that a range may have.
+"""Called with the most bytes that a gather is about to need; raises when they are not available."""
+_NEVER = -(1 << 62)  # Before any time of a range.
 
 
 def admit_all(size: int) -> None:
-    """For a gather that nothing bounds."""
+    """Admit without a memory bound."""
 
 
 @dataclass(slots=True)
 class Runs:
-    """Samples of n series, series i in [starts[i], ends[i]) of the arrays, which may have gaps and room between.
+    """Samples of n series, series i in [starts[i], ends[i]) of the arrays. There may be gaps between series.
 
-    orders: offset of each sample that came late, NOT_LATE (-1) for the others; empty where not wanted.
+    orders: record offset of each late sample, NOT_LATE (-1) for the others; empty when not requested.
     """
 
     starts: NDArray[np.int64]
@@ -69,10 +69,10 @@ class Runs:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class SealedSlices:
-    """The sealed part of a head at a moment. sealed: rows of disjoint slices, ascending, at or above coverage; below:
-    rows of slices of late samples below coverage, in the order they were made, which may overlap: the later wins.
+    """The sealed slices of a head at one moment.
 
-    `slices` keeps the memory behind the rows.
+    sealed: rows of disjoint slices, ascending, at or above coverage. below: rows of slices of late samples below
+    coverage, in creation order; they may overlap, and the later one wins. slices: keeps the memory behind the rows.
     """
 
     sealed: Rows
@@ -82,9 +82,10 @@ class SealedSlices:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Sealed slices that touch a range: neighbours, for slices ascend. rows: of SealedSlices.sealed.
+    """The sealed slices that touch a range. They are neighbours, because slices ascend. rows: of SealedSlices.sealed.
 
-    Ranges that start in [start_from_ms, start_below_ms) and end in (end_above_ms, end_through_ms] touch the same.
+    Ranges that start in [start_from_ms, start_below_ms) and end in (end_above_ms, end_through_ms] touch the same
+    slices.
     """
 
     rows: Rows
@@ -95,10 +96,10 @@ class Touched:
 
     @classmethod
     def by(cls, held: SealedSlices, start_ms: int, end_ms: int) -> Touched:
-        """Those that [start_ms, end_ms) touches."""
+        """The slices that touch [start_ms, end_ms)."""
         starts, ends = held.sealed[:, SEALED_START], held.sealed[:, SEALED_END]
         first, last = int((ends <= start_ms).sum()), int((starts < end_ms).sum())
-        if first >= last:  # None: of other ranges that touch none nothing is known.
+        if first >= last:  # No slice: the bounds fit this range alone.
             return cls(held.sealed[:0], start_ms, start_ms + 1, end_ms - 1, end_ms)
         return cls(
             held.sealed[first:last],
@@ -109,7 +110,7 @@ class Touched:
         )
 
     def touches_the_same(self, start_ms: int, end_ms: int) -> bool:
-        """Whether a range touches exactly these."""
+        """Whether a range touches exactly these slices."""
         return (
             self.start_from_ms <= start_ms < self.start_below_ms and self.end_above_ms < end_ms <= self.end_through_ms
         )
@@ -129,11 +130,10 @@ class RawResult:
 
     @property
     def samples(self) -> int:
-        """Samples in all."""
         return len(self.ts_ms)
 
     def split(self, ends: NDArray[np.int64]) -> list[RawResult]:
-        """Those of series [ends[i], ends[i + 1]) for every i, without orders; arrays are shared."""
+        """One result per i, of the series [ends[i], ends[i + 1]). Arrays are shared. Not for results with orders."""
         assert self.orders is None, "not made with partial"
         before = np.concatenate(([0], np.cumsum(self.counts, dtype=np.int64)))[ends].tolist()
         return [
@@ -150,9 +150,9 @@ class RawResult:
 
 @dataclass(slots=True)
 class SealedColumns:
-    """Columns of sealed slices as they lie, whole, as ColumnsFrame of the wire: see proto/tsdb/v1/reader.proto.
+    """Whole columns of sealed slices, not decoded, laid out as ColumnsFrame in proto/tsdb/v1/reader.proto.
 
-    Slices ascend by time. series_index (n,) uint32 into the refs asked for, in the order of data; column_lengths,
+    Slices ascend by time. series_index (n,) uint32 into the requested refs, in the order of data; column_lengths,
     axis_index (n,) uint32; axis_base_ms (a,) int64; axis_lengths, axis_counts (a,) uint32; axes, data uint8.
     """
 
@@ -175,14 +175,14 @@ class SealedColumns:
 
 @dataclass(slots=True)
 class ColumnsResult:
-    """What is sealed as columns; `overlay` holds all else in the range and wins at equal timestamps."""
+    """Sealed samples as columns. `overlay` holds the other samples of the range and wins at equal timestamps."""
 
     columns: SealedColumns
     overlay: RawResult
 
     @property
     def samples(self) -> int:
-        """Samples in all, before trimming."""
+        """Samples of columns and overlay, before trimming to the range."""
         return self.columns.samples + self.overlay.samples
 
     @property
@@ -192,7 +192,7 @@ class ColumnsResult:
 
 
 def empty_raw(series: int) -> RawResult:
-    """No samples of so many series."""
+    """A result of `series` series without samples."""
     return RawResult(np.zeros(series, np.uint32), np.empty(0, np.int64), np.empty(0, np.float64))
 
 
@@ -285,9 +285,9 @@ def gather_raw(
 ) -> RawResult:
     """Samples of [start_ms, end_ms) of each series, in the order of refs. No lock needed; overlay is tidy.
 
-    step_ms, aggregation: as tsdb.head.step_kernels; last_n: the newest of what is answered. orders_below_ms: give the
-    order of samples below this time. admit: asked before anything is decoded. Raises Overloaded (samples_limit) when
-    the answer has over samples_max samples, before decoding them where the columns alone say so.
+    step_ms, aggregation: see tsdb.head.step_kernels. last_n: only the newest n of each series (0: all).
+    orders_below_ms: give the order of samples below this time. admit: called before anything is decoded. Raises
+    Overloaded (samples_limit) above samples_max samples, before decoding if the columns alone hold more.
     """
     if not step_ms and not last_n:
         certain = np.zeros(len(refs), np.int64)
@@ -315,7 +315,7 @@ def gather_raw(
 def _rooms(
     held: SealedSlices, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs
 ) -> NDArray[np.int64]:
-    """Samples of each ref, at most."""
+    """Upper bound of the samples of each ref."""
     rooms = overlay.counts
     sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, rooms)
     sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, rooms)
@@ -323,13 +323,13 @@ def _rooms(
 
 
 def _kept_max(range_ms: int, step_ms: int, last_n: int) -> int | None:
-    """Samples of one series that an answer keeps, at most; None: all."""
+    """The most samples of one series that the result keeps; None: all."""
     steps = -(-range_ms // step_ms) if step_ms else None
     return min(filter(None, (steps, last_n or None)), default=None)
 
 
 def _bytes_max(rooms: NDArray[np.int64], kept_max: int | None, sample_bytes: int) -> int:
-    """Memory of a gather at its peak, at most: one block decoded, the result, and its parts until they are joined."""
+    """Upper bound of a gather's peak memory: one decoded block, the result, and its parts until they are joined."""
     total = int(rooms.sum())
     if total <= BLOCK_SAMPLES:
         return total * sample_bytes
@@ -348,7 +348,7 @@ def _blocks(rooms: NDArray[np.int64]) -> Iterator[tuple[int, int, NDArray[np.int
 
 
 def _tight(result: RawResult, room: int) -> RawResult:
-    """The result without the room around it, where that is most of its memory: an answer may be held for long."""
+    """The result, copied out of its arrays if most of them is unused room: a caller may keep the result for long."""
     if 2 * result.samples >= room:
         return result
     orders = None if result.orders is None else result.orders.copy()
@@ -356,7 +356,7 @@ def _tight(result: RawResult, room: int) -> RawResult:
 
 
 def compact(runs: Runs, *, last_n: int = 0, with_orders: bool = False) -> RawResult:
-    """The runs without what lies between them, each cut to its newest last_n (0: all); `runs` is used up."""
+    """Close the gaps between runs, and cut each run to its newest last_n (0: all). Overwrites `runs`."""
     counts = np.empty(len(runs.ends), np.uint32)
     total = compact_kernel(runs.starts, runs.ends, runs.ts_ms, runs.values, runs.orders, last_n, counts)
     orders = runs.orders[:total] if with_orders else None

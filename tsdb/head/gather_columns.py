@@ -1,4 +1,4 @@
-"""Gather of COLUMNS: the sealed columns of chosen series as they lie, whole, slice after slice."""
+"""Gather of COLUMNS: whole sealed columns of chosen series, not decoded, slice after slice."""
 
 from __future__ import annotations
 

@@ -39,20 +39,20 @@ class ManyRefs:
 
     @classmethod
     def of(cls, parts: Sequence[NDArray[np.uint32]]) -> ManyRefs:
-        """Of each head one part."""
+        """parts: the refs of each head."""
         return cls(np.concatenate((*parts, np.empty(0, np.uint32))), ends_of(parts))
 
     def parts(self) -> list[NDArray[np.uint32]]:
-        """Those of each head; arrays are shared."""
+        """The refs of each head; arrays are shared."""
         return [self.refs[first:end] for first, end in pairwise(self.ends.tolist())]
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesSnapshot:
-    """What several heads hold of chosen series at one moment of all of them; one of each.
+    """Chosen series of several heads, all at the same moment. states, held: one per head.
 
-    held: sealed slices, which never change. overlay: what is open or late in the range, tidy; of all heads together.
-    unsealed: all that is open or late, for the next snapshot of the same series.
+    held: sealed slices, which never change. overlay: tidy open and late samples of the range, of all heads together.
+    unsealed: all open and late samples, for the next snapshot of the same series.
     """
 
     states: list[HeadState]
@@ -71,13 +71,13 @@ class HeadsSnapshot:
 
 
 class HeadsSnapshotCache:
-    """The last snapshot of several heads: many reads find that nothing has changed since. Thread-safe."""
+    """The last snapshot of several heads: many reads find nothing changed since. Thread-safe."""
 
     def __init__(self) -> None:
         self._last: HeadsSnapshot | None = None
 
     def locked(self, parts: Sequence[Contents]) -> HeadsSnapshot:
-        """The snapshot now; all locks are held."""
+        """The snapshot now. The caller holds all locks."""
         changes = [part.changes for part in parts]
         last = self._last
         if last is None or last.changes != changes:
@@ -95,8 +95,10 @@ def snapshot_many(
     before: UnsealedCache | None = None,
     last: HeadsSnapshotCache | None = None,
 ) -> SeriesSnapshot:
-    """heads: ascending by partition, for all reads must take their locks in one order; a writer takes no second.
-    before: what an earlier snapshot of the same refs of the same heads collected. last: of earlier ones of any refs.
+    """Copy open and late samples of several heads, and reference their sealed slices.
+
+    heads: ascending by partition, so that all reads take the locks in one order; a writer takes only one lock. before:
+    `unsealed` of an earlier snapshot of the same refs of the same heads. last: shared by snapshots of any refs.
 
     Raises InvalidRequest (bad_range) unless [start_ms, end_ms) holds something.
     """
@@ -127,8 +129,8 @@ def columns_many(
 ) -> list[SealedColumns]:
     """Whole columns of some sealed slices of each head, as gather_columns gives them. No lock needed.
 
-    admit: asked before memory is taken for them. Raises what it raises, and Overloaded (samples_limit) when they have
-    over samples_max samples together.
+    admit: called before their memory is taken; its errors pass through. Raises Overloaded (samples_limit) when the
+    columns hold over samples_max samples together.
     """
     if not sealed:
         return []

@@ -1,7 +1,7 @@
-"""Head: what one partition holds in memory, everything in the log from since_offset on, whatever its timestamp.
+"""Head: one partition in memory, with every record of the log from since_offset on, of any timestamp.
 
-One writer thread applies records, registers series and maintains; any thread reads. A lock is held for the apply of one
-batch, and by a read while it copies what is open or late; sealed slices never change and are read without it.
+One writer thread applies records, registers series and maintains; any thread reads. The lock is held while one batch is
+applied, and while a read copies open and late samples. Sealed slices never change and are read without the lock.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tsdb.model.time_set import SliceLengths, TimeSet
 __all__ = ["Applied", "Head", "HeadSizes", "HeadState", "Hole", "Maintained"]
 
 TIME_MAX_MS = 1 << 61  # Ranges beyond it would leave 64 bits in the arithmetic of steps.
-SAMPLES_MAX = 1 << 40  # No limit worth the name.
+SAMPLES_MAX = 1 << 40  # In effect no limit.
 _NO_SLICES = rows_of(())
 
 
@@ -79,13 +79,13 @@ class Head:
         self.memory = HeadMemory(partition, self._contents, self.index, lambda: packs.bytes)
         self._maintenance = Maintenance(self._contents, self.index, self.memory, hold_ms)
         self._apply = Apply(self._contents, self.index, packs, self.memory, self._maintenance, time_set, partition)
-        # Refs of forgotten series get new meanings: the packs are learnt anew.
+        # New series reuse the refs of forgotten ones, so cached packs would name the wrong series.
         self._expiry = Expiry(self._contents, self.index, self.memory, time_set.window_ms, packs.clear)
 
     # The writer thread.
 
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
-        """Make announced series known. values: what the label positions of records refer to.
+        """Register announced series. values: the bytes that the label positions of records point into.
 
         Raises Overloaded (memory_hard) before anything is registered; maintain() may make room.
         """
@@ -97,23 +97,24 @@ class Head:
         return self._apply.unknown_ids(records)
 
     def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:
-        """Make records visible. offsets ascend; those already applied are passed over, so a batch may be given again.
+        """Make records visible. offsets ascend; records already applied are skipped, so a batch may be applied again.
 
-        Samples of unknown series are left out and become a hole, corrupt records too. Raises Overloaded (memory_hard)
-        before anything is applied; maintain() may make room.
+        Samples of unknown series are left out and become a hole, and so do corrupt records. Raises Overloaded
+        (memory_hard) before anything is applied; maintain() may make room.
         """
         return self._apply.apply(records, offsets, broker_ms)
 
     def maintain(self) -> Maintained:
-        """Seal, fold, merge, drop and forget by the watermark and by memory."""
+        """Seal, fold, merge and drop slices, and forget series, as the watermark and the memory limits require."""
         done = self._maintenance.run()
         done.forgotten_series = self._expiry.run()
         return done
 
     def drop_before(self, start_ms: int, since_offset: int) -> None:
-        """Let go of all samples below start_ms, a multiple of both slice lengths, that records below since_offset gave.
+        """Drop samples below start_ms, a multiple of both slice lengths, of records below since_offset.
 
-        For who emits windows: nothing else drops, when hold and the soft memory limit are out of reach.
+        For the chunk stage, which drops windows after it has emitted them. It sets hold and the soft memory limit out
+        of reach, so that nothing else drops.
         """
         with self._contents.lock:
             self._maintenance.drop_before_locked(start_ms, since_offset)
@@ -122,12 +123,12 @@ class Head:
 
     @property
     def applied_offset(self) -> int | None:
-        """The last record visible to reads; None before the first."""
+        """Offset of the last record visible to reads; None before the first record."""
         return self._contents.applied_offset
 
     @property
     def next_offset(self) -> int:
-        """The record after the last applied one, or the first to apply."""
+        """Offset after the last applied record, or of the first record to apply."""
         return self._contents.next_offset
 
     def gather_raw(
@@ -145,9 +146,10 @@ class Head:
     ) -> RawResult:
         """Samples of [start_ms, end_ms) of each series, in the order of refs, time ascending, each timestamp once.
 
-        step_ms, aggregation: see tsdb.head.step_kernels. last_n: the newest n of each series. partial: with the order
-        of samples below coverage. Below coverage the answer is what is held; the caller checks. admit: asked before
-        memory is taken. Raises what it raises, Overloaded (samples_limit), InvalidRequest (bad_range, bad_step).
+        step_ms, aggregation: see tsdb.head.step_kernels. last_n: only the newest n of each series. partial: with the
+        order of samples below coverage. Below coverage the result may be incomplete; the caller checks. admit: called
+        before memory is taken; its errors pass through. Raises Overloaded (samples_limit), InvalidRequest (bad_range,
+        bad_step).
         """
         check_range(start_ms, end_ms)
         if step_ms < 0 or (step_ms and (partial or last_n)):
@@ -173,14 +175,14 @@ class Head:
         )
 
     def open_bytes_expected(self, series: int) -> int:
-        """Memory of the open samples of so many series, were they like all others, as a gather collects them."""
+        """Estimated bytes that a gather needs for the open samples of `series` series, from the average series."""
         contents = self._contents
         rows = contents.open.rows[: contents.open.count]
         per_series = int(rows[:, OPEN_COUNT].sum()) / max(1, int(rows[:, OPEN_LAST_SIZE].max(initial=1)))
         return round(series * max(COLLECT_PER_REF, per_series)) * SAMPLE_BYTES
 
     def sealed_bytes(self, refs: NDArray[np.uint32], start_ms: int, end_ms: int) -> int:
-        """Memory of the sealed samples of [start_ms, end_ms) once decoded, at most."""
+        """Upper bound of the bytes of the sealed samples of [start_ms, end_ms), decoded."""
         held, rooms = self._contents.held, np.zeros(len(refs), np.int64)
         refs = _own(refs)
         sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, rooms)
@@ -190,7 +192,7 @@ class Head:
     def gather_columns(
         self, refs: NDArray[np.uint32], start_ms: int, end_ms: int, *, samples_max: int = SAMPLES_MAX
     ) -> ColumnsResult:
-        """Whole sealed columns of the slices that touch [start_ms, end_ms), and all else in the range as an overlay.
+        """Whole sealed columns of the slices that touch [start_ms, end_ms); the range's other samples as an overlay.
 
         Raises Overloaded (samples_limit), InvalidRequest (bad_range).
         """
@@ -210,7 +212,7 @@ class Head:
     def seen(
         self, refs: NDArray[np.uint32], start_ms: int = -TIME_MAX_MS, end_ms: int = TIME_MAX_MS
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(first, last) sample time held in [start_ms, end_ms) per ref; INT64_MAX, INT64_MIN where there is none."""
+        """(first, last) sample time held in [start_ms, end_ms) per ref; INT64_MAX, INT64_MIN for a ref without any."""
         check_range(start_ms, end_ms)
         refs = _own(refs)
         held, overlay, _ = self._snapshot(refs, start_ms, end_ms, with_orders=False)
@@ -223,20 +225,20 @@ class Head:
 
     @property
     def contents(self) -> Contents:
-        """For gathers over several heads (tsdb.head.gather_many), under its lock."""
+        """For gathers over several heads (tsdb.head.gather_many), which take its lock."""
         return self._contents
 
     def watch_since(self, record_offset: int) -> list[RingBatch]:
-        """What was applied after record_offset. Raises OutOfCoverage (watch_ring) when the ring has not all of it."""
+        """Records applied after record_offset. Raises OutOfCoverage (watch_ring) when the ring lost some of them."""
         with self._contents.lock:
             return self._contents.ring.since(record_offset)
 
     def state(self) -> HeadState:
-        """One moment of the head."""
+        """State of the head at one moment."""
         return self._contents.state()
 
     def sizes(self) -> HeadSizes:
-        """How much it holds at one moment."""
+        """Counts and bytes at one moment; takes the lock."""
         contents = self._contents
         with contents.lock:
             return HeadSizes(
@@ -253,7 +255,7 @@ class Head:
     def _snapshot(
         self, refs: NDArray[np.uint32], start_ms: int, end_ms: int, *, with_orders: bool
     ) -> tuple[SealedSlices, Runs, int]:
-        """Sealed slices, a copy of open and late samples, and coverage, all of one moment."""
+        """(sealed slices, a copy of open and late samples, coverage), all of one moment."""
         contents = self._contents
         with contents.lock:
             rows = contents.open.rows[: contents.open.count]
@@ -262,7 +264,7 @@ class Head:
 
 
 def _own(refs: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """A plain copy: to numba an array that may not be written to is another type, and compiled for anew."""
+    """A writable copy: for numba a read-only array is another type, with a second compilation."""
     return np.array(refs, np.uint32)
 
 

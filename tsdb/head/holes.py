@@ -1,4 +1,4 @@
-"""Holes: the named losses of one head, bounded: too many become one wide hole per reason, which covers them all."""
+"""Holes: the named losses of one head. Above a bound they become one wide hole per reason, which covers them all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def corrupt_holes(
     broker_ms: NDArray[np.int64],
     time_set: TimeSet,
 ) -> list[Hole]:
-    """A hole for each corrupt one of the records [first, end): over every time that its samples could have had."""
+    """One hole per corrupt record of [first, end), over every time that its samples may have."""
     if records.all_ok:
         return []
     return [
@@ -40,7 +40,7 @@ def corrupt_holes(
 def unknown_holes(
     records: DecodedRecords, first: int, end: int, refs: NDArray[np.uint32], offsets: NDArray[np.int64]
 ) -> list[Hole]:
-    """A hole for each pack of the records [first, end) with samples of unknown series, over their times."""
+    """One hole per pack with samples of unknown series in the records [first, end), over the times of those samples."""
     begin, stop = records.sample_start[first], records.sample_start[end]
     lost = begin + np.flatnonzero(refs[begin:stop] == NO_REF)
     if not len(lost):
@@ -64,7 +64,7 @@ class Holes:
         self.all: tuple[Hole, ...] = ()
 
     def add(self, holes: list[Hole]) -> None:
-        """Add, and widen where there are too many."""
+        """Add holes. Above holes_max, replace all holes by one wide hole per reason."""
         if not holes:
             return
         self.all += tuple(holes)
@@ -73,14 +73,14 @@ class Holes:
             self.all = tuple(_cover(list(group)) for _, group in groupby(by_reason, key=lambda hole: hole.reason))
 
     def drop(self, coverage_start_ms: int, since_offset: int) -> None:
-        """Let go of those that no read can touch: before coverage, and of records that need not be held."""
+        """Drop the holes that no read can touch: below coverage, and of records below since_offset."""
         self.all = tuple(
             hole for hole in self.all if hole.end_ms > coverage_start_ms or hole.record_offset >= since_offset
         )
 
 
 def _cover(holes: list[Hole]) -> Hole:
-    """One hole over all of these, found where the last of them was."""
+    """One hole over all of these, with the highest record_offset among them."""
     return Hole(
         min(hole.start_ms for hole in holes),
         max(hole.end_ms for hole in holes),

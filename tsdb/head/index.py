@@ -1,7 +1,7 @@
 """Series index: the series of one partition, by id and by labels.
 
-One writer thread registers, forgets and releases. Any thread reads; a lock of the index's own guards table, postings
-and caches, is held for one batch of at most BATCH_SERIES, and no other lock is taken under it. A ref that a read found
+One writer thread registers, forgets and releases. Any thread reads. The index has a lock for table, postings and
+caches: it is held for one batch of at most BATCH_SERIES, and no other lock is taken under it. A ref that a read found
 keeps its id and labels until the writer calls `release_forgotten`.
 """
 
@@ -29,7 +29,7 @@ from tsdb.model.selector import Matcher
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
-Text = bytes  # The class has a method of that name.
+Text = bytes  # The class has a method named `bytes`.
 
 COMPACT_SERIES_MIN = 8192  # Fewer forgotten series are not worth a new label index.
 
@@ -45,7 +45,7 @@ forgotten_total = counter("tsdb_index_forgotten_series_total", "Series that left
 
 
 class SeriesIndex:
-    """Refs are dense uint32 from 0; those of forgotten series are used again. Selected refs ascend by series_id."""
+    """Refs are dense uint32 from 0; refs of forgotten series are reused. Selected refs ascend by series_id."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,12 +58,12 @@ class SeriesIndex:
 
     @property
     def series(self) -> int:
-        """Series that reads find."""
+        """Number of live series: the ones that reads find."""
         return len(self.table)
 
     @property
     def generation(self) -> int:
-        """Moves whenever a series comes or goes: a selection of the same generation is what it was."""
+        """Counter of changes to the set of live series. A selection stays valid within one generation."""
         return self._generation
 
     @property
@@ -88,9 +88,10 @@ class SeriesIndex:
     # The writer thread.
 
     def register(self, records: DecodedAnnouncements, values: Text, broker_ms: NDArray[np.int64]) -> Registered:
-        """Make announced series known; those of a status other than ok are passed over.
+        """Register announced series. Announcements with a status other than ok are skipped.
 
-        values: what the label positions of records refer to. broker_ms (m,): broker time of each announcement.
+        values: the bytes that the label positions of records point into. broker_ms (m,): broker time of each
+        announcement.
         """
         done = Registered()
         data = np.frombuffer(values, np.uint8)
@@ -103,7 +104,7 @@ class SeriesIndex:
         return done
 
     def expired(self, announced_before_ms: int, has_samples: NDArray[np.bool_]) -> NDArray[np.uint32]:
-        """Live refs without samples (by ref; beyond its end there are none) last announced before that broker time."""
+        """Live refs without samples, last announced before a broker time. has_samples: by ref; False past its end."""
         lasting = np.zeros(self.refs_size, np.bool_)
         known = min(len(has_samples), self.refs_size)
         lasting[:known] = has_samples[:known]
@@ -113,7 +114,7 @@ class SeriesIndex:
         return np.flatnonzero(live & quiet & ~lasting).astype(np.uint32)
 
     def forget(self, refs: NDArray[np.uint32]) -> None:
-        """Let distinct live series go: no read finds them from now on. Their refs stay as they are until released."""
+        """Forget distinct live series: reads no longer find them. Their refs keep id and labels until released."""
         assert (self._rows.columns.state[refs] == STATE_LIVE).all(), "only live series can be forgotten, and once"
         for start in range(0, len(refs), BATCH_SERIES):
             part = refs[start : start + BATCH_SERIES]
@@ -128,9 +129,9 @@ class SeriesIndex:
             self.compact()
 
     def release_forgotten(self) -> int:
-        """New series may use the refs of forgotten ones. Call when no read can hold refs from before their `forget`.
+        """Free the refs of forgotten series for new series. Returns their number.
 
-        Returns how many.
+        Call it when no read can hold refs from before their `forget`.
         """
         with self._lock:
             return self._rows.release()
@@ -147,9 +148,9 @@ class SeriesIndex:
             log.warning("label sets of a known series id refused", count=done.conflicts, series_id=f"{one:016x}")
 
     def compact(self) -> None:
-        """Leave behind what forgotten series left; `forget` calls it when that is about half.
+        """Rebuild the label index without the labels of free refs. `forget` calls it when about half can be freed.
 
-        Built beside what reads go on using: only this thread changes either.
+        Reads use the old label index meanwhile. Only the writer thread changes either of the two.
         """
         state = self._rows.columns.state[: self.refs_size]
         held = np.flatnonzero(state != STATE_FREE).astype(np.uint32)
@@ -161,7 +162,7 @@ class SeriesIndex:
     # Any thread.
 
     def refs_of(self, series_ids: NDArray[np.uint64]) -> NDArray[np.uint32]:
-        """Refs of those series ids that are known, each once."""
+        """Refs of the known ids among series_ids, each once."""
         with self._lock:
             refs = self.table.find(np.unique(series_ids))
         known: NDArray[np.uint32] = refs[refs != NO_REF]
@@ -176,16 +177,16 @@ class SeriesIndex:
         return self._labels.arena.of(refs)
 
     def all_refs(self) -> NDArray[np.uint32]:
-        """Every series; a shared array, not writeable."""
+        """Refs of all live series; a shared, read-only array."""
         with self._lock:
             generation, known = self._generation, self._selects.get((), self._generation)
             live = self._live_locked() if known is None else known
         return live if known is not None else self._answer((), generation, live)
 
     def select(self, matchers: Sequence[Matcher], check_going: CheckGoing = go_on) -> NDArray[np.uint32]:
-        """Series that satisfy all matchers, by the rules of tsdb.head.matching; a shared array, not writeable.
+        """Refs of the series that satisfy all matchers (rules: tsdb.head.matching); a shared, read-only array.
 
-        check_going: called between pieces of a long search. Raises what it raises, and InvalidRequest:
+        check_going: called between pieces of a long search; its errors pass through. Raises InvalidRequest:
         selector_too_broad, regex_too_large, regex_malformed, bad_matcher.
         """
         key = tuple(matchers)
@@ -198,14 +199,14 @@ class SeriesIndex:
             labels = self._labels
             prepared = labels.prepare(conditions, check_going)
             with self._lock:
-                if labels is not self._labels:  # Compacted meanwhile: ids of pairs are other ones.
+                if labels is not self._labels:  # Compacted meanwhile: the pair ids have changed.
                     continue
                 generation = self._generation
                 refs, steps = labels.combine_locked(conditions, prepared, self._live_locked())
             return self._answer(key, generation, labels.narrow(refs, steps))
 
     def label_names(self, matchers: Sequence[Matcher] | None = None, check_going: CheckGoing = go_on) -> list[str]:
-        """Sorted names of the labels that the selected series have; of all without matchers. Raises as `select`."""
+        """Sorted label names of the selected series, or of all series without matchers. Raises as `select`."""
         labels, pairs = self._pairs(matchers, check_going)
         return labels.names_of(pairs)
 
@@ -216,7 +217,7 @@ class SeriesIndex:
         limit: int | None = None,
         check_going: CheckGoing = go_on,
     ) -> list[str]:
-        """Sorted values of a label that the selected series have; of all without matchers.
+        """Sorted values of one label in the selected series, or in all series without matchers.
 
         Raises as `select`, and Overloaded (values_limit) when there are more than limit.
         """
@@ -240,13 +241,13 @@ class SeriesIndex:
         return self._labels.largest_groups(names, self.all_refs(), limit)
 
     def label_bytes(self, refs: NDArray[np.uint32] | None = None) -> int:
-        """Bytes of the canonical labels of refs, by default of all series, were each kept whole."""
+        """Bytes of the canonical labels of refs (default: all series), each series counted in full."""
         return self._labels.arena.bytes_of(self.all_refs() if refs is None else refs)
 
     def _pairs(
         self, matchers: Sequence[Matcher] | None, check_going: CheckGoing
     ) -> tuple[LabelIndex, NDArray[np.uint32]]:
-        """(labels, the pairs in it that the selected series have)."""
+        """(label index, ids of the pairs in it that the selected series have)."""
         if not matchers:
             with self._lock:
                 return self._labels, self._labels.pairs_in_use_locked()
@@ -258,7 +259,7 @@ class SeriesIndex:
         return np.flatnonzero(self._rows.columns.state[: self.refs_size] == STATE_LIVE).astype(np.uint32)
 
     def _answer(self, key: Matchers, generation: int, refs: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """refs in the order of answers, remembered."""
+        """Sort refs by series_id and cache them."""
         ordered = refs[np.argsort(self._rows.columns.series_id[refs])]
         ordered.flags.writeable = False
         with self._lock:

@@ -32,7 +32,7 @@ def warm_up_index() -> None:
     index.layout_order(refs)
     index.forget(refs)
     index.compact()
-    # Selectors look at labels one series at a time only where they name very many pairs.
+    # Called directly: a selector filters series one by one only when it names very many pairs.
     arena = LabelArena()
     arena.write(refs, b"".join(labels), np.array([len(canonical) for canonical in labels], np.uint32))
     arena.filter(refs, arena.pairs_of(b"job", [b"a"]), keep=True)

@@ -21,22 +21,22 @@ from tsdb.head.open_slice import resized
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 SLOTS_MIN = 256
-GROWTH_PART = 4  # Arrays grow by a quarter more than asked: memory counts for more than the copies.
+GROWTH_PART = 4  # Arrays grow by a quarter more than needed: memory matters more than copies.
 
 
 def roomy(array: NDArray[Scalar], size: int) -> NDArray[Scalar]:
-    """`array`, or a copy with room for `size` elements and some more; the new ones are not set."""
+    """`array` if it has `size` elements, else a larger copy with room to spare; new elements are not set."""
     return array if len(array) >= size else resized(array, size + size // GROWTH_PART)
 
 
 def new_interned(seed: np.uint64) -> Interned:
-    """None yet."""
+    """An empty table. seed: of its hash function."""
     arrays = np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.uint32)
     return Interned(np.zeros(2, np.int64), *arrays, np.full(SLOTS_MIN, NOTHING, np.uint32), seed)
 
 
 def with_room(interned: Interned, more: int, more_bytes: int) -> Interned:
-    """The same with room for more byte strings, as fits_kernel asks. Arrays that are too small stay as they are."""
+    """The table with room for `more` byte strings, as fits_kernel requires. Arrays that grow are copied."""
     count, size = int(interned.size[COUNT]) + more, int(interned.size[BYTES]) + more_bytes + PADDING_BYTES
     grown = Interned(
         interned.size,
@@ -53,7 +53,7 @@ def with_room(interned: Interned, more: int, more_bytes: int) -> Interned:
 
 
 def known_ids(interned: Interned, joined: bytes, ends: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Ids of byte strings that lie joined, those that are known."""
+    """Ids of the known byte strings among those that lie one after another in `joined`."""
     out = np.empty(len(ends), np.uint32)
     look_up_kernel(interned, np.frombuffer(joined, np.uint8), ends, out)
     found: NDArray[np.uint32] = out[out != NOTHING]
@@ -61,7 +61,7 @@ def known_ids(interned: Interned, joined: bytes, ends: NDArray[np.int64]) -> NDA
 
 
 def starts_of(interned: Interned, numbers: NDArray[Any]) -> NDArray[np.int64]:
-    """Where the bytes of each id begin."""
+    """Start of each id's bytes in `data`."""
     return np.where(numbers > 0, interned.ends[np.maximum(numbers, 1) - 1], 0)
 
 

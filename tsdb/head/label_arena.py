@@ -1,8 +1,8 @@
 """Label arena: the labels of every series, each distinct (name, value) pair kept once.
 
-A pair has a dense id, in the order of first sight; a series is a run of pair ids. Nothing is ever taken out: what
-forgotten series leave behind goes when the index copies the living into a new arena. One writer thread, under the
-index's lock; `labels` taken under it stays true for the refs and pairs known then, without it.
+A pair has a dense id, in the order of first use; a series is a run of pair ids. Nothing is ever removed: leftovers of
+forgotten series go when the index copies the other series into a new arena. One writer thread, under the index's lock.
+`labels`, taken under the lock, stays valid without it for the refs and pairs known at that time.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ NO_PAIR = NOTHING
 
 
 class LabelArena:
-    """`labels` is what kernels take."""
+    """labels: the arrays that kernels take."""
 
     def __init__(self) -> None:
-        # Whoever writes series must not be able to choose names that share one slot.
+        # A random seed, so that no client can choose names that all share one slot.
         seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
         entries, start, label_bytes, name_of = (np.empty(0, np.uint32) for _ in range(4))
         runs = Runs(np.zeros(1, np.int64), entries, start, np.empty(0, np.uint16), label_bytes)
@@ -40,7 +40,7 @@ class LabelArena:
 
     @property
     def pair_count(self) -> int:
-        """Pairs known: ids are below."""
+        """Number of pairs; ids are below it."""
         return int(self.labels.pairs.size[COUNT])
 
     @property
@@ -50,7 +50,6 @@ class LabelArena:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the arena."""
         names, pairs, name_of, runs = self.labels
         return name_of.nbytes + sum(array.nbytes for array in (*runs, *names[:-1], *pairs[:-1]))
 
@@ -62,7 +61,7 @@ class LabelArena:
         self.labels = self.labels._replace(runs=Runs(runs.size, runs.entries, start, length, label_bytes))
 
     def reserve_for(self, canonical: bytes) -> None:
-        """Make room for one more set of labels, as has_room_kernel asks. Replaces `labels`."""
+        """Make room for one more set of labels, as has_room_kernel requires. Replaces `labels`."""
         more, more_bytes = canonical.count(SEPARATOR) // 2 + 1, len(canonical)
         names, pairs, name_of, runs = self.labels
         self.labels = Labels(
@@ -73,7 +72,7 @@ class LabelArena:
         )
 
     def write(self, refs: NDArray[np.uint32], joined: bytes, lengths: NDArray[np.uint32]) -> None:
-        """Keep the labels of refs: canonical, one after another in `joined`, `lengths` bytes each."""
+        """Store the canonical labels of refs. They lie one after another in `joined`, `lengths` bytes each."""
         self.reserve_refs(int(refs.max(initial=0)) + 1)
         ends, data = np.cumsum(lengths, dtype=np.int64), np.frombuffer(joined, np.uint8)
         done = 0
@@ -82,13 +81,13 @@ class LabelArena:
             self.reserve_for(joined[start : int(ends[done])])
 
     def pairs_of(self, name: bytes, values: Sequence[bytes]) -> NDArray[np.uint32]:
-        """Ids of the pairs of a name that are known, one per known value."""
+        """Ids of the known pairs of a name, one per known value."""
         joined = b"".join(name + SEPARATOR + value for value in values)
         ends = np.cumsum([len(name) + len(SEPARATOR) + len(value) for value in values], dtype=np.int64)
         return known_ids(self.labels.pairs, joined, ends)
 
     def with_prefix(self, pairs: NDArray[np.uint32], prefix: bytes, more_min: int) -> NDArray[np.uint32]:
-        """Those of pairs whose value begins with prefix and is at least more_min bytes longer."""
+        """The pairs whose value begins with prefix and is at least more_min bytes longer."""
         out = np.empty(len(pairs), np.uint32)
         found = prefix_kernel(self.labels, pairs, np.frombuffer(prefix, np.uint8), more_min, out)
         return out[:found]
@@ -112,7 +111,7 @@ class LabelArena:
         return (np.flatnonzero(known == self.name_id(name)) + since).astype(np.uint32)
 
     def names(self) -> list[bytes]:
-        """Every name ever seen here, by name id."""
+        """All names in the arena, by name id."""
         names = self.labels.names
         return texts_of(names, np.arange(int(names.size[COUNT])), 0)
 
@@ -149,7 +148,7 @@ class LabelArena:
         return np.flatnonzero(marks).astype(np.uint32)
 
     def filter(self, refs: NDArray[np.uint32], pairs: NDArray[np.uint32], *, keep: bool) -> NDArray[np.uint32]:
-        """Those of refs that have any of the pairs (keep), or none of them (not keep), in order."""
+        """The refs that have at least one of the pairs (keep), or have none (not keep), in order."""
         marks = np.zeros(self.pair_count, np.bool_)
         marks[pairs] = True
         out = np.empty(len(refs), np.uint32)

@@ -1,7 +1,7 @@
 """Label index: the labels of one partition's series both ways, refs to labels and labels to refs.
 
-Methods that end in _locked want the index's lock, and so do `add` and `remove`; the others read what never changes for
-a ref that the caller holds. Nothing that was added is ever moved: `compacted` makes a new one of what is still wanted.
+Methods that end in _locked need the index's lock, and so do `add` and `remove`. The others read data that never changes
+for a ref that the caller holds. Entries never move: `compacted` makes a new label index of the refs still needed.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class LabelIndex:
 
     @property
     def nbytes(self) -> int:
-        """Memory, bitmaps estimated."""
+        """Memory; the part of the bitmaps is estimated."""
         return self.arena.nbytes + self._postings.nbytes + self._search.nbytes
 
     def add(self, refs: NDArray[np.uint32]) -> None:
-        """Refs whose labels are in the arena now can be found by them."""
+        """Make refs findable by their labels, which are already in the arena."""
         self._postings.add(*self.arena.entries_of(refs), self.arena.pair_count)
 
     def remove(self, refs: NDArray[np.uint32]) -> None:
-        """Refs can no longer be found; their labels stay."""
+        """Make refs unfindable. Their labels stay in the arena."""
         self._postings.remove(*self.arena.entries_of(refs))
 
     def compacted(self, refs: NDArray[np.uint32], findable: NDArray[np.bool_]) -> LabelIndex:
-        """A new label index of these refs, those findable that are marked so."""
+        """A new label index of these refs. findable: bool (len(refs),), the refs that reads find."""
         fresh = LabelIndex(self._lock)
         for start in range(0, len(refs), BATCH_SERIES):
             part = slice(start, start + BATCH_SERIES)
@@ -59,7 +59,7 @@ class LabelIndex:
     def combine_locked(
         self, conditions: Sequence[Condition], prepared: Sequence[Found], live: NDArray[np.uint32]
     ) -> tuple[NDArray[np.uint32], list[Step]]:
-        """As tsdb.head.matching.combine. prepared: of these conditions, lately."""
+        """See tsdb.head.matching.combine. prepared: a recent result of `prepare` for these conditions."""
         steps = [
             Step(self._search.find_locked(condition, found), condition.keep)
             for condition, found in zip(conditions, prepared, strict=True)
@@ -67,7 +67,6 @@ class LabelIndex:
         return combine(steps, self._postings, live)
 
     def narrow(self, refs: NDArray[np.uint32], steps: Sequence[Step]) -> NDArray[np.uint32]:
-        """As tsdb.head.matching.narrow."""
         return narrow(refs, steps, self.arena)
 
     def pairs_in_use_locked(self) -> NDArray[np.uint32]:
@@ -81,7 +80,7 @@ class LabelIndex:
         return sorted(_text(names[number]) for number in np.flatnonzero(used))
 
     def pairs_of_name(self, name: str, pairs: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Those of pairs that have a name."""
+        """The pairs that have this name."""
         of_name: NDArray[np.uint32] = pairs[self.arena.labels.name_of[pairs] == self.arena.name_id(_bytes(name))]
         return of_name
 
@@ -102,7 +101,7 @@ class LabelIndex:
     def largest_groups(
         self, names: Sequence[str], refs: NDArray[np.uint32], limit: int
     ) -> list[tuple[tuple[str, ...], int]]:
-        """Of group_counts the `limit` largest, the largest first; texts are made for these alone."""
+        """The `limit` largest of group_counts, largest first. Only these are decoded to text."""
         groups, counts = _distinct(self.arena.pairs_by_name(refs, [_bytes(name) for name in names]))
         largest = np.argsort(-counts, kind="stable")[:limit]
         texts = [self._texts_of(column) for column in groups[:, largest]]

@@ -1,7 +1,7 @@
 """Late list: samples whose slice is sealed or gone, or below coverage, each with the offset of its record.
 
-Same shape and same owner as an open slice: appended by the apply kernel, chained per series. Reads merge its entries;
-maintenance takes those of one interval out to fold them into a sealed slice.
+Same shape and owner as an open slice: the apply kernel appends, and entries are chained per series. Reads merge the
+entries. Maintenance removes the entries of one interval to fold them into a sealed slice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ENTRY_BYTES = 32
 
 
 class LateList:
-    """Entries in the order they were applied. `row` is what kernels read and count in."""
+    """Entries in the order applied. row: the int64 row that kernels read and count in."""
 
     def __init__(self) -> None:
         self.row: NDArray[np.int64] = np.zeros(LATE_COLUMNS, np.int64)
@@ -42,17 +42,15 @@ class LateList:
         self._prev = np.empty(CAPACITY_MIN, np.uint32)
         self._last = np.zeros(1, np.uint32)
         self.cuts = 0
-        """How often entries were taken out."""
+        """Number of removals of entries; see Contents.taken_out."""
         self._refresh()
 
     @property
     def count(self) -> int:
-        """Entries held."""
         return int(self.row[LATE_COUNT])
 
     @property
     def bytes(self) -> int:
-        """Memory in use."""
         return self.count * ENTRY_BYTES + self._last.nbytes
 
     @property
@@ -83,7 +81,7 @@ class LateList:
         return found
 
     def grow(self) -> None:
-        """Double the room for entries. Raises Overloaded (late_full) where 32 bits end."""
+        """Double the room for entries. Raises Overloaded (late_full) above ENTRIES_MAX."""
         capacity = 2 * len(self._ref)
         if capacity > ENTRIES_MAX:
             raise Overloaded(f"late list has {self.count} samples; limit is {ENTRIES_MAX}", reason="late_full")
@@ -95,14 +93,14 @@ class LateList:
         self._refresh()
 
     def grow_last(self, refs_size: int) -> None:
-        """Make room for refs below refs_size, and some."""
+        """Make room for refs below refs_size, and a quarter more."""
         grown = np.zeros(refs_size + refs_size // 4, np.uint32)
         grown[: len(self._last)] = self._last
         self._last = grown
         self._refresh()
 
     def keep(self, wanted: NDArray[np.bool_]) -> None:
-        """Let all other entries go. wanted: bool (count,)."""
+        """Keep only the wanted entries. wanted: bool (count,)."""
         self.cuts += 1
         kept = int(wanted.sum())
         capacity = max(CAPACITY_MIN, kept + kept // 4)

@@ -1,7 +1,7 @@
 """Maintenance: seals, merges, folds and drops, by the watermark of the log and by memory.
 
-Runs on the head's writer thread: new slices are made without the lock and put in place under it. None of it changes
-what a covered read answers.
+Runs on the head's writer thread: new slices are made without the lock and put in place under it. Maintenance never
+changes the answer of a covered read.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from tsdb.head.state import Maintained
 from tsdb.model.window import ceil_to, floor_to
 
 MERGED_BYTES_MAX = 1 << 31  # Column ends are 32 bits wide; a merged slice stays far from that.
-FOLD_PART, FOLD_PART_AT_REST = 2, 64  # Fold what is over this part of its slice: busy, and with time to spare.
-FOLD_FROM_MS = -(1 << 60)  # Times this absurd stay in the list: arithmetic on them would leave 64 bits.
+# An interval is folded when its late samples are this part of its slice: 1/2 while busy, 1/64 at rest.
+FOLD_PART, FOLD_PART_AT_REST = 2, 64
+FOLD_FROM_MS = -(1 << 60)  # Samples before this time stay in the list: arithmetic on it would leave 64 bits.
 BELOW_GROWTH = 2  # A slice below coverage joins a fold of at least this part (1/2) of its size.
-COMPACT_PART = 4  # The late list is rebuilt when this part of it may leave.
+COMPACT_PART = 4  # The late list is rebuilt when more than this part (1/4) of it may leave.
 
 
 class Maintenance:
@@ -40,10 +41,10 @@ class Maintenance:
         self._late_seen = 0
         self._fold_watermark_ms = NEVER_MS
         self._next_offset_seen = -1
-        self._rested_at = -1  # next_offset of the last fold at rest: nothing new, nothing to do.
+        self._rested_at = -1  # next_offset at the last fold at rest. While it is unchanged, there is nothing to fold.
 
     def run(self) -> Maintained:
-        """One round."""
+        """One round: seal, fold, merge, drop."""
         done = Maintained()
         self.seal_due(done)
         self._fold(done)
@@ -52,7 +53,7 @@ class Maintenance:
         return done
 
     def seal_due(self, done: Maintained) -> None:
-        """Seal what takes no more samples; above the soft memory limit also what lies in the past."""
+        """Seal slices that take no more samples; above the soft memory limit also those that ended by the watermark."""
         contents = self._contents
         if contents.watermark_ms is not None and self._memory.over_soft > 0:
             with contents.lock:
@@ -67,7 +68,7 @@ class Maintenance:
                 contents.open.close(0)
 
     def drop_before_locked(self, start_ms: int, since_offset: int | None = None) -> None:
-        """Drop every slice that starts before start_ms and raise coverage at least to there, since_offset too."""
+        """Drop every slice that starts before start_ms; raise coverage at least to start_ms, and since_offset."""
         contents = self._contents
         gone = tuple(slice_ for slice_ in contents.sealed if slice_.start_ms < start_ms)
         coverage_ms = ceil_to(start_ms, contents.slices.small_ms)
@@ -81,7 +82,7 @@ class Maintenance:
     # Folding.
 
     def _fold(self, done: Maintained) -> None:
-        """Take late samples out of the list, into the slices of their times, where there are enough of them."""
+        """Move late samples from the list into the slices of their times, for intervals that have enough of them."""
         contents = self._contents
         at_rest = self._at_rest()
         self._late_seen = min(self._late_seen, contents.late.count)
@@ -107,7 +108,10 @@ class Maintenance:
         self._late_seen = contents.late.count
 
     def _at_rest(self) -> bool:
-        """Nothing was applied since the last round, or a slice's length of the log's time went by without a fold."""
+        """Whether nothing was applied since the last round, or the watermark rose a slice's length without a fold.
+
+        False until something is applied after a fold at rest.
+        """
         contents = self._contents
         if contents.next_offset == self._rested_at:
             return False
@@ -151,9 +155,10 @@ class Maintenance:
         return intervals
 
     def _below_to_join(self, start_ms: int, end_ms: int, samples: int) -> tuple[SealedSlice, ...]:
-        """The newest slices of this interval below coverage that are not much larger than what joins them.
+        """The newest slices of this interval below coverage, up to the first that is much larger than its newcomers.
 
-        So there are few, and a sample is rewritten few times. Only the newest in a row: order among them is rank.
+        This keeps slices few, and a sample is rewritten few times. Older slices may not be skipped, because a later
+        slice wins over an earlier one.
         """
         joined: list[SealedSlice] = []
         for slice_ in reversed(self._contents.below):
@@ -170,7 +175,7 @@ class Maintenance:
         if interval.covered and interval.slices:
             newest = (interval.slices[0].newest_offset, interval.slices[0].newest_broker_ms)
         else:
-            # No record came before this slice was sealed; it is held as if one had at the last moment.
+            # No record came before this slice was sealed. Hold it as if one had come at the last possible moment.
             newest = (contents.since_offset - 1, interval.start_ms + 2 * contents.slices.small_ms)
         folded = fold_late(
             self._index,
@@ -192,7 +197,7 @@ class Maintenance:
     # Merging.
 
     def _merge(self, done: Maintained) -> None:
-        """Make one large slice of the small ones of an interval that is past."""
+        """Merge the small slices of each past interval into one large slice."""
         contents = self._contents
         large, small = contents.slices.large_ms, contents.slices.small_ms
         groups: dict[int, list[SealedSlice]] = {}
@@ -229,7 +234,7 @@ class Maintenance:
             done.dropped += len(gone)
 
     def _drop_slices(self, gone: tuple[SealedSlice, ...], coverage_ms: int, since_offset: int) -> None:
-        """Let these oldest slices go, but keep their late samples that the log from since_offset on has."""
+        """Drop these oldest slices, but keep their late samples from records at or past since_offset."""
         contents = self._contents
         for slice_ in gone:
             coverage_ms, since_offset = max(coverage_ms, slice_.end_ms), max(since_offset, slice_.newest_offset + 1)

@@ -1,8 +1,9 @@
 """Matching: matchers to refs, with Prometheus' rules.
 
-All matchers must hold; an absent label has the value "". A matcher that "" does not satisfy keeps the series that have
-one of the pairs it accepts; one that "" satisfies drops those that have one of the pairs it refuses. So either is a set
-of pairs, and few pairs are bitmaps to combine, many are marks to look for in the labels of the refs still left.
+All matchers must hold; an absent label has the value "". A matcher that refuses "" keeps the series that have one of
+the pairs it accepts. A matcher that accepts "" drops the series that have one of the pairs it refuses. So every matcher
+becomes a set of pairs. The bitmaps of few pairs are combined; many pairs are marked, and the labels of each remaining
+ref are checked for a mark.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tsdb.head.postings import Postings
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import Matcher, MatchType
 
-BITMAPS_MAX = 64  # A union takes 1 us a bitmap; looking at the labels of a ref some 20 ns.
+BITMAPS_MAX = 64  # A union takes 1 us per bitmap; checking the labels of one ref takes about 20 ns.
 REFS_PER_BITMAP = 50
 
 Key = tuple[bytes, str, bool]
@@ -28,9 +29,9 @@ Key = tuple[bytes, str, bool]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One matcher made plain: the pairs of `name` whose value satisfies `pattern`, or does not (wanted False).
+    """One matcher in normal form: the pairs of `name` whose value satisfies `pattern`, or does not (wanted False).
 
-    keep: series with such a pair stay; not keep: they go.
+    keep: series with such a pair stay. Not keep: they are dropped.
     """
 
     name: bytes
@@ -41,12 +42,12 @@ class Condition:
 
     @property
     def key(self) -> Key:
-        """The same for conditions that name the same pairs."""
+        """Cache key: equal for conditions that select the same pairs."""
         return self.name, self.text, self.wanted
 
     @property
     def is_look_up(self) -> bool:
-        """The pairs can be named without looking at any value."""
+        """Whether the pairs are found from the pattern alone, without testing stored values."""
         return self.wanted and self.pattern.literals is not None
 
 
@@ -86,9 +87,9 @@ def _condition(matcher: Matcher) -> Condition:
 def combine(
     steps: Iterable[Step], postings: Postings, live: NDArray[np.uint32]
 ) -> tuple[NDArray[np.uint32], list[Step]]:
-    """(refs that the steps over few pairs let through, ascending; the steps left for `narrow`).
+    """(refs that pass the steps over few pairs, ascending; the steps left for `narrow`).
 
-    One of the steps keeps. live: all refs, ascending. Under the lock of the postings; `narrow` needs none.
+    At least one step has keep set. live: all refs, ascending. Needs the lock of the postings; `narrow` needs no lock.
     """
     counts = postings.counts()
     by_size = sorted(steps, key=lambda step: (not step.keep, int(counts[step.pairs].sum())))
@@ -107,7 +108,7 @@ def combine(
 
 
 def narrow(refs: NDArray[np.uint32], steps: Iterable[Step], arena: LabelArena) -> NDArray[np.uint32]:
-    """Those of refs that the steps let through, in order."""
+    """The refs that pass all steps, in order."""
     for step in steps:
         refs = arena.filter(refs, step.pairs, keep=step.keep)
     return refs

@@ -1,7 +1,7 @@
-"""Head memory: all that one head holds, against its limits. Summed from the sizes of arrays; nothing is walked.
+"""Head memory: the bytes of one head against its limits. The sum uses array sizes and walks no data.
 
-Labels and samples have marks of their own: labels may take half of the hard limit, so that series without number cannot
-take the place of the samples of all others. A mark is looked at before memory is taken, never after.
+Labels and samples have separate limits. Labels may take half of the hard limit, so that a flood of series cannot push
+out the samples of all others. A limit is checked before memory is taken, never after.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LABELS_PART = 2
 
 
 class HeadMemory:
-    """`packs`: bytes of the pack cache. Used by the writer thread; `bytes` by any."""
+    """packs: returns the bytes of the pack cache. Used by the writer thread; `bytes` by any thread."""
 
     def __init__(self, partition: int, contents: Contents, index: SeriesIndex, packs: Callable[[], int]) -> None:
         self._partition = partition
@@ -35,7 +35,7 @@ class HeadMemory:
         return self.bytes - self._contents.limits.memory_soft_bytes
 
     def is_tight(self) -> bool:
-        """Above the soft limit, or at three quarters of what labels may take."""
+        """Whether the head is above the soft limit, or its labels above three quarters of their limit."""
         labels_max = self._contents.limits.memory_hard_bytes // LABELS_PART
         return self.over_soft > 0 or self._index.bytes() > labels_max // 4 * 3
 

@@ -1,7 +1,7 @@
 """Open slices: append logs of samples in any arrival order, one per stretch of sample time that still takes samples.
 
 Owned by the head's writer thread, which changes them under the head's lock; readers gather under the same lock. A slice
-whose time to take samples is over is only read, until it is sealed and closed.
+that takes no more samples is only read until it is sealed and closed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Columns:
 
 
 class OpenSlices:
-    """The open slices of a head, ascending by start. `rows[:count]` is what kernels read and count in."""
+    """The open slices of a head, ascending by start. rows[:count]: the rows that kernels read and count in."""
 
     def __init__(self, slice_ms: int) -> None:
         self._slice_ms = slice_ms
@@ -58,25 +58,23 @@ class OpenSlices:
         self.rows: Rows = np.zeros((8, OPEN_COLUMNS), np.int64)
         self._usual_entries = CAPACITY_MIN
         self.closes = 0
-        """How often a slice was let go: nothing else takes entries out."""
+        """Number of closed slices. Entries leave in no other way."""
 
     @property
     def count(self) -> int:
-        """Slices that are open."""
         return len(self._columns)
 
     @property
     def entries(self) -> int:
-        """Samples in all, replaced ones among them."""
+        """Samples in all open slices, including replaced ones."""
         return int(self.rows[: self.count, OPEN_COUNT].sum())
 
     @property
     def bytes(self) -> int:
-        """Memory in use; what is reserved but never touched costs nothing."""
+        """Memory in use. Reserved pages that were never touched take none."""
         return self.entries * ENTRY_BYTES + sum(columns.last.nbytes for columns in self._columns)
 
     def start_ms(self, row: int) -> int:
-        """Start of a slice's time."""
         return int(self.rows[row, OPEN_START])
 
     def refs(self, row: int) -> NDArray[np.uint32]:
@@ -98,7 +96,7 @@ class OpenSlices:
             self.rows = np.concatenate([self.rows, np.zeros_like(self.rows)])
         self.rows[row + 1 : self.count + 1] = self.rows[row : self.count]
         capacity = self._usual_entries
-        # Pages that nobody touches cost no memory, so room for a usual slice is free.
+        # Untouched pages cost no memory, so reserving room for a slice of the usual size is free.
         columns = _Columns(
             np.empty(capacity, np.uint32),
             np.empty(capacity, np.int32),
@@ -113,7 +111,7 @@ class OpenSlices:
         self._refresh(row)
 
     def grow(self, row: int) -> None:
-        """Double the room for entries. Raises Overloaded (slice_full) where 32 bits end."""
+        """Double the room for entries. Raises Overloaded (slice_full) above ENTRIES_MAX."""
         columns = self._columns[row]
         capacity = 2 * len(columns.ref)
         if capacity > ENTRIES_MAX:
@@ -129,7 +127,7 @@ class OpenSlices:
         self._refresh(row)
 
     def grow_last(self, row: int, refs_size: int) -> None:
-        """Make room for refs below refs_size, and some."""
+        """Make room for refs below refs_size, and a quarter more."""
         columns = self._columns[row]
         grown = np.zeros(refs_size + refs_size // 4, np.uint32)
         grown[: len(columns.last)] = columns.last
@@ -137,7 +135,7 @@ class OpenSlices:
         self._refresh(row)
 
     def close(self, row: int) -> None:
-        """Let a slice go: it was sealed, or dropped."""
+        """Remove a slice that was sealed or dropped."""
         self.closes += 1
         entries = int(self.rows[row, OPEN_COUNT])
         self._usual_entries = max(CAPACITY_MIN, entries + entries // 8)

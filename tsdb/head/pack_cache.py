@@ -12,7 +12,7 @@ ENTRIES_MIN, REFS_MIN = 1024, 16_384
 
 
 class PackCache:
-    """Grows by doubling up to refs_max refs; full there, it is emptied and learns anew."""
+    """Grows up to refs_max refs. Full at that bound, it is emptied and fills again."""
 
     def __init__(self, refs_max: int) -> None:
         self._refs_max = max(refs_max, REFS_MIN)
@@ -30,7 +30,6 @@ class PackCache:
 
     @property
     def bytes(self) -> int:
-        """Memory in all."""
         arrays = (self._slots, self._entry_pack, self._entry_hash, self._entry_start, self._arena)
         return sum(array.nbytes for array in arrays)
 
@@ -63,7 +62,7 @@ class PackCache:
         return refs, int(unknown)
 
     def clear(self) -> None:
-        """Forget all packs: refs have got new meanings."""
+        """Empty the cache, before new series reuse refs."""
         self._reset(ENTRIES_MIN, REFS_MIN)
 
     def _reset(self, entries: int, refs: int) -> None:
@@ -75,7 +74,7 @@ class PackCache:
         self._at = np.zeros(AT_SIZE, np.int64)
 
     def _make_room(self) -> None:
-        """Twice the room once half is used; what was learnt is learnt again, which costs one look-up a pack."""
+        """Grow once half is used. This empties the cache, so each pack is looked up sample by sample once more."""
         entries, refs = len(self._entry_pack), len(self._arena)
         more_entries = 2 * int(self._at[AT_ENTRIES]) >= entries
         more_refs = 2 * int(self._at[AT_REFS]) >= refs

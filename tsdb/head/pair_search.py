@@ -1,9 +1,9 @@
-"""Pair search: the pairs of a label arena that a condition names, remembered per condition.
+"""Pair search: finds the pairs of a label arena that satisfy a condition, and caches them per condition.
 
-Ids only grow, so what was found stays found and only pairs newer than the last look are tried. `prepare` tries texts
-outside the lock given here, the index's, because a regular expression over many values must not hold up the writer;
-`find_locked`, which is given what was found, has then little left to do. Texts are tried a piece at a time: between two
-pieces the reader's deadline is looked at, and slow searches take turns, so that together they use one core.
+Pair ids only grow, so a cached result stays valid and only newer pairs are tested. `prepare` tests values outside the
+index's lock, because a regular expression over many values must not hold up the writer. `find_locked` continues from
+its result and has little left to do. Values are tested a piece at a time. Between two pieces the reader's deadline is
+checked. Slow searches take turns, so that together they use one core.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from tsdb.head.matching import Condition, Key
 from tsdb.head.pattern import Pattern
 
 REMEMBERED_MAX = 256
-PAIRS_MAX = 1 << 21  # 8 MiB of all conditions; the ones asked least lately go first.
-ROUNDS_MAX = 4  # Of looking for pairs that came during the search before.
-PIECE_MIN, PIECE_MAX = 16, 4096  # Values tried between two looks at the deadline.
+PAIRS_MAX = 1 << 21  # 8 MiB for all conditions together; the least recently searched go first.
+ROUNDS_MAX = 4  # Search rounds. Each tests the pairs added during the round before.
+PIECE_MIN, PIECE_MAX = 16, 4096  # Values tested between two checks of the deadline.
 PIECE_S = 0.01
-SLOW_S = 0.05  # A search over as many values as indexes have mostly takes less.
-TURN_S = 0.1  # How often one that waits for its turn looks at the deadline.
+SLOW_S = 0.05  # Most searches over the values of a usual index take less.
+TURN_S = 0.1  # How often a search that waits for its turn checks its deadline.
 
 CheckGoing = Callable[[], None]
-"""Raises when the work need not go on."""
+"""Raises when the work is no longer needed."""
 
-_turn = threading.Lock()  # Held for a piece of a slow search. RE2 works without the GIL: all cores could be busy.
+_turn = threading.Lock()  # Held for one piece of a slow search. RE2 runs without the GIL: all cores could be busy.
 
 
 def go_on() -> None:
-    """For work that nobody calls off."""
+    """CheckGoing for work without a deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ NOTHING = Found(0, np.empty(0, np.uint32))
 
 
 class PairSearch:
-    """Searches one arena; a new arena wants a new search."""
+    """Searches one arena; a new arena needs a new search."""
 
     def __init__(self, arena: LabelArena, lock: threading.Lock) -> None:
         self._arena = arena
@@ -62,7 +62,7 @@ class PairSearch:
 
     @property
     def nbytes(self) -> int:
-        """Memory of what is remembered."""
+        """Memory of the cached results."""
         return 4 * self._pairs
 
     def prepare(self, condition: Condition, check_going: CheckGoing = go_on) -> Found:
@@ -82,9 +82,9 @@ class PairSearch:
         return found
 
     def find_locked(self, condition: Condition, prepared: Found) -> NDArray[np.uint32]:
-        """Ids of the pairs of the name whose value satisfies the pattern, or does not, as is wanted; ascending.
+        """Ids of the pairs that satisfy the condition, ascending.
 
-        prepared: of the same condition, lately.
+        prepared: a recent result of `prepare` for the same condition.
         """
         if condition.is_look_up:
             return np.sort(self._arena.pairs_of(condition.name, condition.pattern.literals or ()))
@@ -92,7 +92,7 @@ class PairSearch:
         return self._with(prepared, seen, fresh, condition, go_on).pairs
 
     def _left_locked(self, condition: Condition, found: Found) -> tuple[int, NDArray[np.uint32]]:
-        """(up to where pairs are known, the pairs of the name that were not looked at)."""
+        """(pair_count now, the pairs of the name not tested yet)."""
         return self._arena.pair_count, self._arena.all_pairs_of(condition.name, found.seen)
 
     def _with(
@@ -110,7 +110,7 @@ class PairSearch:
         return likely if condition.wanted else np.setdiff1d(pairs, likely, assume_unique=True)
 
     def _satisfying(self, pairs: NDArray[np.uint32], pattern: Pattern, check_going: CheckGoing) -> NDArray[np.uint32]:
-        """Those of pairs whose value the pattern matches."""
+        """The pairs whose value the pattern matches."""
         satisfied = np.empty(len(pairs), np.bool_)
         first, size, spent_s = 0, PIECE_MIN, 0.0
         while first < len(pairs):
@@ -134,7 +134,7 @@ class PairSearch:
 
 
 def _next_size(size: int, piece_s: float) -> int:
-    """Of the piece after one of `size` values that took piece_s."""
+    """Size of the next piece, after a piece of `size` values took piece_s."""
     if piece_s < PIECE_S / 2:
         return min(size * 4, PIECE_MAX)
     return max(size // 2, PIECE_MIN) if piece_s > 2 * PIECE_S else size
@@ -142,7 +142,7 @@ def _next_size(size: int, piece_s: float) -> int:
 
 @contextmanager
 def _turn_of(spent_s: float, check_going: CheckGoing) -> Iterator[None]:
-    """Of a search that has taken spent_s so far: a slow one waits until no other slow one works."""
+    """Hold the turn for one piece. A search that has taken SLOW_S waits until no other slow search runs."""
     if spent_s < SLOW_S:
         yield
         return

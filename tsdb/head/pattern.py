@@ -1,7 +1,7 @@
-"""Pattern: a regular expression over label values, as matchers have it.
+"""Pattern: the regular expression of a matcher, over label values.
 
-RE2 syntax, anchored at both ends, `.` matches newline, as in Prometheus. What the pattern text itself gives away is
-used before any automaton: a list of literals is a look-up, a literal prefix leaves few values to try.
+RE2 syntax, anchored at both ends, `.` matches newline, as in Prometheus. The pattern text is used
+before any automaton: a list of literals becomes a look-up, and a literal prefix leaves few values to test.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import re2
 from tsdb.model.errors import InvalidRequest
 
 PATTERN_BYTES_MAX = 4096
-PROGRAM_SIZE_MAX = 5_000  # RE2 instructions; 4096 bytes of plain text are about as many, repeats are more.
-MEMORY_BYTES_MAX = 2 << 20  # Of one compiled pattern, whose automaton is built as it is used; 128 are remembered.
+PROGRAM_SIZE_MAX = 5_000  # RE2 instructions. Plain text needs about one per byte; repeats need more.
+MEMORY_BYTES_MAX = 2 << 20  # Per compiled pattern, whose automaton is built during use; 128 patterns are cached.
 
 _META = set(r".^$*+?()[]{}|\\")
 _QUANTIFIERS = set("*+?{")
-_ANY = {".*": 0, ".+": 1}  # What may follow a prefix, and how many characters that asks for.
+_ANY = {".*": 0, ".+": 1}  # Patterns that may follow a literal prefix, and the characters that each needs at least.
 _GROUP = re.compile(r"\((?:\?:)?([^()]*)\)\Z", re.DOTALL)
 
 
@@ -71,7 +71,7 @@ def _compiled(text: str) -> re2._Regexp:
         compiled = re2.compile(text.encode(), options)
     except re2.error as error:
         why = str(error.args[0], "utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
-        # RE2 bounds what repetition multiplies out to; the same words are its answer to a{2,1}.
+        # RE2 limits the size of expanded repeats; it gives the same message for a{2,1}.
         too_large = "too large" in why or "repetition size" in why
         raise InvalidRequest(
             f"regular expression {_shown(text)}: {why}", reason="regex_too_large" if too_large else "regex_malformed"
@@ -85,7 +85,7 @@ def _compiled(text: str) -> re2._Regexp:
 
 
 def _literals(text: str) -> tuple[bytes, ...] | None:
-    """The alternatives of `a|b|c` or `(a|b|c)` when none has anything but plain and escaped characters."""
+    """The alternatives of `a|b|c` or `(a|b|c)`; None unless all have only plain and escaped characters."""
     group = _GROUP.match(text)
     parts: list[list[str]] = [[]]
     position, inside = 0, group.group(1) if group else text

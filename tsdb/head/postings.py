@@ -1,7 +1,7 @@
 """Postings: pair id -> the refs that have it. Called under the index's lock.
 
-Pairs that few series have stay in arrays (postings_kernels); the others are roaring bitmaps. Both are updated by the
-batch: its (pair, ref) keys are sorted, so a pair costs one update however many of its series are in the batch.
+Pairs of few series stay in arrays (postings_kernels); the others are roaring bitmaps. Both are updated a batch at a
+time: its (pair, ref) keys are sorted, so a pair costs one update however many of its series are in the batch.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Postings:
 
     @property
     def nbytes(self) -> int:
-        """Memory, that of bitmaps estimated."""
+        """Memory; the part of the bitmaps is estimated."""
         arrays = sum(array.nbytes for array in self._chains)
         return arrays + BITMAP_BYTES * len(self._bitmaps) + BITMAP_BYTES_PER_REF * self._refs_in_bitmaps
 
     def counts(self) -> NDArray[np.uint32]:
-        """Refs of each pair, by pair id; a view that goes on changing."""
+        """Number of refs of each pair, by pair id; a view that changes with later updates."""
         return self._chains.held[: self._pair_count]
 
     def add(self, pairs: NDArray[np.uint32], refs: NDArray[np.uint32], pair_count: int) -> None:
@@ -78,7 +78,7 @@ class Postings:
         return out[: collect_kernel(self._chains, pairs, out)]
 
     def _promoted(self, pair: int) -> BitMap:
-        """What a pair's chain holds, moved out of it."""
+        """Move the refs of a pair's chain into a new bitmap."""
         chained = self._chained(np.array([pair], np.uint32))
         self._refs_in_bitmaps += len(chained)
         self._chains.head[pair] = BITMAP

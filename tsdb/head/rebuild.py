@@ -1,4 +1,4 @@
-"""Rebuild: makes sealed slices out of what a head holds: an open slice, smaller slices, late samples, what remains.
+"""Rebuild: makes sealed slices from an open slice, smaller slices, late samples, or the rest of a dropped slice.
 
 Called by the writer thread without the lock; nothing here changes the head.
 """
@@ -40,7 +40,7 @@ def seal_open(index: SeriesIndex, slices: OpenSlices, row: int) -> SealedSlice |
 def merge_slices(
     index: SeriesIndex, slices: tuple[SealedSlice, ...], start_ms: int, end_ms: int, since_offset: int
 ) -> SealedSlice:
-    """One slice [start_ms, end_ms) of several that lie in it. Orders below since_offset are forgotten."""
+    """Merge slices that lie in [start_ms, end_ms) into one. Orders below since_offset are left out."""
     refs = _in_layout(index, _union([slice_.series for slice_ in slices]))
     with_orders = any(slice_.order_max >= since_offset for slice_ in slices)
     held = SealedSlices(rows_of(slices), _NO_SLICES, (slices,))
@@ -65,10 +65,10 @@ def fold_late(
     end_ms: int,
     newest: tuple[int, int],
 ) -> SealedSlice:
-    """The slice [start_ms, end_ms) of sealed ones and these entries of the late list, which win.
+    """Merge sealed slices and entries of the late list into the slice [start_ms, end_ms).
 
-    Of slices that overlap the later wins. entries: positions in the list, ascending. newest: offset and broker time of
-    the newest record before sealing.
+    Late entries win; of overlapping slices the later wins. entries: positions in the list, ascending. newest: offset
+    and broker time of the newest record before sealing.
     """
     refs = _in_layout(index, _union([*(slice_.series for slice_ in slices), late.refs[entries]]))
     overlay = _late_runs(late, entries, refs)
@@ -83,7 +83,7 @@ def fold_late(
 
 
 def late_remains(index: SeriesIndex, slice_: SealedSlice, since_offset: int) -> SealedSlice | None:
-    """The late samples of a slice from since_offset on: what stays when it is dropped. None when there are none."""
+    """The late samples of a slice from since_offset on, which stay when it is dropped. None without such samples."""
     refs = _in_layout(index, slice_.series)
     held = SealedSlices(rows_of((slice_,)), _NO_SLICES, (slice_,))
     builder = SliceBuilder(slice_.start_ms, slice_.end_ms, len(refs), keep_orders=True)
@@ -94,13 +94,13 @@ def late_remains(index: SeriesIndex, slice_: SealedSlice, since_offset: int) -> 
 
 
 def no_runs(series: int) -> Runs:
-    """No samples of so many series."""
+    """Empty runs of `series` series."""
     zeros = np.zeros(series, np.int64)
     return Runs(zeros, zeros, np.empty(0, np.int64), np.empty(0, np.float64), np.empty(0, np.int64))
 
 
 def _only(runs: Runs, wanted: NDArray[np.bool_]) -> Runs:
-    """The samples that are wanted; runs without gaps in or between them."""
+    """Only the wanted samples, as runs without gaps."""
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(wanted, dtype=np.int64)])
     return Runs(before[runs.starts], before[runs.ends], runs.ts_ms[wanted], runs.values[wanted], runs.orders[wanted])
 
@@ -124,7 +124,7 @@ def _union(refs: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
 
 
 def _in_layout(index: SeriesIndex, refs: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Refs in the order that series asked for together lie together."""
+    """Refs in layout order, which puts series that are read together next to each other."""
     return np.ascontiguousarray(refs[index.layout_order(refs)])
 
 

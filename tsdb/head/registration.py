@@ -24,7 +24,7 @@ from tsdb.head.series_table import SeriesTable
 
 @dataclass(slots=True)
 class Registered:
-    """Announcements by what became of them. repeated: known already; conflicts, malformed: refused.
+    """Announcements by result. repeated: already known; conflicts, malformed: refused.
 
     conflict_at: one of the conflicts, as an index into the announcements.
     """
@@ -46,7 +46,7 @@ def register(
     labels: LabelIndex,
     done: Registered,
 ) -> int:
-    """Register records[part], whose labels are in data; adds to `done` and returns how many are new."""
+    """Register records[part], whose labels are in data. Adds to `done`; returns the number of new series."""
     status, starts, ends = records.status[part], records.label_start[part], records.label_end[part]
     table.reserve(len(status))
     labels.arena.reserve_refs(rows.reserve(len(status)))

@@ -35,7 +35,7 @@ class RingBatch:
 
     @classmethod
     def with_room(cls, samples: int, first_offset: int, last_offset: int) -> RingBatch:
-        """For so many samples, which are to be filled in."""
+        """A batch of `samples` samples, not yet filled in."""
         refs, offsets = np.empty(samples, np.uint32), np.empty(samples, np.int64)
         return cls(first_offset, last_offset, refs, offsets, np.empty(samples, np.int64), np.empty(samples, np.float64))
 
@@ -55,7 +55,7 @@ class RingBatch:
 
 
 class Ring:
-    """Holds batches with at most samples_max samples, the newest first kept. since_offset: first record it follows."""
+    """Keeps the newest batches, at most samples_max samples. since_offset: the first record it can hold."""
 
     def __init__(self, samples_max: int, since_offset: int) -> None:
         self._samples_max = samples_max
@@ -65,7 +65,6 @@ class Ring:
 
     @property
     def bytes(self) -> int:
-        """Memory in all."""
         return self._samples * SAMPLE_BYTES
 
     def append(
@@ -79,7 +78,7 @@ class Ring:
     ) -> None:
         """Add records, in order; record i has the samples [sample_start[i], sample_start[i + 1]) of the arrays.
 
-        first_offset: what follows the records added before; offsets between are of no record.
+        first_offset: one past the last record added before; offsets between the two belong to no record.
         """
         end = int(sample_start[-1])
         # Whole records only: a reader resumes behind one, never inside it.
@@ -102,11 +101,11 @@ class Ring:
         self._merge_small()
 
     def refs(self) -> NDArray[np.uint32]:
-        """Refs of all samples in it, repeats among them."""
+        """Refs of all samples, with repeats."""
         return np.concatenate([np.empty(0, np.uint32), *(batch.refs for batch in self._batches)])
 
     def since(self, record_offset: int) -> list[RingBatch]:
-        """Batches of the records past record_offset, ascending. Raises OutOfCoverage (watch_ring): some are gone."""
+        """Batches of the records past record_offset, ascending. Raises OutOfCoverage (watch_ring) if some are gone."""
         if record_offset < self._lost_through:
             raise OutOfCoverage(
                 f"the ring holds the records after {self._lost_through}; asked for those after {record_offset}",
@@ -122,9 +121,9 @@ class Ring:
         return found[::-1]
 
     def _merge_small(self) -> None:
-        """Join the two newest batches while the older is not larger: few batches, each sample copied few times.
+        """Join the two newest batches while the older is not larger. Batches stay few; a sample is copied few times.
 
-        Joined ones stay a small part of the ring, for it lets go of whole batches.
+        A joined batch stays a small part of the ring, because the ring drops whole batches.
         """
         while len(self._batches) > 1:
             old, new = self._batches[-2], self._batches[-1]

@@ -1,6 +1,6 @@
-"""Rows: how kernels see slices and the late list, as int64 rows of counts, bounds and addresses of arrays.
+"""Rows: slices and the late list as kernels see them, int64 rows of counts, bounds and addresses of arrays.
 
-A table of such rows is what lets one kernel call walk every slice. Row layouts are lists of column numbers; the classes
+With a table of such rows one kernel call can walk every slice. Row layouts are lists of column numbers; the classes
 that own the arrays fill the rows.
 """
 

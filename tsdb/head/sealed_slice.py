@@ -1,8 +1,8 @@
 """Sealed slice: an immutable stretch of sample time as compressed columns, shared by reference between readers.
 
-Columns lie in layout order (family, placement, series), so that what is asked for together lies together. Time axes are
-stored once for all series that share them. A slice may hold samples that came late, with the offset of each: when the
-slice is dropped, those that the log still promises are kept on.
+Columns lie in layout order (family, placement, series), so that series read together lie together. Time axes are stored
+once for all series that share them. A slice may hold late samples, each with its record's offset: when the slice is
+dropped, the late samples from since_offset on are kept.
 """
 
 from __future__ import annotations
@@ -89,22 +89,21 @@ class SealedSlice:
 
     @property
     def series(self) -> NDArray[np.uint32]:
-        """Their refs, ascending."""
+        """Refs with a column, ascending."""
         return np.flatnonzero(self.slot_of).astype(np.uint32) if self.refs is None else self.refs
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes that the codec made: columns and axes."""
+        """Encoded bytes: columns and axes."""
         return len(self.data) + len(self.axis_data)
 
     @property
     def bytes(self) -> int:
-        """Memory in all."""
         return self.payload_bytes + self.directory_bytes + len(self.order_data)
 
     @property
     def directory_bytes(self) -> int:
-        """What is needed to find columns and axes."""
+        """Memory of the arrays that locate columns and axes, and of the Python objects."""
         arrays = (
             self.column_end,
             self.axis_of,

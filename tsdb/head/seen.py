@@ -1,4 +1,4 @@
-"""Seen: first and last sample time per series. Exact; found when asked, so that applying does not pay for it."""
+"""Seen: first and last sample time per series. Exact. Computed on request, so that apply does not pay for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tsdb.head.seen_kernels import seen_in_runs_kernel, seen_in_slices_kernel
 def seen(
     held: SealedSlices, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(first, last) time of a sample in [start_ms, end_ms) per ref; (INT64_MAX, INT64_MIN) where there is none."""
+    """(first, last) time of a sample in [start_ms, end_ms) per ref; (INT64_MAX, INT64_MIN) for a ref without any."""
     limits = np.iinfo(np.int64)
     first, last = np.full(len(refs), limits.max, np.int64), np.full(len(refs), limits.min, np.int64)
     for rows in (held.below, held.sealed):

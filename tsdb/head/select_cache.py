@@ -1,4 +1,4 @@
-"""Select cache: the refs of the selectors asked last, as long as no series came or went."""
+"""Select cache: refs of the most recently used selectors, valid until a series comes or goes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tsdb.model.selector import Matcher
 
 SELECTORS_MAX = 256
-REFS_MAX = 1 << 21  # 8 MiB; a selector of more is not kept.
+REFS_MAX = 1 << 21  # 8 MiB; a larger answer is not cached.
 
 Matchers = tuple[Matcher, ...]
 
@@ -25,11 +25,10 @@ class SelectCache:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the answers."""
         return 4 * self._refs
 
     def get(self, matchers: Matchers, generation: int) -> NDArray[np.uint32] | None:
-        """The answer of this generation, if it is held."""
+        """The cached answer of this generation, or None."""
         if generation != self._generation:
             return None
         answer = self._answers.get(matchers)
@@ -38,7 +37,7 @@ class SelectCache:
         return answer
 
     def put(self, matchers: Matchers, generation: int, refs: NDArray[np.uint32]) -> None:
-        """Hold an answer; those of older generations go, then the ones not asked for longest."""
+        """Cache an answer. Answers of older generations are dropped, then the least recently used."""
         if generation > self._generation:
             self._answers.clear()
             self._generation, self._refs = generation, 0

@@ -1,4 +1,4 @@
-"""Series rows: what is kept per ref, and which refs are in use. Changed by the writer thread under the index's lock."""
+"""Series rows: the columns and the state of each ref. The writer thread changes them under the index's lock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tsdb.head.interned import roomy
 
 
 class SeriesRows:
-    """A ref is free, live, forgotten, then free again: the middle step is for readers that found it just before."""
+    """A ref goes free, live, forgotten, free. The forgotten state is for readers that found the ref just before."""
 
     def __init__(self) -> None:
         self.columns = SeriesColumns(
@@ -41,7 +41,7 @@ class SeriesRows:
         return sum(column.nbytes for column in self.columns) + self.free.refs.nbytes + self._forgotten.nbytes
 
     def reserve(self, more: int) -> int:
-        """Make room for `more` new refs; returns what `size` may then become. May replace `columns`."""
+        """Make room for `more` new refs; returns the highest `size` possible then. May replace `columns`."""
         size = self.size + max(0, more - int(self.free.size[FREE_COUNT]))
         if size > len(self.columns.state):
             series_id, pack_id, family, announced_ms, state = self.columns
@@ -62,7 +62,7 @@ class SeriesRows:
     def layout_order(self, refs: NDArray[np.uint32]) -> NDArray[np.intp]:
         """The permutation that sorts refs by (family, pack, suffix of the family, ref).
 
-        Families and packs come in the order of their hashes: what belongs together lies together, and no more is asked.
+        Families and packs ascend by hash. This keeps each together, and the layout needs no more.
         """
         family = self.columns.family[refs].astype(np.uint64)
         pack = self.columns.pack_id[refs] >> np.uint64(32)
@@ -72,7 +72,7 @@ class SeriesRows:
         return np.lexsort((refs, keys))
 
     def forget(self, refs: NDArray[np.uint32]) -> None:
-        """Live refs are found no longer; what is kept of them stays until `release`."""
+        """Mark live refs as forgotten, so that reads no longer find them. Their rows stay until `release`."""
         self.columns.state[refs] = STATE_FORGOTTEN
         self._forgotten = np.concatenate((self._forgotten, refs))
 

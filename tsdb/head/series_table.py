@@ -14,7 +14,7 @@ from tsdb.head.series_table_kernels import copy_live_kernel, find_kernel, remove
 
 SLOTS_MIN = 1024
 LOAD_MAX = 0.6  # Linear probing: 1.8 probes for a hit, 3.6 for a miss, and rising steeply.
-LOAD_REBUILT = 0.45  # A table just rebuilt has room before the next time, whatever made it full.
+LOAD_REBUILT = 0.45  # A rebuilt table has room until the next rebuild, also if removed slots had filled it.
 
 
 class SeriesTable:
@@ -39,11 +39,10 @@ class SeriesTable:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the table."""
         return self._arrays[0].nbytes + self._arrays[1].nbytes
 
     def find(self, ids: NDArray[np.uint64]) -> NDArray[np.uint32]:
-        """The ref of each id, NO_REF where there is none."""
+        """The ref of each id, NO_REF for an unknown id."""
         refs = np.empty(len(ids), np.uint32)
         find_kernel(*self._arrays, ids, refs)
         return refs
@@ -61,11 +60,11 @@ class SeriesTable:
         self._arrays, self._used = arrays, used
 
     def inserted(self, count: int) -> None:
-        """A kernel inserted `count` ids into `arrays`, which `reserve` had made room for."""
+        """Count `count` ids that a kernel inserted into `arrays` after `reserve`."""
         self._live += count
 
     def remove(self, ids: NDArray[np.uint64]) -> int:
-        """Remove ids, those that are in the table. Returns how many were."""
+        """Remove the ids that are in the table. Returns their number."""
         removed = int(remove_kernel(*self._arrays, ids))
         self._live -= removed
         return removed

@@ -1,4 +1,4 @@
-"""Slice builder: makes one sealed slice out of runs of samples that come in blocks, in layout order.
+"""Slice builder: makes one sealed slice from blocks of runs, in layout order.
 
 Blocks bound the memory that sealing and merging need beside their result.
 """
@@ -31,7 +31,7 @@ from tsdb.head.seal_kernels import (
 from tsdb.head.sealed_slice import SealedSlice
 
 TABLE_MIN = 1024
-SCRATCH_PER_SAMPLE, SCRATCH_MIN = 4, 64  # As encode_values_kernel asks.
+SCRATCH_PER_SAMPLE, SCRATCH_MIN = 4, 64  # As encode_values_kernel requires.
 
 _Element = TypeVar("_Element", bound=np.generic)
 

@@ -1,4 +1,4 @@
-"""What a head says of itself: its state at a moment, and what one apply or one round of maintenance did."""
+"""Head state: a head at one moment, and the counts of one apply or one round of maintenance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class HeadState:
-    """One moment of a head.
+    """A head at one moment.
 
     since_offset: everything in the log from here on is held, whatever its timestamp. coverage_start_ms: sample time
     from here on is complete. applied_offset, watermark_ms: None before the first record. from_start: the whole log,
@@ -34,10 +34,11 @@ class HeadState:
     holes: tuple[Hole, ...]
 
     def through(self, later: HeadState) -> HeadState:
-        """Of samples gathered after this moment and before `later`: never more than both say.
+        """State of samples gathered between this moment and `later`. It claims only what both states claim.
 
-        Applied as before, for what came while they were gathered may be there in part; coverage and holes as after.
-        The same object where nothing moved: what is made of a state is then made once.
+        Applied offset and watermark are of this moment, because records applied during the gather may be there only in
+        part. Coverage and holes are of `later`. Returns this object itself when nothing changed, so that a value
+        derived from a state is made once.
         """
         if later is self:
             return self
@@ -54,9 +55,9 @@ class HeadState:
 
 @dataclass(frozen=True, slots=True)
 class HeadSizes:
-    """How much a head holds. Summed when asked, which an answer to a read does not pay for.
+    """How much a head holds. Summed on request, so that reads do not pay for it.
 
-    samples: held in all, replaced ones not taken out before their slice is sealed. bytes: slices, late list, label
+    samples: all samples held; replaced ones count until their slice is sealed. bytes: slices, late list, label
     index, caches; index_bytes: of the label index. late: samples in the late list. slices: held sealed; sealed_samples
     and sealed_bytes are theirs.
     """
@@ -73,7 +74,7 @@ class HeadSizes:
 
 @dataclass(slots=True)
 class Applied:
-    """What one batch did. samples: visible now, the late ones among them; ignored_ahead: too far in the future."""
+    """Counts of one batch. samples: visible now, including late ones; ignored_ahead: too far in the future."""
 
     records: int = 0
     samples: int = 0
@@ -85,7 +86,7 @@ class Applied:
 
 @dataclass(slots=True)
 class Maintained:
-    """What one round of maintenance did: slices sealed, merged (counted before), dropped; late samples folded."""
+    """Counts of one round of maintenance: slices sealed, merged (the inputs), dropped; late samples folded."""
 
     sealed: int = 0
     merged: int = 0

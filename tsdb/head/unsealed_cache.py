@@ -1,7 +1,7 @@
-"""Unsealed cache: the open and late samples of chosen series of several heads, and the point of their capture.
+"""Unsealed cache: a reusable copy of the open and late samples of chosen series of several heads.
 
-Open slices and late lists are appended to until something is taken out of them, so the next read of the same series
-has only to look for what came since: a series' older samples lie scattered among those of all others.
+Open slices and late lists only grow, until entries are removed. Until then the next read of the same series copies only
+the entries appended since. A fresh copy is slow, because a series' samples lie scattered among those of all others.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from tsdb.head.gather import COLLECT_PER_REF, NO_ORDERS, RawResult, Runs, compac
 from tsdb.head.gather_many_kernels import clip_kernel, collect_since_kernel
 from tsdb.head.rows import LATE_COLUMNS, OPEN_COLUMNS, OPEN_COUNT, OPEN_LAST_SIZE, Rows
 
-# 64 MiB: of more than that only the range that is asked for is copied, and nothing goes on from it.
+# 64 MiB. Above it only the requested range is copied, and no later read continues from that copy.
 SAMPLES_MAX = 4 << 20
 _EVER_MS, _NEVER_MS = -(1 << 62), 1 << 62  # Before and after any time that a sample may have.
-_GONE = -1  # In place of a count: whatever a head did since, it does not go on from here.
+_GONE = -1  # A taken_out count that no head ever has, so that no read continues from this copy.
 
 
 @dataclass(frozen=True, slots=True)
 class CapturePoint:
-    """Sizes of several heads' open slices and late lists at one moment. taken_out (heads,) int64: see Contents. open:
-    rows of all, head i's in [open_ends[i], open_ends[i + 1]). late (heads, LATE_COLUMNS). In an older point only starts
-    and counts are valid: the addresses may have changed."""
+    """Rows of several heads' open slices and late lists at one moment.
+
+    taken_out (heads,) int64: see Contents. open: rows of all open slices, those of head i in
+    [open_ends[i], open_ends[i + 1]). late (heads, LATE_COLUMNS). In an older point only starts and counts are valid:
+    the addresses may have changed.
+    """
 
     taken_out: NDArray[np.int64]
     open: Rows
@@ -36,7 +39,7 @@ class CapturePoint:
 
     @classmethod
     def locked(cls, parts: Sequence[Contents]) -> CapturePoint:
-        """Now; all locks are held."""
+        """The capture point now. The caller holds all locks."""
         open_rows = [part.open.rows[: part.open.count] for part in parts]
         return cls(
             np.array([part.taken_out for part in parts], np.int64),
@@ -50,16 +53,17 @@ class CapturePoint:
         return replace(self, taken_out=np.full_like(self.taken_out, _GONE))
 
     def expected(self, refs: int) -> int:
-        """Open samples of so many series, were they like all others."""
+        """Estimated open samples of `refs` series, from the average series."""
         series = int(self.open[:, OPEN_LAST_SIZE].max(initial=1)) * max(1, len(self.taken_out))
         return refs * int(self.open[:, OPEN_COUNT].sum()) // series
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnsealedCache:
-    """Samples of n series, tidy, series i in [starts[i], starts[i + 1]). point: the moment of their capture.
+    """Tidy samples of n series, series i in [starts[i], starts[i + 1]).
 
-    first_ms, last_ms: of all samples, both inclusive.
+    They are all open and late samples at `point`; after `without_future`, only those of one range. first_ms, last_ms:
+    bounds of all samples, both inclusive.
     """
 
     point: CapturePoint
@@ -70,7 +74,6 @@ class UnsealedCache:
 
     @property
     def bytes(self) -> int:
-        """Memory."""
         point = self.point
         rows = point.taken_out.nbytes + point.open.nbytes + point.open_ends.nbytes + point.late.nbytes
         return rows + self.starts.nbytes + self.raw.counts.nbytes + self.raw.payload_bytes
@@ -87,7 +90,7 @@ class UnsealedCache:
 
 @dataclass(frozen=True, slots=True)
 class UnsealedCapture:
-    """A capture after its part under the locks: the earlier cache, and the newer samples, not tidy yet."""
+    """A copy made under the locks, not tidy yet. before: the earlier cache if nothing was appended since."""
 
     before: UnsealedCache | None
     point: CapturePoint
@@ -105,8 +108,11 @@ class UnsealedCapture:
         end_ms: int,
         before: UnsealedCache | None,
     ) -> UnsealedCapture:
-        """Copy what came since `before`, of the same refs of the same heads, whose locks have been held since `point`.
-        [start_ms, end_ms): for more than SAMPLES_MAX samples, all that is copied."""
+        """Copy the samples appended since `before`, an earlier cache of the same refs of the same heads.
+
+        The caller has held all locks since it took `point`. [start_ms, end_ms): the only range copied when there are
+        more than SAMPLES_MAX samples.
+        """
         heads = len(point.taken_out)
         starts = np.empty(len(refs) + 1, np.int64)
         whole = point.expected(len(refs)) <= SAMPLES_MAX
@@ -144,7 +150,7 @@ class UnsealedCapture:
         if self.before is not None:
             return self.before
         raw = compact(Runs(self.starts[:-1], self.starts[1:].copy(), self.ts_ms, self.values, NO_ORDERS).tidy())
-        # A copy: the arrays they lie in have room for much more.
+        # Copied, because the arrays have room for many more samples.
         raw = RawResult(raw.counts, raw.ts_ms.copy(), raw.values.copy())
         starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(raw.counts, dtype=np.int64)))
         first_ms, last_ms = (int(raw.ts_ms.min()), int(raw.ts_ms.max())) if raw.samples else (0, 0)
@@ -152,7 +158,7 @@ class UnsealedCapture:
 
 
 def ends_of(parts: Sequence[NDArray[np.generic]]) -> NDArray[np.int64]:
-    """0, then where each part ends among all."""
+    """0, then the end of each part in the concatenation of all parts."""
     return np.cumsum([0, *map(len, parts)], dtype=np.int64)
 
 
