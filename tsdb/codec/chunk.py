@@ -1,7 +1,7 @@
 """Chunk: the samples of one pack in one window as one blob, or as several parts. Layout: docs/formats/chunk.md.
 
-Pure. The bytes depend on the fragment, the window's length, the largest part and the codec version, and on nothing
-else. Bad bytes are CorruptData, never a crash or a large allocation.
+Pure. The bytes depend only on the fragment, the window's length, the largest part size and the codec version. Bad bytes
+are CorruptData, never a crash or a large allocation.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ __all__ = [
     "encode_chunk",
 ]
 
-PART_BYTES_MIN = 256  # A part of one sample fits whatever the sample is.
-_HEADER_BYTES = 15  # The least that a header takes.
+PART_BYTES_MIN = 256  # Any single sample fits into a part of this size.
+_HEADER_BYTES = 15  # Smallest header.
 
 
 def encode_chunk(fragment: Fragment, *, window_ms: int, part_bytes_max: int = PART_BYTES_MAX) -> list[bytes]:
-    """The parts of a chunk, in order, each a chunk of its own of at most part_bytes_max bytes and SAMPLES_MAX samples.
+    """The parts of a chunk, in order. Each is a complete chunk of at most part_bytes_max bytes and SAMPLES_MAX samples.
 
-    At least one sample; all lie in [window_start_ms, window_start_ms + window_ms), and window_start_ms is a multiple of
-    window_ms. Cut at series boundaries, each part as full as it can be; a series that alone is larger is halved by its
-    samples until each piece fits.
+    The fragment has at least one sample. All lie in [window_start_ms, window_start_ms + window_ms), and window_start_ms
+    is a multiple of window_ms. Parts are cut at series boundaries, each as full as possible. A series larger than one
+    part is halved by samples until each piece fits.
     """
     assert fragment.samples, "a chunk has samples"
     assert part_bytes_max >= PART_BYTES_MIN, f"parts of {part_bytes_max} bytes; at least {PART_BYTES_MIN}"
@@ -65,7 +65,7 @@ def decode_chunk(value: bytes) -> Fragment:
 
 
 def decode_cover(value: bytes) -> Cover | None:
-    """What a chunk says it covers; None for one that says nothing. Raises as decode_chunk; looks at no sample."""
+    """The cover of a chunk, or None for a chunk without a cover. Raises as decode_chunk; reads no samples."""
     data, end = np.frombuffer(value, np.uint8), _body_end(value)
     if value[1] != COVER_VERSION:
         return None
@@ -74,7 +74,7 @@ def decode_cover(value: bytes) -> Cover | None:
 
 
 def _body_end(value: bytes) -> int:
-    """Where the columns end, once checksum and version are right."""
+    """End of the columns, after a check of checksum and version."""
     end = len(value) - CRC_BYTES
     if end < _HEADER_BYTES or crc32c(np.frombuffer(value, np.uint8)[:end]) != int.from_bytes(value[end:], "little"):
         raise _corrupt(value, "wrong checksum")
@@ -96,7 +96,7 @@ def _header(value: bytes, data: NDArray[np.uint8], end: int) -> NDArray[np.int64
 
 
 def _place(value: bytes, head: NDArray[np.int64]) -> tuple[int, int]:
-    """Pack and window start."""
+    """(pack id, start of the window in ms)."""
     start_ms = int(head[decoding.WINDOW_MS]) * int(head[decoding.WINDOW_INDEX])
     return int.from_bytes(value[3:11], "little"), start_ms
 
@@ -124,7 +124,7 @@ class _Encoder:
     """The columns and axes of one fragment, encoded once."""
 
     def __init__(self, fragment: Fragment, window_ms: int) -> None:
-        # Kernels are compiled for arrays without gaps.
+        # Kernels are compiled for contiguous arrays.
         fragment = Fragment(
             fragment.pack_id,
             fragment.window_start_ms,
@@ -153,7 +153,6 @@ class _Encoder:
         encode_axes_kernel(starts, relative, self._axis_series, axes, self._axis_data, self._axis_end, room)
 
     def parts(self, part_bytes_max: int) -> list[bytes]:
-        """Every part."""
         fragment = self._fragment
         cuts, bounds = np.empty(fragment.series, np.int64), np.empty(fragment.series, np.int64)
         count = cut_parts_kernel(
@@ -201,7 +200,7 @@ class _Encoder:
 
 
 def _halves(series: Fragment) -> list[Fragment]:
-    """One series, cut in the middle of its samples."""
+    """The two halves of one series' samples."""
     middle = series.samples // 2
     return [
         Fragment(

@@ -1,7 +1,7 @@
-"""Cover: the keys of the chunks that a folded chunk was made of. Layout: docs/formats/chunk.md, version 2. Pure.
+"""Cover: the keys of the chunks merged into a folded chunk. Layout: docs/formats/chunk.md, version 2. Pure.
 
-A cover lies behind the columns of a folded chunk's first part and says how many parts there are: a fold with fewer is
-not whole yet, and covers nothing. It never names the fold itself. Bad bytes are CorruptData.
+A cover follows the columns of a folded chunk's first part and holds the number of parts. A fold with fewer parts is not
+complete yet and covers nothing. A cover never names the fold itself. Bad bytes are CorruptData.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tsdb.codec.crc32c import crc32c
 from tsdb.model.errors import CorruptData
 
 COVERED_KEYS_MAX = 8_192  # A window of 4 h has 7,440 minutes in which a late sample of it may be accepted.
-COVER_VERSION = 2  # Of a chunk that ends with a cover; the rest of it is as in version 1.
+COVER_VERSION = 2  # Version of a chunk that ends with a cover; the rest is as in version 1.
 
-KEY_BYTES_MAX = 15  # Of one key in a cover.
+KEY_BYTES_MAX = 15  # One key in a cover.
 
 _KEY_BYTES_MIN = 3
 _PARTS_MAX = (1 << 32) - 1
@@ -29,25 +29,28 @@ _VARINT_BYTES_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """parts: of the folded chunk, at least one. keys: what it covers, all of its own pack and window, ascending by
-    (order, kind, part), each once, at least one and at most COVERED_KEYS_MAX."""
+    """parts: number of parts of the folded chunk, at least one.
+
+    keys: the covered chunks, all of the fold's pack and window, ascending by (order, kind, part), each once, at least
+    one and at most COVERED_KEYS_MAX.
+    """
 
     parts: int
     keys: tuple[ChunkKey, ...]
 
     @classmethod
     def of(cls, parts: int, keys: Iterable[ChunkKey]) -> Cover:
-        """Of keys in any order."""
+        """A cover of keys that come in any order."""
         return cls(parts, tuple(sorted(set(keys), key=_rank)))
 
 
 def cover_bytes_max(keys: int) -> int:
-    """Bytes that a cover of so many keys adds to a chunk, at most."""
+    """The most bytes that a cover of `keys` keys adds to a chunk."""
     return 2 * _VARINT_BYTES_MAX + keys * KEY_BYTES_MAX + _U32.size
 
 
 def add_cover(chunk: bytes, cover: Cover) -> bytes:
-    """A chunk of version 1 with a cover behind it."""
+    """A chunk of version 1, extended by a cover to version 2."""
     assert 0 < len(cover.keys) <= COVERED_KEYS_MAX, f"a cover of {len(cover.keys)} keys"
     out = bytearray(chunk[: -_U32.size])
     out[_VERSION_AT] = COVER_VERSION
@@ -65,7 +68,7 @@ def add_cover(chunk: bytes, cover: Cover) -> bytes:
 
 
 def cover_start(value: bytes, end: int) -> int:
-    """Where the cover of a chunk begins that has its checksum at `end`. Raises CorruptData (corrupt_chunk)."""
+    """Start of the cover in a chunk whose checksum is at `end`. Raises CorruptData (corrupt_chunk)."""
     at = end - _U32.size
     start = at - (_U32.unpack_from(value, at)[0] if at >= 0 else 0)
     if start <= _VERSION_AT or start >= at:

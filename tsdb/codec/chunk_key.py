@@ -1,4 +1,4 @@
-"""Keys of the `chunks` topic: what a record is of, and so which other record it replaces when the topic is compacted.
+"""Keys of the `chunks` topic. The key decides which older record a record replaces when the topic is compacted.
 
 Layout: docs/formats/chunk-record.md. Pure.
 """
@@ -20,7 +20,7 @@ _HOLE_KEY = struct.Struct("<BQqqq")
 
 
 class Kind(IntEnum):
-    """What a chunk is one of."""
+    """The kind of a chunk, stored as one byte of its key."""
 
     BASE = 0  # all samples of the window below its decision offset
     LATE = 1  # samples of one late minute
@@ -42,19 +42,19 @@ class ChunkKey:
 
 @dataclass(frozen=True, slots=True)
 class WindowKey:
-    """The marker of a finished window."""
+    """Key of the marker of a finished window."""
 
     window_start_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressKey:
-    """The progress marker of the partition that the record lies in."""
+    """Key of the progress marker; one per partition, the one that holds the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoleKey:
-    """A named loss, pack_id 0: of the whole partition. Times in ms, half-open; record_offset: where it was found."""
+    """A named loss. pack_id 0: of the whole partition. Times in ms, half-open. record_offset: where it was found."""
 
     pack_id: int
     start_ms: int

@@ -1,7 +1,7 @@
-"""Markers and holes on the `chunks` topic: how far the chunk stage is, and what it could not read.
+"""Markers and holes on the `chunks` topic: the progress of the chunk stage, and the samples it could not read.
 
 Layout: docs/formats/chunk-record.md. Pure. Each decoder raises CorruptData (chunk_marker) for bytes that break the
-format, and UnknownVersion for a whole record of a newer version.
+format, and UnknownVersion for an undamaged record of a newer version.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tsdb.codec.crc32c import crc32c
 from tsdb.model.errors import CorruptData, UnknownVersion
 
 VERSION = 1
-WHOLE_FROM_VERSION = 2  # Of a progress marker with whole_from; one without is written as version 1.
+WHOLE_FROM_VERSION = 2  # Progress marker with whole_from; a marker without it is written as version 1.
 ALWAYS_WHOLE_MS = -(1 << 60)  # whole_from of a log that was never trimmed.
 TEXT_BYTES_MAX = 255
 
@@ -26,7 +26,7 @@ _HOLE = struct.Struct("<BIQqqq")
 
 @dataclass(frozen=True, slots=True)
 class WindowMarker:
-    """A finished window: its decision offset D, and how many packs, chunks (parts) and samples its base has."""
+    """A finished window: its decision offset D, and the number of packs, chunks (parts) and samples of its base."""
 
     decision_offset: int
     packs: int
@@ -36,9 +36,12 @@ class WindowMarker:
 
 @dataclass(frozen=True, slots=True)
 class ProgressMarker:
-    """How far the chunk stage of a partition is: late samples below `position` of the topic `topic_id` and windows that
-    end at or before emitted_through_ms are emitted; `series` up to series_end_offset was read for them. Windows that
-    start before whole_from_ms are passed over: the log did not have all of them."""
+    """Progress of the chunk stage in one partition of the topic `topic_id`.
+
+    Late samples below `position` are emitted, and windows that end at or before emitted_through_ms. `series` was read
+    up to series_end_offset for them. Windows that start before whole_from_ms are skipped, because the log did not have
+    all of their records.
+    """
 
     topic_id: str
     position: int
@@ -107,7 +110,7 @@ def _sealed(body: bytes) -> bytes:
 
 
 def _opened(what: str, value: bytes, fixed: int, text_max: int, version_max: int = VERSION) -> bytes:
-    """The bytes before the checksum, once it and the version are right."""
+    """The bytes before the checksum, after a check of checksum, version and size."""
     body = value[: -_CRC.size]
     if len(value) <= _CRC.size or _CRC.pack(crc32c(body)) != value[-_CRC.size :]:
         raise CorruptData(f"{what} of {len(value)} bytes has a wrong checksum", reason="chunk_marker")

@@ -1,7 +1,7 @@
-"""Columns of samples to bytes and back, for callers that are not kernels themselves.
+"""Columns of samples to bytes and back, for callers that are not kernels.
 
-Layout: docs/formats/columns.md. Bit-exact for every float64 and int64. An encoded column does not hold its own length
-or checksum: the record, slice or chunk around it does.
+Layout: docs/formats/columns.md. Bit-exact for every float64 and int64. An encoded column holds neither its length nor a
+checksum: the record, slice or chunk around it does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tsdb.codec.columns_kernels import (
 from tsdb.model.errors import CorruptData
 
 COLUMN_SAMPLES_MAX = 1 << 24
-"""Longest column. A constant one takes a byte, so without a limit a few bytes could claim any amount of memory."""
+"""Longest column. A constant column takes one byte, so without a limit a few bytes could claim any amount of memory."""
 
 
 def encode_values(values: NDArray[np.float64]) -> bytes:
@@ -68,7 +68,7 @@ def decode_times(data: bytes, n: int) -> NDArray[np.int64]:
 
 
 def scratch(n: int) -> NDArray[np.int64]:
-    """What the encoding kernels need for columns of up to n samples. Not to be shared between threads."""
+    """Working memory of the encoding kernels for columns of up to n samples. Not to be shared between threads."""
     return np.empty(4 * n + 64, np.int64)
 
 

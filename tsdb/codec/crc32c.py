@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli), the checksum of all our formats: reflected polynomial 0x82f63b78, all ones at both ends."""
+"""CRC-32C (Castagnoli), the checksum of all formats: reflected polynomial 0x82f63b78, all ones at both ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fragment: samples of one pack in one window, each with its order. What chunks hold and what merging works on."""
+"""Fragment: samples of one pack in one window, each with its order. Chunks hold fragments, and merging joins them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,10 @@ class Fragment:
 
     @property
     def series(self) -> int:
-        """Series in all."""
         return len(self.series_id)
 
     @property
     def samples(self) -> int:
-        """Samples in all."""
         return len(self.ts_ms)
 
     def part(self, first: int, last: int) -> Fragment:

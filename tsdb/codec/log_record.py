@@ -1,6 +1,6 @@
-"""Log record: what one append to the log carries, for many packs of one partition. Layout: docs/formats/log-record.md.
+"""Log record: the samples of one append, for many packs of one partition. Layout: docs/formats/log-record.md.
 
-A whole poll of records decodes in one go over the joined values. Pure, and safe on any thread: nothing is kept between
+All records of a poll decode in one pass over the joined values. Pure, and safe on any thread: no state is kept between
 calls. Bad bytes are a status of their record, never an exception, a crash or a large allocation.
 """
 
@@ -43,7 +43,7 @@ class DecodedRecords:
     FLAG_*. pack_start, sample_start (m + 1,) int64: record i has packs [pack_start[i], pack_start[i + 1]), samples
     alike. pack_id (K,) uint64; pack_length (K,) uint32, at least 1; id_hash (K,) uint64: as the writer claims, a key
     for caches and never proof of equal ids. series_id (N,) uint64; ts_ms (N,) int64, ms since epoch UTC; value (N,)
-    float64, bit for bit. Packs and samples share one block of memory: who keeps a column for long copies it.
+    float64, bit for bit. Packs and samples share one block of memory: copy a column to keep it for long.
     """
 
     status: NDArray[np.uint8]
@@ -59,7 +59,7 @@ class DecodedRecords:
 
     @property
     def all_ok(self) -> bool:
-        """Whether every record is, as nearly always."""
+        """Whether every record has STATUS_OK, as nearly always."""
         return not np.count_nonzero(self.status)  # STATUS_OK is 0.
 
 
@@ -73,7 +73,7 @@ def encode_record(
     """One record of k packs, whose n >= 1 samples lie in pack order; pack_lengths are positive and sum to n.
 
     Raises InvalidRequest: record_too_large above RECORD_BYTES_MAX, record_time_range when the samples lie more than
-    2^32 - 1 ms (49.7 days) apart. Either way the caller splits.
+    2^32 - 1 ms (49.7 days) apart. In both cases the caller splits the record.
     """
     packs, samples = pack_ids.size, series_ids.size
     out = np.empty(min(encoded_size(packs, samples, shared_ts=False), RECORD_BYTES_MAX), dtype=np.uint8)
@@ -104,7 +104,7 @@ def encode_tick(import_tick: bool = False) -> bytes:
 
 
 def encoded_size(packs: int, samples: int, shared_ts: bool) -> int:
-    """Bytes of a record, exactly; shared_ts: all samples have one timestamp."""
+    """Exact bytes of a record. shared_ts: all samples have one timestamp."""
     return (
         kernels.HEADER_BYTES
         + kernels.PACK_BYTES * packs
@@ -116,7 +116,7 @@ def encoded_size(packs: int, samples: int, shared_ts: bool) -> int:
 def decode_records(data: bytes, starts: NDArray[np.int64]) -> DecodedRecords:
     """Decode m records that lie joined in data: record i is data[starts[i]:starts[i + 1]], starts int64 (m + 1,).
 
-    Never raises for what the bytes are: see DecodedRecords.status. A range outside data is a corrupt record too.
+    Bad bytes never raise: see DecodedRecords.status. A range outside data is a corrupt record too.
     """
     joined = np.frombuffer(data, dtype=np.uint8)
     records = starts.size - 1
@@ -156,8 +156,8 @@ def decode_records(data: bytes, starts: NDArray[np.int64]) -> DecodedRecords:
 def _columns(packs: int, samples: int) -> list[NDArray[np.uint64]]:
     """Columns for pack_id, id_hash, pack_length (two in a word), series_id, ts_ms and value, in one allocation.
 
-    One block is the largest that a poll frees, so malloc learns to keep it. With a block a column it gave the memory
-    back after each poll, and the page faults of the next cost three times the decoding (bench/decode.py).
+    One block is the largest that a poll frees, so malloc learns to keep it. With one block per column malloc returned
+    the memory after each poll, and the page faults of the next poll cost three times the decoding (bench/decode.py).
     """
     words = [packs, packs, (packs + 1) // 2, samples, samples, samples]
     block = np.empty(sum(words), dtype=np.uint64)

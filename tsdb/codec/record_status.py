@@ -1,5 +1,5 @@
-"""What decoding says of each record of a batch: a status, not an exception, so that a bad record costs only itself."""
+"""Status of each decoded record of a batch. It is no exception, so that a bad record does not stop the others."""
 
 STATUS_OK = 0
-STATUS_CORRUPT = 1  # Bytes that break their format: a hole, then go on.
-STATUS_UNKNOWN_VERSION = 2  # Whole, but of a newer version: stop the partition.
+STATUS_CORRUPT = 1  # The bytes break their format: becomes a hole, and replay goes on.
+STATUS_UNKNOWN_VERSION = 2  # Undamaged, but of a newer version: the partition stops.

@@ -1,6 +1,6 @@
 """Series record: the announcement of one series in one index epoch, on the `series` topic.
 
-Layout: docs/formats/series-record.md. Announcements are repeated and compacted; the same one always has the same bytes.
+Layout: docs/formats/series-record.md. Announcements are repeated and compacted; equal announcements have equal bytes.
 Pure.
 """
 
@@ -44,7 +44,7 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True)
 class DecodedAnnouncements:
-    """Columns of m announcements. status (m,) uint8: STATUS_*; where it is not ok all else of that record is 0.
+    """Columns of m announcements. status (m,) uint8: STATUS_*; all other fields of a record that is not ok are 0.
 
     series_id, pack_id (m,) uint64; epoch (m,) int32; the canonical labels of record i are
     values[label_start[i]:label_end[i]] of the joined values that were decoded, int64.
@@ -58,7 +58,7 @@ class DecodedAnnouncements:
     label_end: NDArray[np.int64]
 
     def part(self, first: int, end: int) -> DecodedAnnouncements:
-        """Those from first up to end; arrays are shared."""
+        """The announcements [first, end); arrays are shared."""
         return DecodedAnnouncements(
             self.status[first:end],
             self.series_id[first:end],
@@ -79,7 +79,7 @@ def encode_announcement(series_id: int, epoch: int, pack_id: int, canonical: byt
 
 
 def decode_announcement(key: bytes, value: bytes) -> Announcement:
-    """One announcement. Raises CorruptData, or UnknownVersion for a whole record of a newer version."""
+    """One announcement. Raises CorruptData, or UnknownVersion for an undamaged record of a newer version."""
     ends = np.array([0, len(key)]), np.array([0, len(value)])
     decoded = decode_announcements(key, ends[0], value, ends[1])
     if decoded.status[0] == STATUS_UNKNOWN_VERSION:
@@ -95,7 +95,7 @@ def decode_announcements(
 ) -> DecodedAnnouncements:
     """Decode m announcements that lie joined: record i has key keys[key_starts[i]:key_starts[i + 1]], its value alike.
 
-    Never raises for what the bytes are; a null record is corrupt.
+    Bad bytes never raise: see DecodedAnnouncements.status. A null record is corrupt.
     """
     records = key_starts.size - 1
     assert value_starts.size == key_starts.size, f"{records} keys and {value_starts.size - 1} values"

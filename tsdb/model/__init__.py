@@ -1,1 +1,1 @@
-"""The words of the store as pure functions and values: labels, ids, placement, windows, time sets, errors."""
+"""Model: labels, ids, placement, windows, time sets and errors, as pure functions and values."""

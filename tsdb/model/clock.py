@@ -1,4 +1,4 @@
-"""Clocks, so that a test can own time. Wall time in ms UTC; monotonic time in seconds."""
+"""Clocks, passed as arguments so that a test can control time. Wall time in ms UTC; monotonic time in seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What components ask for time; passed in, never imported by what is tested."""
+    """Source of time for components. Passed in as an argument, so that a test can pass a ManualClock."""
 
     def now_ms(self) -> int:
         """Wall clock, ms since epoch UTC."""
@@ -17,11 +17,11 @@ class Clock(Protocol):
         """Seconds on a clock that never steps."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for `seconds` seconds."""
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The clocks of the machine."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -34,7 +34,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told; both times move together. Thread-safe."""
+    """A clock that moves only by advance, sleep and step; advance and sleep move both times. Thread-safe."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self._lock = threading.Lock()
@@ -59,6 +59,6 @@ class ManualClock:
             self._elapsed_ms += ms
 
     def step(self, ms: int) -> None:
-        """Step only the wall clock, as a correction would; may be negative."""
+        """Step only the wall clock, like a clock correction. `ms` may be negative."""
         with self._lock:
             self._now_ms += ms

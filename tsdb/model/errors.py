@@ -1,14 +1,14 @@
-"""Errors: one class per thing a caller can do next.
+"""Errors: one class per next step of the caller.
 
-Each carries a `reason` (a short code from a bounded set, also the label of the counter that counts it), the human
-text, and `metadata` for machines. gRPC statuses are made of them in `tsdb.ops.grpc_errors` and nowhere else.
+Each has a `reason` (a short code from a bounded set, also the label of the error's counter), a text for humans, and
+`metadata` for machines. Only `tsdb.ops.grpc_errors` makes gRPC statuses from them.
 """
 
 from __future__ import annotations
 
 
 class TsdbError(Exception):
-    """Base of all errors of ours. `reason` is a bounded snake_case code."""
+    """Base of all errors of this project. reason: a snake_case code from a bounded set."""
 
     default_reason = "internal"
 
@@ -46,7 +46,7 @@ class _Retryable(TsdbError):
 
 
 class Unavailable(_Retryable):
-    """Ours or a dependency's: retry later. gRPC UNAVAILABLE, with a hint."""
+    """This process or a dependency cannot serve now: retry later. gRPC UNAVAILABLE, with a hint."""
 
     default_reason = "unavailable"
 
@@ -58,7 +58,7 @@ class Overloaded(_Retryable):
 
 
 class OutOfCoverage(TsdbError):
-    """Before what is held: ask elsewhere. gRPC OUT_OF_RANGE, with what is held."""
+    """The range starts before the held samples: ask elsewhere. gRPC OUT_OF_RANGE, with the held range."""
 
     default_reason = "out_of_coverage"
 
@@ -70,7 +70,7 @@ class CorruptData(TsdbError):
 
 
 class HoleInRange(TsdbError):
-    """A named loss touches what was asked. gRPC DATA_LOSS."""
+    """A named loss touches the requested range. gRPC DATA_LOSS."""
 
     default_reason = "hole"
 
@@ -82,12 +82,12 @@ class UnknownVersion(TsdbError):
 
 
 class ConfigMismatch(TsdbError):
-    """Settings that all must share differ; the start is refused. gRPC FAILED_PRECONDITION."""
+    """Settings that all processes must share differ; the start is refused. gRPC FAILED_PRECONDITION."""
 
     default_reason = "config_mismatch"
 
 
 class LostOffsets(TsdbError):
-    """The log no longer holds what is to be read next: an error and a fresh start, never a skip."""
+    """The log no longer holds the next offset to read: an error and a fresh start, never a skip."""
 
     default_reason = "lost_offsets"

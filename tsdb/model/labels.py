@@ -54,9 +54,9 @@ def parse_labels(canonical: bytes) -> tuple[tuple[str, str], ...]:
 def normalize_labels(raw: bytes, limits: LabelLimits) -> bytes:
     """Check labels as a caller sent them, in any order, and return them canonical.
 
-    Raises InvalidRequest naming the label, what was got and the limit; reasons labels_empty, labels_malformed,
-    labels_reserved, labels_duplicate, labels_too_many, labels_too_long. An empty value is kept as it was
-    sent, so that what is read is what was written; matchers take it for an absent label.
+    Raises InvalidRequest with the label, its size and the limit; reasons labels_empty, labels_malformed,
+    labels_reserved, labels_duplicate, labels_too_many, labels_too_long. An empty value is kept as sent, so that a read
+    returns the written labels; matchers treat it as an absent label.
     """
     if not raw:
         raise InvalidRequest("label set is empty; __name__ is required", reason="labels_empty")
@@ -128,7 +128,7 @@ def labels_json(canonical: bytes) -> str:
 
 
 def format_series(canonical: bytes) -> str:
-    """Labels as Prometheus writes them: `name{a="b",c="d"}`; cut when long."""
+    """Labels in the notation of Prometheus: `name{a="b",c="d"}`; cut when long."""
     pairs = parse_labels(canonical)
     name = next((value for key, value in pairs if key == "__name__"), "")
     rest = ",".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in pairs if key != "__name__")

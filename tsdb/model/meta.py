@@ -1,4 +1,4 @@
-"""What all processes must agree on; kept in the `meta` topic. A process whose settings differ refuses to start."""
+"""Settings shared by all processes, kept in the `meta` topic. A process with other settings refuses to start."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Placement and packs: which series travel and are stored together.
 
 Placement is the values of the placement labels (the metric family when none is present); it decides the partition, so
-one source's samples travel together. A pack is placement + metric family: what one source's reader reads together.
+one source's samples travel together. A pack is placement + metric family: series of one source that are read together.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RESOLUTION = b"__resolution__"  # See tsdb.model.resolution.
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a series belongs. pack_id is unsigned, 64 bit."""
+    """Placement, metric family and pack of a series. pack_id is unsigned, 64 bit."""
 
     placement: bytes
     family: bytes
@@ -43,7 +43,7 @@ class PlacementRule:
         wanted = [values.get(label.encode(), b"") for label in self.labels]
         placement = SEPARATOR.join(wanted) if any(wanted) else family
         pack = placement + SEPARATOR + family
-        # Derived series are a pack of their own: who reads their sources does not read them too.
+        # Derived series form a separate pack, so that a read of their sources does not read them too.
         if resolution := values.get(_RESOLUTION, b""):
             pack += SEPARATOR + resolution
         return Placement(placement, family, xxhash.xxh3_64_intdigest(pack))

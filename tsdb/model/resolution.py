@@ -1,7 +1,7 @@
-"""Resolutions: series derived from others, one sample a stretch of time, told by two labels of their own. Pure.
+"""Resolutions: series derived from others, with one sample per interval, marked by two extra labels. Pure.
 
-A derived series has the labels of its source, `__resolution__` and `__aggr__`. No gateway takes such labels, so nobody
-else makes one, and a selector finds one only when it names `__resolution__`.
+A derived series has the labels of its source, `__resolution__` and `__aggr__`. Gateways refuse these labels, so no
+client can write a derived series. A selector finds derived series only when it names `__resolution__`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ RESOLUTIONS_MS = {"5m": 300_000, "1h": 3_600_000}
 COUNT, SUM, MIN, MAX, LAST, INCREASE = AGGREGATES = ("count", "sum", "min", "max", "last", "increase")
 
 _LABEL = RESOLUTION.encode()
-# Every series but derived ones: what a request without matchers means.
+# A request without matchers means every series except derived ones.
 UNDERIVED = (Matcher(MatchType.NOT_EQUAL, "__name__", ""), Matcher(MatchType.EQUAL, RESOLUTION, ""))
 
 
 def derived_labels(canonical: bytes, resolution: str, aggregate: str) -> bytes:
-    """Canonical labels of the series that `aggregate` makes of a source at a resolution."""
+    """Canonical labels of the series derived from a source with an aggregate at a resolution."""
     return canonical_labels([*parse_labels(canonical), (RESOLUTION, resolution), (AGGREGATE, aggregate)])
 
 
 def source_labels(canonical: bytes) -> tuple[bytes, str, str]:
-    """(canonical labels of the source, resolution, aggregate) of a derived series; of another one both are empty."""
+    """(canonical labels of the source, resolution, aggregate); both are empty for a series that is not derived."""
     labels = dict(parse_labels(canonical))
     resolution, aggregate = labels.pop(RESOLUTION, ""), labels.pop(AGGREGATE, "")
     return canonical_labels(labels), resolution, aggregate

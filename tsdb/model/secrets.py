@@ -1,4 +1,4 @@
-"""Secrets in text: what must never be shown, and URLs that must not carry one."""
+"""Secrets in text: masks them before the text is shown, and finds URLs that carry a user."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 MASK = "***"
 
-_BEARER = re.compile(r"(?i)\b(bearer)\s+(?!tokens?\b)\S+")  # Not where a text only speaks of bearer tokens.
+_BEARER = re.compile(r"(?i)\b(bearer)\s+(?!tokens?\b)\S+")  # Skips text that only mentions bearer tokens.
 # Up to the last @ of the word: a password may hold any of : / @. A file's URL has no authority and may hold an @.
 _URL_PASSWORD = re.compile(r"(://(?!/)[^\s:/@]*):\S*@")
 _URL_USER = re.compile(r"://(?!/)\S*@")

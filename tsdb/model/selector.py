@@ -1,4 +1,4 @@
-"""Selectors: `name{label="value",other=~"re.*"}` as Prometheus writes them, parsed into matchers."""
+"""Selectors in the notation of Prometheus, `name{label="value",other=~"re.*"}`, parsed into matchers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v
 
 
 class MatchType(enum.Enum):
-    """How a matcher compares. Values are those of the wire (common.proto)."""
+    """Comparison of a matcher. The values are those of the wire (common.proto)."""
 
     EQUAL = 0
     NOT_EQUAL = 1
@@ -47,7 +47,7 @@ class Matcher:
 
 
 def parse_selector(text: str) -> tuple[Matcher, ...]:
-    """Parse a selector. Raises InvalidRequest (bad_selector) with the position; does not judge how much it selects."""
+    """Parse a selector. Raises InvalidRequest (bad_selector) with the position. Does not check the number of series."""
     if len(text) > SELECTOR_CHARS_MAX:
         raise InvalidRequest(
             f"selector has {len(text)} characters; limit is {SELECTOR_CHARS_MAX}", reason="bad_selector"

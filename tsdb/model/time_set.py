@@ -1,4 +1,4 @@
-"""Time sets: the durations that all processes must share, and the slice lengths each store chooses for itself."""
+"""Time sets: the durations that all processes must share. Slice lengths: chosen by each store."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _D = 24 * _H
 class TimeSet:
     """Durations in milliseconds, the same for all processes of one log (kept in `meta`).
 
-    window_ms: a chunk's stretch of sample time. grace_ms: how long after its end a window stays open.
+    window_ms: a chunk's stretch of sample time. grace_ms: a window stays open for this time after its end.
     ahead_ms: readers ignore samples further ahead of their record's broker time.
     gateway_ahead_ms: the gateway refuses from here.
-    late_minute_ms: the grain in which late samples are emitted. spread_ms: over how long a window's emission is paced.
+    late_minute_ms: the unit in which late samples are emitted. spread_ms: the emission of a window is paced over this
+    time.
     least_hold_ms: the shortest hold of any store. accept_past_ms: the gateway refuses older samples.
     """
 

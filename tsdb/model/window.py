@@ -26,7 +26,7 @@ def window_end(ts_ms: int, window_ms: int) -> int:
 
 
 def index_epoch(series_id: int, ts_ms: int) -> int:
-    """Index epoch of a series at a sample time; its phase is the series' own: no instant renews all."""
+    """Index epoch of a series at a sample time. Each series has another phase, so no instant renews all series."""
     return (ts_ms + series_id % EPOCH_MS) // EPOCH_MS
 
 

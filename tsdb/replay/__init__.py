@@ -1,1 +1,1 @@
-"""From the log into heads: the loop that stores, the chunk stage and Spark share."""
+"""Replay: from the log into heads, in the loop that stores, the chunk stage and Spark share."""

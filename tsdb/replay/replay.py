@@ -1,9 +1,9 @@
-"""Replay: from the log into heads, one step at a time, on the thread of whoever calls it.
+"""Replay: from the log into heads, one step at a time, on the caller's thread.
 
 Guarantees: records are applied in offset order, each once; a record with an unknown series becomes visible only after
-`series` was read to a high watermark taken after the record was fetched; a record of unknown version or a broker clock
-gone ahead stops its partition, a topic made anew stops all; lost offsets make a fresh head, never a skip. A partition
-without room in memory waits alone. A log that does not answer is waited for by all.
+`series` was read to a high watermark taken after the record was fetched; a record of unknown version or of a broker
+clock that is ahead stops its partition; a re-created topic stops all; lost offsets make a fresh head, never a skip. A
+partition without room in memory waits alone. When the log does not answer, all partitions wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tsdb.replay.series_feed import Registry, SeriesFeed
 from tsdb.replay.waiting_room import WaitingRoom
 
 CLOCK_AHEAD_MAX_MS = 5 * 60 * 1000  # A record further ahead of our clock means that a broker's clock is wrong.
-SERIES_WAIT_S = 1.0  # Bounds a step; what is not read by then is tried again with the next one.
+SERIES_WAIT_S = 1.0  # Bounds a step; the next step reads the rest.
 
 log = get_logger(__name__)
 
@@ -52,29 +52,29 @@ lost_offsets_total = counter(
 
 
 class Source(Protocol):
-    """What records come from: a LogReader, or a partition's share of what a group reads."""
+    """Source of records: a LogReader, or a partition's share of a group's reads."""
 
     def poll(self, timeout_s: float, *, max_records: int) -> list[Event]:
-        """As LogReader.poll."""
+        """See LogReader.poll for the contract."""
 
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
-        """As LogReader.seek."""
+        """See LogReader.seek for the contract."""
 
     def rest(self, topic: str, partition: int) -> None:
-        """As LogReader.rest."""
+        """See LogReader.rest for the contract."""
 
     def close(self) -> None:
-        """Release; idempotent."""
+        """Release the source. A second call does nothing."""
 
 
 class Target(Registry, Protocol):
-    """What records are applied to: a head, or a stage that has one."""
+    """Receiver of the records: a head, or a stage with a head inside."""
 
     def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
-        """As Head.unknown_ids."""
+        """See Head.unknown_ids for the contract."""
 
     def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:
-        """As Head.apply."""
+        """See Head.apply for the contract."""
 
 
 AnyTarget = TypeVar("AnyTarget", bound=Target)
@@ -82,7 +82,7 @@ AnyTarget = TypeVar("AnyTarget", bound=Target)
 
 @dataclass(slots=True)
 class PartitionProgress:
-    """Where the replay of one partition stands. `stopped` is the reason why it will not go on, or empty."""
+    """Progress of one partition's replay. stopped: the reason of a final stop, or empty."""
 
     next_offset: int
     applied_broker_ms: int | None = None
@@ -94,8 +94,8 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class FreshStart(Generic[AnyTarget]):
-    """A fresh start of one partition. target: an empty one. progress: where its replay begins. series_start: the first
-    announcement to read."""
+    """A fresh start of one partition. target: empty. progress: the start of its replay. series_start: offset of the
+    first announcement to read."""
 
     target: AnyTarget
     progress: PartitionProgress
@@ -104,7 +104,7 @@ class FreshStart(Generic[AnyTarget]):
 
 @dataclass(slots=True)
 class Step:
-    """What one step applied."""
+    """Counts of the records and samples that one step applied."""
 
     records: int = 0
     samples: int = 0
@@ -114,7 +114,7 @@ class Replay(Generic[AnyTarget]):
     """Applies the records of some partitions of the log to their heads.
 
     `heads` and `progress`: one per partition, where `source` begins at progress.next_offset. `renew(partition)` makes
-    the fresh start after lost offsets. One thread calls everything; any may look at `progress`.
+    the fresh start after lost offsets. One thread makes all calls; any thread may read `progress`.
     """
 
     def __init__(
@@ -140,10 +140,10 @@ class Replay(Generic[AnyTarget]):
         self._waiting: TsdbError | None = Unavailable("series topic not read yet", reason="series_behind")
 
     def step(self, timeout_s: float, *, records_max: int) -> Step:
-        """Fetch once and apply what came. Waits up to timeout_s for the first record.
+        """Fetch once and apply the fetched records. Waits up to timeout_s for the first record.
 
-        A batch that cannot be applied because `series` is not readable stays pending, and nothing is fetched until it
-        went through. One that finds no room in memory is dropped, and read again once there is room: the other
+        A batch that cannot be applied because `series` is not readable stays pending, and nothing more is fetched until
+        it is applied. A batch without room in memory is dropped, and read again when there is room: the other
         partitions go on.
         """
         done = Step()
@@ -161,11 +161,11 @@ class Replay(Generic[AnyTarget]):
         return done
 
     def waiting_for(self, partition: int) -> TsdbError | None:
-        """Why nothing of a partition can be applied for now; None when it can."""
+        """The error that holds up a partition at the moment; None when its records can be applied."""
         return self._waiting or self._without_room.error_of(partition)
 
     def close(self) -> None:
-        """Release source and series."""
+        """Release the source and the series feed."""
         self._source.close()
         self._series.close()
 
@@ -187,7 +187,7 @@ class Replay(Generic[AnyTarget]):
         try:
             self._series.catch_up(list(self.progress), self._clock, timeout_s)
         except Overloaded as error:
-            # The records of known series can be applied: what is dropped and ends on the way makes room.
+            # Records of known series can be applied. Dropped slices and ended series make room on the way.
             log.warning("not all series fit in memory", error=error.message)
         self._series_read = True
 
@@ -198,15 +198,15 @@ class Replay(Generic[AnyTarget]):
         self._clock.sleep(timeout_s)
 
     def _hold(self, partition: int, error: Overloaded) -> None:
-        """Read no more of a partition until it has room. What was fetched behind its first pending batch goes too: it
-        is read again, in order."""
+        """Stop reading a partition until it has room. Its batches fetched after the first pending one are dropped and
+        read again later, in order."""
         self._without_room.enter(partition, error)
         self._source.rest(METRICS, partition)
         first, *others = self._pending
         self._pending = deque([first, *(event for event in others if event.partition != partition)])
 
     def _offer_room(self) -> None:
-        """Go on with the partitions that have room again."""
+        """Resume the partitions that have room again."""
         for partition in self._without_room.due():
             try:
                 self._heads[partition].memory.check_samples()
@@ -221,7 +221,7 @@ class Replay(Generic[AnyTarget]):
         try:
             return self._source.poll(timeout_s, max_records=records_max)
         except LostOffsets as error:
-            # Kept, for the log may not answer what a fresh start has to ask.
+            # Kept for a retry: the fresh start sends requests to the log, and they may fail.
             self._lost[int(error.metadata["partition"])] = error
             return []
 
@@ -240,7 +240,7 @@ class Replay(Generic[AnyTarget]):
         progress = self.progress[partition]
         if not progress.stopped:
             log.error("partition stopped", partition=partition, reason=error.reason, error=error.message)
-        # The message first: who sees the reason looks for it.
+        # The message is set first: a reader that sees the reason also reads the message.
         progress.stopped_message, progress.stopped = error.message, error.reason
 
     def _apply(self, event: Event, done: Step) -> None:
@@ -248,7 +248,7 @@ class Replay(Generic[AnyTarget]):
         if progress.stopped or event.partition in self._without_room:
             return
         if isinstance(event, EndOfLog):
-            # Offsets at the end may be of no record; without this they would count as lag for ever.
+            # Offsets at the end may belong to no record; without this they would count as lag for ever.
             progress.next_offset = max(progress.next_offset, event.next_offset)
             return
         batch, records, trouble = self._usable(event)
@@ -263,7 +263,7 @@ class Replay(Generic[AnyTarget]):
             self._stop(batch.partition, trouble)
 
     def _usable(self, batch: RecordBatch) -> tuple[RecordBatch, DecodedRecords, TsdbError | None]:
-        """The records before the first that stops the partition, decoded, and why that one does."""
+        """The decoded records before the first that stops the partition, and the error of that one."""
         records = decode_records(batch.values, batch.value_starts)
         latest_ms = self._clock.now_ms() + CLOCK_AHEAD_MAX_MS
         if records.all_ok and batch.broker_ms.max(initial=latest_ms) <= latest_ms:

@@ -1,8 +1,8 @@
 """Series feed: reads the `series` topic into label indexes, ahead of the samples that need it.
 
-One thread. Announcements are registered in batches; those of index epochs that ended before anything that can still be
-read are passed over. A partition whose labels are at their limit is held back alone: nothing of it is read until there
-is room, and what it knows it goes on knowing.
+One thread. Announcements are registered in batches. Announcements of index epochs that ended before all readable
+samples are skipped. A partition whose labels are at their limit is held back alone: no more of it is read until there
+is room, and its registered series stay.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
 POLL_RECORDS_MAX = 20_000
-POLL_BYTES_MAX = 8 << 20  # Of announcements not yet registered.
-PART_BYTES = 512 << 10  # Between two looks at the memory held: how far an index can get above its limit.
+POLL_BYTES_MAX = 8 << 20  # Announcements not yet registered.
+PART_BYTES = 512 << 10  # Read between two memory checks: an index can exceed its limit by this much.
 CATCH_UP_POLL_S = 0.05
-_PASSED_OVER = STATUS_CORRUPT  # An index registers only what is ok.
+_PASSED_OVER = STATUS_CORRUPT  # Any status but STATUS_OK: an index skips it.
 
 log = get_logger(__name__)
 
@@ -56,28 +56,28 @@ class Room(Protocol):
     """Limits of a head's memory; both raise Overloaded (memory_hard)."""
 
     def check_samples(self) -> None:
-        """Whether more samples may be applied."""
+        """Raises when no more samples may be applied."""
 
     def check_labels(self) -> None:
-        """Whether more series may be registered."""
+        """Raises when no more series may be registered."""
 
 
 class Registry(Protocol):
-    """What announcements are registered in."""
+    """Receiver of announcements: a head, or a stage with a head inside."""
 
     @property
     def memory(self) -> Room:
-        """Whether there is room for more."""
+        """Memory limits, checked before more is registered."""
 
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
-        """As Head.register: Overloaded before anything is registered."""
+        """See Head.register: raises Overloaded before anything is registered."""
 
 
 class SeriesFeed:
-    """Keeps the label indexes of some heads abreast of the `series` topic.
+    """Keeps the label indexes of some heads up to date with the `series` topic.
 
-    `starts`: first offset to read per partition; one without a head is read and passed over. `oldest_ms`: sample time
-    before which an index epoch is of no use.
+    starts: first offset to read per partition; a partition without a head is read and skipped. oldest_ms: announcements
+    of index epochs that end at or before this sample time are skipped.
     """
 
     def __init__(self, log_: Log, heads: Mapping[int, Registry], starts: Mapping[int, int], oldest_ms: int) -> None:
@@ -89,18 +89,18 @@ class SeriesFeed:
         self._reader: LogReader = log_.reader({(SERIES, partition): start for partition, start in starts.items()})
 
     def poll(self) -> None:
-        """Register what has arrived, without waiting."""
+        """Register the announcements that have arrived, without waiting."""
         self._read(0.0)
 
     def catch_up(self, partitions: list[int], clock: Clock, timeout_s: float) -> None:
-        """Read these partitions up to a high watermark taken now. Raises Unavailable (series_behind) when that takes
-        longer, and Overloaded (memory_hard) when all others are there and one is held back."""
+        """Read these partitions up to a high watermark taken now. Raises Unavailable (series_behind) after timeout_s,
+        and Overloaded (memory_hard) when only held-back partitions are behind."""
         goals = {p: marks.high for p, marks in self._log.watermarks(SERIES, partitions).items()}
         give_up_at = clock.monotonic() + timeout_s
         while behind := self._behind(goals):
             if behind.keys() <= self._held_back.keys():
                 raise self._held_back[min(behind)]
-            # Before the clock is asked: who gives no time at all still comes nearer with every call.
+            # Read before the clock is checked, so that a call with a timeout of 0 still makes progress.
             self._read(CATCH_UP_POLL_S)
             behind = self._behind(goals)
             if behind.keys() - self._held_back.keys() and clock.monotonic() > give_up_at:
@@ -123,17 +123,17 @@ class SeriesFeed:
         self._reader.seek(SERIES, partition, start)
 
     def forget(self, partition: int) -> None:
-        """Pass a partition over from now on."""
+        """Skip the announcements of a partition from now on."""
         self._heads.pop(partition, None)
         if self._held_back.pop(partition, None) is not None:
             self._reader.seek(SERIES, partition, self._next_offset[partition])
 
     def close(self) -> None:
-        """Release the reader."""
+        """Release the reader of `series`."""
         self._reader.close()
 
     def _behind(self, goals: Mapping[int, int]) -> dict[int, int]:
-        """Records missing, by partition."""
+        """Number of missing records of each partition that is behind."""
         return {p: goal - self._next_offset[p] for p, goal in goals.items() if self._next_offset[p] < goal}
 
     def _read(self, timeout_s: float) -> None:
@@ -145,7 +145,7 @@ class SeriesFeed:
             return
         for event in events:
             if event.partition in self._held_back:
-                continue  # Read again once there is room.
+                continue  # Read again when there is room.
             if isinstance(event, RecordBatch):
                 self._take(event)
             else:
@@ -161,7 +161,7 @@ class SeriesFeed:
             self._reader.rest(SERIES, batch.partition)
 
     def _offer(self) -> None:
-        """Go on with the partitions that have room again."""
+        """Resume the partitions that have room again."""
         for partition in list(self._held_back):
             try:
                 self._heads[partition].memory.check_labels()
@@ -172,7 +172,10 @@ class SeriesFeed:
                 self._reader.seek(SERIES, partition, self._next_offset[partition])
 
     def _read_again(self, error: LostOffsets) -> None:
-        """From all there is: registering twice does no harm, and what was trimmed is older than any sample held."""
+        """Read a partition again from its first record.
+
+        Registering twice does no harm, and trimmed announcements are older than any sample held.
+        """
         partition, low = int(error.metadata["partition"]), int(error.metadata["low"])
         series_rereads_total.inc()
         log.error("series topic lost offsets; reading it again", partition=partition, error=error.message)
@@ -200,7 +203,7 @@ class SeriesFeed:
             self._next_offset[batch.partition] = int(batch.offsets[end - 1]) + 1
 
     def _pass_over_derived(self, records: DecodedAnnouncements, values: bytes) -> None:
-        """Derived series have samples in history alone. One look at all of a batch tells that it has none."""
+        """Skip derived series: they have samples only in history. One search over all values rules out most batches."""
         if _RESOLUTION not in values:
             return
         for at in np.flatnonzero(records.status == STATUS_OK).tolist():

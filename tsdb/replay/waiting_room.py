@@ -1,5 +1,7 @@
-"""Waiting room: the partitions of a replay that have no room in memory, and when to look at each again. One thread; any
-may ask for `error_of`."""
+"""Waiting room: the partitions of a replay without room in memory, and the time of the next check of each.
+
+One thread; any thread may call `error_of`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import Overloaded
 from tsdb.ops.logs import get_logger
 
-AGAIN_S = 0.25  # As often as heads are maintained, which is what makes room.
+AGAIN_S = 0.25  # As often as heads are maintained, because maintenance makes room.
 WARN_EVERY_S = 60.0
 
 log = get_logger(__name__)
@@ -17,7 +19,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """again_at: when to look again, monotonic seconds."""
+    """again_at: time of the next check, monotonic seconds."""
 
     error: Overloaded
     again_at: float
@@ -35,12 +37,12 @@ class WaitingRoom:
         return partition in self._waits
 
     def error_of(self, partition: int) -> Overloaded | None:
-        """Why a partition waits; None when it does not."""
+        """The error that a partition waits for; None when it does not wait."""
         wait = self._waits.get(partition)
         return wait.error if wait else None
 
     def enter(self, partition: int, error: Overloaded) -> None:
-        """Wait, or wait again. Said in the log once a minute: a partition at its limit comes and goes."""
+        """Start a wait, or wait again. Logged once a minute, because a partition at its limit comes and goes."""
         now = self._clock.monotonic()
         self._waits[partition] = _Wait(error, now + AGAIN_S)
         if now - self._warned_at.get(partition, now - WARN_EVERY_S) >= WARN_EVERY_S:
@@ -48,10 +50,10 @@ class WaitingRoom:
             log.warning("partition waits for memory", partition=partition, error=error.message)
 
     def leave(self, partition: int) -> None:
-        """It has room, or begins afresh."""
+        """End the wait: the partition has room, or starts afresh."""
         self._waits.pop(partition, None)
 
     def due(self) -> list[int]:
-        """Partitions to look at again now."""
+        """Partitions whose next check is due."""
         now = self._clock.monotonic()
         return [partition for partition, wait in self._waits.items() if wait.again_at <= now]
