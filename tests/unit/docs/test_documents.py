@@ -1,0 +1,35 @@
+"""Links of the documents lead to files, and the folders that they name exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FOLDER = re.compile(r"`((?:[\w-]+/)+(?:[\w-]+\.py)?)`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_to_files(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/README.md"])
+def test_folders_of_a_table_exist(page: str) -> None:
+    rows = [line for line in (ROOT / page).read_text().splitlines() if line.startswith("|")]
+    named = {name for row in rows for name in FOLDER.findall(row)}
+    assert named
+    assert sorted(name for name in named if not (ROOT / name).exists()) == []
+
+
+def test_each_folder_with_code_is_in_the_table_of_the_readme() -> None:
+    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("|")]
+    named = {name for row in rows for name in FOLDER.findall(row)}
+    folders = [file.parent for file in [*ROOT.glob("*/__init__.py"), *ROOT.glob("tsdb/*/__init__.py")]]
+    with_code = {f"{folder.relative_to(ROOT).as_posix()}/" for folder in folders} - {"tsdb/", "tsdb/v1/"}
+    assert sorted(with_code - named) == []
