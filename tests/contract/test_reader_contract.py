@@ -1,6 +1,6 @@
-"""The Reader service over real heads: every answer against a twin, every refusal by code, reason and what it names.
+"""The Reader service over real heads: every answer against a twin, every refusal by code, reason and details.
 
-Of a store, and of a querier over that store, which nobody can tell apart while memory reaches.
+One suite for a store and for a querier over that store: their answers are equal while memory reaches the start.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def partition_of(number: int) -> int:
 
 
 class Reader:
-    """Whoever serves it: a client, a stub, and the id of the log's topic."""
+    """A served Reader: a client, a stub, and the id of the log's topic."""
 
     def __init__(self, server: Node | QuerierNode, topic_id: str) -> None:
         self.client = server.client
@@ -103,7 +103,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
                 yield made
                 return
             topic_id = made.store.store.topic_id
-            # Its own limits are the defaults: the store's hold all the same.
+            # The querier has the default limits; the store's limits apply anyway.
             with QuerierNode([made.store.address], FakeHistory(), topic_id=topic_id, partitions=2) as querier:
                 made.node = Reader(querier, topic_id)
                 yield made
@@ -170,7 +170,7 @@ def test_labels_are_left_out_on_request(served: Served) -> None:
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_steps_aggregate_what_lies_in_them(served: Served, aggregation: str) -> None:
+def test_steps_aggregate_their_samples(served: Served, aggregation: str) -> None:
     start_ms, end_ms = served.now_ms - 100 * MINUTE_MS - 333, served.now_ms
     step_ms = 7 * MINUTE_MS + 11
     result = served.node.client.select(EVERYTHING, start_ms, end_ms, step_ms=step_ms, agg=aggregation)
@@ -190,14 +190,14 @@ def test_last_n_gives_the_newest_of_each_series(served: Served) -> None:
     assert bits(answered(result)) == bits(want)
 
 
-def test_only_the_partitions_asked_for_answer(served: Served) -> None:
+def test_only_the_requested_partitions_answer(served: Served) -> None:
     span = RANGES["the newest"](served)
     result = served.node.client.select(EVERYTHING, *span, options=ReadOptions(partitions=[1]))
     assert [state.partition for state in result.partitions] == [1]
     assert bits(answered(result)) == bits(served.want(*span, [n for n in NUMBERS if partition_of(n) == 1]))
 
 
-def test_a_partial_answer_has_the_order_of_what_lies_below_coverage(served: Served) -> None:
+def test_a_partial_answer_has_the_orders_of_samples_below_coverage(served: Served) -> None:
     start_ms, end_ms = RANGES["everything"](served)
     result = served.node.client.select(EVERYTHING, start_ms, end_ms, partial=True)
     assert result.orders is not None
@@ -241,7 +241,7 @@ def test_frames_come_in_their_order_and_the_trailer_counts_them(
         assert columns, "nothing was sealed: the test would not test much"
 
 
-def test_the_header_says_what_each_partition_holds(served: Served) -> None:
+def test_the_header_states_the_range_of_each_partition(served: Served) -> None:
     result = served.node.client.select("m_1", *RANGES["the newest"](served))
     assert [state.partition for state in result.partitions] == [0, 1]
     for state in result.partitions:
@@ -260,13 +260,13 @@ def test_the_header_says_what_each_partition_holds(served: Served) -> None:
 
 
 def _steady(state: common_pb2.PartitionState) -> str:
-    """Where it stands, without how much it holds."""
+    """The state without its sizes."""
     for field in ("series", "samples", "bytes"):
         state.ClearField(field)
     return str(state)
 
 
-def test_series_tell_when_they_were_first_and_last_seen(served: Served) -> None:
+def test_series_have_their_first_and_last_sample_times(served: Served) -> None:
     found = {info.canonical: info for info in served.node.client.series(EVERYTHING)}
     assert set(found) == {canonical_of(number) for number in NUMBERS}
     for number in NUMBERS:
@@ -298,7 +298,7 @@ def test_label_names_and_values_are_those_of_matching_series(served: Served) -> 
 
 
 class Refusal:
-    """How a call was refused, as any gRPC client sees it."""
+    """A refused call as any gRPC client sees it."""
 
     def __init__(self, error: grpc.RpcError) -> None:
         status = rpc_status.from_call(cast(Any, error))
@@ -366,7 +366,7 @@ BAD_SELECTS: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD_SELECTS)
-def test_bad_selects_are_invalid_arguments_that_name_what_is_wrong(served: Served, case: str) -> None:
+def test_bad_selects_are_invalid_arguments_that_name_the_field(served: Served, case: str) -> None:
     changes, reason, named = BAD_SELECTS[case]
     fields = {"matchers": [M1], "start_ms": served.since_ms, "end_ms": served.now_ms, **changes}
     got = refusal(lambda: served.node.stub.Select(reader_pb2.SelectRequest(**fields)))
@@ -458,7 +458,7 @@ def test_label_values_over_a_limit_name_the_label(served: Served) -> None:
     assert "'instance'" in got.message
 
 
-def test_a_token_not_applied_in_time_is_unavailable_and_says_which(served: Served) -> None:
+def test_a_token_not_applied_in_time_is_unavailable_and_named(served: Served) -> None:
     options = reader_pb2.ReadOptions(after=[token(MINUTES + 5, 1, served.node.topic_id)])
     request = reader_pb2.SelectRequest(matchers=[M1], start_ms=0, end_ms=1, options=options)
     got = refusal(lambda: served.node.stub.Select(request, timeout=1.0))
@@ -488,7 +488,9 @@ def trimmed(
                 yield querier, now_ms - 60 * MINUTE_MS
 
 
-def test_a_range_before_coverage_is_out_of_range_and_says_what_is_held(trimmed: tuple[Node | QuerierNode, int]) -> None:
+def test_a_range_before_coverage_is_out_of_range_and_names_the_coverage(
+    trimmed: tuple[Node | QuerierNode, int],
+) -> None:
     node, first_ms = trimmed
     coverage_ms = first_ms + 20 * MINUTE_MS
     request = reader_pb2.SelectRequest(matchers=[M1], start_ms=coverage_ms - 1, end_ms=coverage_ms + 3600_000)
@@ -508,7 +510,7 @@ def test_a_range_before_coverage_is_out_of_range_and_says_what_is_held(trimmed: 
     assert node.client.label_values("job", start_ms=coverage_ms, end_ms=coverage_ms + 1) == ["test"]
 
 
-def test_a_partial_read_gets_what_is_held_below_coverage_too(trimmed: tuple[Node | QuerierNode, int]) -> None:
+def test_a_partial_read_gets_samples_below_coverage_too(trimmed: tuple[Node | QuerierNode, int]) -> None:
     node, first_ms = trimmed
     result = node.client.select("m_1", first_ms - 1, first_ms + 1, partial=True)
     assert (result.ts_ms.tolist(), result.orders is not None and result.orders.tolist()) == ([first_ms], [1])

@@ -1,4 +1,4 @@
-"""The chunk stage writes what follows from the log alone, however it was batched and wherever it was stopped."""
+"""The output of the chunk stage follows from the log alone, with any batching and any stops."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STALE_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 
 @dataclass(frozen=True)
 class Edge:
-    """So long before the end of a window; negative: after it."""
+    """Milliseconds before the end of a window; negative: after it."""
 
     before_ms: int
 
@@ -53,7 +53,7 @@ lateness = st.one_of(
     st.sampled_from([-5_000, -2 * DAY_MS, -20_000]),
 )
 samples = st.lists(st.tuples(st.sampled_from(SERIES), lateness, values), max_size=6)
-# Forward by so much, or to so many ms before the end of a window.
+# A step of broker time: forward by some ms, or to some ms before the end of a window.
 advance = st.one_of(
     st.integers(0, 8),
     st.integers(0, 60),
@@ -84,7 +84,7 @@ slice_lengths = st.sampled_from([SMALL_SLICES, SliceLengths(5, 5), SliceLengths(
 
 @given(logs, slice_lengths, st.lists(st.integers(0, 60), max_size=6), st.integers(0, 1 << 30))
 @settings(max_examples=300)
-def test_any_batching_and_any_stops_write_what_the_log_says(
+def test_any_batching_and_any_stops_write_the_same_chunks(
     records: list[Record], slices: SliceLengths, stops: list[int], seed: int
 ) -> None:
     part_bytes_max = PART_BYTES_MAX if seed % 2 else PART_BYTES_MIN
@@ -94,14 +94,14 @@ def test_any_batching_and_any_stops_write_what_the_log_says(
 
 @pytest.mark.parametrize("stop", range(24))
 def test_a_sample_ahead_of_its_window_outlives_a_stop_at_any_action(stop: int) -> None:
-    """Written before its window began, it is in the log before everything else that the next life has to read."""
+    """The sample is written before its window begins, so it lies in the log before all other records to read again."""
     start_ms = START_MS - START_MS % SMALL_TIMES.window_ms
     records = [
         Record(0, start_ms + 100, ((0, start_ms + 100, 1.0),)),
         Record(1, start_ms + 387, ((1, start_ms + 400, 2.0), (0, start_ms + 387, 3.0))),
         Record(2, start_ms + 405),
         Record(3, start_ms + 700, ((0, start_ms + 300, 4.0),)),
-        # The broker's clock stepped back: late by the log, and too far ahead of its own record for any reader.
+        # The broker's clock stepped back: late by the watermark, and too far ahead of its record for any reader.
         Record(4, start_ms + 350, ((0, start_ms + 370, 5.0), (1, start_ms + 365, 6.0))),
         Record(5, start_ms + 810),
     ]
@@ -110,7 +110,8 @@ def test_a_sample_ahead_of_its_window_outlives_a_stop_at_any_action(stop: int) -
 
 @pytest.mark.parametrize("stop", range(12))
 def test_a_window_that_closes_in_the_middle_of_a_late_minute_outlives_a_stop_at_any_action(stop: int) -> None:
-    """Its last sample lies in the minute, before it closes: read again from the first of the minute it is not late."""
+    """The window's last sample lies in the minute, before the close. Read again from the minute's first offset it is
+    not late."""
     end_ms = window_end(START_MS, SMALL_TIMES.window_ms)
     assert SMALL_TIMES.grace_ms % SMALL_TIMES.late_minute_ms
     records = [
@@ -122,13 +123,13 @@ def test_a_window_that_closes_in_the_middle_of_a_late_minute_outlives_a_stop_at_
         Record(5, end_ms + 50),
     ]
     want = ChunkTwin(records, SMALL_TIMES).written()
-    for seed in range(40):  # Batches, and when what is due is written.
+    for seed in range(40):  # Batches, and the times of writing due output.
         assert ChunkRun(records, random.Random(seed)).run([stop]) == want, f"seed {seed}"
 
 
 @given(logs, st.integers(0, 1 << 30))
 @settings(max_examples=50)
-def test_a_rebuild_of_any_window_writes_what_the_stage_wrote(records: list[Record], seed: int) -> None:
+def test_a_rebuild_of_any_window_writes_the_chunks_of_the_stage(records: list[Record], seed: int) -> None:
     twin, written = ChunkTwin(records, SMALL_TIMES), ChunkRun(records, random.Random(seed)).run()
     rebuilt: set[tuple[bytes, bytes]] = set()
     for window_ms in twin.closed_windows():

@@ -1,4 +1,4 @@
-"""Whatever a head gathered comes out of the client as it went into the frames, wherever they were cut."""
+"""The client decodes the samples that a head gathered, wherever the frames were cut."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def answer(ids: np.ndarray, start_ms: int, end_ms: int, messages: list[reader_pb
     reader = SelectAnswer(start_ms, end_ms)
     reader.add(reader_pb2.SelectResponse(header=reader_pb2.SelectHeader(), series=[series_block(0, ids, None)]))
     for message in messages:
-        # As it comes over the wire.
+        # Encoded and parsed again, as over the wire.
         reader.add(reader_pb2.SelectResponse.FromString(message.SerializeToString()))
     return reader
 
@@ -71,11 +71,11 @@ def test_raw_samples_come_back_in_place_and_bit_for_bit(samples: list[int], seed
 )
 @settings(max_examples=25)
 def test_columns_come_back_wherever_their_frames_were_cut(shapes: list[tuple[int, int, bool]], seed: int) -> None:
-    """Each shape is a column: the axis it lies on, and whether it is noise of a good part of a frame or a constant."""
+    """Each shape is a column: its axis, and either noise of a large part of a frame or a constant."""
     rng = np.random.default_rng(seed)
     axes = [np.sort(rng.choice(90_000, 100 if axis % 2 else 40_000, replace=False)) for axis in range(4)]
     encoded_axes = [encode_times(axis) for axis in axes]
-    # In the order of data, the axes ascend: that is how slices lie.
+    # In the order of data the axes ascend, as in slices.
     shapes = sorted(shapes)
     values = [rng.normal(size=len(axes[axis])) if noisy else np.full(len(axes[axis]), 1.5) for axis, _, noisy in shapes]
     encoded = [encode_values(column) for column in values]

@@ -1,4 +1,5 @@
-"""Several heads asked at once give what each gives alone: columns, overlays, late samples below coverage, nothing."""
+"""A gather of several heads equals the gathers of each head: columns, overlays, late samples below coverage,
+nothing."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def arrays_of(result: object, names: Sequence[str]) -> list[bytes]:
     st.lists(st.tuples(histories, st.sets(st.integers(0, SERIES - 1))), max_size=4),
     st.tuples(*[st.integers(0, 700)] * 2),
 )
-def test_many_heads_at_once_give_what_each_gives(
+def test_many_heads_at_once_give_the_result_of_each_head(
     parts: list[tuple[list[list[tuple[int, int, float]]], set[int]]], bounds: tuple[int, int]
 ) -> None:
     start_ms, end_ms = (600 + bound for bound in sorted(bounds))
@@ -72,14 +73,12 @@ def test_many_heads_at_once_give_what_each_gives(
         alone = head.gather_columns(some, start_ms, end_ms)
         assert arrays_of(columns, COLUMNS) == arrays_of(alone.columns, COLUMNS)
         assert columns.samples == alone.columns.samples
-        # What lies in slices below coverage is for a head alone to merge in.
+        # Samples in slices below coverage are merged by each head alone.
         assert len(held.below) or arrays_of(overlay, RAW) == arrays_of(alone.overlay, RAW)
 
 
 @pytest.mark.parametrize("samples_max", [unsealed_cache.SAMPLES_MAX, 9])
-def test_what_goes_on_from_an_earlier_snapshot_is_what_is_collected_anew(
-    monkeypatch: pytest.MonkeyPatch, samples_max: int
-) -> None:
+def test_a_continued_capture_equals_a_capture_from_nothing(monkeypatch: pytest.MonkeyPatch, samples_max: int) -> None:
     monkeypatch.setattr(unsealed_cache, "SAMPLES_MAX", samples_max)
     went_on: Counter[bool] = Counter()
 
@@ -104,7 +103,7 @@ def test_what_goes_on_from_an_earlier_snapshot_is_what_is_collected_anew(
                 heads[offset % 2].maintain()
                 offset += 1
             for head in heads if rests else ():
-                head.maintain()  # With time to spare it takes late samples out of their list.
+                head.maintain()  # It moves late samples out of the late list when there is time.
             bounds = now_ms + back, now_ms + back + length
             snapshot, anew = snapshot_many(heads, refs, *bounds, before, last), snapshot_many(heads, refs, *bounds)
             assert snapshot.states == anew.states == [head.state() for head in heads]
@@ -149,7 +148,7 @@ def test_the_limit_is_of_all_heads_together() -> None:
 
 
 @given(histories, st.tuples(*[st.integers(-50, 800)] * 4))
-def test_ranges_said_to_touch_the_same_slices_do(
+def test_ranges_reported_to_touch_the_same_slices_do(
     history: list[list[tuple[int, int, float]]], bounds: tuple[int, int, int, int]
 ) -> None:
     held = head_of(history).contents.held

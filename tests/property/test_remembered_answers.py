@@ -1,6 +1,5 @@
-"""An answer made of what is remembered is, byte for byte, the one made anew, whatever came, was sealed, merged,
-dropped, registered or asked in between.
-"""
+"""A cached answer equals a computed one byte for byte, whatever was applied, sealed, merged, dropped, registered or
+read in between."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ ANY = Tolerance(allow_stale=True, allow_holes=True)
 samples = st.tuples(st.integers(0, SERIES + 1), st.integers(-60, 3), st.floats(allow_nan=False))
 records = st.lists(st.tuples(st.integers(0, 1), st.lists(samples, max_size=6)), min_size=2, max_size=12)
 new_series = st.lists(st.tuples(st.integers(0, 1), st.integers(SERIES, SERIES + 1)), max_size=1)
-# Few of each, so that a round often asks what an earlier one asked.
+# Few of each, so that a round often repeats the query of an earlier one.
 reads = st.tuples(
     st.sampled_from(SELECTORS), st.sampled_from([-90, -60, -40, -15]), st.sampled_from([20, 45, 90]), st.booleans()
 )
@@ -46,7 +45,7 @@ def answer(partitions: list[Partition], query: SelectSpec, memory: ReadMemory) -
 
 @settings(max_examples=100)
 @given(st.lists(st.tuples(records, new_series, st.lists(reads, min_size=1, max_size=3)), min_size=2, max_size=8))
-def test_remembered_or_not_an_answer_is_the_same(
+def test_a_cached_answer_equals_a_computed_one(
     rounds: list[
         tuple[
             list[tuple[int, list[tuple[int, int, float]]]],
@@ -79,7 +78,7 @@ def test_remembered_or_not_an_answer_is_the_same(
                 assert answer(of, query, remembered) == answer(of, query, ReadMemory())
 
 
-def test_a_body_is_given_again_until_a_sample_of_its_series_comes() -> None:
+def test_a_body_is_reused_until_a_sample_of_its_series_arrives() -> None:
     head = new_head(series=SERIES)
     memory, partitions = ReadMemory(), [partition_of(head)]
     query = SelectSpec(parse_selector('{__name__="m_1"}'), None, 0, 2000, 0, 0, 0, True, True, partial=True)

@@ -1,7 +1,7 @@
-"""Whatever memory holds and history has loaded, a read spanning both is what a dict of all samples says, or a refusal.
+"""A read that spans memory and history equals a dict of all samples, or is refused, at any split between the two.
 
-The head is the real one, and so are chunks and their codec; what is in history is made by a plain twin of the chunk
-stage, at every stage between a window that closes and memory that lets it go.
+Head, chunks and codec are the real ones. A plain twin of the chunk stage fills history, at every state between the
+close of a window and its drop from memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ share = st.floats(0, 1)
 
 @dataclass(frozen=True)
 class Stage:
-    """Where memory begins and what was loaded, each as a share of what there is. more: emitted beyond that as well."""
+    """Begin of memory and the loaded position, each as a share of the log. more: windows emitted beyond it."""
 
     since: float
     maintained: float
@@ -66,7 +66,7 @@ def records_of(parts: list[tuple[int, list[tuple[int, int, float]]]]) -> list[Re
 
 
 class Case:
-    """A partition in memory and history, and the twin that knows all of it."""
+    """A partition in memory and history, and the twin with all its samples."""
 
     def __init__(self, records: list[Record], stage: Stage) -> None:
         self.twin = HeadTwin(SMALL_TIMES.ahead_ms)
@@ -98,7 +98,7 @@ class Case:
         self.service: QuerierService = querier_over(one_store(served), self.history, window_ms=WINDOW_MS)
 
     def ask(self, start_ms: int, end_ms: int, **query: object) -> SelectResult | None:
-        """None where it was refused because history is behind, which is checked."""
+        """The result; None when history is behind, after a check of the refusal."""
         try:
             return select(self.service, SelectQuery(SELECTOR, start_ms, end_ms, **query))  # type: ignore[arg-type]
         except Unavailable as refusal:
@@ -164,7 +164,7 @@ def check(case: Case, start_ms: int, end_ms: int, step_ms: int, aggregation: int
 
 
 def assert_same_numbers(got: dict[int, dict[int, float]], want: dict[int, dict[int, float]]) -> None:
-    """Sums of several NaN may give any NaN: which payload survives is the machine's choice."""
+    """Sums of several NaN may give any NaN: the payload that survives depends on the machine."""
     assert got.keys() == want.keys()
     for number in want:
         assert list(got[number]) == list(want[number])

@@ -1,4 +1,4 @@
-"""The thread of a chunker: what the group says of a partition that it has just given up changes nothing."""
+"""The thread of a chunker: an error of the group about a partition that was just given up changes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tsdb.model.errors import LostOffsets
 
 
 class LosingGroup:
-    """Gives partition 0, takes it back in the first poll, and says in that same poll that its offsets are lost."""
+    """Assigns partition 0, revokes it in the first poll, and reports its offsets lost in the same poll."""
 
     def __init__(self) -> None:
         self.polled_again = threading.Event()
@@ -36,11 +36,11 @@ class LosingGroup:
         return []
 
     def leave(self) -> None:
-        """Nothing to give back."""
+        pass
 
 
 class IdlePartition:
-    """Has nothing to do."""
+    """A partition without work."""
 
     stage = None
 
@@ -48,13 +48,13 @@ class IdlePartition:
         return WriteState.IDLE
 
     def give_up(self) -> None:
-        """Nothing is under way."""
+        pass
 
     def drain(self) -> bool:
         return True
 
 
-def test_lost_offsets_of_a_partition_given_up_in_the_same_poll_are_passed_over() -> None:
+def test_lost_offsets_of_a_partition_given_up_in_the_same_poll_are_ignored() -> None:
     group = LosingGroup()
     made = cast(ChunkPartition, IdlePartition())
     member = Member(cast(Group, group), lambda _: made, threading.Event(), SystemClock(), lambda: None, 100)

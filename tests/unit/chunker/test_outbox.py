@@ -27,7 +27,7 @@ class Bench:
         self.outbox = Outbox(cast(Log, self.log), 0, self.budget, self.changed, self.clock)
 
     def fail(self, *faults: Fault | None) -> None:
-        """The next appends end like this, the others well."""
+        """Set the results of the next appends; later appends succeed."""
         waiting = list(faults)
         self.log.plan = lambda topic, partition, value: waiting.pop(0) if waiting else None
 
@@ -36,7 +36,7 @@ class Bench:
         return [record.value for record in self.log.of(CHUNKS)]
 
 
-def test_what_is_acknowledged_is_done() -> None:
+def test_an_outbox_is_empty_when_all_records_are_acknowledged() -> None:
     bench = Bench()
     assert bench.outbox.offer(RECORD)
     assert bench.outbox.empty
@@ -44,7 +44,7 @@ def test_what_is_acknowledged_is_done() -> None:
     assert bench.stored == [b"value"]
 
 
-def test_chunks_say_when_they_were_due_and_nothing_else_says_anything() -> None:
+def test_only_chunks_carry_their_due_time() -> None:
     bench = Bench()
     bench.outbox.offer(ChunkRecord(b"key", b"value", due_ms=1_500))
     bench.outbox.offer(RECORD)
@@ -67,7 +67,7 @@ def test_no_more_is_in_flight_than_the_budget_allows_but_always_one() -> None:
 
 @pytest.mark.parametrize("raised", [False, True])
 @pytest.mark.parametrize("error", [Unavailable("away"), Overloaded("full", reason="queue_full")])
-def test_what_the_log_did_not_take_is_sent_again_after_a_while(error: TsdbError, raised: bool) -> None:
+def test_records_that_the_log_refused_are_sent_again_after_a_while(error: TsdbError, raised: bool) -> None:
     bench = Bench()
     bench.fail(Fault(error, raised=raised), Fault(error, stored=not raised, raised=raised))
     bench.outbox.offer(RECORD)
@@ -83,7 +83,7 @@ def test_what_the_log_did_not_take_is_sent_again_after_a_while(error: TsdbError,
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("large", reason="record_too_large"), WrongTopic("anew")])
-def test_what_sending_again_cannot_help_is_raised(error: TsdbError) -> None:
+def test_an_error_that_sending_again_cannot_solve_is_raised(error: TsdbError) -> None:
     bench = Bench()
     bench.fail(Fault(error))
     bench.outbox.offer(RECORD)

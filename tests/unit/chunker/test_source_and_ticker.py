@@ -1,4 +1,4 @@
-"""A partition's share of a group's reading, and the ticks of an idle partition."""
+"""The events that a group reads for one partition, and the ticks of an idle partition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tsdb.model.errors import LostOffsets, Unavailable
 
 
 class Seeks:
-    """Of a group, what a source uses."""
+    """The methods of a group that a source uses."""
 
     def __init__(self) -> None:
         self.seeks: list[tuple[str, int, int]] = []
@@ -35,7 +35,7 @@ def batch(offset: int) -> RecordBatch:
     return RecordBatch(METRICS, 1, b"", none, b"", none, np.array([offset], np.int64), np.array([0], np.int64))
 
 
-def test_what_is_put_is_polled_once_in_order() -> None:
+def test_events_are_polled_once_in_order() -> None:
     seeks = Seeks()
     source = PartitionSource(cast(Group, seeks), (METRICS, 1))
     events: list[Event] = [batch(0), batch(1), EndOfLog(METRICS, 1, 2)]
@@ -47,7 +47,7 @@ def test_what_is_put_is_polled_once_in_order() -> None:
     assert seeks.seeks == []
 
 
-def test_what_does_not_fit_is_read_again_from_where_it_began() -> None:
+def test_events_that_do_not_fit_are_read_again() -> None:
     seeks = Seeks()
     source = PartitionSource(cast(Group, seeks), (METRICS, 1))
     for offset in range(EVENTS_MAX + 3):
@@ -60,7 +60,7 @@ def test_what_does_not_fit_is_read_again_from_where_it_began() -> None:
     assert len(source.poll(0.0, max_records=1)) == 1
 
 
-def test_a_source_that_rests_forgets_what_waits_and_a_seek_ends_the_rest() -> None:
+def test_a_resting_source_drops_its_queue_and_a_seek_ends_the_rest() -> None:
     seeks = Seeks()
     source = PartitionSource(cast(Group, seeks), (METRICS, 1))
     for offset in range(EVENTS_MAX + 3):
@@ -73,7 +73,7 @@ def test_a_source_that_rests_forgets_what_waits_and_a_seek_ends_the_rest() -> No
     assert len(source.poll(0.0, max_records=1)) == 1
 
 
-def test_lost_offsets_are_raised_once_and_a_seek_forgets_what_was() -> None:
+def test_lost_offsets_are_raised_once_and_a_seek_drops_them() -> None:
     seeks = Seeks()
     source = PartitionSource(cast(Group, seeks), (METRICS, 1))
     source.fail(LostOffsets("gone"))
@@ -94,7 +94,7 @@ class TickerBench:
         self.ticker = Ticker(cast(Log, self.log), 1, self.clock)
 
     def tick(self, due_ms: int, *, at_end: bool = True, later_s: float = 0.0) -> int:
-        """Ticks so far."""
+        """Number of ticks so far."""
         self.clock.advance(round(later_s * 1000))
         self.ticker.tick_if_due(at_end=at_end, due_ms=due_ms)
         return len(self.log.of(METRICS, 1))

@@ -1,4 +1,4 @@
-"""The chunker's status: what breaks it ends the process, for a chunker that nobody hears of looks like none."""
+"""The chunker's status: an exception of its reporter ends the process, because a silent chunker looks like none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tsdb.log.interface import Log
 from tsdb.model.clock import SystemClock
 
 
-def test_a_failure_of_ours_is_kept() -> None:
+def test_an_unexpected_exception_is_kept() -> None:
     broken = RuntimeError("broken")
 
     def watermarks(*_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Take-over without a commit: progress markers say where the chunk stage was, and what the log did not have whole."""
+"""Take-over without a commit: progress markers have the stage's position and the first whole window."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def write(log: Log, progress: Progress, topic_id: str = "") -> None:
     log.append_sync(CHUNKS, 0, value, key=encode_key(ProgressKey()))
 
 
-def test_of_several_markers_of_this_log_the_highest_of_each_number_stands(log: Log) -> None:
+def test_of_several_markers_of_this_log_the_highest_of_each_number_counts(log: Log) -> None:
     for position, emitted_through_ms in ((10, 0), (30, 1_000), (30, 2_000), (20, 1_500)):
         write(log, Progress(position, emitted_through_ms))
     write(log, Progress(90, 9_000), "another log")
@@ -58,7 +58,9 @@ def together(log: Log) -> tuple[int, int]:
     return marker.position, marker.emitted_through_ms
 
 
-def test_without_its_commit_a_stage_still_passes_over_what_the_log_never_had_whole(logs: LogFactory, log: Log) -> None:
+def test_without_its_commit_a_stage_still_skips_windows_that_the_log_never_had_whole(
+    logs: LogFactory, log: Log
+) -> None:
     logs.topics().trim(METRICS, {0: 7})
     clock = ManualClock(BASE_MS + MINUTES * DEMO.late_minute_ms)
     first = take_over(log, 0, None, DEMO, clock)

@@ -1,4 +1,4 @@
-"""Late minutes tell how many samples wait, to whoever asks and whenever."""
+"""Late minutes show the number of waiting samples to any thread at any time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def switching() -> Iterator[None]:
 
 
 def take(late: LateMinutes, minute: int, samples: int) -> None:
-    """One record of that minute with so many late samples."""
+    """One record of the minute with `samples` late samples."""
     ids, numbers = np.zeros(samples, np.uint64), np.zeros(samples, np.int64)
     late.take(
         np.array([minute]),
@@ -45,7 +45,7 @@ def test_samples_wait_from_when_they_came_until_their_minute_is_taken_out() -> N
 
 
 @pytest.mark.usefixtures("switching")
-def test_another_thread_may_ask_while_minutes_come_and_go() -> None:
+def test_another_thread_may_read_the_count_while_minutes_come_and_go() -> None:
     late, done = LateMinutes(0, MINUTE_MS, 0), threading.Event()
     found: list[BaseException] = []
 

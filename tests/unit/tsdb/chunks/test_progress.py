@@ -1,4 +1,4 @@
-"""Commit metadata of the chunk stage: it comes back, and what is not ours is refused by name."""
+"""Commit metadata of the chunk stage: it round-trips, and foreign metadata is refused by name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_metadata_is_as_documented() -> None:
         (sealed("1 another 400 800"), WrongTopic, "commit_topic"),
     ],
 )
-def test_what_is_not_ours_is_refused(metadata: str, kind: type[TsdbError], reason: str) -> None:
+def test_a_foreign_commit_is_refused(metadata: str, kind: type[TsdbError], reason: str) -> None:
     with pytest.raises(kind) as refused:
         decode_commit(17, metadata, TOPIC)
     assert refused.value.reason == reason

@@ -1,4 +1,4 @@
-"""Where the chunk stage begins, case by case, and which trimmed logs it refuses."""
+"""Resume: the start of the chunk stage case by case, and the trimmed logs that it refuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AT = Progress(position=50, emitted_through_ms=4_000)
 @pytest.mark.parametrize(
     ("first_broker_ms", "emitted_through_ms"), [(4_000, 3_600), (4_004, 3_600), (4_005, 4_000), (4_399, 4_000)]
 )
-def test_a_first_start_has_emitted_what_closed_before_its_first_record(
+def test_a_first_start_counts_windows_closed_before_its_first_record_as_emitted(
     first_broker_ms: int, emitted_through_ms: int
 ) -> None:
     assert first_progress(0, first_broker_ms, 3, TIMES) == (Progress(0, emitted_through_ms), None)
@@ -60,7 +60,7 @@ def test_it_reads_from_the_sooner_of_position_and_first_record_that_may_matter()
         LogFacts(13, 99, 3_970, 13),
     ],
 )
-def test_a_log_that_has_what_is_needed_is_no_gap(facts: LogFacts) -> None:
+def test_a_log_with_all_needed_records_is_no_gap(facts: LogFacts) -> None:
     check_gap(AT, facts, 3, TIMES)
 
 
@@ -68,7 +68,7 @@ def test_a_log_that_has_what_is_needed_is_no_gap(facts: LogFacts) -> None:
     ("facts", "start_ms", "end_ms"),
     [
         (LogFacts(51, 99, 3_900, 60), 4_000 - 100_000, 4_000),  # The position is gone: late samples of any age.
-        (LogFacts(40, 99, 3_990, 40), 4_000, 4_400),  # Whether a record before the first mattered, nobody knows.
+        (LogFacts(40, 99, 3_990, 40), 4_000, 4_400),  # A trimmed record before the first may have held samples.
         (LogFacts(12, 99, 3_990, 13), 4_000, 4_400),  # The same where the low watermark lies in a gap of offsets.
         (LogFacts(40, 99, 3_980, 44), 4_000, 4_400),  # Broker times step back: a lost one may be ahead of the first.
         (LogFacts(40, 99, 3_980, None), 4_000, 4_400),
@@ -76,7 +76,7 @@ def test_a_log_that_has_what_is_needed_is_no_gap(facts: LogFacts) -> None:
         (LogFacts(50, 50, None, None), 4_000, 4_400),
     ],
 )
-def test_a_gap_names_what_may_be_lost(facts: LogFacts, start_ms: int, end_ms: int) -> None:
+def test_a_gap_names_the_interval_that_may_be_lost(facts: LogFacts, start_ms: int, end_ms: int) -> None:
     with pytest.raises(LostOffsets) as refused:
         check_gap(AT, facts, 3, TIMES)
     assert refused.value.reason == "chunk_gap"

@@ -1,4 +1,4 @@
-"""The chunk stage: what the property tests do not reach: losses, limits, trimmed logs, pace and ticks."""
+"""The chunk stage beyond the property tests: losses, limits, trimmed logs, pace and ticks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Bench:
         self.stage.apply(decoded, *positions_of(records))
 
     def emit(self, now_ms: int = LATER_MS, *, emissions_max: int = 1_000) -> list[RecordKey]:
-        """What was due; its keys in order."""
+        """Emit due output; returns its keys in order."""
         keys: list[RecordKey] = []
         while emissions_max > 0 and (emission := self.stage.due(now_ms)) is not None:
             emissions_max -= 1
@@ -124,7 +124,7 @@ def test_a_corrupt_record_is_a_hole_over_every_time_it_could_have_had() -> None:
     assert key == HoleKey(0, START_MS - TIMES.accept_past_ms, START_MS + TIMES.ahead_ms + 1, 7)
 
 
-def test_windows_that_the_log_does_not_have_whole_are_passed_over() -> None:
+def test_windows_that_the_log_does_not_have_whole_are_skipped() -> None:
     bench = Bench(Progress(0, START_MS, whole_from_ms=END_MS))
     bench.apply(live(0, START_MS + 100), live(1, END_MS + 10), Record(2, END_MS + 405))
     keys = bench.emit()
@@ -141,7 +141,7 @@ def test_late_samples_of_such_windows_are_emitted_all_the_same() -> None:
     assert bench.samples(Kind.LATE) == {(id_of(0), START_MS)}
 
 
-def test_packs_are_due_over_the_spread_and_what_is_overdue_at_once() -> None:
+def test_packs_are_due_over_the_spread_and_overdue_packs_at_once() -> None:
     bench = Bench()
     bench.apply(live(0, START_MS, range(6)), Record(1, END_MS + 5))
     packs = np.array([pack_of(number) for number in range(6)], np.uint64)
@@ -168,7 +168,7 @@ def test_due_times_ascend_with_pack_ids_and_reach_both_ends() -> None:
     )
 
 
-def test_asking_what_is_due_changes_nothing() -> None:
+def test_due_changes_nothing() -> None:
     bench = Bench()
     bench.apply(live(0, START_MS, range(6)), Record(1, END_MS + 5))
     first, again = bench.stage.due(LATER_MS), bench.stage.due(LATER_MS)

@@ -80,7 +80,7 @@ def test_a_read_that_waits_for_room_ends_with_its_caller() -> None:
         ReadCall(caller, 60.0, answers=answers).hold(10 * MIB)
 
 
-def test_whatever_ends_a_read_gives_all_back() -> None:
+def test_every_end_of_a_read_releases_its_memory() -> None:
     answers = AnswerBytes(32 * MIB, wait_s=0.0)
     for _ in range(5):
         with pytest.raises(Overloaded), ReadCalls(60.0, answers).of(Peer("a")) as call:  # noqa: PT012
@@ -119,7 +119,7 @@ def test_an_answer_holds_its_bytes_until_it_was_sent(encoding: reader_pb2.Encodi
     request = reader_pb2.SelectRequest(matchers=matchers, start_ms=0, end_ms=SAMPLES, encoding=encoding)
     unread = []
     for _ in range(3):
-        stream = served.service.Select(request, Peer("a"))  # type: ignore[arg-type]  # A caller is all it asks of it.
+        stream = served.service.Select(request, Peer("a"))  # type: ignore[arg-type]  # A Caller is enough.
         next(stream)
         unread.append(stream)
     with pytest.raises(Overloaded) as error:

@@ -1,4 +1,4 @@
-"""Frames: where they are cut, and what each carries."""
+"""Frames: their cuts and their content."""
 
 from __future__ import annotations
 

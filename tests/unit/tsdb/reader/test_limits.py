@@ -1,4 +1,4 @@
-"""Limits of one read: the lower of the server's and the caller's holds, and a refusal names both figures."""
+"""Limits of one read: the lower one of server and caller applies, and a refusal names both figures."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_a_read_whose_caller_left_ends() -> None:
     assert error.value.reason == "cancelled"
 
 
-def test_a_stores_call_that_ended_by_our_time_is_our_timeout() -> None:
+def test_a_stores_call_ended_by_this_servers_limit_is_a_read_timeout() -> None:
     with pytest.raises(Overloaded) as error, ReadCalls(0.01).of(Context()):
         raise Unavailable("Deadline Exceeded", reason="deadline")
     assert error.value.reason == "read_timeout"

@@ -1,4 +1,4 @@
-"""Requests: everything refused as bad input names the field and the limit."""
+"""Requests: every refusal of bad input names the field and the limit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def select_request(**changes: Any) -> reader_pb2.SelectRequest:
         ({"step_ms": 1, "aggregation": reader_pb2.SUM, "end_ms": STEPS_MAX + 1}, "bad_step", f"limit is {STEPS_MAX}"),
     ],
 )
-def test_a_select_that_makes_no_sense_is_refused_by_name(changes: dict[str, Any], reason: str, named: str) -> None:
+def test_an_invalid_select_is_refused_by_name(changes: dict[str, Any], reason: str, named: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         select_spec(select_request(**changes))
     assert caught.value.reason == reason
@@ -116,7 +116,7 @@ def test_tokens_that_cannot_be_of_this_log_are_refused(tokens: list[common_pb2.T
     assert isinstance(caught.value, WrongTopic) == (reason == "wrong_topic")
 
 
-def test_partitions_are_all_served_or_those_asked_for() -> None:
+def test_partitions_are_all_served_or_the_requested_ones() -> None:
     assert partitions_of([], [3, 1]) == [1, 3]
     assert partitions_of([3, 3], [1, 3]) == [3]
     with pytest.raises(InvalidRequest, match=r"\[2\] are not served here; served: \[1, 3\]"):

@@ -1,4 +1,4 @@
-"""Wire: what is put together field by field is the message that protobuf reads."""
+"""Wire: protobuf parses a message that was built field by field."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from tsdb.reader.wire import Fields
 from tsdb.v1 import reader_pb2
 
-# The length is a varint: a byte more at each of these.
+# The length is a varint: it grows by a byte at each of these.
 SIZES = [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152]
 
 

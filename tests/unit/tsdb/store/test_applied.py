@@ -1,4 +1,4 @@
-"""The applied signal: who waits for records is woken when they are visible, and told why when they never will be."""
+"""The applied signal: a waiting reader is woken when records are visible, and refused when they never will be."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_record_below_what_a_fresh_head_holds_is_no_wait() -> None:
     AppliedSignal(SystemClock()).wait_for({0: partition(since_offset=10)}, {0: 9}, 0.0)
 
 
-def test_who_waits_is_refused_when_the_store_ends() -> None:
+def test_a_waiting_reader_is_refused_when_the_store_ends() -> None:
     part, signal = partition(), AppliedSignal(SystemClock())
     thread, refusals = waiting(signal, part, 0)
     signal.close()
@@ -62,7 +62,7 @@ def test_who_waits_is_refused_when_the_store_ends() -> None:
     assert [refusal.reason for refusal in refusals] == ["draining"]
 
 
-def test_who_waits_for_a_stopped_partition_is_refused_at_once() -> None:
+def test_a_reader_that_waits_for_a_stopped_partition_is_refused_at_once() -> None:
     part, signal = partition(), AppliedSignal(SystemClock())
     thread, refusals = waiting(signal, part, 0)
     part.progress.stopped, part.progress.stopped_message = "topic_recreated", "another topic"

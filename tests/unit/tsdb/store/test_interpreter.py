@@ -1,4 +1,4 @@
-"""Freed memory is given back, but not all the time."""
+"""Freed memory is returned to the system at intervals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_system_allocator_takes_it() -> None:
     trimmer.trim_if_due()
 
 
-def test_tuning_shortens_waits_for_the_interpreter_and_freezes_what_is_there() -> None:
+def test_tuning_shortens_waits_for_the_interpreter_and_freezes_all_objects() -> None:
     before = sys.getswitchinterval()
     try:
         tune.cache_clear()

@@ -1,4 +1,4 @@
-"""Label names and values: all of what the stated offset has, also while series come in the middle of a read."""
+"""Label names and values: complete for the stated offset, also when series come during a read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tsdb.v1 import common_pb2, reader_pb2
 
 
 class BusyCaller(Context):
-    """With each look at this caller, a series on an instance of its own comes to the head."""
+    """Each check of this caller adds a series with a new instance to the head."""
 
     def __init__(self, head: Head) -> None:
         super().__init__()

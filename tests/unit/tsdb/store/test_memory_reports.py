@@ -50,5 +50,5 @@ def test_the_count_is_made_at_most_once_a_minute() -> None:
     assert 'job="b",instance="i" 5 series' in reports.message(head, FULL)
 
 
-def test_other_reasons_say_enough_by_themselves() -> None:
+def test_other_reasons_have_no_report() -> None:
     assert MemoryReports(("job",), ManualClock()).message(new_head(), Unavailable("away", reason="timeout")) == ""

@@ -1,4 +1,4 @@
-"""Partition: what a status says on the wire, and which reads it lets pass."""
+"""Partition: a status on the wire, and the reads that it lets pass."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_every_field_of_a_status_is_on_the_wire() -> None:
     assert (hole.record_offset, hole.pack_id) == (7, 2**64 - 1)
 
 
-def test_what_is_not_known_yet_is_absent_on_the_wire() -> None:
+def test_unknown_fields_are_absent_on_the_wire() -> None:
     message = status(
         PartitionReadiness(False, "replaying", None, None), applied_offset=None, watermark_ms=None
     ).to_proto()
@@ -84,7 +84,7 @@ def test_the_callers_bound_on_lag_replaces_the_stores() -> None:
 
 
 @pytest.mark.parametrize("reason", ["high_watermark_old", "high_watermark_unknown", "unknown_version", "memory_hard"])
-def test_no_bound_on_lag_helps_where_the_lag_is_not_the_trouble(reason: str) -> None:
+def test_a_bound_on_lag_does_not_help_when_the_lag_is_not_the_reason(reason: str) -> None:
     with pytest.raises(Unavailable) as caught:
         lagging(0, reason).check_fresh(1 << 40)
     assert caught.value.reason == reason
@@ -96,12 +96,12 @@ def test_an_unknown_lag_is_over_every_bound() -> None:
     assert caught.value.reason == "replaying"
 
 
-def test_a_stopped_partition_says_why_in_words() -> None:
+def test_a_stopped_partition_has_its_message() -> None:
     with pytest.raises(Unavailable, match="a newer writer is on the log"):
         status(PartitionReadiness(False, "unknown_version", 7, 9), "a newer writer is on the log").check_fresh(None)
 
 
-def test_a_range_before_coverage_is_refused_unless_the_whole_log_is_held() -> None:
+def test_a_range_before_coverage_is_refused_unless_the_whole_log_is_in_memory() -> None:
     status().check_coverage(1000)
     with pytest.raises(OutOfCoverage) as caught:
         status().check_coverage(999)
@@ -141,7 +141,7 @@ def test_a_fresh_start_is_answered_from_the_new_head_with_its_own_progress() -> 
         partition.check_going()
 
 
-def test_what_the_worker_waits_for_is_the_reason_until_it_is_over() -> None:
+def test_the_workers_waiting_reason_is_shown_until_it_is_over() -> None:
     clock = ManualClock(1000)
     partition = Partition(0, "topic", new_head(), PartitionProgress(10), ReadinessEvaluator(), clock)
     partition.observe_high_watermark(10, clock.monotonic())
@@ -151,7 +151,7 @@ def test_what_the_worker_waits_for_is_the_reason_until_it_is_over() -> None:
     assert partition.status().readiness.ready
 
 
-def test_what_is_said_of_a_partition_that_has_all_is_said_again_while_nothing_moves() -> None:
+def test_the_status_of_a_caught_up_partition_is_reused_while_nothing_changes() -> None:
     clock = ManualClock(1000)
     head, progress = new_head(), PartitionProgress(10)
     partition = Partition(0, "topic", head, progress, ReadinessEvaluator(), clock)
@@ -169,7 +169,7 @@ def test_what_is_said_of_a_partition_that_has_all_is_said_again_while_nothing_mo
 
 
 class Watched:
-    """A partition, and next to it readiness alone, which is asked the same at every moment and remembers nothing."""
+    """A partition, and beside it a readiness evaluator without a cache, with the same observations."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(1_000_000)
@@ -229,7 +229,7 @@ events = st.one_of(
 
 @given(st.lists(events, max_size=30))
 @settings(max_examples=300)
-def test_what_is_remembered_is_what_readiness_says_now(done: list[tuple[Any, ...]]) -> None:
+def test_a_cached_readiness_equals_an_evaluated_one(done: list[tuple[Any, ...]]) -> None:
     watched = Watched()
     for name, *arguments in done:
         if name == "advance":

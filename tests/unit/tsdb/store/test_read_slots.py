@@ -1,4 +1,4 @@
-"""Reads that wait for a token wait in slots of their own: others read, and coverage is always said."""
+"""Reads that wait for a token use separate slots: other reads run, and Coverage always answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def served(role: str) -> Iterator[tuple[Any, Any, ServedHeads]]:
             try:
                 yield reader_pb2_grpc.ReaderStub(one), reader_pb2_grpc.ReaderStub(other), heads
             finally:
-                heads.end()  # Reads that still wait hear so at once.
+                heads.end()  # Reads that still wait are refused at once.
 
 
 def waits(stub: Any, count: int) -> list[Any]:
@@ -67,7 +67,7 @@ def test_reads_that_wait_for_a_far_token_leave_the_running_slots_to_others(role:
     assert sorted(set(refusals(calls))) == ["draining", "waiting_requests"]
 
 
-def test_a_read_refused_for_want_of_a_waiting_slot_is_told_the_limit_and_when_to_come_back() -> None:
+def test_a_read_refused_for_lack_of_a_waiting_slot_gets_the_limit_and_a_retry_hint() -> None:
     with served("store") as (attacker, _, _heads):
         calls = waits(attacker, 4 * RUNNING_MAX)
         wait_until(lambda: len(refusals(calls)) > 0, WITHIN_S)

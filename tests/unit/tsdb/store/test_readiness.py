@@ -89,7 +89,7 @@ def test_an_old_high_watermark_makes_a_partition_not_ready() -> None:
 
 
 @pytest.mark.parametrize("reason", ["unknown_version", "memory_hard_limit", "broker_clock_ahead", "topic_recreated"])
-def test_a_stopped_partition_says_why(reason: str) -> None:
+def test_a_stopped_partition_has_its_reason(reason: str) -> None:
     evaluator = ReadinessEvaluator()
     assert evaluate(evaluator, 100.0).ready
     assert evaluate(evaluator, 101.0, stopped=reason).reason == reason

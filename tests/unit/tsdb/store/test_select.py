@@ -1,4 +1,4 @@
-"""Select: what an answer says of its heads is never more than its samples show."""
+"""Select: an answer never states more of its heads than its samples show."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LATE_OF_LONG_AGO = Record(0, 1000, ((0, 100, 1.0),))  # Below coverage: columns 
 
 
 class SelectionsThenMore(Selections):
-    """The head goes on right after its series were chosen, as its writer thread may."""
+    """The head gets a record right after its series were selected, as its writer thread may do."""
 
     def __init__(self, go_on: Callable[[], object]) -> None:
         super().__init__()

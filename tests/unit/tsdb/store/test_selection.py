@@ -1,4 +1,4 @@
-"""Selections: remembered for as long as they are what a search would find, and no longer."""
+"""Selections: cached while a search would find the same, and no longer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ def query(selector: str, *, labels: bool = True) -> SelectSpec:
 
 
 def select(selections: Selections, heads: list[Head], asked: SelectSpec, limits: SelectLimits = LIMITS) -> Selection:
-    """As a read does."""
     found = selections.select(heads, asked, limits)
     selections.remember(heads, asked, found)
     return found
@@ -54,7 +53,7 @@ def test_series_of_each_head_come_with_ids_ascending_and_labels() -> None:
         )
 
 
-def test_the_same_question_is_answered_from_memory_until_a_series_comes_in_any_head() -> None:
+def test_a_selection_is_cached_until_a_series_comes_in_any_head() -> None:
     heads, selections = heads_of(2, 2), Selections()
     first = select(selections, heads, query('{__name__="m_0"}'))
     assert select(selections, heads, query('{__name__="m_0"}')) is first
@@ -63,7 +62,7 @@ def test_the_same_question_is_answered_from_memory_until_a_series_comes_in_any_h
     assert ids(second) == [[id_of(0)], sorted([id_of(0), id_of(3)])]
 
 
-def test_a_series_that_left_is_not_answered_from_memory() -> None:
+def test_a_series_that_left_is_not_in_a_cached_selection() -> None:
     heads, selections = heads_of(4), Selections()
     refs = select(selections, heads, query('{__name__="m_0"}')).refs.refs
     heads[0].index.forget(refs[:1])
@@ -72,7 +71,7 @@ def test_a_series_that_left_is_not_answered_from_memory() -> None:
     ]
 
 
-def test_other_heads_and_other_wishes_are_other_questions() -> None:
+def test_other_heads_and_other_options_are_other_selections() -> None:
     heads, selections = heads_of(1), Selections()
     with_labels = select(selections, heads, query('{__name__="m_0"}'))
     without = select(selections, heads, query('{__name__="m_0"}', labels=False))
@@ -89,7 +88,7 @@ def test_ids_are_looked_up_each_time() -> None:
     assert selections.bytes == 0
 
 
-def test_too_many_series_are_refused_remembered_or_not() -> None:
+def test_too_many_series_are_refused_cached_or_not() -> None:
     heads, selections = heads_of(3, 3), Selections()
     asked = query('{job="test"}')
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Watch over heads alone: what a stream sends, describes and says of where it is."""
+"""Watch over heads: a stream's samples, series descriptions and offsets."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_stream_resumes_after_the_last_record_seen() -> None:
         assert offsets_of(messages) == list(range(after + 1, 5))
 
 
-def test_only_what_matches_is_sent_and_the_resume_point_moves_all_the_same() -> None:
+def test_only_matching_samples_are_sent_and_the_resume_point_moves_anyway() -> None:
     bench = Bench(new_head(series=2))
     stream = bench.stream("m_1")
     put(bench.partition.head, 0, 0, 1)
@@ -106,7 +106,7 @@ def test_only_what_matches_is_sent_and_the_resume_point_moves_all_the_same() -> 
     assert (message.last_record_offset, message.values) == (3, b"")
 
 
-def test_a_quiet_stream_says_every_second_how_far_it_has_looked() -> None:
+def test_a_quiet_stream_sends_its_last_offset_every_second() -> None:
     bench = Bench(new_head(series=1))
     stream = bench.stream()
     before = bench.clock.monotonic()
@@ -125,7 +125,7 @@ def test_each_series_is_described_once_a_stream() -> None:
     assert len(described(next(bench.stream(after=0)))) == 2
 
 
-def test_a_fresh_head_describes_its_series_whatever_their_refs_meant_before() -> None:
+def test_a_fresh_head_describes_its_series_again() -> None:
     bench = Bench(new_head(series=1))
     stream = bench.stream()
     put(bench.partition.head, 0, 0)
@@ -139,7 +139,7 @@ def test_a_fresh_head_describes_its_series_whatever_their_refs_meant_before() ->
     assert np.frombuffer(message.series_ids, "<u8").tolist() == [id_of(4), id_of(0)]
 
 
-def test_a_stream_slower_than_the_ring_is_told_what_it_has_seen() -> None:
+def test_a_stream_slower_than_the_ring_gets_its_last_offset() -> None:
     bench = Bench(new_head(series=1, limits=HeadLimits(ring_samples_max=4)))
     stream = bench.stream()
     put(bench.partition.head, 0, 0)
@@ -163,7 +163,7 @@ def test_a_stream_ends_with_its_store() -> None:
 
 
 @pytest.mark.parametrize("selector", ['{a=~"("}', '{a!="b"}'])
-def test_what_nothing_can_be_chosen_by_is_refused_before_anything_is_sent(selector: str) -> None:
+def test_bad_matchers_are_refused_before_the_first_message(selector: str) -> None:
     bench = Bench(new_head(series=1))
     with pytest.raises(InvalidRequest):
         bench.stream(selector)

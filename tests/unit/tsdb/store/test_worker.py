@@ -1,4 +1,4 @@
-"""Worker: waits for a log that is away, keeps what broke it, and ends when told, whatever it is doing."""
+"""Worker: waits for a log that is down, keeps the exception that ended it, and closes in any state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLOCK = SystemClock()
 
 @dataclass
 class FakeReplay:
-    """Steps that do nothing, or what the test says."""
+    """A replay whose steps do nothing, or run the test's function."""
 
     on_step: Callable[[], None] = lambda: None
     waiting: TsdbError | None = None
@@ -48,7 +48,7 @@ class FakeReplay:
 
 @dataclass
 class Bench:
-    """A worker of one partition over a replay of the test's own."""
+    """A worker of one partition over the test's replay."""
 
     replay: FakeReplay = field(default_factory=FakeReplay)
     open_errors: list[Exception] = field(default_factory=list)
@@ -83,7 +83,7 @@ def test_a_log_that_is_away_at_the_start_is_waited_for() -> None:
     assert bench.replay.closed
 
 
-def test_a_worker_that_cannot_open_says_why_and_still_ends_when_told() -> None:
+def test_a_worker_that_cannot_open_shows_the_reason_and_still_closes() -> None:
     bench = Bench(open_errors=[Unavailable("away", reason="timeout")] * 10_000)
     bench.worker.start()
     wait_until(lambda: bench.reason() == "timeout", 200.0)
@@ -92,7 +92,7 @@ def test_a_worker_that_cannot_open_says_why_and_still_ends_when_told() -> None:
     assert bench.replay.steps == 0
 
 
-def test_what_a_replay_waits_for_is_the_reason_until_it_goes_on() -> None:
+def test_the_replays_waiting_reason_is_shown_until_it_continues() -> None:
     bench = Bench(FakeReplay(waiting=Overloaded("full", reason="memory_hard")))
     bench.worker.start()
     wait_until(lambda: bench.reason() == "memory_hard", 200.0)
@@ -101,7 +101,7 @@ def test_what_a_replay_waits_for_is_the_reason_until_it_goes_on() -> None:
     bench.end()
 
 
-def test_a_partition_without_room_tells_what_fills_it_and_what_would_free_it() -> None:
+def test_a_partition_without_room_names_its_sources_and_the_remedy() -> None:
     bench = Bench(FakeReplay(waiting=Overloaded("partition 0 is full", reason="memory_hard")))
     register(bench.partition.head, range(7))
     bench.worker.start()
@@ -116,7 +116,7 @@ def test_a_partition_without_room_tells_what_fills_it_and_what_would_free_it() -
     bench.end()
 
 
-def test_what_breaks_a_worker_is_kept_and_its_partitions_are_not_ready() -> None:
+def test_an_exception_of_a_worker_is_kept_and_its_partitions_are_not_ready() -> None:
     def broken() -> None:
         raise AssertionError("a bug")
 

@@ -1,4 +1,4 @@
-"""Steps out of derived series: the answer of the samples, read out of the coarsest that fits, and only when asked."""
+"""Steps from derived series: equal to steps of samples, from the coarsest fitting resolution, only on request."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class DownsampledSeam(Seam):
         self.service = QuerierService(Sources(one_store(self.served), TOPIC_ID, range(1), past), SelectLimits())
 
     def forget_sources(self) -> None:
-        """Of the windows that are downsampled only derived series are left."""
+        """Delete the samples of downsampled windows; only derived series are left there."""
         packs = {PLACEMENT.place(canonical_of(number)).pack_id for number in NUMBERS}
         for key in [key for key in self.history.rows if key.pack_id in packs and key.window_start_ms < DERIVED_END_MS]:
             del self.history.rows[key]
@@ -106,7 +106,7 @@ def test_steps_are_those_of_the_samples_though_these_are_gone(
 ) -> None:
     want = seam.twin.steps(NUMBERS, START_MS, END_MS, step_ms, AGGREGATIONS[aggregation])
     assert bits(answered(select(seam.service, query(step_ms, aggregation)))) == bits(want)
-    # A step that is not downsampled whole is made of samples.
+    # A step that is not fully downsampled is computed from samples.
     seam.forget_sources()
     left = answered(select(seam.service, query(step_ms, aggregation)))
     whole_ms = START_MS + (DERIVED_END_MS - START_MS) // step_ms * step_ms
@@ -121,7 +121,7 @@ def cut(found: dict[int, dict[int, float]], end_ms: int) -> dict[int, dict[int, 
     ("step_ms", "start_ms", "resolution"),
     [(400, 0, "1h"), (800, 0, "1h"), (200, 0, "5m"), (100, 0, "5m"), (400, 100, "5m"), (150, 0, None), (100, 50, None)],
 )
-def test_the_coarsest_resolution_is_taken_that_the_steps_are_made_of(
+def test_the_coarsest_resolution_that_divides_the_steps_is_used(
     seam: DownsampledSeam, step_ms: int, start_ms: int, resolution: str | None
 ) -> None:
     before = {name: sample(COUNTER, resolution=name) for name in LENGTHS_MS}
@@ -132,14 +132,14 @@ def test_the_coarsest_resolution_is_taken_that_the_steps_are_made_of(
     assert moved == ([resolution] if resolution else [])
 
 
-def test_samples_are_read_unless_it_is_asked_for(seam: DownsampledSeam) -> None:
+def test_samples_are_read_unless_downsampled_is_requested(seam: DownsampledSeam) -> None:
     seam.forget_sources()
     got = answered(select(seam.service, query(400, downsampled=False)))
     assert all(min(one) >= DERIVED_END_MS for one in got.values())
     assert seam.asked == 0
 
 
-def test_what_is_downsampled_is_asked_once_a_minute(seam: DownsampledSeam) -> None:
+def test_the_downsampled_spans_are_read_once_a_minute(seam: DownsampledSeam) -> None:
     for _ in range(3):
         select(seam.service, query(400))
     assert seam.asked == 1
@@ -151,13 +151,13 @@ def test_what_is_downsampled_is_asked_once_a_minute(seam: DownsampledSeam) -> No
     assert all(min(one) >= DERIVED_END_MS for one in got.values()), "nothing is downsampled any more"
 
 
-def test_a_start_before_what_is_downsampled_is_answered_from_samples(seam: DownsampledSeam) -> None:
+def test_a_start_before_the_downsampled_span_is_answered_from_samples(seam: DownsampledSeam) -> None:
     seam.spans = dict.fromkeys(LENGTHS_MS, Downsampled(START_MS + WINDOW_MS, DERIVED_END_MS))
     want = seam.twin.steps(NUMBERS, START_MS, END_MS, 400, steps.SUM)
     assert bits(answered(select(seam.service, query(400)))) == bits(want)
 
 
-def test_it_goes_with_steps_and_matchers_alone(seam: DownsampledSeam) -> None:
+def test_downsampled_needs_steps_and_matchers(seam: DownsampledSeam) -> None:
     plain = SelectQuery('{job="test"}', START_MS, END_MS, downsampled=True)
     by_id = dataclasses.replace(query(400), selector=None, series_ids=np.array([id_of(1)], np.uint64))
     for bad in (plain, by_id):

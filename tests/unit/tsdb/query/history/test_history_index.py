@@ -1,5 +1,5 @@
-"""The series of the past: chosen as those in memory are, read once, and read again only when memory has moved past what
-was loaded then, or when a job has brought series past the log."""
+"""The series of history: selected as in memory, read once, and read again only when memory begins above the part's
+loaded position, or when a job has brought series around the log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def loaded(*positions: int) -> dict[int, Loaded]:
 def found(
     index: HistoryIndex, choice: Choice, span: tuple[int, int] = (NOW_MS - 5, NOW_MS + 5), since: int = 0
 ) -> dict[int, list[int]]:
-    """Numbers by partition, from an index of what is loaded through offset 100 of both."""
+    """Series numbers by partition, from an index loaded through offset 100 of both partitions."""
     ids = {id_of(number): number for number in NUMBERS}
     answer = index.find(choice, *span, loaded(100, 100), {0: since, 1: since})
     for series in answer.values():
@@ -101,7 +101,7 @@ def test_a_series_counts_in_its_own_epochs_only(history: FakeHistory) -> None:
         assert found(index, choice, span)[partition_of(number)] == ([number] if there else [])
 
 
-def test_what_is_found_says_where_its_samples_can_lie_however_wide_the_range(history: FakeHistory) -> None:
+def test_found_series_have_the_bounds_of_their_samples_for_any_range(history: FakeHistory) -> None:
     span = (NOW_MS - 300 * EPOCH_MS, NOW_MS + 300 * EPOCH_MS)
     for series in HistoryIndex(history).find(Choice(()), *span, loaded(100, 100), {0: 0, 1: 0}).values():
         assert NOW_MS - 2 * EPOCH_MS <= series.start_ms <= NOW_MS < series.end_ms <= NOW_MS + 2 * EPOCH_MS
@@ -111,7 +111,7 @@ def test_what_is_found_says_where_its_samples_can_lie_however_wide_the_range(his
             assert first + EPOCH_MS <= series.end_ms
 
 
-def test_what_was_read_serves_until_memory_begins_past_what_was_loaded_then(history: FakeHistory) -> None:
+def test_a_part_is_valid_until_memory_begins_above_its_loaded_position(history: FakeHistory) -> None:
     index, choice = HistoryIndex(history), Choice(parse_selector("m_1"))
     found(index, choice)
     before = list(history.calls)
@@ -124,7 +124,7 @@ def test_what_was_read_serves_until_memory_begins_past_what_was_loaded_then(hist
     assert history.calls == again
 
 
-def test_a_partition_that_was_not_loaded_then_is_read_again(history: FakeHistory) -> None:
+def test_a_part_without_a_loaded_position_of_a_partition_is_read_again(history: FakeHistory) -> None:
     index, choice = HistoryIndex(history), Choice(parse_selector("m_1"))
     index.find(choice, NOW_MS - 5, NOW_MS + 5, loaded(100), {0: 0})
     before = len(history.calls)
@@ -155,7 +155,7 @@ def test_series_of_an_import_are_found_in_a_range_that_was_looked_at_before_it(
     assert history.calls == before, "within one generation nothing is read again"
 
 
-def test_while_the_generation_is_not_known_nothing_that_is_kept_serves(history: FakeHistory) -> None:
+def test_while_the_generation_is_unknown_no_cached_part_is_valid(history: FakeHistory) -> None:
     index, choice = HistoryIndex(history, lambda: None), Choice(parse_selector("m_1"))
     for _ in range(2):
         before = len(history.calls)

@@ -1,4 +1,4 @@
-"""The generation of history's index: looked up twice a second at most, and not known while the log does not answer."""
+"""The generation of history's index: read at most twice a second, and unknown while the log does not answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOOK_MS = int(LOOK_EVERY_S * 1000)
 
 
 class Watched:
-    """A log that counts questions for watermarks; `before` is called first."""
+    """A log that counts requests for watermarks; `before` is called first."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -64,7 +64,7 @@ def away() -> None:
     raise Unavailable("away", reason="log_unavailable")
 
 
-def test_meta_is_asked_now_and_then_and_read_when_it_has_grown(log: Log) -> None:
+def test_the_end_of_meta_is_polled_and_meta_is_read_when_it_has_grown(log: Log) -> None:
     watched, clock = Watched(log), ManualClock()
     generation = of(watched, clock)
     assert [generation.now() for _ in range(3)] == [0, 0, 0]
@@ -83,7 +83,7 @@ def test_meta_is_asked_now_and_then_and_read_when_it_has_grown(log: Log) -> None
     assert generation.now() == raised
 
 
-def test_while_the_log_does_not_answer_the_generation_is_not_known(log: Log) -> None:
+def test_while_the_log_does_not_answer_the_generation_is_unknown(log: Log) -> None:
     watched, clock = Watched(log), ManualClock()
     generation = of(watched, clock)
     assert generation.now() == 0
@@ -122,7 +122,7 @@ def test_of_a_log_that_does_not_answer_one_caller_waits(log: Log) -> None:
     assert generation.now() == 0
 
 
-def test_a_read_that_memory_answers_alone_never_asks() -> None:
+def test_a_read_that_memory_answers_alone_never_reads_the_generation() -> None:
     seam, asked = Seam(), []
 
     def generation() -> int:

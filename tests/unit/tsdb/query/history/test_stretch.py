@@ -1,4 +1,4 @@
-"""Chunks put together: window after window, merged where one has several, cut to what was asked for."""
+"""Combined chunks: window by window, merged where a window has several, cut to the requested series and range."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_windows_follow_each_other_and_chunks_of_one_are_merged_by_order() -> No
         ((2, (1 << 64) - 1), 0, 1000, [(2, 10), (2, 20)]),
     ],
 )
-def test_only_what_was_asked_for_is_left(
+def test_only_the_requested_samples_are_left(
     wanted: tuple[int, ...], start_ms: int, end_ms: int, left: list[tuple[int, int]]
 ) -> None:
     stretch = stretch_of(*wanted, start_ms=start_ms, end_ms=end_ms)
@@ -61,7 +61,7 @@ def test_only_what_was_asked_for_is_left(
     assert sorted(taken(stretch)) == left
 
 
-def test_packs_stand_beside_each_other_whatever_their_order() -> None:
+def test_packs_are_combined_in_any_order() -> None:
     stretch = stretch_of(1, 2, 3, 4)
     first, second = rows((3, 10, 1, 1.0), (3, 120, 1, 2.0)), rows((1, 5, 1, 3.0), (2, 6, 1, 4.0))
     stretch.add(fragment_of(first, pack_id=9))

@@ -1,4 +1,4 @@
-"""Series and labels over the seam: those of memory and of the past, each once; or a refusal, as for samples."""
+"""Series and labels over the seam: those of memory and of history, each once; or a refusal, as for samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.seams import END_MS, NUMBERS, START_MS, WINDOW_MS, Seam
 from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
 from tsdb.v1 import common_pb2, reader_pb2
 
-FORGOTTEN = 3  # Memory no longer knows it.
+FORGOTTEN = 3  # A series that memory has dropped.
 M = common_pb2.Matcher(name="__name__", value="m_0")
 
 
@@ -38,7 +38,7 @@ def series(seam: Seam, **fields: object) -> dict[int, tuple[int, int]]:
     return {numbers[one]: (low, high) for one, low, high in zip(ids, first, last, strict=True)}
 
 
-def test_series_of_a_range_before_memory_are_those_of_the_past_as_well(seam: Seam) -> None:
+def test_series_of_a_range_before_memory_include_those_of_history(seam: Seam) -> None:
     found = series(seam, start_ms=START_MS, end_ms=END_MS)
     assert found.keys() == set(NUMBERS)
     assert found[FORGOTTEN] == (2**63 - 1, -(2**63))
@@ -62,7 +62,7 @@ def test_groups_count_the_series_of_both_once(seam: Seam) -> None:
     }
 
 
-def test_labels_are_those_of_the_past_where_a_start_before_memory_is_given(seam: Seam) -> None:
+def test_labels_include_those_of_history_for_a_start_before_memory(seam: Seam) -> None:
     seam.head.index.forget(seam.head.index.all_refs())
     asked = reader_pb2.LabelNamesRequest(start_ms=START_MS)
     assert list(seam.service.LabelNames(asked, context()).names) == ["__name__", "instance", "job"]
@@ -90,7 +90,7 @@ def test_history_that_does_not_meet_memory_is_refused_for_series_too(seam: Seam)
         with pytest.raises(Unavailable) as caught:
             call()
         assert caught.value.reason == "history_behind"
-    # An index needs no window: what was announced is loaded with the position.
+    # An index needs no window: announcements below a position are loaded with it.
     seam.history.load("topic", 0, seam.since, -(1 << 40))
     assert series(seam, start_ms=START_MS, end_ms=END_MS).keys() == set(NUMBERS)
 
@@ -104,7 +104,7 @@ def test_a_hole_is_refused_for_series_too_unless_allowed(seam: Seam) -> None:
     assert series(seam, start_ms=START_MS + WINDOW_MS, end_ms=END_MS).keys() == set(NUMBERS)
 
 
-def test_coverage_says_how_far_history_reaches(seam: Seam) -> None:
+def test_coverage_states_how_far_history_reaches(seam: Seam) -> None:
     (found,) = seam.service.Coverage(reader_pb2.CoverageRequest(), context()).history
     assert (found.partition, found.topic_id, found.position) == (0, "topic", seam.since)
     assert (found.emitted_through_ms, found.reaches_memory) == (seam.emitted_ms, True)

@@ -1,4 +1,4 @@
-"""Reads over the seam of memory and history: what they ask, what they refuse, what they say of themselves."""
+"""Reads over the seam of memory and history: their requests to stores, refusals, headers and trailers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_memory_that_reaches_is_not_joined_with_anything(seam: Seam) -> None:
     assert seam.history.calls == []
 
 
-def test_what_is_loaded_is_read_before_any_chunk(seam: Seam) -> None:
+def test_the_loaded_positions_are_read_before_any_chunk(seam: Seam) -> None:
     select(seam.service, EVERYTHING)
     assert seam.history.calls.index("loaded") < seam.history.calls.index("read")
     assert seam.history.calls.count("loaded") == 1
@@ -88,7 +88,7 @@ def test_labels_are_left_out_on_request(seam: Seam) -> None:
     assert sorted(result.series_ids.tolist()) == sorted(id_of(number) for number in NUMBERS)
 
 
-def test_whole_steps_above_coverage_are_asked_of_the_store_as_steps(seam: Seam) -> None:
+def test_whole_steps_above_coverage_are_requested_from_the_store_as_steps(seam: Seam) -> None:
     asked: list[Any] = []
     store = seam.served.store
     real = store.select
@@ -97,7 +97,7 @@ def test_whole_steps_above_coverage_are_asked_of_the_store_as_steps(seam: Seam) 
         asked.append((request.start_ms, request.end_ms, request.step_ms, request.partial))
         return real(request, caller)
 
-    store.select = noting  # type: ignore[method-assign]  # notes what a store is asked
+    store.select = noting  # type: ignore[method-assign]  # notes the requests to the store
     step_ms = 130
     query = SelectQuery(SELECTOR, START_MS, END_MS, step_ms=step_ms, agg="sum")
     got = answered(select(seam.service, query))
@@ -121,7 +121,7 @@ def test_columns_are_answered_as_an_overlay(seam: Seam) -> None:
     assert bits(answered(select(seam.service, query))) == bits(seam.twin.samples(NUMBERS, START_MS, END_MS))
 
 
-def test_the_header_says_what_memory_holds(seam: Seam) -> None:
+def test_the_header_states_the_range_in_memory(seam: Seam) -> None:
     (state,) = select(seam.service, EVERYTHING).partitions
     assert (state.coverage_start_ms, state.since_offset) == (seam.coverage_ms, seam.since)
     assert state.applied_offset == seam.head.applied_offset
@@ -144,7 +144,7 @@ def test_history_that_does_not_reach_memory_is_unavailable_and_no_chunk_is_read(
         select(seam.service, EVERYTHING)
     assert (caught.value.reason, caught.value.metadata["partition"]) == ("history_behind", "0")
     assert "read" not in seam.history.calls
-    # What lies in memory, or before the last loaded window, is answered all the same.
+    # Ranges in memory, or before the last loaded window, are answered anyway.
     select(seam.service, SelectQuery(SELECTOR, seam.coverage_ms, END_MS))
     if case == "window":
         select(seam.service, SelectQuery(SELECTOR, START_MS, START_MS + WINDOW_MS))
@@ -200,13 +200,13 @@ def test_a_hole_of_history_is_data_loss_for_reads_that_touch_it(seam: Seam) -> N
     assert bits(answered(allowed)) == bits(seam.twin.samples(NUMBERS, START_MS, END_MS))
 
 
-def test_an_accepted_hole_is_none(seam: Seam) -> None:
+def test_an_accepted_hole_is_ignored(seam: Seam) -> None:
     seam.history.add_hole(0, *HOLE, accepted=True)
     result = select(seam.service, EVERYTHING)
     assert [list(state.holes) for state in result.partitions] == [[]]
 
 
-def test_a_hole_of_one_pack_is_none_for_reads_of_others(seam: Seam) -> None:
+def test_a_hole_of_one_pack_is_ignored_by_reads_of_others(seam: Seam) -> None:
     packs = {row[2]: row[0] for rows in seam.history.announced.values() for row in rows.values()}
     seam.history.add_hole(0, *HOLE, pack_id=packs[canonical_of(1)])
     assert select(seam.service, SelectQuery("m_2", START_MS, END_MS)).samples
@@ -214,7 +214,7 @@ def test_a_hole_of_one_pack_is_none_for_reads_of_others(seam: Seam) -> None:
         select(seam.service, SelectQuery("m_1", START_MS, END_MS))
 
 
-def test_a_hole_that_memory_covers_is_none(seam: Seam) -> None:
+def test_a_hole_that_memory_covers_is_ignored(seam: Seam) -> None:
     seam.history.add_hole(0, seam.coverage_ms, END_MS)
     assert select(seam.service, EVERYTHING).samples
 
@@ -236,7 +236,7 @@ def test_the_limits_hold_for_memory_and_history_together(case: str) -> None:
 
 
 @pytest.mark.parametrize("allow_holes", [False, True])
-def test_what_memory_and_history_give_is_held_while_it_is_joined_and_sent(*, allow_holes: bool) -> None:
+def test_the_memory_of_a_joined_answer_is_reserved_until_it_is_sent(*, allow_holes: bool) -> None:
     samples = len(NUMBERS) * (END_MS - START_MS) // STEP_MS
     answers = AnswerBytes(8 * ORDERED_SAMPLE_BYTES * samples, wait_s=0.0, small_bytes=0)  # A read holds 2.3 of 8.
     seam = Seam(calls=ReadCalls(60.0, answers))
@@ -256,7 +256,7 @@ def test_an_answer_of_history_that_is_too_large_is_refused_by_name() -> None:
         select(Seam(calls=ReadCalls(60.0, answers)).service, EVERYTHING)
 
 
-def test_a_caller_that_is_gone_ends_the_reading(seam: Seam) -> None:
+def test_a_caller_that_left_ends_the_read(seam: Seam) -> None:
     with pytest.raises(Unavailable, match="no longer waits"):
         select(seam.service, EVERYTHING, context(remaining_s=0.0))
     gone: Any = Context()
@@ -265,7 +265,7 @@ def test_a_caller_that_is_gone_ends_the_reading(seam: Seam) -> None:
         select(seam.service, EVERYTHING, gone)
 
 
-def test_a_partial_answer_is_what_memory_holds(seam: Seam) -> None:
+def test_a_partial_answer_is_memory_alone(seam: Seam) -> None:
     result = select(seam.service, SelectQuery(SELECTOR, START_MS, END_MS, partial=True))
     assert result.orders is not None
     assert result.ts_ms.min() > START_MS
@@ -285,7 +285,7 @@ BAD: dict[str, tuple[SelectQuery, type[TsdbError], str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_makes_no_sense_is_refused(seam: Seam, case: str) -> None:
+def test_invalid_requests_are_refused(seam: Seam, case: str) -> None:
     query, kind, reason = BAD[case]
     with pytest.raises(kind) as caught:
         select(seam.service, query)
@@ -301,7 +301,7 @@ def add_hole_of_memory(seam: Seam) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("start_ms", [START_MS, END_MS - WINDOW_MS], ids=["joined", "memory alone"])
-def test_a_hole_of_memory_refuses_until_history_says_that_it_was_accepted(seam: Seam, start_ms: int) -> None:
+def test_a_hole_of_memory_refuses_until_it_is_accepted_in_history(seam: Seam, start_ms: int) -> None:
     span = add_hole_of_memory(seam)
     query = SelectQuery(SELECTOR, start_ms, END_MS)
     found = HoleRecord(0, 0, *span, "corrupt_record", seam.head.next_offset)

@@ -1,4 +1,4 @@
-"""A call of a store ends with the call that it is part of, and whatever ends it is one of our errors."""
+"""A store's call ends with the call that it is part of, and its error is one of tsdb.model.errors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ CALLS: dict[str, Callable[[RemoteStore, Context], object]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_refusal_is_the_error_that_the_store_meant(server: FakeServer, store: RemoteStore, call: str) -> None:
+def test_a_refusal_is_the_error_of_the_store(server: FakeServer, store: RemoteStore, call: str) -> None:
     server.fail = [HoleInRange("lost", partition=3)]
     with pytest.raises(HoleInRange, match="lost") as caught:
         CALLS[call](store, Context(WITHIN_S))
@@ -99,15 +99,13 @@ def test_a_caller_that_leaves_ends_the_call(server: FakeServer, store: RemoteSto
     assert [error.reason for error in ended] == ["cancelled"]
 
 
-def test_a_call_of_a_caller_that_has_left_is_none(store: RemoteStore) -> None:
+def test_a_caller_that_has_left_makes_no_call(store: RemoteStore) -> None:
     caller = Context()
     caller.leave()
     assert [error.reason for error in watching(store, caller)] == ["cancelled"]
 
 
-def test_a_store_that_leaves_in_the_middle_of_a_call_leaves_the_caller_to_ask_another(
-    server: FakeServer, store: RemoteStore
-) -> None:
+def test_a_store_removed_during_a_call_is_an_error_with_a_retry_hint(server: FakeServer, store: RemoteStore) -> None:
     caller = Context()
     ended: list[Unavailable] = []
     thread = threading.Thread(target=lambda: ended.extend(watching(store, caller)))
@@ -119,7 +117,7 @@ def test_a_store_that_leaves_in_the_middle_of_a_call_leaves_the_caller_to_ask_an
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_store_that_has_left_since_it_was_chosen_is_passed_by(store: RemoteStore, call: str) -> None:
+def test_a_store_removed_since_it_was_chosen_is_skipped(store: RemoteStore, call: str) -> None:
     store.refresh(WITHIN_S)
     assert store.states()
     store.close()

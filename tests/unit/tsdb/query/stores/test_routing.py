@@ -1,5 +1,5 @@
-"""Which store is asked: readiness, then depth, then lag; the next one where one refuses; and who is told what when none
-is left."""
+"""The choice of a store: readiness, then depth, then lag; the next store after a refusal; the error when none is
+left."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ CHOICES = {
 
 
 @pytest.mark.parametrize("case", CHOICES)
-def test_the_best_store_is_chosen_whatever_their_order(case: str) -> None:
+def test_the_best_store_is_chosen_in_any_order(case: str) -> None:
     best, other, alone = CHOICES[case]
-    for _ in range(2):  # Equals take turns; these are none.
+    for _ in range(2):  # Equal stores would take turns; these differ.
         assert chosen(FakeStore("best", [best]), FakeStore("other", [other])) == ("best", alone)
         assert chosen(FakeStore("other", [other]), FakeStore("best", [best])) == ("best", alone)
 
@@ -68,7 +68,7 @@ def refused(route: Routing, error: TsdbError) -> Share:
     return share
 
 
-def test_after_a_refusal_the_next_store_is_asked_and_at_last_its_error_raised() -> None:
+def test_after_a_refusal_the_next_store_is_chosen_and_at_last_its_error_raised() -> None:
     route = routing(FakeStore("a", [state()]), FakeStore("b", [state(lag_ms=5000)]))
     assert refused(route, Unavailable("gone", reason="unreachable")).store.name == "a"
     assert refused(route, Unavailable("behind", reason="lagging")).store.name == "b"
@@ -91,14 +91,14 @@ FINAL = (
 
 
 @pytest.mark.parametrize("error", PASSED_ON, ids=lambda error: f"{type(error).__name__} {error.reason}")
-def test_what_another_store_may_do_better_is_passed_on(error: TsdbError) -> None:
+def test_an_error_that_another_store_may_avoid_is_passed_on(error: TsdbError) -> None:
     route = routing(FakeStore("a", [state()]), FakeStore("b", [state(lag_ms=5000)]))
     refused(route, error)
     assert [share.store.name for share in route.shares([0])] == ["b"]
 
 
 @pytest.mark.parametrize("error", FINAL, ids=lambda error: f"{type(error).__name__} {error.reason}")
-def test_what_every_store_would_refuse_is_final(error: TsdbError) -> None:
+def test_an_error_of_every_store_is_final(error: TsdbError) -> None:
     route = routing(FakeStore("a", [state()]), FakeStore("b", [state(lag_ms=5000)]))
     with pytest.raises(type(error)):
         refused(route, error)
@@ -111,7 +111,7 @@ def test_memory_that_moved_on_is_joined_with_history() -> None:
     assert (share.store.name, share.alone) == ("a", False)
 
 
-def test_memory_that_moved_on_is_passed_by_without_a_history() -> None:
+def test_memory_that_moved_on_is_skipped_without_a_history() -> None:
     route = routing(FakeStore("a", [state()]), FakeStore("b", [state(lag_ms=5000)]), history=False)
     refused(route, OutOfCoverage("moved"))
     assert [share.store.name for share in route.shares([0])] == ["b"]
@@ -120,13 +120,13 @@ def test_memory_that_moved_on_is_passed_by_without_a_history() -> None:
         route.shares([0])
 
 
-def test_a_partition_that_nobody_holds_is_named() -> None:
+def test_a_partition_without_a_store_is_named() -> None:
     with pytest.raises(Unavailable, match="partition 3; 1 stores are known") as caught:
         routing(FakeStore("a", [state(0)])).shares([0, 3])
     assert (caught.value.reason, caught.value.metadata["partition"]) == ("no_store", "3")
 
 
-def test_stores_of_another_log_are_no_stores() -> None:
+def test_stores_of_another_log_are_ignored() -> None:
     other = FakeStore("a", [state(topic_id="made anew")])
     with pytest.raises(Unavailable, match="the stores hold log topic made anew; this querier reads topic topic"):
         routing(other).shares([0])

@@ -1,4 +1,4 @@
-"""Several stores behind one Reader: who is asked what, how their answers become one, and what a broken one costs."""
+"""Several stores behind one Reader: the requests to each, the merge of their answers, and the cost of a broken one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUERY = SelectQuery(SELECTOR, NOW_MS - 100, NOW_MS + 1)
 
 
 def head(partition: int) -> Head:
-    """Of two series of its own, a sample each."""
+    """A head with two series that no other head has, one sample each."""
     made = new_head(partition, series=2 * PARTITIONS)
     some = [(number, NOW_MS - number, float(number)) for number in (2 * partition, 2 * partition + 1)]
     apply(made, [Record(0, NOW_MS, tuple(some))])
@@ -33,8 +33,6 @@ def head(partition: int) -> Head:
 
 
 class Several:
-    """Stores of a test."""
-
     def __init__(self, *stores: Any) -> None:
         self._stores = cast(tuple[StoreReader, ...], stores)
 
@@ -68,7 +66,7 @@ class _Renamed:
 
 @pytest.fixture
 def service() -> QuerierService:
-    """Partitions dealt in turns, as shards are."""
+    """Partitions assigned in turns, as shards are."""
     return over(served([0, 2], "even"), served([1, 3], "odd"))
 
 
@@ -90,7 +88,7 @@ def test_columns_of_several_stores_stay_columns(service: QuerierService) -> None
     assert sorted(result.series_ids.tolist()) == sorted(id_of(number) for number in range(2 * PARTITIONS))
 
 
-def test_only_the_stores_of_the_partitions_asked_for_are_asked() -> None:
+def test_only_the_stores_of_the_requested_partitions_are_called() -> None:
     even, odd = FakeStore("even", [state(0), state(2)]), FakeStore("odd", [state(1), state(3)])
     service = querier_over(FakeStores(even, odd), None, window_ms=400, partitions=4)
     tokens = [common_pb2.Token(topic_id=TOPIC_ID, partition=p, record_offset=p) for p in range(4)]
@@ -102,7 +100,7 @@ def test_only_the_stores_of_the_partitions_asked_for_are_asked() -> None:
     assert asked.options.max_lag_ms == 7
 
 
-def test_a_token_of_another_log_is_refused_before_any_store_is_asked() -> None:
+def test_a_token_of_another_log_is_refused_before_any_store_is_called() -> None:
     store = FakeStore("a", [state()])
     service = querier_over(FakeStores(store), None, window_ms=400)
     token = common_pb2.Token(topic_id="other", record_offset=1)
@@ -111,7 +109,7 @@ def test_a_token_of_another_log_is_refused_before_any_store_is_asked() -> None:
     assert store.asked == []
 
 
-def test_a_store_that_refuses_costs_a_second_question_and_not_the_answer() -> None:
+def test_a_store_that_refuses_costs_a_second_call_and_not_the_answer() -> None:
     first, second = FakeStore("a", [state(0)]), FakeStore("b", [state(0, lag_ms=5000)])
     service = querier_over(FakeStores(first, second), None, window_ms=400)
     first.fail = [Unavailable("gone", reason="unreachable")]
@@ -122,7 +120,7 @@ def test_a_store_that_refuses_costs_a_second_question_and_not_the_answer() -> No
         select(service, SelectQuery("m", 1, 2))
 
 
-def test_only_the_partitions_of_the_store_that_refused_are_asked_again() -> None:
+def test_only_the_partitions_of_the_store_that_refused_are_requested_again() -> None:
     broken = FakeStore("a", [state(0)])
     other, spare = FakeStore("b", [state(1)]), FakeStore("c", [state(0, lag_ms=9000), state(1, lag_ms=9000)])
     broken.fail = [Unavailable("gone")]
@@ -131,7 +129,7 @@ def test_only_the_partitions_of_the_store_that_refused_are_asked_again() -> None
     assert [list(request.options.partitions) for request in spare.asked] == [[0]]
 
 
-def test_an_answer_that_breaks_off_is_never_passed_off_as_whole() -> None:
+def test_an_answer_that_breaks_off_is_never_returned_as_whole() -> None:
     class Cut(FakeStore):
         def select(self, request: reader_pb2.SelectRequest, caller: Any) -> Iterator[reader_pb2.SelectResponse]:
             for message in super().select(request, caller):
@@ -154,7 +152,7 @@ def test_an_answer_without_a_message_is_a_store_that_does_not_answer() -> None:
 
 
 def test_the_limits_hold_for_all_stores_together() -> None:
-    # Every head knows all 8 series of the test: each store has 16, and together they have 32.
+    # Every head has all 8 series of the test: each store has 16, and together they have 32.
     limits = SelectLimits(series_max=20)
     with pytest.raises(Overloaded, match="the answer has 32 series; limit is 20"):
         select(over(served([0, 2], "even"), served([1, 3], "odd"), limits=limits), QUERY)
@@ -174,11 +172,11 @@ def test_series_of_several_stores_come_by_partition_under_one_header(service: Qu
 
 def test_groups_of_several_stores_are_added_up(service: QuerierService) -> None:
     _, answer = series_of(service, reader_pb2.SeriesRequest(group_by=["job"]))
-    # Each head knows all series of the test, and each of the four counts them.
+    # Each head has all series of the test, and each of the four counts them.
     assert [(list(g.values), g.series) for g in answer.groups.groups] == [(["test"], 2 * PARTITIONS * PARTITIONS)]
 
 
-def test_a_block_that_does_not_come_is_an_error() -> None:
+def test_a_missing_block_is_an_error() -> None:
     class Forgetful(FakeStore):
         def series(self, request: reader_pb2.SeriesRequest, caller: Any) -> Iterator[reader_pb2.SeriesResponse]:
             yield next(super().series(request, caller))

@@ -1,4 +1,4 @@
-"""The pool follows what names stand for, and knows of each store only what it said lately."""
+"""The pool follows the addresses of its names, and uses only recent states of each store."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tsdb.query.stores.pool import RESOLVE_EVERY_S, StoreAddress, StorePool, res
 from tsdb.query.stores.remote import STATES_AGE_MAX_S, RemoteStore
 
 NAME = StoreAddress("store.test", 7410)
-GONE = StoreAddress("127.0.0.1", 1)  # Nobody listens on port 1.
+GONE = StoreAddress("127.0.0.1", 1)  # Port 1 has no listener.
 
 
 class World:
-    """What names stand for, and a pool that follows it."""
+    """The addresses of names, and a pool that follows them."""
 
     def __init__(self, reader: FakeServer) -> None:
         host, _, port = reader.address.rpartition(":")
@@ -51,7 +51,7 @@ def answering(world: World) -> dict[str, list[int]]:
     return {store.name: sorted(store.states()) for store in world.pool.all()}
 
 
-def test_a_store_is_known_by_what_it_said(world: World) -> None:
+def test_a_store_has_the_states_of_its_last_answer(world: World) -> None:
     world.pool.poll()
     assert answering(world) == {str(world.reader): [0]}
     (store,) = world.pool.all()
@@ -59,13 +59,13 @@ def test_a_store_is_known_by_what_it_said(world: World) -> None:
     assert world.opened == [(NAME, world.reader)]
 
 
-def test_a_store_that_does_not_answer_holds_nothing_until_it_does(world: World) -> None:
+def test_a_store_that_does_not_answer_has_no_states(world: World) -> None:
     world.stands_for[NAME] = [GONE, world.reader]
     world.pool.poll()
     assert answering(world) == {str(GONE): [], str(world.reader): [0]}
 
 
-def test_what_was_said_long_ago_is_nothing(world: World) -> None:
+def test_old_states_are_dropped(world: World) -> None:
     world.pool.poll()
     world.clock.advance(round(STATES_AGE_MAX_S * 1000))
     assert answering(world) == {str(world.reader): [0]}
@@ -97,7 +97,7 @@ def test_a_name_that_does_not_resolve_keeps_its_stores(world: World) -> None:
     assert answering(world) == {str(world.reader): [0]}
 
 
-def test_an_address_stands_for_itself_and_a_name_for_one_family() -> None:
+def test_an_address_resolves_to_itself_and_a_name_to_one_family() -> None:
     assert resolve(StoreAddress("127.0.0.1", 7)) == [StoreAddress("127.0.0.1", 7)]
     assert resolve(StoreAddress("::1", 7)) == [StoreAddress("::1", 7)]
     assert resolve(StoreAddress("localhost", 7)) in ([StoreAddress("127.0.0.1", 7)], [StoreAddress("::1", 7)])
