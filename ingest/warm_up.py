@@ -10,6 +10,7 @@ from ingest.grouping import group
 from ingest.limits import IngestLimits
 from ingest.records import encode_ranges, partition_ranges
 from ingest.resolved_rows import empty_rows
+from tsdb.codec.log_record import encode_tick
 
 
 def warm_up() -> None:
@@ -19,3 +20,4 @@ def warm_up() -> None:
     find_due(batch, rows, good, 0)
     grouped = group(batch, rows, good)
     encode_ranges(grouped, partition_ranges(grouped))
+    encode_tick()

@@ -10,9 +10,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from stack.ports import Ports
 
@@ -56,17 +56,21 @@ def wait_for_samples(address: str, samples: int, within_s: float = 60.0) -> None
 
 
 class Role:
-    """A long-running `tsdb` role with ports of its own; leaving the context kills it."""
+    """A long-running `tsdb` role with ports of its own; leaving the context kills it. wrapper: a command that becomes
+    the role in the end, by `exec`."""
 
-    def __init__(self, scratch: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, scratch: Path, *arguments: str, env: Mapping[str, str] | None = None, wrapper: Sequence[str] = ()
+    ) -> None:
         self._ports = Ports(2)  # Still ours while the process is down: it comes back where it was.
         self.grpc, self.http = (f"127.0.0.1:{port}" for port in self._ports.numbers)
         self.arguments = [*arguments, "--grpc", self.grpc, "--http", self.http]
         self.log_file = scratch / f"{arguments[0]}-{self.grpc.rpartition(':')[2]}.log"
         self._env = {**os.environ, **(env or {})}
+        self._command = [*wrapper, *TSDB]
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Role:
+    def __enter__(self) -> Self:
         try:
             self.start()
         except BaseException:
@@ -87,7 +91,7 @@ class Role:
     def start(self, *, ready: bool = True) -> None:
         """Start, and wait for readiness unless told not to."""
         with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen([*TSDB, *self.arguments], stdout=log, stderr=log, env=self._env)
+            self._process = subprocess.Popen([*self._command, *self.arguments], stdout=log, stderr=log, env=self._env)
         if ready:
             self.wait_ready()
 

@@ -1,0 +1,81 @@
+"""A role that is ready has all its kernels: no later request waits for a compiler, or for a load from the cache."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from support.logs import wait_until
+from support.processes import Role
+from tsdb.client import Client, ReadOptions, WriteBatch, connect
+from tsdb.client.select import SelectKeywords
+
+ROOT = Path(__file__).parents[2]
+PER_REQUEST, REQUESTS = 500, 6  # In all more series than the tables of a head have room for at first.
+MINUTE_MS = 60_000
+READS: tuple[SelectKeywords, ...] = ({}, {"last_n": 1}, {"step_ms": 30_000, "agg": "avg"}, {"encoding": "columns"})
+
+
+class RoleWithKernels(Role):
+    """A role that answers each line on stdin with its kernels."""
+
+    def start(self, *, ready: bool = True) -> None:
+        with self.log_file.open("ab") as log:
+            command = [sys.executable, str(ROOT / "tests/support/role_kernels.py"), *self.arguments]
+            environment = {**self._env, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, env=environment)
+        self.wait_ready()
+
+    def kill(self) -> None:
+        super().kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def kernels(self) -> set[str]:
+        """Name and signature of each that it has."""
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(b"\n")
+        stdin.flush()
+        return set(json.loads(stdout.readline()))
+
+
+def test_a_standalone_that_is_ready_has_all_its_kernels(tmp_path: Path) -> None:
+    with RoleWithKernels(tmp_path, "standalone", "--data-dir", str(tmp_path / "data"), "--time-set", "demo") as role:
+        wait_until(lambda: role.log_file.read_text().count("kernels ready") == 2, 60.0)
+        before = role.kernels()
+        with connect(role.grpc, timeout_s=60.0) as client:
+            for request in range(REQUESTS):
+                read(client, write(client, range(request * PER_REQUEST, (request + 1) * PER_REQUEST)))
+            read(client, write(client, range(REQUESTS * PER_REQUEST)))
+        wait_until(lambda: role.metrics()['tsdb_loader_records_total{kind="chunk"}'] > 0, 60.0)
+
+        assert sorted(role.kernels() - before) == []
+        assert role.terminate() == 0
+
+
+def write(client: Client, numbers: range) -> ReadOptions:
+    batch, values, now_ms = WriteBatch(), np.random.default_rng(numbers.start).random(10), time.time_ns() // 1_000_000
+    for number in numbers:
+        labels = {"__name__": f"m{number % 3}", "job": "j", "instance": f"i{number % 7}", "n": f"{number}" * 50}
+        batch.add(labels, now_ms - np.arange(10)[::-1] * 100, np.round(values, number % 5) * number)
+    return ReadOptions(after=client.write(batch).tokens)
+
+
+def read(client: Client, options: ReadOptions) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    for selector in ("m1", '{job="j"}', '{instance=~"i[0-3]"}', '{job="j",n!~"1.*"}'):
+        for chosen in READS:
+            client.select(selector, now_ms - MINUTE_MS, now_ms + MINUTE_MS, **SelectKeywords(**chosen, options=options))
+    client.series("m1")
+    client.label_names()
+    client.label_values("instance", "m1")
+    client.series_groups("m1", ["instance"])
