@@ -22,7 +22,7 @@ SMALL = ("--memory-soft-bytes", str(HARD_BYTES), "--memory-hard-bytes", str(HARD
 
 def test_a_flood_of_series_is_refused_and_another_client_feels_nothing(tmp_path: Path) -> None:
     with embedded(tmp_path, *LIMITED) as running:
-        limited_flood(running, series=SERIES, source_max=SOURCE_MAX, calls=30)
+        limited_flood(running, source_max=SOURCE_MAX, calls=30)
         assert running.store.terminate() == 0
 
 

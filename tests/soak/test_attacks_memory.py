@@ -34,13 +34,13 @@ SMALL = ("--memory-soft-bytes", str(HARD_BYTES), "--memory-hard-bytes", str(HARD
 
 def test_a_flood_on_one_process_is_refused_and_another_client_feels_nothing(tmp_path: Path) -> None:
     with embedded(tmp_path, *LIMITED) as running:
-        limited_flood(running, series=SERIES, source_max=SOURCE_MAX, calls=200)
+        limited_flood(running, source_max=SOURCE_MAX, calls=200)
         assert running.store.terminate() == 0
 
 
 def test_a_flood_on_a_gateway_is_refused_and_another_client_feels_nothing(kafka: KafkaCluster, tmp_path: Path) -> None:
     with on_kafka(tmp_path, kafka.bootstrap, gateway=LIMITED) as running:
-        limited_flood(running, series=SERIES, source_max=SOURCE_MAX, calls=200)
+        limited_flood(running, source_max=SOURCE_MAX, calls=200)
         assert running.store.terminate() == 0
 
 

@@ -27,8 +27,7 @@ def crowd(gateway: Role, reader: Role, *, connections: int, calls: int) -> None:
     with Bystander(gateway, reader, roles) as bystander:
         quiet = bystander.quiet(calls=calls)
         with RssPeak(reader.process.pid) as rss, Attack(attackers):
-            bystander.begin()
-            attacked = bystander.figures(calls=calls)
+            attacked = bystander.attacked(quiet, calls=calls)
         bystander.check_all_is_read_back()
     print(f"{connections} connections a port, RSS +{rss.grown_bytes / MIB:.0f} MiB")
     check_unharmed(quiet, attacked)
@@ -45,8 +44,7 @@ def bombs(
         for method, kind in kinds:
             lines_before = _lines(target)
             with RssPeak(target.process.pid) as rss, Attack([Bombs(target.grpc, method, kind, count)]):
-                bystander.begin()
-                attacked = bystander.figures(calls=calls)
+                attacked = bystander.attacked(quiet, calls=calls)
             print(f"{kind} to {method}: RSS +{rss.grown_bytes / MIB:.0f} MiB of {bound / MIB:.0f}")
             check_unharmed(quiet, attacked)
             assert rss.grown_bytes <= bound
@@ -64,8 +62,7 @@ def no_descriptors(role: Role, *, connections: int, calls: int) -> None:
         lines_before = _lines(role)
         process.rlimit(psutil.RLIMIT_NOFILE, (DESCRIPTORS, limit[1]))
         with Attack(_crowds(role, connections)):
-            bystander.begin()
-            attacked = bystander.figures(calls=calls)
+            attacked = bystander.attacked(quiet, calls=calls)
             held = process.num_fds()
         process.rlimit(psutil.RLIMIT_NOFILE, limit)
         bystander.check_all_is_read_back()

@@ -23,15 +23,14 @@ DRAIN_S = 25.0
 HEALTHY = 12  # Sources that are spread over the partitions.
 
 
-def limited_flood(running: Deployment, *, series: int, source_max: int, calls: int) -> None:
+def limited_flood(running: Deployment, *, source_max: int, calls: int) -> None:
     """A source far over its limit of series: refused by name, and nobody else feels it."""
     roles = list({running.gateway.grpc: running.gateway, running.store.grpc: running.store}.values())
     with Bystander(running.gateway, running.store, roles) as bystander:
         quiet = bystander.quiet(calls=calls)
-        with RssPeak(running.store.process.pid) as rss, SeriesFlood(running.gateway, series) as flood:
-            bystander.begin()
+        with RssPeak(running.store.process.pid) as rss, SeriesFlood(running.gateway, None) as flood:
             wait_until(lambda: "source_series_limit" in flood.refused, 60.0)
-            attacked = bystander.figures(calls=calls)
+            attacked = bystander.attacked(quiet, calls=calls)
         bystander.check_all_is_read_back()
     assert flood.accepted <= source_max
     assert flood.refused.keys() == {"source_series_limit"}, flood.messages

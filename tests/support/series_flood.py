@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import Counter
@@ -17,12 +18,13 @@ PAUSE_S = 0.02  # After a refusal: a sender that is refused at once must not be 
 
 
 class SeriesFlood:
-    """Writes `series` new series from one source on a thread of its own. A context manager; leaving it stops the flood.
+    """Writes `series` new series (None: without end) from one source on a thread of its own. A context manager; leaving
+    it stops the flood.
 
     accepted: series that were answered with OK; refused: requests by reason; partitions: where accepted ones went.
     """
 
-    def __init__(self, gateway: Role, series: int, *, instance: str = "flood", token: str | None = None) -> None:
+    def __init__(self, gateway: Role, series: int | None, *, instance: str = "flood", token: str | None = None) -> None:
         self._client = connect(gateway.grpc, token=token, timeout_s=30.0)
         self._series = series
         self._instance = instance
@@ -55,7 +57,8 @@ class SeriesFlood:
         assert self._ended.wait(timeout_s), f"{self.accepted} of {self._series} accepted, refused {self.refused}"
 
     def _run(self) -> None:
-        for first in range(0, self._series, SERIES_A_REQUEST):
+        endless = itertools.count(0, SERIES_A_REQUEST)
+        for first in endless if self._series is None else range(0, self._series, SERIES_A_REQUEST):
             if self._stopping.is_set():
                 return
             try:
