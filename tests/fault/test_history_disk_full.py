@@ -23,4 +23,4 @@ def test_a_loader_whose_history_is_full_says_so_and_loses_nothing(kafka: KafkaCl
         factory.create()
     history = ("--history", f"sqlite:///{folder}/history.db")
     with Role(tmp_path, "loader", *log, *history) as role, open_log(log[1], prefix=log[3]) as opened:
-        history_is_full(role, opened, folder, lambda loader: files_cannot_grow(loader, folder), windows=6)
+        history_is_full(role, opened, folder, files_cannot_grow, windows=6)

@@ -92,10 +92,10 @@ def test_a_broker_that_stops_is_waited_for(tmp_path: Path) -> None:
         cluster.stop_broker(0)
         store.release()
         # Which of them depends on what the client library finds out first.
-        wait_until(lambda: loader.problem() in ("commit_failing", "log_unavailable"))
+        wait_until(lambda: loader.problem()[0] in ("commit_failing", "log_unavailable"))
         cluster.start_broker(0)
         wait_until(lambda: is_loaded(log), 60.0)
-        wait_until(lambda: not loader.problem() and all(one.ready for one in loader.health().values()))
+        wait_until(lambda: not loader.problem()[0] and all(one.ready for one in loader.health().values()))
         wait_until(lambda: store.loaded(log.topic_id(METRICS)) == expected.loaded)
         ended(loader)
         assert store.rows == expected.rows

@@ -12,7 +12,7 @@ import pytest
 
 from stack.kafka import KafkaCluster
 from support.deployments import create_topics
-from support.disk_drills import SmallDisk, history_is_full, log_is_full
+from support.disk_drills import SmallDisk, check_says_why, history_is_full, log_is_full
 from support.histories import HistoryFactory
 from support.processes import Role
 from tsdb.log.open import open_log
@@ -35,10 +35,23 @@ def test_a_loader_whose_history_is_full_says_so_and_loses_nothing(kafka: KafkaCl
     folder.mkdir()
     with HistoryFactory(f"sqlite:///{folder}/history.db") as factory:
         factory.create()
-    disk, log = SmallDisk(folder, 16 * MIB), create_topics(kafka.bootstrap)
+    disk, log = SmallDisk(folder, 64 * MIB), create_topics(kafka.bootstrap)
     history = ("--history", f"sqlite:///{folder}/history.db")
     with (
         Role(tmp_path, "loader", *log, *history, wrapper=disk.wrapper) as role,
         open_log(log[1], prefix=log[3]) as opened,
     ):
         history_is_full(role, opened, folder, disk.full, windows=40)
+
+
+def test_a_loader_that_starts_on_a_full_disk_says_so_and_goes_on(kafka: KafkaCluster, tmp_path: Path) -> None:
+    folder = tmp_path / "history"
+    folder.mkdir()
+    with HistoryFactory(f"sqlite:///{folder}/history.db") as factory:
+        factory.create()
+    disk, log = SmallDisk(folder, MIB), create_topics(kafka.bootstrap)
+    history = ("--history", f"sqlite:///{folder}/history.db")
+    with Role(tmp_path, "loader", *log, *history, wrapper=disk.wrapper) as loader:
+        with disk.full(loader):
+            check_says_why(loader, folder / "history.db")
+        loader.wait_ready()

@@ -26,14 +26,14 @@ log = get_logger(__name__)
 class Opened:
     """An opened role: its components in start order, and functions for the probes.
 
-    stalled: reason why the process is not alive; empty when it is. trouble: reason why the whole process is not ready,
-    even without partitions; empty without such a reason.
+    stalled: reason why the process is not alive; empty when it is. trouble: reason and message why the whole
+    process is not ready, even without partitions; empty without such a reason.
     """
 
     components: Sequence[Component]
     partitions: Callable[[], dict[int, PartitionHealth]]
     stalled: Callable[[], str]
-    trouble: Callable[[], str] = lambda: ""
+    trouble: Callable[[], tuple[str, str]] = lambda: ("", "")
 
 
 class RoleProcess:
@@ -92,7 +92,7 @@ class RoleProcess:
         if self._opened is None or self._waiting_for:
             return Readiness(self._waiting_for)
         disk = disk_trouble()
-        reason, message = disk or (self._opened.trouble(), "")
+        reason, message = disk or self._opened.trouble()
         return Readiness(reason, self._opened.partitions(), message)
 
     def grpc_port(self) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tsdb.log.interface import CHUNKS, SERIES
+from tsdb.model.errors import TsdbError
 from tsdb.ops.health import PartitionHealth
 from tsdb.parallel_consumer import PartitionStatus, Status, TopicPartition
 
@@ -29,12 +30,16 @@ class HealthProblem:
     message: str = ""
 
 
-def health_problem(status: Status, blocked_for_s: float, patience_s: float, now: float) -> HealthProblem:
-    """Reasons: log_unavailable (the consumer waits for it), history_blocked (for longer than patience_s), stalled,
-    commit_failing.
+def health_problem(
+    status: Status, blocked_for_s: float, patience_s: float, now: float, refusal: TsdbError | None = None
+) -> HealthProblem:
+    """Reasons: log_unavailable (the consumer waits for it), that of `refusal` (partitions cannot be taken),
+    history_blocked (for longer than patience_s), stalled, commit_failing.
     """
     if status.at and now - status.at > SILENT_MAX_S:
         return HealthProblem("log_unavailable", f"no step for {now - status.at:.0f} s")
+    if refusal is not None:
+        return HealthProblem(refusal.reason, f"no partitions can be taken: {refusal.message}")
     if status.blocked_error and blocked_for_s >= patience_s:
         return HealthProblem("history_blocked", status.blocked_error)
     if status.stalls:

@@ -124,7 +124,7 @@ class Loader:
             randomness=random.Random(seed),
             name="loader",
         )
-        self._reporter = LoaderReporter(log_, lambda: self._consumer.status, self._marks, clock)
+        self._reporter = LoaderReporter(log_, lambda: self._consumer.status, self._source.refusal, self._marks, clock)
 
     def start(self) -> None:
         """Join the group and begin to load; returns at once."""
@@ -156,9 +156,11 @@ class Loader:
         """By partition that is ours: whether it goes on, its lag, and what is in the way."""
         return self._reporter.health
 
-    def problem(self) -> str:
-        """What keeps all partitions back, also when none is ours any more because of it; empty when nothing does."""
-        return self._reporter.problem.reason
+    def problem(self) -> tuple[str, str]:
+        """(reason, message) of what keeps all partitions back, also when none is ours any more because of it; empty
+        when nothing does."""
+        problem = self._reporter.problem
+        return problem.reason, problem.message
 
     def stalled(self) -> str:
         """Why it is not alive; empty while it is. History being away is no reason."""

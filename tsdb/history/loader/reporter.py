@@ -11,7 +11,7 @@ from tsdb.history.loader.health import Ends, HealthProblem, health_problem, lag_
 from tsdb.history.loader.loaded_marks import LoadedMarks
 from tsdb.log.interface import CHUNKS, Log
 from tsdb.model.clock import Clock
-from tsdb.model.errors import Unavailable, WrongTopic
+from tsdb.model.errors import TsdbError, Unavailable, WrongTopic
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import gauge
@@ -38,10 +38,18 @@ from_zero = gauge("tsdb_loader_from_zero", "1 while the partition is loaded from
 class LoaderReporter(Periodic):
     """`health`: by partition, as last looked; `problem`: of all of them. `status`: asked for each time."""
 
-    def __init__(self, log_: Log, status: Callable[[], Status], marks: LoadedMarks, clock: Clock) -> None:
+    def __init__(
+        self,
+        log_: Log,
+        status: Callable[[], Status],
+        refusal: Callable[[float], TsdbError | None],
+        marks: LoadedMarks,
+        clock: Clock,
+    ) -> None:
         super().__init__("loader-report", EVERY_S, self.look)
         self._log = log_
         self._status = status
+        self._refusal = refusal
         self._marks = marks
         self._clock = clock
         self._ends = Ends()
@@ -56,7 +64,7 @@ class LoaderReporter(Periodic):
         status, now = self._status(), self._clock.monotonic()
         self._blocked_since = (self._blocked_since or now) if status.blocked_error else None
         blocked_for_s = 0.0 if self._blocked_since is None else now - self._blocked_since
-        problem = health_problem(status, blocked_for_s, BLOCKED_PATIENCE_S, now)
+        problem = health_problem(status, blocked_for_s, BLOCKED_PATIENCE_S, now, self._refusal(BLOCKED_PATIENCE_S))
         self._tell(problem, blocked_for_s, now)
         self.problem, self.health = problem, partition_health(status, self._ends, problem, now)
         self._set_gauges(status, blocked_for_s)

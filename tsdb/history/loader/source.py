@@ -13,7 +13,7 @@ from itertools import pairwise, repeat
 from tsdb.log.interface import CHUNKS, SERIES, EndOfLog, Event, Group, Log, RecordBatch, TopicPartition
 from tsdb.log.interface import Position as LogPosition
 from tsdb.model.clock import Clock
-from tsdb.model.errors import Overloaded, Unavailable
+from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
 from tsdb.parallel_consumer import CommitFailed, Polled, Position, Record, SourceListener
 
@@ -43,6 +43,14 @@ class LogSource:
         self._listener: SourceListener | None = None
         self._lock = threading.Lock()  # Guards _again; a leaf.
         self._again: set[int] = set()
+        self._refusal: tuple[TsdbError, float] | None = None
+
+    def refusal(self, patience_s: float) -> TsdbError | None:
+        """The last error, when for at least patience_s no poll has passed: partitions cannot be taken. Any thread."""
+        refusal = self._refusal
+        if refusal is None or self._clock.monotonic() - refusal[1] < patience_s:
+            return None
+        return refusal[0]
 
     def start_over(self, partitions: Collection[int]) -> None:
         """Those of them that are ours start from zero with the next poll. From any thread."""
@@ -67,8 +75,11 @@ class LogSource:
         except (Unavailable, Overloaded) as error:
             # An assignment whose commits, or whose `loaded`, could not be read: the group asks again.
             log.warning("partitions not to be had yet", reason=error.reason, error=error.message)
-            self._ask_at = self._clock.monotonic() + ASK_AGAIN_S
+            now = self._clock.monotonic()
+            self._refusal = error, self._refusal[1] if self._refusal else now
+            self._ask_at = now + ASK_AGAIN_S
             return Polled()
+        self._refusal = None
         return _polled(events)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
