@@ -81,7 +81,7 @@ class StatusReporter(Periodic):
     """
 
     def __init__(self, log_: Log, member: Member, clock: Clock, *, lag_enter_s: float, lag_leave_s: float) -> None:
-        super().__init__("chunker-status", EVERY_S, self._look)
+        super().__init__("chunker-status", EVERY_S, self._update)
         self._log = log_
         self._member = member
         self._clock = clock
@@ -105,9 +105,9 @@ class StatusReporter(Periodic):
         at = self._answered_at
         return at is not None and self._clock.monotonic() - at <= HIGH_WATERMARK_AGE_MAX_S
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         ours = self._member.partitions
-        self._ask(list(ours) or [0])
+        self._fetch_watermarks(list(ours) or [0])
         for status in self.statuses():
             if status.partition in ours:
                 _set_gauges(status, ours[status.partition])
@@ -119,7 +119,7 @@ class StatusReporter(Periodic):
         enter_s, leave_s = self._lag_s
         return ReadinessEvaluator(enter_s=enter_s, leave_s=leave_s)
 
-    def _ask(self, partitions: list[int]) -> None:
+    def _fetch_watermarks(self, partitions: list[int]) -> None:
         polls_total.inc()
         # The time before the request: the answer is at least as fresh.
         at = self._clock.monotonic()

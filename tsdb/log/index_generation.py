@@ -15,7 +15,7 @@ from tsdb.model.clock import Clock
 VERSION = 1
 KEY_PREFIX = "index-generation/"
 BEFORE_THE_FIRST = 0
-LOOK_EVERY_S = 0.5  # Of a querier, while it reads history.
+POLL_EVERY_S = 0.5  # Of a querier, while it reads history.
 SEEN_AFTER_S = 0.75  # Each answer that begins later knows of it.
 
 

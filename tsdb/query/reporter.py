@@ -28,12 +28,12 @@ class StoresReporter(Periodic):
     """Owns one thread. `set_health(partition, serving)`: partition None means the whole querier."""
 
     def __init__(self, sources: Sources, set_health: Callable[[int | None, bool], None]) -> None:
-        super().__init__("reporter", EVERY_S, self._look)
+        super().__init__("reporter", EVERY_S, self._update)
         self._sources = sources
         self._set_health = set_health
         self._ready: dict[int, bool] = {}
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         partitions = partitions_health(self._sources)
         for partition, health in partitions.items():
             ready.labels(str(partition)).set(health.ready)

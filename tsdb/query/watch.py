@@ -19,7 +19,7 @@ from tsdb.v1 import common_pb2, reader_pb2
 Response = reader_pb2.WatchResponse
 
 QUEUED_MAX = 64  # Messages queued for a slow watcher; when the queue is full, the stores' streams wait.
-LOOK_EVERY_S = 0.5  # How soon a watcher that left is noticed on a quiet stream.
+CHECK_EVERY_S = 0.5  # How soon a watcher that left is noticed on a quiet stream.
 
 
 class WatchRead:
@@ -78,7 +78,7 @@ def _together(streams: Sequence[Iterator[Response]], active: Callable[[], bool])
     try:
         while active():
             try:
-                message = arrived.get(timeout=LOOK_EVERY_S)
+                message = arrived.get(timeout=CHECK_EVERY_S)
             except queue.Empty:
                 continue
             if isinstance(message, _Ended):
@@ -103,7 +103,7 @@ def _pump(stream: Iterator[Response], arrived: queue.Queue[Response | _Ended], d
 def _put(arrived: queue.Queue[Response | _Ended], message: Response | _Ended, done: threading.Event) -> bool:
     while not done.is_set():
         try:
-            arrived.put(message, timeout=LOOK_EVERY_S)
+            arrived.put(message, timeout=CHECK_EVERY_S)
             return True
         except queue.Full:
             continue

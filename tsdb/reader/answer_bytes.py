@@ -18,7 +18,7 @@ from tsdb.ops.metrics import counter, gauge
 
 SMALL_BYTES = 2 << 20
 WAIT_S = 5.0  # Shorter than most callers' deadlines, longer than sending an answer takes when its caller reads it.
-LOOK_S = 0.1  # How often a waiting read checks its own deadline.
+CHECK_EVERY_S = 0.1  # How often a waiting read checks its own deadline.
 RETRY_AFTER_S = 1.0
 TEXT_BYTES, TEXT_COPIES = 150, 3  # Python's str in a set and in a list; in the set, the message and its bytes.
 
@@ -74,7 +74,7 @@ class AnswerBytes:
 
     def _wait(self, peer: str, size: int, check_going: Callable[[], None]) -> None:
         give_up_at = time.monotonic() + self._wait_s
-        while not self._taken(peer, size, LOOK_S):
+        while not self._taken(peer, size, CHECK_EVERY_S):
             check_going()
             if time.monotonic() >= give_up_at:
                 refused_total.labels("answers_bytes").inc()

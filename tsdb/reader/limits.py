@@ -39,11 +39,11 @@ class SelectLimits:
         _check("bytes", got, self.bytes_max)
 
 
-def _check(what: str, got: int, limit: int) -> None:
+def _check(name: str, got: int, limit: int) -> None:
     if got > limit:
         raise Overloaded(
-            f"the answer has {got} {what}; limit is {limit}: ask for a shorter range or fewer series",
-            reason=f"{what}_limit",
+            f"the answer has {got} {name}; limit is {limit}: ask for a shorter range or fewer series",
+            reason=f"{name}_limit",
             limit=limit,
             asked=got,
         )

@@ -149,10 +149,10 @@ def tokens_of(messages: Iterable[common_pb2.Token], topic_id: str, known: Iterab
     return highest
 
 
-def partitions_of(asked: Iterable[int], known: Iterable[int]) -> list[int]:
+def partitions_of(requested: Iterable[int], known: Iterable[int]) -> list[int]:
     """Partitions to answer from, ascending. Raises InvalidRequest (bad_partition) for one not served here."""
     served = sorted(known)
-    wanted = sorted(set(asked))
+    wanted = sorted(set(requested))
     missing = [partition for partition in wanted if partition not in served]
     if missing:
         raise InvalidRequest(f"partitions {missing[:10]} are not served here; served: {served}", reason="bad_partition")

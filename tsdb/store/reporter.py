@@ -49,7 +49,7 @@ class StatusReporter(Periodic):
     """Owns one thread. `set_health(partition, serving)`: partition None means the whole store."""
 
     def __init__(self, store: Store, set_health: Callable[[int | None, bool], None], clock: Clock) -> None:
-        super().__init__("reporter", EVERY_S, self._look)
+        super().__init__("reporter", EVERY_S, self._update)
         self._store = store
         self._set_health = set_health
         self._clock = clock
@@ -57,7 +57,7 @@ class StatusReporter(Periodic):
         self._progress_at = clock.monotonic()
         self._records = 0
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         statuses = self._store.statuses()
         for status in statuses:
             _set_gauges(status)

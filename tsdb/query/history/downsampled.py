@@ -27,7 +27,7 @@ from tsdb.query.history.narrow import narrow
 from tsdb.query.reduction import Reduction
 from tsdb.reader.request import SelectSpec
 
-ASK_AGAIN_S = 60.0  # The job runs hourly at most.
+READ_AGAIN_S = 60.0  # The job runs hourly at most.
 
 # For each aggregation of a query: the derived series that it needs, and how their samples in one step are aggregated.
 _NEEDS: Mapping[int, Mapping[str, int]] = {
@@ -87,7 +87,7 @@ class Resolutions:
             threading.Lock()
         )  # Guards all below. StoreSamples during the read: other queries need its result anyway.
         self._known: Mapping[str, Downsampled] = {}
-        self._ask_at: float | None = None
+        self._read_at: float | None = None
 
     def part(self, query: SelectSpec) -> DerivedPart | None:
         """The part at the coarsest resolution that divides the query's steps; None when no resolution does or none has
@@ -106,9 +106,9 @@ class Resolutions:
 
     def _spans(self) -> Mapping[str, Downsampled]:
         with self._lock:
-            if self._ask_at is None or self._clock.monotonic() >= self._ask_at:
+            if self._read_at is None or self._clock.monotonic() >= self._read_at:
                 self._known = self._read()
-                self._ask_at = self._clock.monotonic() + ASK_AGAIN_S
+                self._read_at = self._clock.monotonic() + READ_AGAIN_S
             return self._known
 
 

@@ -42,16 +42,20 @@ class HistoryQuery:
 
 
 def history_samples(
-    history: HistoryReads, query: HistoryQuery, window_ms: int, on_corrupt: OnCorrupt, look: Callable[[int], None]
+    history: HistoryReads,
+    query: HistoryQuery,
+    window_ms: int,
+    on_corrupt: OnCorrupt,
+    on_progress: Callable[[int], None],
 ) -> Iterator[Fragment]:
     """Merged samples in stretches of about STRETCH_SAMPLES; no stretch is empty, and each pack is whole in one stretch.
 
-    look: called between pieces of history with the number of samples in the stretch so far; it may raise.
+    on_progress: called between pieces of history with the number of samples in the stretch so far; it may raise.
     """
     stretch = Stretch(query.series_ids, query.start_ms, query.end_ms)
     pack_id = None
     for rows in history.read(query.pack_ids, WindowRange.touching(query.start_ms, query.end_ms, window_ms)):
-        look(stretch.samples)
+        on_progress(stretch.samples)
         if stretch.samples >= STRETCH_SAMPLES and rows[0].key.pack_id != pack_id:
             yield from _taken(stretch)
         pack_id = rows[0].key.pack_id

@@ -24,26 +24,30 @@ class AcceptedHoles:
     def __init__(self, history: HistoryReads | None, start_ms: int, end_ms: int, *, allow_holes: bool) -> None:
         self._history = None if allow_holes else history
         self._range = start_ms, end_ms
-        self._judged: set[int] = set()
+        self._checked_here: set[int] = set()
 
     def handle_refusal(self, share: Share, error: TsdbError) -> bool:
         """Whether to repeat the request to the same store with allow_holes, and check the holes of its answer here."""
-        if self._history is None or not isinstance(error, HoleInRange) or not self._judged.isdisjoint(share.partitions):
+        if (
+            self._history is None
+            or not isinstance(error, HoleInRange)
+            or not self._checked_here.isdisjoint(share.partitions)
+        ):
             return False
-        self._judged.update(share.partitions)
+        self._checked_here.update(share.partitions)
         return True
 
     def apply(self, request: Any, share: Share) -> Any:
         """Set allow_holes in a share's request where its holes are checked here."""
-        if not self._judged.isdisjoint(share.partitions):
+        if not self._checked_here.isdisjoint(share.partitions):
             request.options.allow_holes = True
         return request
 
     def check(self, states: States) -> None:
         """Raises HoleInRange for a hole that is not accepted, in an answer that was requested with allow_holes here."""
-        judged = [state for state in states if state.partition in self._judged]
-        if judged and self._history is not None:
-            check_memory_holes(self._history, judged, *self._range)
+        checked = [state for state in states if state.partition in self._checked_here]
+        if checked and self._history is not None:
+            check_memory_holes(self._history, checked, *self._range)
 
 
 def check_memory_holes(history: HistoryReads, states: States, start_ms: int, end_ms: int) -> None:

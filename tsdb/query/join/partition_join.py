@@ -87,13 +87,13 @@ class PartitionJoin:
                 joined += seam.add_steps(steps_)
                 self.limits.check_samples(joined)
 
-        def look(samples: int) -> None:
+        def on_progress(samples: int) -> None:
             self._hold(before + joined + samples)
 
-        for stretch in self._stretches(partition, series, first_ms, self.seams.get(partition, first_ms), look):
+        for stretch in self._stretches(partition, series, first_ms, self.seams.get(partition, first_ms), on_progress):
             joined += seam.add(stretch)
             self.limits.check_samples(joined)
-            look(0)
+            on_progress(0)
         answered_total.labels(self._source(partition, held, steps)).inc()
         series_ids, labels = _union(held, steps, series)
         return JoinedSamples(series_ids, labels, seam.result(series_ids, steps))
@@ -104,15 +104,15 @@ class PartitionJoin:
         self.work.hold(self.kept_bytes() + MERGE_COPIES * ORDERED_SAMPLE_BYTES * samples)
 
     def _stretches(
-        self, partition: int, series: HistorySeries, start_ms: int, end_ms: int, look: Callable[[int], None]
+        self, partition: int, series: HistorySeries, start_ms: int, end_ms: int, on_progress: Callable[[int], None]
     ) -> Iterator[Fragment]:
         """History's samples of these series in [start_ms, end_ms)."""
         start_ms, end_ms = max(start_ms, series.start_ms), min(end_ms, series.end_ms)
         if not series.pack_ids or start_ms >= end_ms:
             return
-        asked = HistoryQuery(series.pack_ids, series.series_ids, start_ms, end_ms)
+        wanted = HistoryQuery(series.pack_ids, series.series_ids, start_ms, end_ms)
         corrupt = partial(self.holes.add_corrupt, partition, self.history.window_ms)
-        yield from history_samples(self.history.store, asked, self.history.window_ms, corrupt, look)
+        yield from history_samples(self.history.store, wanted, self.history.window_ms, corrupt, on_progress)
 
     def _derived_part(self, partition: int) -> DerivedPart | None:
         part = None if self.history.resolutions is None else self.history.resolutions.part(self.query)
@@ -123,7 +123,7 @@ class PartitionJoin:
         state: common_pb2.PartitionState,
         part: DerivedPart,
         sources: HistorySeries,
-        look: Callable[[int], None],
+        on_progress: Callable[[int], None],
     ) -> Iterator[Fragment]:
         choice, needs = Choice(part.matchers(self.query)), {state.partition: state.since_offset}
         start_ms = self.query.start_ms
@@ -134,7 +134,7 @@ class PartitionJoin:
             return
         derived = DerivedSteps(part, self.query, found, sources.series_ids)
         wanted = replace(found, series_ids=derived.series_ids)
-        for stretch in self._stretches(state.partition, wanted, start_ms, part.end_ms, look):
+        for stretch in self._stretches(state.partition, wanted, start_ms, part.end_ms, on_progress):
             yield from derived.steps(stretch)
 
     def _history_series(self, state: common_pb2.PartitionState, held: StoreSamples) -> HistorySeries:

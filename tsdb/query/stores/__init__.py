@@ -1,1 +1,1 @@
-"""The stores of a querier: local and remote, which of them answers what, and their samples."""
+"""The stores of a querier: local and remote ones, routing between them, and their samples."""

@@ -26,7 +26,7 @@ class LocalStore:
         self._clock = clock
         self._lock = threading.Lock()  # Guards all below; a leaf.
         self._states: dict[int, common_pb2.PartitionState] = {}
-        self._asked_at: float | None = None
+        self._refreshed_at: float | None = None
 
     @property
     def name(self) -> str:
@@ -34,8 +34,8 @@ class LocalStore:
 
     def states(self) -> Mapping[int, common_pb2.PartitionState]:
         with self._lock:
-            asked_at = self._asked_at
-        if asked_at is None or self._clock.monotonic() - asked_at > STATES_AGE_S:
+            refreshed_at = self._refreshed_at
+        if refreshed_at is None or self._clock.monotonic() - refreshed_at > STATES_AGE_S:
             self.refresh(0.0)
         with self._lock:
             return self._states
@@ -44,7 +44,7 @@ class LocalStore:
         answer = self._service.Coverage(reader_pb2.CoverageRequest(), _context(None))
         with self._lock:
             self._states = {state.partition: state for state in answer.partitions}
-            self._asked_at = self._clock.monotonic()
+            self._refreshed_at = self._clock.monotonic()
 
     def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
         with closing(self._service.Select(request, _context(caller))) as messages:

@@ -104,9 +104,9 @@ class StorePool(Periodic):
     def refresh(self, timeout_s: float) -> None:
         """Read the coverage of all stores at once."""
         stores = self.all()
-        asked = [(store, store.begin_refresh(timeout_s)) for store in stores]
-        for store, answer in asked:
-            store.finish_refresh(answer)
+        calls = [(store, store.begin_refresh(timeout_s)) for store in stores]
+        for store, call in calls:
+            store.finish_refresh(call)
         answering_stores.set(sum(bool(store.states()) for store in stores))
 
     def _resolve_names(self) -> None:

@@ -40,7 +40,7 @@ class RemoteStore:
         self._clock = clock
         self._lock = threading.Lock()  # Guards all below; a leaf.
         self._states: dict[int, common_pb2.PartitionState] = {}
-        self._heard_at: float | None = None
+        self._answered_at: float | None = None
         self._reachable: bool | None = None
 
     @property
@@ -53,7 +53,7 @@ class RemoteStore:
 
     def states(self) -> Mapping[int, common_pb2.PartitionState]:
         with self._lock:
-            fresh = self._heard_at is not None and self._clock.monotonic() - self._heard_at <= STATES_AGE_MAX_S
+            fresh = self._answered_at is not None and self._clock.monotonic() - self._answered_at <= STATES_AGE_MAX_S
             return self._states if fresh and self._reachable else {}
 
     def refresh(self, timeout_s: float) -> None:
@@ -70,10 +70,10 @@ class RemoteStore:
         except ValueError:  # gRPC raises it for a closed channel.
             return None
 
-    def finish_refresh(self, asked: Any) -> None:
+    def finish_refresh(self, call: Any) -> None:
         """Wait for the answer and keep its states. An error leaves the store without states."""
         try:
-            answer = None if asked is None else asked.result()
+            answer = None if call is None else call.result()
         except (grpc.RpcError, grpc.FutureCancelledError) as error:
             self._lost(from_rpc_error(error).message if isinstance(error, grpc.RpcError) else "cancelled")
             return
@@ -83,16 +83,16 @@ class RemoteStore:
         with self._lock:
             before, self._reachable = self._reachable, True
             self._states = {state.partition: state for state in answer.partitions}
-            self._heard_at = self._clock.monotonic()
+            self._answered_at = self._clock.monotonic()
         if not before:
             log.info("store answers", store=self._name, partitions=sorted(self._states))
 
-    def _lost(self, why: str) -> None:
+    def _lost(self, reason: str) -> None:
         poll_failures_total.inc()
         with self._lock:
             before, self._reachable = self._reachable, False
         if before is not False:
-            log.warning("store does not answer", store=self._name, error=why)
+            log.warning("store does not answer", store=self._name, error=reason)
 
     def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
         return self._stream(self._stub.Select, request, caller)
@@ -150,7 +150,7 @@ class RemoteStore:
         """The error of a cancelled call. Either the caller left, or the store was removed because its name resolves to
         other addresses now; then another store may answer."""
         if caller.is_active():
-            return Unavailable(f"store {self._name} is no longer asked", reason="store_left", retry_after_s=0.1)
+            return Unavailable(f"store {self._name} is no longer in use", reason="store_left", retry_after_s=0.1)
         return Unavailable("the caller left", reason=CANCELLED)
 
 

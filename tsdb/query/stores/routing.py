@@ -83,7 +83,7 @@ class Routing:
             if store.name not in refused and partition in states and states[partition].topic_id == self._topic_id
         ]
         if not found:
-            raise self._errors.get(partition) or self._nobody(partition)
+            raise self._errors.get(partition) or self._no_store_error(partition)
         store, state = min(found, key=lambda one: self._rank(one[1]))
         alone = not self._history or (self._reaches(state) and partition not in self._joined)
         return store, alone
@@ -97,7 +97,7 @@ class Routing:
     def _reaches(self, state: common_pb2.PartitionState) -> bool:
         return state.from_start or state.coverage_start_ms <= self._start_ms
 
-    def _nobody(self, partition: int) -> Unavailable:
+    def _no_store_error(self, partition: int) -> Unavailable:
         others = _other_topics(self._stores, partition, self._topic_id)
         if others:
             return Unavailable(

@@ -13,7 +13,7 @@ from support.logs import WITHIN_S, LogFactory
 from support.queriers import TOPIC_ID, one_store, select
 from support.seams import END_MS, START_MS, WINDOW_MS, Seam
 from tsdb.client import SelectQuery
-from tsdb.log.index_generation import LOOK_EVERY_S, raise_generation
+from tsdb.log.index_generation import POLL_EVERY_S, raise_generation
 from tsdb.log.interface import META, METRICS, Log, Watermarks
 from tsdb.log.meta import write_meta
 from tsdb.model.clock import ManualClock
@@ -25,7 +25,7 @@ from tsdb.query.service import QuerierService
 from tsdb.query.sources import HistorySource, Sources
 from tsdb.reader.limits import SelectLimits
 
-LOOK_MS = int(LOOK_EVERY_S * 1000)
+POLL_MS = int(POLL_EVERY_S * 1000)
 
 
 class Watched:
@@ -69,17 +69,17 @@ def test_the_end_of_meta_is_polled_and_meta_is_read_when_it_has_grown(log: Log) 
     generation = of(watched, clock)
     assert [generation.now() for _ in range(3)] == [0, 0, 0]
     assert (watched.asked, watched.read) == (2, 1), "its end, and where it begins"
-    clock.advance(LOOK_MS)
+    clock.advance(POLL_MS)
     assert generation.now() == 0
     assert (watched.asked, watched.read) == (3, 1), "nothing came"
     raise_generation(log, "job", ManualClock())
     assert generation.now() == 0, "known until the next look"
-    clock.advance(LOOK_MS)
+    clock.advance(POLL_MS)
     raised = generation.now()
     assert raised != 0
     assert watched.read == 2
     write_meta(log, MetaSettings(2))
-    clock.advance(LOOK_MS)
+    clock.advance(POLL_MS)
     assert generation.now() == raised
 
 
@@ -88,10 +88,10 @@ def test_while_the_log_does_not_answer_the_generation_is_unknown(log: Log) -> No
     generation = of(watched, clock)
     assert generation.now() == 0
     watched.before = away
-    clock.advance(LOOK_MS)
+    clock.advance(POLL_MS)
     assert generation.now() is None
     asked = watched.asked
-    clock.advance(LOOK_MS)
+    clock.advance(POLL_MS)
     assert generation.now() is None
     assert watched.asked == asked, "not asked with every read"
     watched.before = lambda: None

@@ -123,6 +123,6 @@ def test_a_store_removed_since_it_was_chosen_is_skipped(store: RemoteStore, call
     store.close()
     store.refresh(WITHIN_S)
     assert not store.states()
-    with pytest.raises(Unavailable, match="no longer asked") as caught:
+    with pytest.raises(Unavailable, match="no longer in use") as caught:
         CALLS[call](store, Context(WITHIN_S))
     assert worth_retrying(caught.value)
