@@ -55,7 +55,7 @@ class Control:
         rates |= {f"key_quotas[{key!r}]": rate for key, rate in self.key_quotas.items()}
         for name, rate in rates.items():
             if not math.isfinite(rate) or (rate < 0 and rate != UNLIMITED):
-                raise InvalidConfig(f"{name} is {rate}; legal: -1 (free), 0 (none), or so many a second")
+                raise InvalidConfig(f"{name} is {rate}; legal: -1 (unlimited), 0 (none), or records per second")
         for name in ("quota_burst_s", "newest_wins_s", "breaker_failures", "breaker_open_s"):
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0:
@@ -79,7 +79,7 @@ class Control:
         values: dict[str, Any] = {}
         for name, value in table.items():
             if name not in known:
-                raise InvalidConfig(f"{name} is no setting; there are: {', '.join(sorted(known))}")
+                raise InvalidConfig(f"{name} is no setting; settings: {', '.join(sorted(known))}")
             values[name] = _READERS.get(name, _number)(name, value)
         return cls(**values)
 

@@ -259,7 +259,7 @@ class Core:
     def _note_undrained(self, parts: list[PartitionState], within_s: float) -> None:
         for part in parts:
             self._metrics.undrained.inc(part.running)
-            text = "%s: %d records did not end within %.1f s of draining, and are done again"
+            text = "%s: %d records did not end within %.1f s of draining, and are repeated"
             self._log.log(
                 logging.WARNING,
                 "undrained",

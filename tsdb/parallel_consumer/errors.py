@@ -66,7 +66,7 @@ class Nack(ConsumerError):
     default_reason = "nack"
 
     def __init__(self, delay_s: float) -> None:
-        super().__init__(f"to be tried again after {delay_s} s")
+        super().__init__(f"try again after {delay_s} s")
         self.delay_s = delay_s
 
 

@@ -33,51 +33,51 @@ class ConsumerMetrics:
 
         actions = (*(action.value for action in Action), "nack")
         self.read = counter("records_read_total", "Records read from the source.")
-        self.finished = counter("records_finished_total", "Records finished, in whatever way.")
-        self.failures = counter(
-            "record_failures_total", "Exceptions of the handler, by what they led to.", "kind", actions
-        )
-        self.sent = counter("records_sent_total", "Records sent on and acknowledged, by why.", "kind", SENT)
+        self.finished = counter("records_finished_total", "Records finished, successfully or not.")
+        self.failures = counter("record_failures_total", "Exceptions of the handler, by action.", "kind", actions)
+        self.sent = counter("records_sent_total", "Records sent and acknowledged, by kind.", "kind", SENT)
         self.send_failures = counter(
             "send_failures_total", "Dead letters or requeued records not acknowledged.", "reason", SEND_FAILURES
         )
         self.ignored = counter(
             "ignored_total",
-            "late: completions of records whose partition has gone; finished_before: records not handled because a"
-            " commit says they are finished; superseded: records not handled because a newer one of their key came.",
+            "late: completions of records of removed partitions; finished_before: records not handled because a"
+            " commit marks them as finished; superseded: records not handled because a newer one of their key arrived.",
             "reason",
             IGNORED,
         )
         self.commits = counter("commits_total", "Commits, by result.", "result", COMMIT_RESULTS)
         self.commit_failures = counter(
-            "commit_failures_total", "Commits that failed, by why.", "reason", COMMIT_FAILURES
+            "commit_failures_total", "Commits that failed, by reason.", "reason", COMMIT_FAILURES
         )
-        self.metadata_refused = counter("metadata_refused_total", "Commits whose metadata was not to be trusted.")
-        self.pauses = counter("pauses_total", "Partitions paused because what was read of them is too much.")
-        self.undrained = counter("undrained_total", "Records still running when the time to drain was over.")
+        self.metadata_refused = counter("metadata_refused_total", "Commits whose metadata cannot be trusted.")
+        self.pauses = counter("pauses_total", "Partitions paused because too much was read and not finished.")
+        self.undrained = counter("undrained_total", "Records still running at the end of a drain.")
         self.limited = counter(
             "limited_total",
-            "Records that had to wait for a rate or quota, were sent elsewhere because of one, or have a blocked key.",
+            "Records that waited for a rate or quota, were diverted because of one, or have a blocked key.",
             "reason",
             LIMITED,
         )
-        self.breaker_opened = counter("breaker_opened_total", "Times that nothing began any more, for all failed.")
+        self.breaker_opened = counter(
+            "breaker_opened_total", "Times that the breaker stopped all new records after failures in a row."
+        )
         self.control_reloads = counter(
-            "control_reloads_total", "Control files that changed, by what came of it.", "result", ("taken", "refused")
+            "control_reloads_total", "Changed control files, by result.", "result", ("taken", "refused")
         )
         self.running = gauge("running", "Records being handled or blocked.")
         self.blocked = gauge(
             "blocked",
-            "Records that keep their place until something answers, those being tried again included. handler: the"
-            " error policy blocks them. outlet: their dead letter or requeued record is not acknowledged.",
+            "Records held up by an unavailable dependency, those being tried again included. handler: the error policy"
+            " blocks them. outlet: their dead letter or requeued record is not acknowledged.",
             "reason",
             BLOCKED,
         )
         self.unfinished = gauge("unfinished", "Records read and not finished.")
-        self.unfinished_bytes = gauge("unfinished_bytes", "Their keys and values.")
+        self.unfinished_bytes = gauge("unfinished_bytes", "Bytes of the keys and values of unfinished records.")
         self.metadata_units = gauge("metadata_units", "UTF-16 units of the largest metadata in the last commit.")
-        self.partitions = gauge("partitions", "Partitions that are ours.")
-        self.paused = gauge("paused_partitions", "Of them those that are paused.")
-        self.breaker_open = gauge("breaker_open", "1 while nothing, or one record alone, may begin.")
-        self.deferred_overdue = gauge("deferred_overdue", "Records whose deferred end is overdue.")
-        self.stalled = gauge("stalled_records", "Records that have not ended for longer than they should.")
+        self.partitions = gauge("partitions", "Assigned partitions.")
+        self.paused = gauge("paused_partitions", "Assigned partitions that are paused.")
+        self.breaker_open = gauge("breaker_open", "1 while the breaker allows no record, or a single one, to begin.")
+        self.deferred_overdue = gauge("deferred_overdue", "Records with an overdue deferral.")
+        self.stalled = gauge("stalled_records", "Records unfinished for longer than stall_after_s.")

@@ -68,7 +68,7 @@ class ErrorPolicy:
             # The first crash cannot separate its cause from the records that ran beside it.
             raise InvalidConfig("crashes_max is 2 or more")
         if self.exhausted in (Action.RETRY, Action.REQUEUE):
-            raise InvalidConfig(f"exhausted attempts cannot end in {self.exhausted.value}: that would begin them anew")
+            raise InvalidConfig(f"exhausted attempts cannot end in {self.exhausted.value}: attempts would start again")
 
     def action(self, error: BaseException) -> Action:
         """The action for this exception. An exception that is not an `Exception` (interpreter exit) is fatal."""

@@ -150,7 +150,7 @@ def _checked(results: Any, count: int) -> BaseException | dict[int, BaseExceptio
     if results is None or isinstance(results, BaseException):
         return results or {}
     if not isinstance(results, Sequence) or len(results) != count:
-        return InvalidResult(f"{count} records were answered with {str(results)[:100]}")
+        return InvalidResult(f"the handler returned {str(results)[:100]} for {count} records")
     strange = [one for one in results if one is not None and not isinstance(one, BaseException)]
     if strange:
         return InvalidResult(f"a result is {str(strange[0])[:100]}, neither None nor an exception")

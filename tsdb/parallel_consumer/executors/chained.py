@@ -26,7 +26,7 @@ def chained(chain: Chain, handler: Callable[[Record, Stage], Answer]) -> Callabl
     def handle(record: Record) -> Answer:
         stage = chain.begin(chain.read(record.headers, record.timestamp_ms if record.timestamp_ms > 0 else None))
         if stage.expired:
-            raise DeadLettered("the message went through as many services as a chain may have", reason=LOOP_PROTECTION)
+            raise DeadLettered("the message has no hops left", reason=LOOP_PROTECTION)
         return handler(record, stage)
 
     return handle

@@ -79,7 +79,7 @@ class ControlFile:
             text = data.decode()
             table = json.loads(text) if self._path.suffix == ".json" else tomllib.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InvalidConfig(f"not to be understood: {error}") from error
+            raise InvalidConfig(f"invalid: {error}") from error
         if not isinstance(table, dict):
-            raise InvalidConfig("it is no table")
+            raise InvalidConfig("not a table")
         return table

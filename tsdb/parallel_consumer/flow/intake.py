@@ -165,7 +165,7 @@ class Intake:
     @staticmethod
     def _column_poll(source: Source) -> Callable[[float, int], PolledColumns]:
         if not isinstance(source, ColumnSource):
-            raise InvalidConfig(f"{type(source).__name__} gives no columns")
+            raise InvalidConfig(f"{type(source).__name__} does not support columns")
         return source.poll_columns
 
     def _take(self, timeout_s: float, records_max: int) -> bool:

@@ -15,7 +15,7 @@ _FIXED: Mapping[str, tuple[bool, str]] = {
         False,
         "positions are committed once their records are finished, not once they are read",
     ),
-    "enable.partition.eof": (True, "the consumer has to know where a partition ends"),
+    "enable.partition.eof": (True, "the consumer must see the end of a partition"),
 }
 _REQUIRED: Mapping[str, object] = {
     "enable.auto.commit": False,
@@ -105,7 +105,7 @@ def _of_protocol(given: Mapping[str, object]) -> dict[str, object]:
     if protocol != "classic":
         raise _refused("group.protocol", given["group.protocol"], "there are classic and consumer")
     if given.get(_ASSIGNMENT, _COOPERATIVE) != _COOPERATIVE:
-        why = f"partitions are handed over while others go on, which only {_COOPERATIVE} allows; leave it out"
+        why = f"only {_COOPERATIVE} hands over partitions while others go on; leave it out"
         raise _refused(_ASSIGNMENT, given[_ASSIGNMENT], why)
     return {_ASSIGNMENT: _COOPERATIVE}
 

@@ -134,7 +134,7 @@ class KafkaSource:
         gone = positions.keys() - self._owned
         if gone:
             # Kafka checks that the member is current, not that it owns the partition.
-            raise CommitFailed(f"not ours any more: {sorted(gone)}", reason="stale_member")
+            raise CommitFailed(f"not assigned any more: {sorted(gone)}", reason="stale_member")
         offsets = [
             KafkaPartition(*topic_partition, at.next_offset, at.metadata) for topic_partition, at in positions.items()
         ]
@@ -254,7 +254,7 @@ class KafkaSource:
             # Where commits could not be read, the library starts fetching without a start position until the rejoin.
             pass
         elif is_topic_gone(error) and topic not in self._names:
-            self._log.log(logging.INFO, "no_topic", topic, "no topic %s (any more); read once there is one", topic)
+            self._log.log(logging.INFO, "no_topic", topic, "no topic %s (any more); it is read once it exists", topic)
         elif ends_the_consumer(error):
             raise to_error(error, f"topic {topic}, partition {partition}")
         # All other errors are temporary: the library retries, and lag shows them.
@@ -269,6 +269,6 @@ def _checked(topics: Sequence[str]) -> list[str]:
                 re.compile(topic)
             except re.error as error:
                 raise InvalidConfig(
-                    f"topic pattern {topic} is no regular expression: {error}", reason="setting"
+                    f"topic pattern {topic} is not a regular expression: {error}", reason="setting"
                 ) from error
     return list(topics)

@@ -41,7 +41,7 @@ class StartRule:
         if isinstance(start, int) and not isinstance(start, bool):
             if start < _MS_LEAST:
                 raise InvalidConfig(
-                    f"start={start} is no time in milliseconds since the epoch; in seconds?", reason="setting"
+                    f"start={start} is not a time in milliseconds since the epoch; in seconds?", reason="setting"
                 )
             return cls(TIME, start)
         if start in (EARLIEST, LATEST):

@@ -111,7 +111,7 @@ class TransactionalSource:
     def _run(self, records: Sequence[OutRecord], positions: Mapping[TopicPartition, Position]) -> None:
         gone = positions.keys() - self._inner.owned
         if gone:
-            raise CommitFailed(f"not ours any more: {sorted(gone)}", reason="stale_member")
+            raise CommitFailed(f"not assigned any more: {sorted(gone)}", reason="stale_member")
         self._transactor.run(records, positions, self._inner.group_metadata())
 
     @property

@@ -56,5 +56,5 @@ def _decode(
         if not accept_replay:
             raise MetadataRefused(message, reason=error.reason) from error
         metrics.metadata_refused.inc()
-        log.warning("%s; accepted: everything from there on is done again", message)
+        log.warning("%s; accepted: all records from there on are repeated", message)
         return Progress()

@@ -103,11 +103,11 @@ def _decode_body(position: int, body: bytes, topic_id: str) -> Progress:
     at = 3 + body[2]
     identity = body[3:at].decode(errors="replace")
     if identity != topic_id:
-        message = f"the commit was made for the topic with id {identity}, this one has id {topic_id}: it was made anew"
+        message = f"the commit is of topic id {identity}, the topic has id {topic_id}: it was made anew"
         raise MetadataRefused(message, reason="wrong_topic")
     length, at = read_varint(body, at)
     if length > len(body) - at:
-        raise MetadataRefused(f"metadata claims {length} bytes of tries and has {len(body) - at}")
+        raise MetadataRefused(f"metadata claims {length} bytes of attempts and has {len(body) - at}")
     attempts = _decode_attempts(position, body[at : at + length], body[0])
     return Progress(decode_runs(position, body[1], body[at + length :]), attempts)
 
@@ -145,7 +145,7 @@ def _decode_attempts(position: int, data: bytes, version: int) -> list[AttemptCo
         crashes, at = read_varint(data, at)
         span, at = read_varint(data, at) if version == VERSION_SPANS else (1, at)
         if span == 0:
-            raise MetadataRefused(f"tries of no offset at {position + distance}")
+            raise MetadataRefused(f"attempts without an offset at {position + distance}")
         found.append(AttemptCounts(position + distance, failures >> 1, crashes, bool(failures & 1), span))
     return found
 

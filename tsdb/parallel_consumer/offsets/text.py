@@ -38,7 +38,7 @@ def from_text(text: str) -> bytes:
     try:
         return base64.b64decode(text.encode("ascii"), validate=True)
     except (UnicodeEncodeError, binascii.Error) as error:
-        raise MetadataRefused(f"metadata is not of this consumer: {error}") from error
+        raise MetadataRefused(f"metadata of another program: {error}") from error
 
 
 def _wide(data: bytes) -> str:

@@ -188,7 +188,7 @@ class ExpiryScanner:
             )
         except CommitFailed as error:
             self._metrics.send_failures.inc()
-            self._log.log(logging.WARNING, "expire", None, "not given up yet: %s", error.message)
+            self._log.log(logging.WARNING, "expire", None, "not expired yet: %s", error.message)
             if error.reason == "undecided":
                 self._undecided = copies
             else:

@@ -12,20 +12,23 @@ class RegistryMetrics:
         def counter(name: str, help: str) -> Counter:
             return Counter(prefix + name, help, registry=collector)
 
-        self.prepared = counter("prepared_total", "Copies that the wait topic has; each record once a try.")
-        self.posted = counter("posted_total", "Null records that the wait topic has.")
-        self.send_failures = counter("send_failures_total", "Copies or null records not acknowledged; sent again.")
+        self.prepared = counter(
+            "prepared_total", "Copies acknowledged by the wait topic; each attempt of a record counts."
+        )
+        self.posted = counter("posted_total", "Null records acknowledged by the wait topic.")
+        self.send_failures = counter("send_failures_total", "Copies or null records not acknowledged and sent again.")
         self.unregistered = counter(
-            "unregistered_total", "Records whose copy is too large: not acknowledged before they are finished."
+            "unregistered_total", "Records whose copy is too large: acknowledged only once finished."
         )
         self.handed_back = counter(
-            "handed_back_total", "Records acknowledged, not finished, and given back to the source at an end."
+            "handed_back_total",
+            "Records acknowledged, not finished, and returned to the source at a shutdown or rebalance.",
         )
         self.left_behind = counter(
             "left_behind_total", "Records acknowledged and not finished when their partition was lost: they expire."
         )
         self.expired = counter("expired_total", "Records sent to the dead letters because they were never finished.")
-        self.refused = counter("refused_total", "Records of the wait topic that are no wait records; passed over.")
+        self.refused = counter("refused_total", "Records of the wait topic that are not wait records and are skipped.")
         self.waiting = Gauge(
-            prefix + "waiting", "Copies without a null record, as the scanner sees.", registry=collector
+            prefix + "waiting", "Copies without a null record, as seen by the scanner.", registry=collector
         )

@@ -133,7 +133,7 @@ class RegistrySource:
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         gone = positions.keys() - self._parts.keys()
         if gone:
-            raise CommitFailed(f"not ours any more: {sorted(gone)}", reason="stale_member")
+            raise CommitFailed(f"not assigned any more: {sorted(gone)}", reason="stale_member")
         parts = {topic_partition: self._parts[topic_partition] for topic_partition in positions}
         for topic_partition, position in positions.items():
             parts[topic_partition].reported = position
@@ -153,7 +153,7 @@ class RegistrySource:
                 self._settle(again_before=-math.inf)
             if not self._posting:
                 return
-        log.warning("%d finished records keep their copies: their null records had no answer", self._posting)
+        log.warning("%d finished records keep their copies: their null records were not acknowledged", self._posting)
 
     # SourceListener, called by the inner source.
 

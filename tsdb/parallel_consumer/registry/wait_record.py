@@ -76,7 +76,7 @@ def read_wait_record(copy: Record) -> Waiting:
         prepared_at_ms, expires_at_ms = (_number(fields[name]) for name in ("prepared-at-ms", "expires-at-ms"))
         topic = fields["topic"].decode()
     except (KeyError, ValueError) as error:
-        raise WaitRecordRefused(f"{location}: no wait record: {error!r}") from error
+        raise WaitRecordRefused(f"{location}: not a wait record: {error!r}") from error
     value = None if "null-value" in fields else copy.value
     headers = [(name, data) for name, data in copy.headers if not name.startswith(PREFIX)]
     partition, offset, timestamp_ms = numbers

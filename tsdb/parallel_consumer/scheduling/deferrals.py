@@ -39,4 +39,4 @@ class Deferrals:
         if age_s < self._log_at_age_s[task]:
             return
         self._log_at_age_s[task] = 2 * age_s
-        log.error("deferred end overdue, nothing above it can be committed as done: %s", Stall.of(task, age_s))
+        log.error("deferred end overdue, the position cannot pass it: %s", Stall.of(task, age_s))

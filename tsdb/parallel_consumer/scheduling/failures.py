@@ -104,7 +104,7 @@ class Failures:
         if action in (Action.RETRY, Action.BLOCK):
             opened_for_s = self._throttle.failed(self._clock.monotonic())
             if opened_for_s:
-                text = "breaker opened, nothing begins for %.1f s: %s"
+                text = "breaker opened, no record begins for %.1f s: %s"
                 self._log.log(logging.WARNING, "breaker", None, text, opened_for_s, task.error)
         if action is Action.RETRY:
             task.failures += 1
