@@ -17,8 +17,8 @@ from support import recordings
 from support.compaction import compact, make_compacting_topics
 from support.histories import HistoryFactory, truncate
 from support.history_contents import checksum_of_store
+from support.history_drill import HistoryDrill
 from support.logs import LogFactory
-from support.past_drill import PastDrill
 from support.way import Way
 from tsdb.history.interface import ChunkStore
 from tsdb.log.interface import Log
@@ -63,7 +63,7 @@ def test_late_samples_are_in_the_next_read_and_in_all_after(place: Setup) -> Non
     recording = recordings.node(WINDOWS, every=16)
     ends, rng = recording.window_ends, random.Random(52)
     with Way(place.log, place.history, recording, seed=51) as way:
-        with PastDrill(way, rng) as drill:
+        with HistoryDrill(way, rng) as drill:
             drill.run(ends[LOADED], outage=(), random_reads=0)
             drill.write_late(drill.healthy, "late, before load")
             way.load()
@@ -80,7 +80,7 @@ def test_late_samples_are_in_the_next_read_and_in_all_after(place: Setup) -> Non
         sizes, held = compact(way.log, PARTITIONS), checksum_of_store(way.history)
         assert all(left < appended for appended, left in sizes.values())
         way.history = place.lost()
-        with PastDrill(way, rng) as again:
+        with HistoryDrill(way, rng) as again:
             assert not again.outage.one("history lost", ends[0], ends[1], everything=True), "nothing is not an answer"
             way.load()
             assert checksum_of_store(way.history) == held

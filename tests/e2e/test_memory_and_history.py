@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support import recordings
-from support.past_drill import read_at_every_stage
+from support.history_drill import read_at_every_stage
 from support.recordings import CLOUD_1M
 from support.ways import new_way
 

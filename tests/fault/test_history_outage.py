@@ -15,7 +15,7 @@ import pytest
 from stack.cassandra import CassandraNode
 from stack.kafka import KafkaCluster
 from support import recordings
-from support.past_drill import PastDrill
+from support.history_drill import HistoryDrill
 from support.ways import Strike, history_away, new_way, stop, suspend
 
 HOUR_MS = 3600 * 1000
@@ -41,7 +41,7 @@ def test_no_loader_for_8_hours_refuses_only_what_is_truly_not_there(tmp_path: Pa
     urls = f"sqlite:///{tmp_path}/log.db", f"sqlite:///{tmp_path}/history.db"
     with (
         new_way(*urls, recording, seed=63) as way,
-        PastDrill(way, random.Random(64), hold_ms=hold_h * HOUR_MS) as drill,
+        HistoryDrill(way, random.Random(64), hold_ms=hold_h * HOUR_MS) as drill,
     ):
         drill.run(ends, outage=range(5, 7), random_reads=3)
         drill.read_evicted(ends, random_reads=20)

@@ -14,9 +14,9 @@ from typing import cast
 import numpy as np
 
 from support.chunkers import chunker_options, running
+from support.history_oracle import HistoryOracle
 from support.logs import wait_until
 from support.node import Node
-from support.past_oracle import PastOracle
 from support.recordings import Batch, Recording, Sample
 from tsdb.codec.chunk_key import ChunkKey, Kind, ProgressKey, WindowKey, decode_key
 from tsdb.codec.chunk_marker import ProgressMarker, decode_progress_marker
@@ -88,7 +88,7 @@ class Way:
         self.recording = recording
         self.times = recording.times
         self.partitions = log.partitions(METRICS)
-        self.oracle = PastOracle(recording.labels, recording.times)
+        self.oracle = HistoryOracle(recording.labels, recording.times)
         self.clock = SetClock(int(recording.ts_ms[0]))
         self.stage_clock = SetClock(int(recording.ts_ms[0]))  # Of its own: it paces what is emitted.
         self.emitted = Emitted()

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 from stack.cassandra import CassandraNode
 from support.histories import HistoryFactory
+from support.history_drill import HistoryDrill
 from support.killed_loaders import KilledLoaders
 from support.logs import LogFactory
-from support.past_drill import PastDrill
 from support.recordings import Recording
 from support.way import Way
 from tsdb.history.settings import HistorySettings
@@ -62,7 +62,7 @@ def history_away(bootstrap: str, node: CassandraNode, strike: Strike, recording:
     history_url = f"cassandra://{node.host}:{node.port}/outage"
     with (
         new_way(f"kafka://{bootstrap}", history_url, recording, seed=62, settings=IMPATIENT) as way,
-        PastDrill(way, rng) as drill,
+        HistoryDrill(way, rng) as drill,
     ):
         with KilledLoaders(way, rng, life_s_max=LIFE_S_MAX) as loaders:
             drill.run(ends[:gone], outage=range(gone), random_reads=0)

@@ -85,10 +85,10 @@ def windows(
     output: TableOrJson = "table",
 ) -> None:
     """Print the content of history by window: packs, rows of each kind, bytes. Reads the chunks of matching series."""
-    from tsdb.cli.past_chunks import WindowTotals, past_chunks
+    from tsdb.cli.history_chunks import WindowTotals, history_chunks
 
     totals: dict[int, WindowTotals] = {}
-    for row in past_chunks(settings, matching, time_range(start, end, last)):
+    for row in history_chunks(settings, matching, time_range(start, end, last)):
         totals.setdefault(row.key.window_start_ms, WindowTotals()).add(row)
     found = sorted(totals.items())
     if output == "json":
@@ -109,9 +109,9 @@ def show(
     output: TableOrJson = "table",
 ) -> None:
     """Decode and list every chunk of the packs of matching series; exit code 1 when one cannot be decoded."""
-    from tsdb.cli.past_chunks import described, past_chunks
+    from tsdb.cli.history_chunks import described, history_chunks
 
-    rows = [described(row) for row in past_chunks(settings, matching, time_range(start, end, last))]
+    rows = [described(row) for row in history_chunks(settings, matching, time_range(start, end, last))]
     if output == "json":
         print_json({"chunks": rows})
     else:

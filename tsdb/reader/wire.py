@@ -20,7 +20,7 @@ class Fields:
     __slots__ = ("_buffers", "size")
 
     def __init__(self, encoded: bytes = b"") -> None:
-        self._buffers: list[Any] = [encoded]  # Bytes, and arrays in C order, which `join` reads as bytes.
+        self._buffers: list[Any] = [encoded]  # Bytes, and arrays in C order, which `bytes.join` takes as buffers.
         self.size = len(encoded)  # Bytes so far.
 
     def add_bytes(self, number: int, value: bytes) -> None:

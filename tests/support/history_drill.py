@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from typing import Self
 
+from support.history_oracle import Reads
 from support.logs import wait_until
 from support.node import Node, store_options
-from support.past_oracle import Reads
 from support.querier_node import QuerierNode
 from support.recordings import Batch
 from support.way import Way
@@ -20,7 +20,7 @@ SHARE_MIN = 0.99
 OUTAGE = range(8, 12)  # Windows that close while no loader runs.
 
 
-class PastDrill:
+class HistoryDrill:
     """Of one way, with a store, a chunker and a querier over both. A context manager.
 
     healthy: reads while a loader comes by in every window. outage: reads from the first window without one until a
@@ -134,7 +134,7 @@ class PastDrill:
 def read_at_every_stage(way: Way, *, seed: int, random_reads: int, last_reads: int) -> None:
     """All windows, some of them without a loader; prints what was answered, and by what."""
     ends = way.recording.window_ends
-    with PastDrill(way, random.Random(seed)) as drill:
+    with HistoryDrill(way, random.Random(seed)) as drill:
         drill.run(ends, outage=OUTAGE, random_reads=random_reads)
         drill.read_evicted(ends, random_reads=last_reads)
         print(

@@ -40,7 +40,7 @@ class WindowTotals:
         return {"packs": len(self.packs), **by_kind, "bytes": self.bytes}
 
 
-def past_chunks(settings: ToolSettings, matching: str | None, span: TimeRange | None) -> Iterator[ChunkRow]:
+def history_chunks(settings: ToolSettings, matching: str | None, span: TimeRange | None) -> Iterator[ChunkRow]:
     """Rows of the packs of matching series (None: all), in windows that overlap span (None: all).
 
     Raises ConfigMismatch (history_schema) when history was not created.

@@ -9,7 +9,7 @@ import pytest
 from stack.cassandra import CassandraNode
 from stack.kafka import KafkaCluster
 from support import recordings
-from support.past_drill import read_at_every_stage
+from support.history_drill import read_at_every_stage
 from support.recordings import CLOUD_1M
 from support.ways import Strike, history_away, new_way, stop, suspend
 

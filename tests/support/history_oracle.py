@@ -28,7 +28,7 @@ SOURCES = ("memory", "history", "both")
 SampleArrays = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-class PastOracle:
+class HistoryOracle:
     """By series and time the value that came last; rows are indexes of `labels`."""
 
     def __init__(self, labels: Sequence[bytes], times: TimeSet) -> None:
@@ -81,7 +81,7 @@ class Reads:
 
     def __init__(
         self,
-        oracle: PastOracle,
+        oracle: HistoryOracle,
         stub: reader_pb2_grpc.ReaderStub,
         rng: random.Random,
         may_refuse: Callable[[int, int], bool],
