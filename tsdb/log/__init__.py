@@ -1,1 +1,1 @@
-"""The log: append, read, look up by time; groups that share partitions. Kafka and embedded (SQLite) alike."""
+"""Log: append, read, look up by time, and groups that share partitions; over Kafka or embedded (SQLite)."""

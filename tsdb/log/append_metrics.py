@@ -1,4 +1,4 @@
-"""What both logs count of their appends."""
+"""Append metrics, shared by both logs."""
 
 from __future__ import annotations
 

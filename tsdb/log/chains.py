@@ -1,6 +1,6 @@
-"""Chains of ours: how a role says when what it writes began, and what was wrong with what others said.
+"""Chains of the roles: headers with the start time of a message's work, and a counter of bad headers received.
 
-Layout: docs/formats/chain-headers.md. Nothing on the replay path reads headers: there broker time tells as much.
+Layout: docs/formats/chain-headers.md. The replay path reads no headers: there broker time gives the same.
 """
 
 from __future__ import annotations
@@ -23,5 +23,5 @@ _count = {reason: anomalies_total.labels(reason).inc for reason in REASONS}
 
 
 def chain_of(service_id: str, now_ms: Callable[[], int]) -> Chain:
-    """The chain of one of our roles. now_ms: its wall clock."""
+    """The chain of one role of this system. now_ms: its wall clock."""
     return Chain(SYSTEM_ID, service_id, Mode.TREE, count=lambda reason: _count[reason](), now_ms=now_ms)

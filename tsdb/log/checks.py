@@ -1,4 +1,4 @@
-"""What both logs check and refuse, in the same words."""
+"""Checks of both logs, so that Kafka and SQLite refuse with the same errors."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def check_commit(positions: Mapping[TopicPartition, Position], assigned: Collect
 
 
 def check_followers(topics: Collection[str], followers: Mapping[str, str]) -> None:
-    """What follows must not be joined itself, and what is followed must be."""
+    """Asserts that a follower is not joined itself, and that its leader is."""
     for follower, leader in followers.items():
         assert leader in topics, f"topic {follower} follows {leader}, which is not joined"
         assert follower not in topics, f"topic {follower} follows {leader} and is joined too"
 
 
 def with_followers(partitions: Iterable[TopicPartition], followers: Mapping[str, str]) -> list[TopicPartition]:
-    """The partitions and those that come and go with them; each once, leaders first."""
+    """The partitions and their followers, each once, leaders first."""
     leaders = list(partitions)
     also = ((topic, number) for topic, leader in followers.items() for name, number in leaders if name == leader)
     return list(dict.fromkeys([*leaders, *also]))
 
 
 def check_partition(topic: str, partition: int, count: int) -> None:
-    """Raises InvalidRequest (unknown_partition). count: partitions of the topic."""
+    """Raises InvalidRequest (unknown_partition). count: number of partitions of the topic."""
     if not 0 <= partition < count:
         raise InvalidRequest(
             f"topic {topic} has partitions 0 to {count - 1}; asked for {partition}",
@@ -50,7 +50,7 @@ def check_partition(topic: str, partition: int, count: int) -> None:
 
 
 def wrong_topic(topic: str, want: str, got: str | None) -> WrongTopic:
-    """The error for a topic whose id is now `got`, None for deleted."""
+    """The error for a topic whose id is now `got`; None: the topic was deleted."""
     if got is None:
         text = f"topic {topic} with id {want} was deleted"
         return WrongTopic(text, reason="topic_deleted", topic=topic, want=want)

@@ -1,4 +1,4 @@
-"""What is downsampled, as `meta` tells it. Format: docs/formats/downsampled.md."""
+"""Downsampled ranges, recorded in `meta`. Format: docs/formats/downsampled.md."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ KEY_PREFIX = "downsampled/"
 
 @dataclass(frozen=True, slots=True)
 class Downsampled:
-    """Derived series of this resolution are in history for all samples of [start_ms, end_ms), ms since epoch, that were
-    there when they were made."""
+    """History has derived series of one resolution for all samples of [start_ms, end_ms), ms since epoch, that history
+    held when they were made."""
 
     start_ms: int
     end_ms: int
 
     def joined(self, other: Downsampled | None) -> Downsampled:
-        """Both, where they touch; else this one."""
+        """The union of both where they touch; else this one."""
         if other is None or other.start_ms > self.end_ms or other.end_ms < self.start_ms:
             return self
         return Downsampled(min(self.start_ms, other.start_ms), max(self.end_ms, other.end_ms))
 
 
 def read_downsampled(log: Log) -> Mapping[str, Downsampled]:
-    """By resolution, of this incarnation of the log. Raises UnknownVersion, ConfigMismatch (meta), and as the log."""
+    """Ranges by resolution, of this incarnation of the log. Raises UnknownVersion, ConfigMismatch (meta), the log's."""
     prefix = _prefix(log)
     return {
         key.decode().removeprefix(prefix): _decoded(key, value)
@@ -40,7 +40,7 @@ def read_downsampled(log: Log) -> Mapping[str, Downsampled]:
 
 
 def write_downsampled(log: Log, resolution: str, span: Downsampled) -> None:
-    """Say so; durable when it returns. Of several the last stands."""
+    """Record a range, durable on return. A later record of the same resolution replaces it."""
     value = {"version": VERSION, "start_ms": span.start_ms, "end_ms": span.end_ms}
     log.append_sync(META, 0, json.dumps(value, sort_keys=True).encode(), key=f"{_prefix(log)}{resolution}".encode())
 

@@ -1,7 +1,8 @@
 """Index generation: tells queriers that series came to history without passing through the log.
 
-Imports and downsampling announce series of the past; what a querier keeps of history's index lacks them. Such a job
-raises the generation in `meta` once a loader has passed its last record. Format: docs/formats/index-generation.md.
+Imports and downsampling announce series of the past. A querier's cached parts of history's index lack these series.
+Such a job raises the generation in `meta` once a loader has passed its last record.
+Format: docs/formats/index-generation.md.
 """
 
 from __future__ import annotations
@@ -15,21 +16,22 @@ from tsdb.model.clock import Clock
 VERSION = 1
 KEY_PREFIX = "index-generation/"
 BEFORE_THE_FIRST = 0
-POLL_EVERY_S = 0.5  # Of a querier, while it reads history.
-SEEN_AFTER_S = 0.75  # Each answer that begins later knows of it.
+POLL_EVERY_S = 0.5  # How often a querier checks the generation while it reads history.
+SEEN_AFTER_S = 0.75  # Every answer that begins later uses the new generation.
 
 
 def raise_generation(log: Log, job_id: str, clock: Clock) -> None:
-    """Durable, and seen by every querier, when it returns."""
+    """Raise the generation. On return it is durable, and every querier has seen it."""
     value = json.dumps({"version": VERSION, "job_id": job_id}, sort_keys=True)
     log.append_sync(META, 0, value.encode(), key=generation_key(log.topic_id(METRICS)))
     clock.sleep(SEEN_AFTER_S)
 
 
 def last_generation(log: Log, topic_id: str, since_offset: int | None = None) -> int | None:
-    """The newest generation in `meta` from an offset on (None: all of it); None where there is none.
+    """The newest generation in `meta` from an offset on (None: from the start); None if there is no generation record.
 
-    It is one past the offset of its record, so that two jobs at once are two generations. Raises as a reader does.
+    A generation is one past the offset of its record, so that two jobs at once make two generations. Raises as a reader
+    does.
     """
     key, found = generation_key(topic_id), None
     for batch in read_batches(log, META, 0, since_offset):
@@ -40,5 +42,5 @@ def last_generation(log: Log, topic_id: str, since_offset: int | None = None) ->
 
 
 def generation_key(topic_id: str) -> bytes:
-    """Of one incarnation of the log."""
+    """Key in `meta` for one incarnation of the log."""
     return f"{KEY_PREFIX}{topic_id}".encode()

@@ -1,8 +1,8 @@
-"""The log as the rest of the system sees it: topics of partitions, appended to, read in order, looked up by time.
+"""The log interface: topics of partitions, with append, ordered reads and lookups by time.
 
 Two implementations (`tsdb.log.kafka`, `tsdb.log.sqlite`) pass one contract suite. The contract is the weaker of both:
-broker times are shared by the records of a batch and may step back, offsets may have gaps, and an append may have
-succeeded although its answer says otherwise. Topic names are ours; an implementation adds its prefix.
+records of a batch share a broker time, broker times may step back, offsets may have gaps, and an append may have
+succeeded although its answer is an error. Topic names are without the prefix; an implementation adds it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ CHUNKS = "chunks"
 CHUNKS_DLQ = "chunks.dlq"
 META = "meta"
 
-KEYLESS = frozenset({METRICS})  # Topics whose records have no key; readers do not fetch any for them.
-POLL_RECORDS_MAX = 5_000  # Consuming more at once costs more per record (docs/benchmarks.md).
+KEYLESS = frozenset({METRICS})  # Topics whose records have no key; readers return no keys for them.
+POLL_RECORDS_MAX = 5_000  # A larger batch costs more per record (docs/benchmarks.md).
 POLL_BYTES_MAX = 32 * 1024 * 1024
 METADATA_UNITS_MAX = 4_095  # UTF-16 units of commit metadata that Kafka's client library passes whole.
 
@@ -34,7 +34,7 @@ Headers = Sequence[tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where a record went. broker_ms: its broker time, ms since epoch UTC."""
+    """Place of an appended record. broker_ms: its broker time, ms since epoch UTC."""
 
     partition: int
     offset: int
@@ -54,7 +54,7 @@ class Watermarks:
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One record. A null record has value None."""
+    """One record. value: None for a null record."""
 
     offset: int
     broker_ms: int
@@ -85,7 +85,7 @@ class RecordBatch:
     headers: list[Headers] | None = None
 
     def first(self, count: int) -> RecordBatch:
-        """The first `count` records; shares memory with this batch. count may be 0, which no reader returns."""
+        """The first `count` records; shares memory with this batch. count may be 0, although no reader returns that."""
         return RecordBatch(
             self.topic,
             self.partition,
@@ -100,7 +100,7 @@ class RecordBatch:
         )
 
     def record(self, index: int) -> LogRecord:
-        """One record, copied out; for code that is not hot."""
+        """A copy of one record, for code that is not hot."""
         null = self.null_values is not None and bool(self.null_values[index])
         key = self.keys[self.key_starts[index] : self.key_starts[index + 1]]
         value = self.values[self.value_starts[index] : self.value_starts[index + 1]]
@@ -131,28 +131,28 @@ class LogReader(Protocol):
     def poll(
         self, timeout_s: float, *, max_records: int = POLL_RECORDS_MAX, max_bytes: int = POLL_BYTES_MAX
     ) -> list[Event]:
-        """What has arrived; waits up to timeout_s while that is nothing. Never waits for more once it has something.
+        """Events that have arrived. Waits up to timeout_s for the first event, and never for more.
 
-        Order within a partition is the log's. max_bytes is aimed at, not kept to the byte. The broker away: empty.
+        Order within a partition is the log's. max_bytes is a target, not an exact bound. Empty while no broker answers.
         Raises LostOffsets (below_low_watermark, offset_above_end) with metadata topic, partition, asked, low, high: the
-        partition rests until `seek`; WrongTopic (topic_recreated, topic_deleted): the reader is of no more use.
+        partition rests until `seek`; WrongTopic (topic_recreated, topic_deleted): the reader is no longer usable.
         """
 
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
-        """Go on reading at next_offset; what was fetched before is dropped."""
+        """Continue at next_offset. Records fetched before are dropped."""
 
     def rest(self, topic: str, partition: int) -> None:
-        """Read no more of a partition until `seek`. What was fetched is dropped."""
+        """Stop reading a partition until `seek`. Fetched records are dropped."""
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """High watermarks as last seen with a fetch; a partition not fetched from yet is missing. No I/O."""
+        """High watermarks seen with the last fetch; a partition without a fetch is missing. No I/O."""
 
     @property
     def unavailable_since_monotonic(self) -> float | None:
-        """Since when no broker answers (monotonic seconds); None while one does."""
+        """Monotonic time since which no broker answers, in seconds; None while one answers."""
 
     def close(self) -> None:
-        """Release; idempotent."""
+        """Release the connection. A second call does nothing."""
 
     def __enter__(self) -> Self: ...
 
@@ -162,17 +162,17 @@ class LogReader(Protocol):
 
 
 class Log(Protocol):
-    """Thread-safe, but for readers and groups, which belong to one thread each. A context manager.
+    """Thread-safe, except for its readers and groups, which belong to one thread each. A context manager.
 
-    Every call that asks the broker raises Unavailable (unavailable, timeout) when it does not answer, and WrongTopic
-    (unknown_topic, topic_recreated) or InvalidRequest (unknown_partition) when it answers that there is no such thing.
+    Every call with a request to the broker raises Unavailable (unavailable, timeout) without an answer, and WrongTopic
+    (unknown_topic, topic_recreated) or InvalidRequest (unknown_partition) if the topic or partition does not exist.
     """
 
     def topic_id(self, topic: str) -> str:
-        """Identity of this incarnation of the topic, as first seen by this object."""
+        """Id of this incarnation of the topic, as this object first saw it."""
 
     def partitions(self, topic: str) -> int:
-        """How many partitions the topic has."""
+        """Number of partitions of the topic."""
 
     def append(
         self,
@@ -187,11 +187,11 @@ class Log(Protocol):
     ) -> None:
         """Send one record; on_done is called exactly once, from any thread, also during this call.
 
-        It gets Appended once the record is durable by the topic's rules, else an error: Unavailable (the record may or
-        may not be in the log: send again), InvalidRequest (record_too_large, unknown_partition), WrongTopic. It must
-        not block. Records of one caller to one partition keep their order; their answers may come in another. Raises,
-        and does not call on_done: Overloaded (queue_full) at the bound of waiting bytes, InvalidRequest
-        (record_too_large), WrongTopic. timestamp_ms: the broker time, on CreateTime topics alone.
+        Its argument is Appended once the record is durable by the topic's rules, else an error: Unavailable (the record
+        may or may not be in the log: send again), InvalidRequest (record_too_large, unknown_partition), WrongTopic.
+        on_done must not block. Records of one caller to one partition keep their order; their answers may come in
+        another order. Raises, without a call of on_done: Overloaded (queue_full) at the bound of waiting bytes,
+        InvalidRequest (record_too_large), WrongTopic. timestamp_ms: the broker time, only on CreateTime topics.
         """
 
     def append_sync(
@@ -205,13 +205,13 @@ class Log(Protocol):
         timestamp_ms: int | None = None,
         timeout_s: float = 30.0,
     ) -> Appended:
-        """`append` and wait; raises what on_done would get, or Unavailable (timeout)."""
+        """`append`, and wait for the answer. Raises the error that on_done would receive, or Unavailable (timeout)."""
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until every append so far was answered. Raises Unavailable (timeout) with what is left."""
+        """Wait until all appends so far are answered. Raises Unavailable (timeout) with the number still waiting."""
 
     def watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, Watermarks]:
-        """Fresh from the broker."""
+        """Watermarks per partition, fresh from the broker."""
 
     def offsets_for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         """Per partition the first offset with broker time >= the given ms; None: no record at or after it."""
@@ -221,14 +221,14 @@ class Log(Protocol):
     ) -> LogReader:
         """A reader of these partitions, each from its start offset on. prefetch_bytes: small for short reads.
 
-        linger_s: how long a record at the end may wait for others, where bringing many at once is cheaper.
+        linger_s: a record at the end may wait this long for others, because one fetch of many records is cheaper.
         """
 
     def group(self, group_id: str) -> Group:
         """A member of a group, not yet joined."""
 
     def close(self) -> None:
-        """Answer what waits, stop the threads; idempotent."""
+        """Answer the waiting appends and stop the threads. A second call does nothing."""
 
     def __enter__(self) -> Self: ...
 
@@ -246,23 +246,23 @@ class Position:
 
 
 class GroupListener(Protocol):
-    """Told of partitions coming and going, on the member's own thread, within `poll` or `leave`."""
+    """Callbacks for assigned and revoked partitions, on the member's thread, within `poll` or `leave`."""
 
     def on_assigned(self, committed: Mapping[TopicPartition, Position | None]) -> Mapping[TopicPartition, int]:
-        """Partitions that are ours from now on, with their commits; returns the first offset to read of each.
+        """New partitions of this member, with their commits. Returns the first offset to read of each.
 
-        When it raises Unavailable the partitions are not taken yet: `poll` raises that, and later polls ask again.
+        If it raises Unavailable, the partitions are not taken yet: `poll` raises the error, and later polls try again.
         """
 
     def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions about to go: the last moment to commit them.
+        """Partitions that are about to leave this member: the last moment to commit them.
 
-        While another rebalance is under way even that may come too late (Unavailable, stale_member): what is then not
-        committed will be done again, by whoever comes next.
+        During another rebalance even this commit may come too late (Unavailable, stale_member). The next owner then
+        repeats the work that is not committed.
         """
 
     def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions already gone: somebody else may own them, commits are refused."""
+        """Partitions already gone: another member may own them, and commits are refused."""
 
 
 class Group(Protocol):
@@ -271,38 +271,38 @@ class Group(Protocol):
     def join(
         self, topics: Sequence[str], listener: GroupListener, *, followers: Mapping[str, str] | None = None
     ) -> None:
-        """Become a member; partitions come through the listener during later polls.
+        """Become a member. Partitions come through the listener during later polls.
 
-        followers: topic -> one of `topics`; partition p of it comes and goes with partition p of that one. All members
-        must name the same.
+        followers: topic -> its leader, one of `topics`. Partition p of a follower comes and goes with partition p of
+        its leader. All members must give the same followers.
         """
 
     def poll(
         self, timeout_s: float, *, max_records: int = POLL_RECORDS_MAX, max_bytes: int = POLL_BYTES_MAX
     ) -> list[Event]:
-        """As LogReader.poll, over what is assigned."""
+        """See LogReader.poll; over the assigned partitions."""
 
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
-        """As LogReader.seek."""
+        """See LogReader.seek for the contract."""
 
     def rest(self, topic: str, partition: int) -> None:
-        """Read no more of a partition until `seek`; it stays ours, and can be committed. What was fetched is dropped.
+        """Stop reading a partition until `seek`. It stays assigned and can be committed. Fetched records are dropped.
 
-        Polls go on, also when all rest: the group hears from its members by them.
+        Keep polling, also when all partitions rest: polls show the group that a member is alive.
         """
 
     def assigned(self) -> frozenset[TopicPartition]:
-        """What is ours at this moment."""
+        """The partitions of this member at this moment."""
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Durable when it returns. Raises Unavailable (stale_member) when a partition is no longer ours, InvalidRequest
-        (metadata_too_large, offset_negative)."""
+        """Commit positions, durable on return. Raises Unavailable (stale_member) for a partition that is no longer this
+        member's, InvalidRequest (metadata_too_large, offset_negative)."""
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Position | None]:
-        """The group's commits; None where there is none. Also before joining."""
+        """The group's commits; None for a partition without one. Works before `join` too."""
 
     def leave(self) -> None:
-        """Give everything back (on_revoked is called) and go; idempotent."""
+        """Give all partitions back (calls on_revoked) and leave. A second call does nothing."""
 
     def __enter__(self) -> Self: ...
 

@@ -19,7 +19,7 @@ class JoinedBytes:
 
 
 def join(parts: Sequence[bytes | None]) -> JoinedBytes:
-    """A None joins as empty and is marked."""
+    """Join parts. A None counts as empty and is marked in nulls."""
     nulls = np.array([part is None for part in parts], np.bool_) if None in parts else None
     present = [part or b"" for part in parts] if nulls is not None else parts
     starts = np.zeros(len(parts) + 1, np.int64)
@@ -28,5 +28,5 @@ def join(parts: Sequence[bytes | None]) -> JoinedBytes:
 
 
 def empty(count: int) -> JoinedBytes:
-    """`count` empty parts."""
+    """Joined bytes of `count` empty parts."""
     return JoinedBytes(b"", np.zeros(count + 1, np.int64), None)

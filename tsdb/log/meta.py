@@ -1,4 +1,4 @@
-"""`meta`: what all processes must agree on, one record a setting name, the last one counting."""
+"""`meta`: settings shared by all processes. One record per setting name; the last one counts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_values(log: Log) -> dict[bytes, bytes]:
 
 
 def write_meta(log: Log, settings: MetaSettings) -> None:
-    """Write the settings, whatever is there."""
+    """Write the settings, replacing any others."""
     log.append_sync(META, 0, encode_settings(settings), key=SETTINGS_KEY)
 
 
@@ -38,7 +38,7 @@ def read_meta(log: Log) -> MetaSettings | None:
 
 
 def check_meta(log: Log, expected: MetaSettings) -> None:
-    """Raises ConfigMismatch (meta), naming each difference, or that nothing was written."""
+    """Raises ConfigMismatch (meta) that names each difference, or that `meta` has no settings."""
     stored = read_meta(log)
     if stored is None:
         raise ConfigMismatch("topic meta holds no settings: run `tsdb topics create`", reason="meta")
@@ -48,14 +48,14 @@ def check_meta(log: Log, expected: MetaSettings) -> None:
 
 
 def ensure_meta(log: Log, settings: MetaSettings) -> None:
-    """Write the settings if none are there, then check them. Of two at once, the loser's check fails."""
+    """Write the settings if `meta` has no settings, then check them. Of two concurrent writers one fails its check."""
     if read_meta(log) is None:
         write_meta(log, settings)
     check_meta(log, settings)
 
 
 def encode_settings(settings: MetaSettings) -> bytes:
-    """As tsdb.v1.MetaSettings."""
+    """The settings as bytes of tsdb.v1.MetaSettings."""
     times = settings.time_set
     message = records_pb2.MetaSettings(
         partitions=settings.partitions,

@@ -30,7 +30,7 @@ def open_log(url: str, *, prefix: str = "", settings: LogSettings | None = None,
 def open_topics(
     url: str, *, prefix: str = "", settings: LogSettings | None = None, clock: Clock | None = None
 ) -> TopicAdmin:
-    """The topics at a URL, to make and check. Raises ConfigMismatch (log_url)."""
+    """Topic administration at a URL. Raises ConfigMismatch (log_url)."""
     settings, clock = settings or LogSettings(), clock or SystemClock()
     if url.startswith(KAFKA):
         return KafkaTopics(_bootstrap(url), prefix, settings, clock)
@@ -54,7 +54,7 @@ def _path(url: str) -> Path:
     path = url.removeprefix(SQLITE)
     if not path:
         raise _bad(url, "it names no file")
-    # Three slashes and a path; a fourth makes it absolute, as in SQLAlchemy.
+    # Three slashes and a relative path; a fourth slash makes it absolute, as in SQLAlchemy.
     return Path(path)
 
 

@@ -1,4 +1,4 @@
-"""Single records and whole small topics, over any log: what start and settings need. Not for hot paths."""
+"""Single records and whole small topics, over any log, for start resolution and settings. Not for hot paths."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from tsdb.log.interface import EndOfLog, Event, Log, LogReader, LogRecord, RecordBatch
 from tsdb.model.errors import LostOffsets, Unavailable
 
-PREFETCH_BYTES = 1024 * 1024  # Also of what is taken at a time: who looks for one record holds little more.
+PREFETCH_BYTES = 1024 * 1024  # Also the size of one poll, so that a search for one record holds little more than it.
 POLL_S = 0.2
-SILENT_POLLS_MAX = 50  # Polls without anything, 10 s in all, before the log counts as not answering.
-LOOK_BACK_MAX = 1 << 20  # Offsets below the end in which to look for the last record: gaps are never that long.
+SILENT_POLLS_MAX = 50  # Empty polls, 10 s in all, before the log counts as not answering.
+LOOK_BACK_MAX = 1 << 20  # Offsets below the end to search for the last record: gaps are never that long.
 
 
 def read_to_end(log: Log, topic: str, partition: int) -> Iterator[LogRecord]:
-    """All records from the low watermark to the end, as it is when reached. Raises Unavailable."""
+    """All records from the low watermark to the end of the log at the time it is reached. Raises Unavailable."""
     for batch in read_batches(log, topic, partition):
         yield from map(batch.record, range(len(batch.offsets)))
 
 
 def read_batches(log: Log, topic: str, partition: int, start: int | None = None) -> Iterator[RecordBatch]:
-    """All records from an offset (None: the low watermark) to the end, as it is when reached. Raises Unavailable."""
+    """Batches from `start` (None: the low watermark) to the end at the time it is reached. Raises Unavailable."""
     first = log.watermarks(topic, [partition])[partition].low if start is None else start
     with log.reader({(topic, partition): first}, prefetch_bytes=PREFETCH_BYTES) as reader:
         yield from (event for event in _until_end(reader, {partition}) if not isinstance(event, EndOfLog))
 
 
 def first_records(log: Log, topic: str, offsets: Mapping[int, int]) -> dict[int, LogRecord | None]:
-    """Per partition the first record at or after an offset; None where the end comes first. Raises as a reader does."""
+    """Per partition the first record at or after an offset, None if there is no record. Raises as a reader does."""
     found: dict[int, LogRecord | None] = {}
     if not offsets:
         return found
@@ -42,10 +42,10 @@ def first_records(log: Log, topic: str, offsets: Mapping[int, int]) -> dict[int,
 
 
 def last_records(log: Log, topic: str, partitions: Sequence[int]) -> dict[int, LogRecord | None]:
-    """Per partition the last readable record; None where nothing is readable.
+    """Per partition the last readable record; None for a partition without any.
 
-    The last offset may hold no record (gaps), so the look back doubles until there is one. A log trimmed meanwhile is
-    looked at again.
+    The last offset may hold no record (gaps), so the search starts further back, doubling, until it finds one. If the
+    log is trimmed meanwhile, the search starts again.
     """
     found: dict[int, LogRecord | None] = {}
     back = 1
@@ -75,7 +75,7 @@ def _last_from(log: Log, topic: str, starts: Mapping[int, int], ends: Mapping[in
                 ended = True
             else:
                 record = last[event.partition] = event.record(len(event.offsets) - 1)
-                # A broker tells of an end once a fetch has waited there for more: the record before it tells at once.
+                # A broker reports the end only after a fetch has waited there. The last record shows it at once.
                 ended = record.offset >= ends[event.partition] - 1
             if ended:
                 left.discard(event.partition)

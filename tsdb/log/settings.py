@@ -12,7 +12,7 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class KafkaSecurity:
-    """TLS and SASL, as librdkafka names them. Empty strings leave its defaults. Secrets are in no repr.
+    """TLS and SASL settings, named as in librdkafka. Empty strings leave its defaults. Secrets are in no repr.
 
     sasl_password_file is read at each connect of a client, so that a mounted secret can be rotated; it wins over
     sasl_password.
@@ -40,18 +40,19 @@ class KafkaSecurity:
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """How a process talks to the log.
+    """Settings of one process's connection to the log.
 
-    client_id: how brokers name us in their logs and quotas.
+    client_id: name of this client in the brokers' logs and quotas.
     delivery_timeout_s: after it an append is answered Unavailable; below the deadline of a write request.
-    request_timeout_s: bound of every other question to a broker.
+    request_timeout_s: bound of every other request to a broker.
     idempotence: a retry that lands late cannot pass a newer record; without it one request at a time is in flight.
-    linger_ms: how long a record waits for company; longer batches, later answers.
-    queue_bytes_max: appends waiting for an answer; over it they are refused (Overloaded, queue_full).
+    linger_ms: a record waits this long for others; higher makes larger batches and later answers.
+    queue_bytes_max: bytes of appends that wait for an answer; above it appends are refused (Overloaded, queue_full).
     prefetch_bytes_max: per reader, fetched ahead of its poll.
-    group_session_s: how long a silent group member keeps its partitions; only more than 6 s works by Kafka's default.
-    security: of Kafka connections.
-    embedded_bytes_max: size limit of an embedded log's database; over it appends are refused (disk_full). None: none.
+    group_session_s: a silent group member keeps its partitions this long; Kafka's default minimum is 6 s.
+    security: TLS and SASL of Kafka connections.
+    embedded_bytes_max: size limit of an embedded log's database; above it appends are refused (disk_full). None: no
+        limit.
     embedded_maintain_s: how often retention and compaction of an embedded log run.
     embedded_guest: append to an embedded log beside the process that holds its writer lock, as batch jobs do, which are
         in no group; retention and compaction are left to that process.

@@ -1,7 +1,7 @@
-"""Start: where the replay of a partition begins, and from which sample time on it will be complete.
+"""Start: the first offset of a partition's replay, and the sample time from which its head will be complete.
 
-`resolve_start` is pure. Its inputs must be taken in the order that `find_start` takes them: the high watermark first.
-Then whatever is appended meanwhile lies at or above it, and no answer of the log can turn into a seek past records.
+`resolve_start` is pure. Its inputs must be read in the order of `find_start`: the high watermark first. Records
+appended meanwhile then lie at or above it, and no answer of the log can lead to a seek past records.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tsdb.log.records import first_records, last_records
 from tsdb.model.errors import LostOffsets, Unavailable
 from tsdb.model.time_set import TimeSet
 
-TRIES = 5  # Each lost to a log trimmed between two questions.
+TRIES = 5  # A try fails if the log is trimmed between two requests.
 
 
 class StartCase(Enum):
-    """What the log looked like."""
+    """State of the log at the start."""
 
     HIT = "the log reaches back beyond the horizon"
     EMPTY = "nothing was ever written"
@@ -31,9 +31,9 @@ class StartCase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """offset: the first to read. coverage_start_ms: sample time from which on the head will be complete.
+    """offset: first offset to read. coverage_start_ms: the head will be complete from this sample time on.
 
-    from_start: the replay sees everything ever written. horizon_ms: broker time from which on records are read.
+    from_start: the replay reads every record ever written. horizon_ms: records are read from this broker time on.
     """
 
     case: StartCase
@@ -45,11 +45,11 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """What was asked of one partition, in this order.
+    """Answers of the log for one partition, requested in this order.
 
-    high: high watermark. tail_broker_ms: broker time of the last record, None: nothing readable. lookup_offset: of the
-    horizon, None: no record at or after it. low: low watermark. first_broker_ms: broker time of the first record, None:
-    nothing readable.
+    high: high watermark. tail_broker_ms: broker time of the last record, None: nothing readable. lookup_offset: first
+    offset at or after the horizon, None: no such record. low: low watermark. first_broker_ms: broker time of the first
+    record, None: nothing readable.
     """
 
     high: int
@@ -60,15 +60,15 @@ class LogEnds:
 
 
 def horizon(tail_broker_ms: int | None, now_ms: int, hold_ms: int) -> int:
-    """H: hold before now, or before the last record where the log rests longer: an idle log keeps its last hours."""
+    """H: the hold before now, or before the last record if that is older, so that an idle log keeps its last hours."""
     return (now_ms if tail_broker_ms is None else min(now_ms, tail_broker_ms)) - hold_ms
 
 
 def resolve_start(ends: LogEnds, *, horizon_ms: int, ahead_ms: int, now_ms: int) -> Start:
-    """Where to begin. A sample at t that counts has broker time >= t - ahead, so C = H + ahead is exact.
+    """The start of a replay. A sample at t that counts has broker time >= t - ahead, so C = H + ahead is exact.
 
-    Of a trimmed log nothing is known before its first record, and broker times may step back by no more than ahead:
-    hence first_broker_ms + 2 x ahead. All times in ms UTC.
+    A trimmed log has lost everything before its first record, and broker times may step back by at most ahead: hence
+    first_broker_ms + 2 x ahead. All times in ms UTC.
     """
     whole = ends.low == 0
     coverage_ms = horizon_ms + ahead_ms
@@ -79,7 +79,7 @@ def resolve_start(ends: LogEnds, *, horizon_ms: int, ahead_ms: int, now_ms: int)
     if not whole:
         coverage_ms = max(coverage_ms, ends.first_broker_ms + 2 * ahead_ms)
     if ends.lookup_offset is None:
-        # Not the end as it is now: what came after the high watermark was taken must be read.
+        # The high watermark, not the current end: records appended since it was read must be replayed.
         return Start(StartCase.ALL_OLDER, max(ends.low, ends.high), coverage_ms, False, horizon_ms)
     offset = max(ends.low, ends.lookup_offset)
     if offset > ends.low:
@@ -91,8 +91,8 @@ def resolve_start(ends: LogEnds, *, horizon_ms: int, ahead_ms: int, now_ms: int)
 def find_start(
     log: Log, topic: str, partitions: Sequence[int], *, now_ms: int, hold_ms: int, time_set: TimeSet
 ) -> dict[int, Start]:
-    """Ask the log and resolve, for many partitions at once. Raises Unavailable, also for a log that keeps being trimmed
-    under the questions."""
+    """Starts of many partitions, from requests to the log. Raises Unavailable, also if the log is trimmed during every
+    try."""
     for _ in range(TRIES):
         highs = log.watermarks(topic, partitions)
         tails = last_records(log, topic, partitions)

@@ -1,4 +1,4 @@
-"""Topics: how each must be set up, making them, and naming every setting that is not so."""
+"""Topics: the required settings of each, their creation, and a list of all settings that differ."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tsdb.ops.logs import get_logger
 
 DAY_MS = 24 * 3600 * 1000
 REPLICATION = 3
-RECORD_BYTES_MAX = 2 * 1024 * 1024  # As the clients'; a broker's default is a little below what we may send.
-# Compaction may take a covered chunk from under a loader that has not read it: not before its longest outage is over.
+RECORD_BYTES_MAX = 2 * 1024 * 1024  # The clients' limit; a broker's default is a little below the largest record.
+# Compaction could remove a covered chunk before a loader has read it. The lag is above the longest loader outage.
 CHUNKS_COMPACTION_LAG_MS = 7 * DAY_MS
 LOG_APPEND_TIME = "LogAppendTime"
 CREATE_TIME = "CreateTime"
@@ -24,7 +24,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """How a topic must be. exact: settings that must be so. least: that must be so or higher; -1 is no limit."""
+    """Required settings of a topic. exact: must be equal. least: equal or higher; -1 means no limit."""
 
     name: str
     partitions: int
@@ -33,13 +33,13 @@ class TopicSpec:
     least: Mapping[str, int] = field(default_factory=dict)
 
     def config(self) -> dict[str, str]:
-        """All settings to make it with."""
+        """All settings for the creation of the topic."""
         return {**self.exact, **{key: str(value) for key, value in self.least.items()}}
 
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """How a topic is. replication: of its least replicated partition; None where nothing is replicated."""
+    """Actual state of a topic. replication: of its least replicated partition; None for a log without replication."""
 
     topic_id: str
     partitions: int
@@ -49,7 +49,7 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One setting that is not as it must be."""
+    """One setting that differs from the required value."""
 
     topic: str
     setting: str
@@ -61,22 +61,22 @@ class Difference:
 
 
 class TopicAdmin(Protocol):
-    """Makes and looks at topics, by our names. Raises Unavailable when no broker answers. A context manager."""
+    """Administers topics, named without the prefix. Raises Unavailable when no broker answers. A context manager."""
 
     def describe(self, topic: str) -> TopicState | None:
-        """None: there is no such topic."""
+        """State of a topic, or None if it does not exist."""
 
     def create(self, spec: TopicSpec) -> bool:
-        """False: it is there already, as it is. Returns once the topic can be written."""
+        """Create a topic; returns once it can be written. False: it exists already and is left unchanged."""
 
     def delete(self, topic: str) -> None:
-        """Also when it is not there."""
+        """Delete a topic. A missing topic is no error."""
 
     def trim(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Per partition drop every record below an offset, which becomes the low watermark. Raises WrongTopic."""
 
     def close(self) -> None:
-        """Release; idempotent."""
+        """Release the connection. A second call does nothing."""
 
     def __enter__(self) -> Self: ...
 
@@ -92,7 +92,7 @@ def topic_specs(
     retention_ms: int = 5 * DAY_MS,
     timestamp_type: str = LOG_APPEND_TIME,
 ) -> tuple[TopicSpec, ...]:
-    """All topics. retention_ms: of the log; it must hold more than hold + chunk stage outage + the longest rebuild.
+    """All topics. retention_ms: of the log; must exceed hold + chunk stage outage + the longest rebuild.
 
     timestamp_type: CREATE_TIME lets tests set broker times; `check_topics` refuses it.
     """
@@ -119,7 +119,7 @@ def topic_specs(
 
 
 def create_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[str]:
-    """Make what is missing; returns the names made. Raises ConfigMismatch (topics) when one is there but differs."""
+    """Create the missing topics and return their names. Raises ConfigMismatch (topics) if an existing one differs."""
     if specs[0].replication < REPLICATION:
         log.warning("topics without spare replicas: a lost broker loses data", replication=specs[0].replication)
     made = [spec.name for spec in specs if admin.create(spec)]
@@ -128,7 +128,7 @@ def create_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[str]:
 
 
 def check_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[Difference]:
-    """Everything that is not as it must be; empty when all is well. CREATE_TIME always differs."""
+    """All settings that differ from the required ones. CREATE_TIME always differs."""
     strict = [
         TopicSpec(
             spec.name,
@@ -143,12 +143,12 @@ def check_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[Differen
 
 
 def require_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> None:
-    """Raises ConfigMismatch (topics) naming every difference: what each process does before it starts."""
+    """Raises ConfigMismatch (topics) that names every difference. Each process calls it before it starts."""
     _refuse(check_topics(admin, specs))
 
 
 def differences(spec: TopicSpec, state: TopicState | None) -> list[Difference]:
-    """One topic's. More partitions than asked are a difference too: they decide where a series lives."""
+    """Differences of one topic. More partitions than required differ too: their number decides a series' partition."""
     if state is None:
         return [Difference(spec.name, "topic", "missing", "there")]
     found: list[Difference] = []

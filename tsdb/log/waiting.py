@@ -1,4 +1,4 @@
-"""Waiting for the answer of one append."""
+"""Waits for the answer to one append."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tsdb.model.errors import TsdbError, Unavailable
 
 
 def wait_for_append(append: Callable[[OnDone], None], timeout_s: float) -> Appended:
-    """Raises the error it was answered with, or Unavailable (timeout): then the record may yet be in the log."""
+    """Append one record and wait for its answer. Raises an error answer, or Unavailable (timeout): the record may then
+    still reach the log."""
     answers: SimpleQueue[Appended | TsdbError] = SimpleQueue()
     append(answers.put)
     try:

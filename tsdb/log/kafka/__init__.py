@@ -1,1 +1,1 @@
-"""The log on Kafka. The only package here that knows confluent-kafka's types."""
+"""The log on Kafka. No other package in tsdb.log uses confluent-kafka's types."""

@@ -1,4 +1,4 @@
-"""Topics of a Kafka cluster: described, made, deleted."""
+"""Topic administration of a Kafka cluster: describe, create, delete, trim."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tsdb.log.topics import TopicSpec, TopicState
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable, WrongTopic
 
-SETTLE_S = 0.05  # Between looks at a topic that is being made or deleted.
+SETTLE_S = 0.05  # Between two checks of a topic that is being created or deleted.
 
 
 class KafkaTopics:
-    """TopicAdmin."""
+    """TopicAdmin over a Kafka cluster; `prefix` is put before every topic name."""
 
     def __init__(self, bootstrap: str, prefix: str, settings: LogSettings, clock: Clock) -> None:
         self._admin = AdminClient(config.common(bootstrap, settings))
@@ -76,7 +76,7 @@ class KafkaTopics:
                 answer.result()
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: no resource is held open."""
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +94,7 @@ class KafkaTopics:
         return {entry.name: str(entry.value) for entry in entries.values()}
 
     def _wait(self, topic: str, *, leaders: int) -> None:
-        """Until the brokers say what was asked for; their answer to the change comes a little before."""
+        """Wait until the brokers' metadata shows the change. Their answer to the change comes a little earlier."""
         give_up_at = self._clock.monotonic() + self._timeout_s
         while self._leaders(topic) != leaders:
             if self._clock.monotonic() > give_up_at:

@@ -1,4 +1,4 @@
-"""Appender: one producer, and the thread that hands out its answers."""
+"""Appender: one producer, and the thread that delivers its answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ producer_renewals_total = counter(
 
 
 class KafkaAppender:
-    """Thread-safe. Answers come on the thread `log-answers`, or on the caller's for what is refused at once."""
+    """Thread-safe. Answers come on the thread `log-answers`; an immediate refusal comes on the caller's thread."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -48,7 +48,7 @@ class KafkaAppender:
         timestamp_ms: int | None,
         on_done: OnDone,
     ) -> None:
-        """Log.append with Kafka's name of the topic."""
+        """See Log.append; `topic` is Kafka's name, with the prefix."""
         self._check_open(topic)
         place = f"topic {topic}, partition {partition}"
         producer = self._producer
@@ -70,7 +70,7 @@ class KafkaAppender:
             raise _count(to_error(error.args[0], place)) from error
 
     def flush(self, timeout_s: float) -> None:
-        """Log.flush."""
+        """See Log.flush for the contract."""
         left = self._producer.flush(timeout_s)
         if self._error is not None:
             raise self._error
@@ -78,7 +78,7 @@ class KafkaAppender:
             raise Unavailable(f"{left} records were not answered within {timeout_s:g} s", reason="timeout")
 
     def close(self) -> None:
-        """Answer what waits: sent if that goes fast, else refused."""
+        """Send the waiting records within CLOSE_WITHIN_S; answer the others with an error."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -105,7 +105,7 @@ class KafkaAppender:
             try:
                 self._producer.poll(POLL_S)
             except BaseException as error:
-                # A callback's bug. The other answers still have to go out; the next append raises it.
+                # A bug in a callback. The other answers must still be delivered; the next append raises the error.
                 log.error("a callback of an append failed", error=str(error), exc_info=True)
                 self._error = error
 
@@ -123,7 +123,7 @@ def _answer(on_done: OnDone, place: str, error: KafkaError | None, message: Mess
     partition, offset = message.partition(), message.offset()
     assert partition is not None, "an acknowledged record has a partition"
     if offset is None:
-        # The broker had the batch from a try before, and so long ago that it does not say where (KIP-98).
+        # The broker has the batch from an earlier try, so long ago that it no longer knows the offset (KIP-98).
         on_done(_count(Unavailable(f"{place}: the log has the record and does not say where", reason="offset_unknown")))
         return
     appends_total.inc()

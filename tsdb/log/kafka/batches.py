@@ -1,4 +1,4 @@
-"""From consumed messages to record batches, with as few Python steps a record as the client library allows."""
+"""Consumed messages to record batches, with as few Python steps per record as the client library allows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tsdb.log.interface import KEYLESS, Headers, RecordBatch, TopicPartition
 from tsdb.log.joined_bytes import empty, join
 
 _Pairs = list[tuple[str, bytes | None]]
-_TIME_OF = itemgetter(1)  # Of (kind of timestamp, ms).
+_TIME_OF = itemgetter(1)  # Takes ms from (kind of timestamp, ms).
 
 
 def by_partition(messages: list[Message]) -> dict[tuple[str, int], list[Message]]:
-    """Messages of each (Kafka topic, partition), in order. They come in long runs, so grouping runs is cheap."""
+    """Messages of each (Kafka topic, partition), in order. Messages come in long runs, so grouping runs is cheap."""
     groups: dict[TopicPartition, list[Message]] = {}
     for topic, of_topic in groupby(messages, Message.topic):
         assert topic is not None, "a consumed message has a topic"
@@ -29,7 +29,7 @@ def by_partition(messages: list[Message]) -> dict[tuple[str, int], list[Message]
 
 
 def to_batch(topic: str, partition: int, messages: list[Message]) -> RecordBatch:
-    """One partition's messages as a batch; `topic` is our name for it."""
+    """One partition's messages as a batch. topic: the name without the prefix."""
     count = len(messages)
     values = join(list(map(Message.value, messages)))
     keys, headers = empty(count), None
@@ -63,6 +63,6 @@ def _offsets(messages: list[Message]) -> NDArray[np.int64]:
     first, last = messages[0].offset(), messages[-1].offset()
     assert first is not None, "a consumed message has an offset"
     assert last is not None, "a consumed message has an offset"
-    if last - first == len(messages) - 1:  # Strictly ascending, so nothing is missing in between.
+    if last - first == len(messages) - 1:  # Offsets ascend strictly, so no offset is missing in between.
         return np.arange(first, last + 1, dtype=np.int64)
     return np.fromiter(map(Message.offset, messages), np.int64, len(messages))

@@ -1,4 +1,4 @@
-"""Settings of confluent-kafka's clients, made of ours. Secrets pass through and are never logged."""
+"""Settings of confluent-kafka's clients, made from LogSettings. Secrets pass through and are never logged."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from tsdb.log.settings import KafkaSecurity, LogSettings
 MESSAGE_BYTES_MAX = 2 * 1024 * 1024  # A log record is at most 1 MiB; compressed noise and framing are a little more.
 FETCH_BYTES_MIN = 256 * 1024
 METADATA_REFRESH_MS = 3_000
-LINGER_BYTES = 1 << 20  # A fetch that brings as much waits no longer.
-FETCH_WAIT_MS = 100  # An idle fetch's length; a new assignment on the same broker waits for it.
-# A partition whose topic is gone or has a new id is asked again after this long: what `TopicGuard` counts on.
+LINGER_BYTES = 1 << 20  # A fetch with this many bytes waits no longer.
+FETCH_WAIT_MS = 100  # Length of an idle fetch; a new assignment on the same broker waits for it.
+# The library fetches a partition again this long after its topic is gone or has a new id. `TopicGuard` relies on it.
 FETCH_ERROR_BACKOFF_MS = 500
 
-# With all brokers away the library would forget those it knows and start again from the bootstrap servers, without a
-# pause: 190 threads started a second and a sixth of a core in a store. They are all asked anyway, names resolved again.
-# Not for admin clients: without it they spin while they wait for a controller (2.16).
+# With all brokers away the library would drop its known brokers and restart from the bootstrap servers without a pause:
+# 190 threads started per second, and a sixth of a core in a store. With "none" it still tries all brokers and resolves
+# their names again. Not for admin clients: with "none" they spin while they wait for a controller (2.16).
 _KEEP_BROKERS = {"metadata.recovery.strategy": "none"}
 
-Config = dict[str, Any]  # Of the client library: text, numbers, the logger.
+Config = dict[str, Any]  # The client library's settings: text, numbers, the logger.
 
 
 def common(bootstrap: str, settings: LogSettings) -> Config:
-    """What every client shares."""
+    """Settings that all clients share."""
     return {
         "bootstrap.servers": bootstrap,
         "client.id": settings.client_id,
         "logger": library_log.logger,
         "log.connection.close": False,
-        # The library asks for the new leader once, when a connection breaks: before a killed leader is replaced, which
-        # takes seconds. Its next look would be minutes later.
+        # The library requests the new leader only once, when a connection breaks. A killed leader is replaced seconds
+        # later, and by default the next request comes only after minutes.
         "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS,
-        # The defaults wait up to 10 s between tries: a broker that is back should be found at once.
+        # By default up to 10 s pass between tries; a broker that is back should be found sooner.
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1_000,
         "socket.timeout.ms": int(settings.request_timeout_s * 1000),
@@ -43,13 +43,13 @@ def common(bootstrap: str, settings: LogSettings) -> Config:
 
 
 def producer(bootstrap: str, settings: LogSettings) -> Config:
-    """All acks, zstd, bounded by bytes."""
+    """Producer with all acks and zstd, its queue bounded by bytes."""
     return common(bootstrap, settings) | {
         **_KEEP_BROKERS,
         "acks": "all",
         "compression.type": "zstd",
         "enable.idempotence": settings.idempotence,
-        # Without sequence numbers a retry would overtake what was sent after it.
+        # Without sequence numbers a retry could land after a record sent later.
         "max.in.flight.requests.per.connection": 5 if settings.idempotence else 1,
         "linger.ms": settings.linger_ms,
         "message.timeout.ms": int(settings.delivery_timeout_s * 1000),
@@ -61,7 +61,7 @@ def producer(bootstrap: str, settings: LogSettings) -> Config:
 
 
 def consumer(bootstrap: str, settings: LogSettings, *, group_id: str, prefetch_bytes: int | None = None) -> Config:
-    """No automatic commit, no automatic reset, end-of-partition events, no wait for a committed transaction."""
+    """Consumer without automatic commit or reset, with end-of-partition events, not waiting for transactions."""
     prefetch = prefetch_bytes or settings.prefetch_bytes_max
     fetch_bytes = max(FETCH_BYTES_MIN, min(prefetch // 4, 1024 * 1024))
     return common(bootstrap, settings) | {
@@ -81,7 +81,7 @@ def consumer(bootstrap: str, settings: LogSettings, *, group_id: str, prefetch_b
 
 
 def lingering(linger_s: float) -> Config:
-    """Fetches that wait so long for more to come: with many partitions each would else be answered for one record."""
+    """Fetches that wait up to linger_s for more: with many partitions a fetch would else return for each record."""
     if not linger_s:
         return {}
     return {"fetch.min.bytes": LINGER_BYTES, "fetch.wait.max.ms": max(1, round(linger_s * 1000))}

@@ -1,6 +1,6 @@
-"""Kafka's errors, as ours: one table, one function, one context manager.
+"""Kafka errors translated to TsdbError: one table, one function, one context manager.
 
-What is not in the table is Unavailable (log_error): a broker's answer that we do not know is worth a retry and a look.
+A code that is not in the table is Unavailable (log_error): an unknown answer of a broker deserves a retry and an alarm.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LARGE: _Kind = (InvalidRequest, "record_too_large")
 _BUG: _Kind = (TsdbError, "internal")
 
 _TABLE: dict[int, _Kind] = {
-    # No broker, or none that may answer: it passes.
+    # No broker, or no broker that may answer: temporary.
     KafkaError._TRANSPORT: _GONE,
     KafkaError._ALL_BROKERS_DOWN: _GONE,
     KafkaError._RESOLVE: _GONE,
@@ -56,7 +56,7 @@ _TABLE: dict[int, _Kind] = {
     KafkaError.THROTTLING_QUOTA_EXCEEDED: _GONE,
     KafkaError.UNKNOWN_LEADER_EPOCH: _GONE,
     KafkaError.UNSTABLE_OFFSET_COMMIT: _GONE,
-    # Not enough replicas for a durable write: refused, which is the promise.
+    # Not enough replicas for a durable write: the write is refused, as promised.
     KafkaError.NOT_ENOUGH_REPLICAS: (Unavailable, "not_enough_replicas"),
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND: (Unavailable, "not_enough_replicas"),
     # The producer lost its place; it is replaced, and the record may or may not be in the log.
@@ -100,7 +100,7 @@ _TABLE: dict[int, _Kind] = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: _DENIED,
     KafkaError.UNSUPPORTED_SASL_MECHANISM: _DENIED,
     KafkaError.ILLEGAL_SASL_STATE: _DENIED,
-    # Ours.
+    # Bugs of this code.
     KafkaError._INVALID_ARG: _BUG,
     KafkaError._STATE: _BUG,
     KafkaError._NOT_IMPLEMENTED: _BUG,
@@ -110,7 +110,7 @@ _TABLE: dict[int, _Kind] = {
 
 
 def to_error(error: KafkaError, where: str) -> TsdbError:
-    """Our error for Kafka's; `where` names the topic and partition, or what was asked."""
+    """The TsdbError for a Kafka error. where: the topic and partition, or the request."""
     kind, reason = _TABLE.get(error.code(), (Unavailable, "log_error"))
     message = f"{where}: {error.str()} ({error.name()})"
     if issubclass(kind, Unavailable | Overloaded):
@@ -120,7 +120,7 @@ def to_error(error: KafkaError, where: str) -> TsdbError:
 
 @contextmanager
 def translate_kafka_errors(where: str) -> Iterator[None]:
-    """Raise Kafka's exceptions as ours."""
+    """Raise Kafka's exceptions as TsdbError."""
     try:
         yield
     except KafkaException as error:

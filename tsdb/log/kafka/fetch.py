@@ -1,7 +1,7 @@
-"""Fetch: what a reader and a group member share: consuming, what errors mean, and where each partition stands.
+"""Fetch: the shared part of reader and group member: consuming, error handling, and the next offset per partition.
 
-One thread. Records are handed out only after the topic guard confirmed the topic, and only of partitions that are read
-here now.
+One thread. Records are returned only after the topic guard confirmed the topic, and only of partitions that are read at
+that moment.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tsdb.model.errors import LostOffsets, TsdbError, Unavailable, WrongTopic
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
-CONFIRM_WAIT_S = 1.0  # Longer than any healthy answer; what is not confirmed by then waits for the next poll.
-BYTES_GUESS = 1024.0  # Of a record, before the first was seen.
+CONFIRM_WAIT_S = 1.0  # Longer than any healthy answer; unconfirmed records wait for the next poll.
+BYTES_GUESS = 1024.0  # Size of a record before the first was seen.
 
 log = get_logger(__name__)
 
@@ -31,8 +31,8 @@ refetches_total = counter(
 
 
 class Fetch:
-    """`prefix` makes Kafka's name of a topic of ours. `owned`: the partitions given to us. `next_offsets`: those of
-    them that are read; one whose offset the log does not hold rests until it is assigned one that is there.
+    """prefix: put before a topic's name for Kafka. owned: the assigned partitions. next_offsets: the owned partitions
+    that are read. A partition whose offset the log does not hold rests until it is assigned an existing offset.
     """
 
     def __init__(self, consumer: Consumer, guard: TopicGuard, offsets: KafkaOffsets, prefix: str) -> None:
@@ -44,12 +44,12 @@ class Fetch:
         self._prefix = prefix
         self._held: list[Message] = []  # Consumed, not yet confirmed.
         self._refused: dict[TopicPartition, KafkaError] = {}  # Partitions whose offset a broker refused.
-        self._failed: TsdbError | None = None  # Told with records, which go out first.
-        self._paused: set[TopicPartition] = set()  # In the client library, which keeps that over an assignment.
+        self._failed: TsdbError | None = None  # Error that came with records: raised after them.
+        self._paused: set[TopicPartition] = set()  # Paused in the client library; a new assignment stays paused.
         self._record_bytes = BYTES_GUESS
 
     def poll(self, timeout_s: float, max_records: int, max_bytes: int) -> list[Event]:
-        """See LogReader.poll."""
+        """See LogReader.poll for the contract."""
         for topic in {topic for topic, _ in self.next_offsets}:
             self._guard.check(topic)
         self._settle_refused()
@@ -68,22 +68,22 @@ class Fetch:
         return events
 
     def own(self, starts: Mapping[TopicPartition, int]) -> None:
-        """These partitions are ours and already assigned in the consumer, to be read from these offsets."""
+        """Add partitions that are already assigned in the consumer, to be read from these offsets."""
         self.owned.update(starts)
         self.next_offsets.update(starts)
 
     def disown(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions are ours no more; what was consumed of them is dropped."""
+        """Remove partitions that were taken away. Their consumed records are dropped."""
         for partition in partitions:
             self.owned.discard(partition)
             self._paused.discard(partition)
             self._drop(partition)
 
     def assign(self, partition: TopicPartition, next_offset: int) -> None:
-        """Read a partition of ours from next_offset on."""
+        """Read an owned partition from next_offset on."""
         assert partition in self.owned, f"{_place(partition)} is not ours"
         self._drop(partition)
-        # Not seek(): it fails on a partition that rests.
+        # seek() is no choice: it fails on a partition that rests.
         with translate_kafka_errors(_place(partition)):
             self.consumer.incremental_unassign([self.kafka_partition(partition)])
             self.consumer.incremental_assign([self.kafka_partition(partition, next_offset)])
@@ -93,7 +93,7 @@ class Fetch:
         self.next_offsets[partition] = next_offset
 
     def rest(self, partition: TopicPartition) -> None:
-        """Read no more of a partition of ours, until it is assigned an offset."""
+        """Stop reading an owned partition until it is assigned an offset."""
         assert partition in self.owned, f"{_place(partition)} is not ours"
         self._drop(partition)
         with translate_kafka_errors(_place(partition)):
@@ -101,7 +101,7 @@ class Fetch:
         self._paused.add(partition)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """As last seen with a fetch."""
+        """High watermarks seen with the last fetch."""
         marks = {}
         for partition in self.next_offsets:
             with translate_kafka_errors(_place(partition)):
@@ -111,13 +111,13 @@ class Fetch:
         return marks
 
     def kafka_partition(self, partition: TopicPartition, offset: int | None = None) -> KafkaPartition:
-        """As the client library takes it."""
+        """The partition in the client library's type."""
         topic, number = partition
         name = self._prefix + topic
         return KafkaPartition(name, number) if offset is None else KafkaPartition(name, number, offset)
 
     def ours(self, partitions: list[KafkaPartition]) -> list[TopicPartition]:
-        """With our topic names."""
+        """The partitions with their topic names without the prefix."""
         return [(self._ours(partition.topic), partition.partition) for partition in partitions]
 
     def _ours(self, name: str | None) -> str:
@@ -132,8 +132,8 @@ class Fetch:
     def _consume(self, timeout_s: float, max_records: int, max_bytes: int) -> list[Message]:
         count = max(1, min(max_records, int(max_bytes / self._record_bytes)))
         with translate_kafka_errors("reading"):
-            # With a timeout consume() waits for all it is asked for. So: what is there; else the first that comes, and
-            # what came with it.
+            # With a timeout consume() waits until it has `count` messages. So take the messages already there; else
+            # wait for the first one, and take those that came with it.
             messages = self.consumer.consume(count, 0)
             if not messages and timeout_s > 0:
                 messages = self.consumer.consume(1, timeout_s)
@@ -157,7 +157,7 @@ class Fetch:
     def _batch(self, key: tuple[str, int], messages: list[Message]) -> RecordBatch | None:
         ours = (self._ours(key[0]), key[1])
         if ours not in self.next_offsets:
-            return None  # Given up or revoked between fetch and now.
+            return None  # Dropped or revoked since the fetch.
         batch = to_batch(*ours, messages)
         self.next_offsets[ours] = int(batch.offsets[-1]) + 1
         self._record_bytes = max(1.0, (len(batch.values) + len(batch.keys)) / len(batch.offsets))
@@ -176,7 +176,7 @@ class Fetch:
             return None
         ours = to_error(error, _place(partition) if partition else "reading")
         if isinstance(ours, WrongTopic) or (isinstance(ours, Unavailable) and ours.reason != "stale_member"):
-            # The guard will find out what has become of the topic, and tells how long no broker has answered.
+            # The topic guard finds out if the topic is gone, and reports since when no broker has answered.
             log.debug("fetch failed", reason=ours.reason, error=ours.message)
         else:
             self._failed = ours
@@ -188,13 +188,13 @@ class Fetch:
             raise error
 
     def _settle_refused(self) -> None:
-        """Raise what a refused offset means; a partition whose offset exists after all is fetched again."""
+        """Raise the error of a refused offset. If the offset exists after all, fetch the partition again."""
         for partition in list(self._refused):
             asked = self.next_offsets[partition]
             try:
                 error = self._lost(partition, asked, self._refused[partition])
             except Unavailable:
-                return  # No broker to ask; the partition stands still until there is.
+                return  # No broker answers: the partition waits until one does.
             if error is None:
                 refetches_total.inc()
                 self.assign(partition, asked)

@@ -24,12 +24,12 @@ from tsdb.log.kafka.fetch import Fetch
 from tsdb.log.kafka.topic_guard import TopicGuard
 from tsdb.model.errors import TsdbError
 
-# A member hears of a rebalance with the answer to its next heartbeat: others wait that long for their partitions.
+# A member learns of a rebalance from the answer to its next heartbeat: other members wait for that.
 HEARTBEAT_MS = 500
 
 
 def group_config(session_s: float) -> Config:
-    """What a member adds to a consumer's settings."""
+    """Settings of a member, added to the consumer's."""
     return {
         "partition.assignment.strategy": "cooperative-sticky",
         "session.timeout.ms": int(session_s * 1000),
@@ -38,7 +38,7 @@ def group_config(session_s: float) -> Config:
 
 
 class KafkaGroup:
-    """Group. Partitions whose commits could not be read when they came are given back, and the group joined again."""
+    """Group. If the commits of new partitions cannot be read, it gives the partitions back and joins again."""
 
     def __init__(self, fetch: Fetch, guard: TopicGuard, prefix: str, timeout_s: float) -> None:
         self._fetch = fetch
@@ -48,7 +48,7 @@ class KafkaGroup:
         self._topics: list[str] = []
         self._followers: Mapping[str, str] = {}
         self._listener: GroupListener | None = None
-        self._failed: TsdbError | None = None  # Why an assignment could not be taken.
+        self._failed: TsdbError | None = None  # Error of an assignment that could not be taken.
         self._left = False
 
     def join(
@@ -57,7 +57,7 @@ class KafkaGroup:
         self._followers = followers or {}
         check_followers(topics, self._followers)
         for topic in (*topics, *self._followers):
-            self._guard.partitions(topic)  # Raises for one that is not there.
+            self._guard.partitions(topic)  # Raises for a missing topic.
         self._topics = [self._prefix + topic for topic in topics]
         self._listener = listener
         self._subscribe()
@@ -84,7 +84,7 @@ class KafkaGroup:
         return frozenset(self._fetch.owned)
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
-        # Kafka checks that the member is current, not that the partition is its own.
+        # Kafka checks only that the member is current, not that it owns the partition.
         check_commit(positions, self._fetch.owned)
         offsets = [
             KafkaPartition(self._prefix + topic, partition, at.next_offset, at.metadata)
@@ -140,8 +140,8 @@ class KafkaGroup:
             self._find_followers()
             starts = self._listener.on_assigned(self.committed(ours))
         except TsdbError as error:
-            # Without its commits a partition has no start. The library takes it all the same when this returns; what
-            # it fetches is dropped, and `poll` goes through the group once more.
+            # Without its commits a partition has no start. The library takes the partition anyway when this returns;
+            # its records are dropped, and `poll` joins the group again.
             self._failed = error
             return
         assert set(starts) == set(ours), f"a start for each of {ours}; got {dict(starts)}"
@@ -153,7 +153,7 @@ class KafkaGroup:
         going = self._held(partitions)
         try:
             if going:
-                # Commits of these must be done before this returns: afterwards our member id is void for them.
+                # Commit these partitions before this returns: afterwards the member id is not valid for them.
                 self._listener.on_revoked(going)
         finally:
             self._give_up(consumer, partitions, going)
@@ -166,7 +166,7 @@ class KafkaGroup:
             self._listener.on_lost(gone)
 
     def _find_followers(self) -> None:
-        """The library finds the leaders of what it subscribes to; of any other topic it would learn a second later."""
+        """Load the followers' leaders. The library knows those of subscribed topics; others would come 1 s later."""
         for topic in self._followers:
             with translate_kafka_errors(f"topic {topic}"):
                 self._fetch.consumer.list_topics(self._prefix + topic, timeout=self._timeout_s)
@@ -178,7 +178,7 @@ class KafkaGroup:
     def _give_up(self, consumer: Consumer, told: list[KafkaPartition], going: Sequence[TopicPartition]) -> None:
         self._fetch.disown(going)
         if self._followers:
-            # The library would let go of what it told us of, and knows nothing of what follows that.
+            # The library unassigns only the partitions it named; it does not know their followers.
             known = set(self._fetch.ours(told))
             also = [self._fetch.kafka_partition(partition) for partition in going if partition not in known]
             consumer.incremental_unassign([*told, *also])

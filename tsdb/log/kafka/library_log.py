@@ -1,7 +1,7 @@
-"""librdkafka's own words, sent where our logs go, and kept from flooding them while brokers are away.
+"""Log of librdkafka, sent to the process's log, and thinned out while brokers are away.
 
-It tells of every failed connection as an error, many times a second. What matters of that is told once by those whom it
-concerns (readiness, answers); here each kind is passed on as a warning every few seconds, with the number left out.
+librdkafka logs every failed connection as an error, many times a second. Readiness and answers already report the
+outage. Here each kind of message passes as a warning once every few seconds, with the number of messages left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ logger = logging.getLogger("librdkafka")
 
 
 class Seldom(logging.Filter):
-    """Passes the first record of a kind, the next after `every_s`. The kind is the library's facility name."""
+    """Passes one record of a kind every `every_s`. The kind is the library's facility name."""
 
     def __init__(self, every_s: float = EVERY_S) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The log on Kafka: one producer, one admin client and one asking consumer a process; a consumer a reader."""
+"""The log on Kafka: one producer, one admin client and one lookup consumer per log; one consumer per reader."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class KafkaLog:
         self._guard = TopicGuard(self._admin, self._kafka_name, clock, settings.request_timeout_s)
         asking = self._consumer(prefetch_bytes=None)
         self._offsets = KafkaOffsets(asking, self._kafka_name, clock, settings.request_timeout_s)
-        self._lock = threading.Lock()  # Guards the making of the appender, and the end of it.
+        self._lock = threading.Lock()  # Guards the creation and the close of the appender.
         self._appender: KafkaAppender | None = None
         self._closed = False
 
@@ -139,7 +139,7 @@ class KafkaLog:
             self._guard.check_partition(topic, partition)
 
     def _producing(self) -> KafkaAppender:
-        # Made at the first append: most processes only read.
+        # Created at the first append, because most processes only read.
         if self._appender is None:
             with self._lock:
                 if self._appender is None:
@@ -147,7 +147,7 @@ class KafkaLog:
         return self._appender
 
     def _consumer(self, *, prefetch_bytes: int | None = None, linger_s: float = 0.0) -> Consumer:
-        # A group id must be given, and is not used: nothing is subscribed or committed.
+        # The library requires a group id, but nothing is subscribed or committed under it.
         name = f"{self._settings.client_id}-{uuid.uuid4().hex}"
         settings = config.consumer(self._bootstrap, self._settings, group_id=name, prefetch_bytes=prefetch_bytes)
         return Consumer(settings | config.lingering(linger_s))

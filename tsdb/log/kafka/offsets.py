@@ -1,4 +1,4 @@
-"""Questions about offsets: watermarks and time lookups, for many partitions in one request each. Thread-safe."""
+"""Offset lookups: watermarks and offsets by time, for many partitions in one request each. Thread-safe."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ RETRY_S = 0.1  # While a partition has no leader, or its broker has just started
 
 
 class KafkaOffsets:
-    """Asks with a consumer of its own that is assigned nothing. Of topics and partitions that are known to exist."""
+    """Uses a separate consumer without an assignment. Only for topics and partitions that are known to exist."""
 
     def __init__(self, consumer: Consumer, kafka_name: Callable[[str], str], clock: Clock, timeout_s: float) -> None:
         self._consumer = consumer
         self._kafka_name = kafka_name
         self._clock = clock
         self._timeout_s = timeout_s
-        self._lock = threading.Lock()  # One question at a time: the consumer refuses concurrent calls.
+        self._lock = threading.Lock()  # One request at a time: the consumer refuses concurrent calls.
 
     def watermarks(self, topic: str, partitions: list[int]) -> dict[int, Watermarks]:
-        """Fresh from the partitions' leaders; low is asked first, so that low <= high in every answer."""
-        # Two ListOffsets requests in all (0.2 ms each for 16 partitions); get_watermark_offsets makes two a partition.
+        """Fresh from the partitions' leaders. low is requested first, so that low <= high in every answer."""
+        # Two ListOffsets requests in all (0.2 ms each for 16 partitions); get_watermark_offsets sends 2 per partition.
         lows = self._list_offsets(topic, dict.fromkeys(partitions, OFFSET_BEGINNING))
         highs = self._list_offsets(topic, dict.fromkeys(partitions, OFFSET_END))
         return {partition: Watermarks(lows[partition], highs[partition]) for partition in partitions}
 
     def for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
-        """First offset with broker time >= ms. Negative times are no times to Kafka, but requests for an end."""
+        """First offset with broker time >= ms. Negative times become 0: for Kafka they request an end of the log."""
         found = self._list_offsets(topic, {partition: max(0, ms) for partition, ms in times_ms.items()})
         return {partition: None if offset < 0 else offset for partition, offset in found.items()}
 
     def close(self) -> None:
-        """Release."""
+        """Close the consumer; waits for a request in progress."""
         with self._lock:
             self._consumer.close()
 
@@ -71,7 +71,8 @@ class KafkaOffsets:
 
 
 def _known_to_exist(error: TsdbError) -> TsdbError:
-    """A broker that has just started does not know its topics yet. That one is gone, only the topic guard says."""
+    """Unavailable in place of an unknown topic: a broker that has just started does not know its topics yet. Only the
+    topic guard decides that a topic is gone."""
     if error.reason not in ("unknown_partition", "unknown_topic"):
         return error
     return Unavailable(error.message, reason="log_unavailable", retry_after_s=RETRY_AFTER_S)

@@ -13,7 +13,7 @@ from tsdb.log.kafka.topic_guard import TopicGuard
 
 
 class KafkaReader:
-    """LogReader over a consumer of its own."""
+    """LogReader over a separate consumer."""
 
     def __init__(self, fetch: Fetch, guard: TopicGuard, starts: Mapping[TopicPartition, int]) -> None:
         self._fetch = fetch
@@ -22,7 +22,7 @@ class KafkaReader:
         for topic, partition in starts:
             guard.check_partition(topic, partition)
         with translate_kafka_errors("assigning"):
-            # All at once: partition by partition each would wait for the fetch before it.
+            # All in one call: assigned one by one, each partition would wait for the fetch before it.
             fetch.consumer.incremental_assign([fetch.kafka_partition(tp, offset) for tp, offset in starts.items()])
         fetch.own(starts)
 

@@ -1,8 +1,8 @@
-"""Topic guard: whether a topic is still the one we first saw.
+"""Topic guard: checks that a topic is still the incarnation seen first.
 
-A topic deleted and made anew keeps its name, and offsets of the old one may fit the new. librdkafka (2.16) goes on with
-the new one by itself, but only after a fetch failed for the old id and FETCH_ERROR_BACKOFF_MS went by. So records
-consumed while the last confirmation is younger than that are of the topic we know. Thread-safe.
+A re-created topic has the same name, and offsets of the old one may exist in the new one. librdkafka (2.16) continues
+with the new one by itself, but only after a fetch failed for the old id and FETCH_ERROR_BACKOFF_MS passed. So records
+consumed while the last confirmation is younger than that belong to the known topic. Thread-safe.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tsdb.model.errors import WrongTopic
 from tsdb.ops.logs import get_logger
 
 FRESH_S = 0.8 * FETCH_ERROR_BACKOFF_MS / 1000
-CHECK_EVERY_S = 1.0  # While nothing is read: how soon an idle user of the topic hears.
+CHECK_EVERY_S = 1.0  # While nothing is read: how soon an idle user of the topic learns of a change.
 DESCRIBE_TIMEOUT_S = 3.0
 GONE_AFTER_S = 2.0  # A broker that has just started may not know a topic yet; a deleted one stays unknown.
 
@@ -38,7 +38,7 @@ log = get_logger(__name__)
 class _Topic:
     topic_id: str
     partitions: int
-    confirmed_at: float  # When the last good answer was asked for, monotonic.
+    confirmed_at: float  # Monotonic time of the request behind the last good answer.
     failing_since: float | None = None
     unknown_since: float | None = None
     pending: Future[TopicDescription] | None = None
@@ -46,18 +46,18 @@ class _Topic:
 
 
 class TopicGuard:
-    """Knows topics by our names; `kafka_name` turns one into the broker's."""
+    """Topics are named without the prefix; `kafka_name` gives the broker's name."""
 
     def __init__(self, admin: AdminClient, kafka_name: Callable[[str], str], clock: Clock, timeout_s: float) -> None:
         self._admin = admin
         self._kafka_name = kafka_name
         self._clock = clock
         self._timeout_s = timeout_s
-        self._lock = threading.Lock()  # Guards what is below; no call to the broker is waited for under it.
+        self._lock = threading.Lock()  # Guards the fields below; no broker call is waited for under it.
         self._topics: dict[str, _Topic] = {}
 
     def topic_id(self, topic: str) -> str:
-        """Id of the topic as first seen; asks the broker the first time."""
+        """Id of the topic as first seen. The first call sends a request to the broker."""
         return self._known(topic).topic_id
 
     def partitions(self, topic: str) -> int:
@@ -69,7 +69,7 @@ class TopicGuard:
         check_partition(topic, partition, self._known(topic).partitions)
 
     def check(self, topic: str) -> None:
-        """Raises WrongTopic if that is known by now; asks in the background every CHECK_EVERY_S. Does not wait."""
+        """Raises WrongTopic once a check found it. Checks in the background every CHECK_EVERY_S; does not wait."""
         known = self._known(topic)
         if known.trouble is not None:
             raise known.trouble
@@ -77,13 +77,13 @@ class TopicGuard:
             self._ask(topic, known)
 
     def confirm(self, topic: str, wait_s: float) -> bool:
-        """Whether what was consumed before this call is of the topic we know; False: no answer within wait_s.
+        """Whether all records consumed before this call belong to the known topic. False: no answer within wait_s.
 
-        Raises WrongTopic.
+        Raises WrongTopic (topic_recreated, topic_deleted).
         """
         known = self._known(topic)
         give_up_at = self._clock.monotonic() + wait_s
-        # Twice: the answer under way may be to a question from before; one asked now settles it.
+        # Twice: a pending answer may belong to an older request; a request sent now gives a certain answer.
         for _ in range(2):
             if self._is_fresh(known):
                 return True
@@ -92,7 +92,7 @@ class TopicGuard:
 
     @property
     def unavailable_since_monotonic(self) -> float | None:
-        """Since when questions go unanswered, over all topics known; None while the last was answered."""
+        """Monotonic time since which requests fail, over all known topics; None while the last one was answered."""
         with self._lock:
             failing = [topic.failing_since for topic in self._topics.values() if topic.failing_since is not None]
         return min(failing, default=None)
@@ -121,7 +121,7 @@ class TopicGuard:
         return future
 
     def _ask(self, topic: str, known: _Topic) -> Future[TopicDescription]:
-        """Ask in the background, once at a time."""
+        """Send a request in the background, one at a time."""
         with self._lock:
             if known.pending is not None:
                 return known.pending

@@ -1,1 +1,1 @@
-"""The log embedded in one process, over SQLite. The only package here that knows sqlite3."""
+"""The log embedded in one process, over SQLite. No other package in tsdb.log uses sqlite3."""

@@ -1,4 +1,4 @@
-"""Topics of an embedded log: described, made, deleted, trimmed; over a connection of its own."""
+"""Topic administration of an embedded log: describe, create, delete, trim, over a separate connection."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tsdb.model.errors import ConfigMismatch, WrongTopic
 
 
 class SqliteTopics:
-    """TopicAdmin. Nothing is replicated, so settings about replicas are kept but mean nothing.
+    """TopicAdmin. Nothing is replicated, so settings about replicas are stored but have no effect.
 
-    The first `create` makes the database; a log without one has no topics.
+    The first `create` makes the database. Without a database the log has no topics.
     """
 
     def __init__(self, path: Path, prefix: str) -> None:

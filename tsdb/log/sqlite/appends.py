@@ -1,4 +1,4 @@
-"""Storing one group of appends within a transaction: offsets, broker times, faults. Called by the writer alone."""
+"""Stores one group of appends within a transaction: offsets, broker times, faults. Called only by the writer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSERT = "INSERT INTO records (id, broker_ms, latest_ms, key, value, headers) VA
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """One record on its way. topic_id: of the incarnation that it is meant for."""
+    """One queued record. topic_id: the incarnation that the caller meant."""
 
     topic: str
     topic_id: str
@@ -32,13 +32,13 @@ class Append:
 
     @property
     def size(self) -> int:
-        """Bytes it holds in the queue."""
+        """Bytes of key and value, counted against the queue's bound."""
         return len(self.value or b"") + len(self.key or b"")
 
 
 @dataclass(slots=True)
 class _Cursor:
-    """Where the group's next record of one lane goes."""
+    """Next offset and time of one lane within a group of appends."""
 
     lane: Lane
     create_time: bool
@@ -53,7 +53,7 @@ Answer = Appended | TsdbError
 def store_group(
     connection: sqlite3.Connection, appends: Sequence[Append], now_ms: int, faults: FaultPlan
 ) -> list[Answer]:
-    """Insert all; the answer to each, valid once the transaction is committed."""
+    """Insert all records. Returns one answer each, valid once the transaction is committed."""
     cursors: dict[TopicPartition, _Cursor | TsdbError] = {}
     topics: dict[str, dict[int, Lane]] = {}
     rows: list[tuple[int, int, int, bytes | None, bytes | None, str | None]] = []
@@ -105,7 +105,7 @@ def _place(
         return _fault("the append failed")
     broker_ms = append.timestamp_ms if cursor.create_time and append.timestamp_ms is not None else now_ms
     offset = cursor.next_offset
-    # A gap lies behind its record: then the end of the log can be one, as after a transaction's marker.
+    # A gap follows its record, so that the log can also end in a gap, as after a transaction's marker.
     cursor.next_offset = offset + 1 + faults.gap()
     cursor.latest_ms = max(cursor.latest_ms, broker_ms)
     row_id = (cursor.lane.number << OFFSET_BITS) + offset
@@ -119,10 +119,10 @@ def _fault(what: str) -> Unavailable:
 
 
 def encode_headers(headers: Headers) -> str | None:
-    """None for none."""
+    """Headers as JSON text, or None without headers. Bytes are stored as Latin-1."""
     return json.dumps([[name, value.decode("latin-1")] for name, value in headers]) if headers else None
 
 
 def decode_headers(text: str | None) -> Headers:
-    """Inverse of encode_headers."""
+    """The headers in a text of encode_headers."""
     return [(name, value.encode("latin-1")) for name, value in json.loads(text)] if text else []

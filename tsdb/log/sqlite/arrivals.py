@@ -1,4 +1,4 @@
-"""Arrivals: lets readers in this process sleep until something was written."""
+"""Arrivals: lets readers in this process sleep until the next commit to the database."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 
 class Arrivals:
-    """A count of commits, and the wait for the next. Thread-safe."""
+    """A counter of commits, with a wait for the next one. Thread-safe."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -14,11 +14,10 @@ class Arrivals:
 
     @property
     def count(self) -> int:
-        """Commits so far."""
         return self._count
 
     def notify(self) -> None:
-        """Something was committed."""
+        """Count a commit and wake the waiting readers."""
         with self._condition:
             self._count += 1
             self._condition.notify_all()

@@ -1,4 +1,4 @@
-"""Questions to an embedded log: ids, watermarks, lookups, commits; one connection, one question at a time."""
+"""Lookups in an embedded log: ids, watermarks, offsets by time, commits. One connection, one query at a time."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from tsdb.model.errors import WrongTopic
 
 
 class SqliteAsking:
-    """Thread-safe. Remembers the first incarnation of each topic it is asked about. `prefix` is put before topics."""
+    """Thread-safe. Keeps the incarnation of each topic that it saw first. `prefix` is put before topics."""
 
     def __init__(self, path: Path, prefix: str) -> None:
         self._connection = connect(path)
         self._prefix = prefix
-        self._lock = threading.Lock()  # Guards the connection and what is below.
+        self._lock = threading.Lock()  # Guards the connection and the fields below.
         self._topic_ids: dict[str, tuple[str, int]] = {}
 
     def topic_id(self, topic: str) -> str:
-        """As first seen. Raises WrongTopic (unknown_topic)."""
+        """Id as first seen. Raises WrongTopic (unknown_topic)."""
         return self._known(topic)[0]
 
     def partitions(self, topic: str) -> int:
-        """As first seen."""
+        """Number of partitions as first seen."""
         return self._known(topic)[1]
 
     def lanes(self, topic: str, partitions: Sequence[int]) -> dict[int, Lane]:
-        """Lanes as they are now. Raises WrongTopic, InvalidRequest (unknown_partition)."""
+        """Current lanes by partition. Raises WrongTopic, InvalidRequest (unknown_partition)."""
         topic_id = self.topic_id(topic)
         with self._lock, transaction(self._connection, f"topic {topic}", write=False):
             lanes = find_lanes(self._connection, self._prefix + topic)
         return {partition: check_lane(topic, topic_id, partition, lanes) for partition in partitions}
 
     def watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, Watermarks]:
-        """Log.watermarks."""
+        """See Log.watermarks for the contract."""
         return {p: Watermarks(lane.low_offset, lane.next_offset) for p, lane in self.lanes(topic, partitions).items()}
 
     def offsets_for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
-        """Log.offsets_for_times."""
+        """See Log.offsets_for_times for the contract."""
         topic_id = self.topic_id(topic)
         with self._lock, transaction(self._connection, f"topic {topic}", write=False):
             lanes = find_lanes(self._connection, self._prefix + topic)
@@ -52,7 +52,7 @@ class SqliteAsking:
             }
 
     def committed(self, group_id: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Position | None]:
-        """Group.committed."""
+        """See Group.committed for the contract."""
         with self._lock, transaction(self._connection, f"commits of group {group_id}", write=False):
             rows = self._connection.execute(
                 "SELECT topic, partition, next_offset, metadata FROM commits WHERE group_id = ?", (group_id,)
@@ -61,7 +61,7 @@ class SqliteAsking:
         return {(t, p): found.get((self._prefix + t, p)) for t, p in partitions}
 
     def close(self) -> None:
-        """Release."""
+        """Close the connection; waits for a query in progress."""
         with self._lock:
             self._connection.close()
 

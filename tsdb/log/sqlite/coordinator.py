@@ -1,7 +1,7 @@
-"""Coordinator of one group of an embedded log: who is a member, who holds which partition. All in one process.
+"""Coordinator of one group of an embedded log: its members and their partitions, all in one process.
 
-A partition changes hands in two steps, as in Kafka's incremental rebalance: its holder gives it up in its own poll,
-then the next owner takes it in its own. Every change of members starts a new generation. Thread-safe.
+A partition changes its owner in two steps, as in Kafka's incremental rebalance: its holder gives it up during a poll,
+then the next owner takes it during its next poll. Every change of members starts a new generation. Thread-safe.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Member:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a member has to do now. lost: it was taken for dead and holds nothing any more."""
+    """Actions for a member. lost: the member timed out and holds no partitions any more."""
 
     lost: bool = False
     revoke: frozenset[TopicPartition] = frozenset()
@@ -34,7 +34,7 @@ class Change:
 
 
 class Coordinator:
-    """Members are numbered; partitions of a topic are known from the first member that brings it."""
+    """Members are numbered. The number of a topic's partitions comes from the first member that joins with it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -45,7 +45,7 @@ class Coordinator:
         self.generation = 0
 
     def join(self, partitions: dict[str, int]) -> int:
-        """A new member for these topics (name -> number of partitions); returns its number."""
+        """Add a member for these topics (name -> number of partitions). Returns the member's number."""
         with self._lock:
             self._numbers += 1
             self._partitions.update(partitions)
@@ -54,13 +54,13 @@ class Coordinator:
             return self._numbers
 
     def leave(self, number: int) -> None:
-        """Its partitions are free at once."""
+        """Remove a member. Its partitions are free at once."""
         with self._lock:
             if self._members.pop(number, None) is not None:
                 self._rebalance_locked()
 
     def beat(self, number: int) -> Change:
-        """The member is alive; what it has to do. Partitions to take are its own from this answer on."""
+        """Report the member alive and return its actions. It owns the partitions to take from this answer on."""
         with self._lock:
             now = self._clock.monotonic()
             dead = [n for n, m in self._members.items() if n != number and now - m.seen_at > POLL_INTERVAL_MAX_S]
@@ -78,20 +78,20 @@ class Coordinator:
             return Change(revoke=frozenset(member.held - member.target), take=frozenset(take))
 
     def released(self, number: int, partitions: Sequence[TopicPartition]) -> None:
-        """The member has given these up."""
+        """The member has given these partitions up."""
         with self._lock:
             member = self._members.get(number)
             if member is not None:
                 member.held.difference_update(partitions)
 
     def holds(self, number: int, partition: TopicPartition) -> bool:
-        """Whether the member may commit a partition: it holds it, and has not been taken for dead."""
+        """Whether the member may commit a partition: it holds it and has not timed out."""
         with self._lock:
             member = self._members.get(number)
             return member is not None and partition in member.held
 
     def _rebalance_locked(self) -> None:
-        """Even shares, keeping what each holds as far as that allows."""
+        """Even shares. Members keep the partitions they hold as far as even shares allow."""
         self.generation += 1
         for member in self._members.values():
             member.target = set()

@@ -1,6 +1,6 @@
-"""The database of an embedded log: schema, connections, and the words of its rows.
+"""The database of an embedded log: schema, connections, transactions and lanes.
 
-A `lane` is one partition of one incarnation of a topic; its number is never used again. A record's row id is lane and
+A `lane` is one partition of one incarnation of a topic; its number is never reused. A record's row id is lane and
 offset in one integer, so that a lane's records lie together, in order, under the primary key.
 """
 
@@ -75,15 +75,15 @@ class Lane:
         return (self.number + 1) << OFFSET_BITS
 
     def setting(self, key: str) -> str | None:
-        """A setting of the topic."""
+        """Value of a setting of the topic, or None."""
         value: str | None = json.loads(self.config).get(key)
         return value
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection to a log that is there, for any one thread at a time; transactions are begun by hand.
+    """A connection to an existing log, for one thread at a time. Transactions are begun explicitly.
 
-    Never makes a file: one that a mistyped path made would look like an empty log. Raises ConfigMismatch (log_missing).
+    Never creates a file, because a mistyped path would look like an empty log. Raises ConfigMismatch (log_missing).
     """
     if not path.is_file():
         raise _missing(path, "is not a file" if path.exists() else "does not exist")
@@ -100,7 +100,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def create(path: Path) -> sqlite3.Connection:
-    """As connect; makes the folder, the file and the schema where they are missing."""
+    """See connect; creates folder, file and schema where they are missing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -116,7 +116,7 @@ def create(path: Path) -> sqlite3.Connection:
 
 
 def _open(path: Path, mode: str) -> sqlite3.Connection:
-    # One slash: after two SQLite takes the first part of the path for the name of a host.
+    # One slash: after two slashes SQLite reads the first part of the path as a host name.
     url = f"file:/{quote(str(path.absolute()).lstrip('/'))}?mode={mode}"
     return sqlite3.connect(url, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, uri=True)
 
@@ -125,7 +125,7 @@ def _set(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
-    # An acknowledged record must survive the machine, not only the process.
+    # An acknowledged record must survive a crash of the machine, not only of the process.
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_BYTES}")
@@ -144,7 +144,7 @@ def _missing(path: Path, why: str) -> ConfigMismatch:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, where: str, *, write: bool) -> Iterator[None]:
-    """All of it or nothing; reads see one moment. Raises our errors."""
+    """A transaction, rolled back on an error. Reads see one moment. SQLite's errors are raised as TsdbError."""
     with translate_sqlite_errors(where):
         connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         try:

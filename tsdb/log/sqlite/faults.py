@@ -1,4 +1,4 @@
-"""Faults that an embedded log injects on request: what real brokers do at their worst, on demand and by a seed."""
+"""Faults that an embedded log injects on request: the worst that real brokers do, repeatable by a seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Fate(Enum):
-    """What becomes of one append."""
+    """Outcome of one append, with or without a fault."""
 
     STORED = "stored and acknowledged"
     ACK_LOST = "stored, but answered Unavailable"
@@ -17,9 +17,9 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class FaultPlan:
-    """Shares are probabilities in [0, 1], drawn per append, or per group of appends where said.
+    """Shares are probabilities in [0, 1], drawn per append, or per group of appends where noted.
 
-    gap_share: offsets are skipped behind the record, up to gap_max. ack_lost_share, failed_share: see Fate.
+    gap_share: up to gap_max offsets are skipped after the record. ack_lost_share, failed_share: see Fate.
     step_back_share: per group, the broker's clock stands step_back_ms behind. slow_share: per group, the answer takes
     slow_s longer. One thread draws: the log's writer.
     """
@@ -39,11 +39,11 @@ class FaultPlan:
         self._random = random.Random(self.seed)
 
     def gap(self) -> int:
-        """Offsets to skip."""
+        """Number of offsets to skip after a record."""
         return self._random.randint(1, self.gap_max) if self._happens(self.gap_share) else 0
 
     def fate(self) -> Fate:
-        """Of the next append."""
+        """Outcome of the next append."""
         if self._happens(self.failed_share):
             return Fate.FAILED
         return Fate.ACK_LOST if self._happens(self.ack_lost_share) else Fate.STORED
@@ -53,7 +53,7 @@ class FaultPlan:
         return now_ms - self.step_back_ms if self._happens(self.step_back_share) else now_ms
 
     def delay_s(self) -> float:
-        """How much longer the next group takes."""
+        """Extra delay of the next group, in seconds."""
         return self.slow_s if self._happens(self.slow_share) else 0.0
 
     def _happens(self, share: float) -> bool:

@@ -29,7 +29,7 @@ UPSERT = (
 
 
 class SqliteGroup:
-    """Group. `prefix` is put before topics; group_id has it already."""
+    """Group. prefix: put before topics; group_id already has it."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class SqliteGroup:
         self._followers = followers or {}
         check_followers(topics, self._followers)
         for topic in self._followers:
-            self._asking.partitions(topic)  # Raises for one that is not there.
+            self._asking.partitions(topic)  # Raises for a missing topic.
         self._topics = {topic: self._asking.partitions(topic) for topic in topics}
         self._listener = listener
         self._number = self._coordinator.join(self._topics)
@@ -94,7 +94,7 @@ class SqliteGroup:
 
         def write(connection: sqlite3.Connection) -> None:
             with transaction(connection, "commit", write=True):
-                # Once more, now that nothing can come between: a stale member must not overwrite its successor.
+                # Checked again within the transaction: a stale member must not overwrite its successor.
                 check_commit(positions, self._still_ours(number, positions))
                 connection.executemany(UPSERT, rows)
 

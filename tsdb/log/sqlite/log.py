@@ -1,4 +1,4 @@
-"""The log embedded in one process: a database file, one writing thread, a connection a reader."""
+"""The log embedded in one process: a database file, one writer thread, one connection per reader."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tsdb.model.errors import InvalidRequest, TsdbError
 
 
 class SqliteLog:
-    """Log. Groups live within this object. `faults` are what tests ask for; none by default."""
+    """Log. Groups exist only within this object. faults: injected for tests; none by default."""
 
     def __init__(
         self, path: Path, prefix: str, settings: LogSettings, clock: Clock, faults: FaultPlan | None = None
@@ -129,7 +129,7 @@ class SqliteLog:
         )
 
     def maintain(self) -> None:
-        """Retention and compaction now; otherwise the writer runs them every settings.embedded_maintain_s."""
+        """Run retention and compaction now. The writer also runs them every settings.embedded_maintain_s."""
         self._writer.run(
             lambda connection: maintain(connection, self._clock.now_ms()), self._settings.request_timeout_s
         )

@@ -1,4 +1,4 @@
-"""Lookups by time in an embedded log. Broker times may step back, their running maximum (latest_ms) does not."""
+"""Lookups by time in an embedded log. Broker times may step back; their running maximum (latest_ms) does not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tsdb.log.sqlite.database import OFFSET_MAX, Lane
 
 
 def first_at(connection: sqlite3.Connection, lane: Lane, ms: int) -> int | None:
-    """First offset with broker time >= ms; None: there is none. By bisection: offsets rise with latest_ms."""
+    """First offset with broker time >= ms, or None. A bisection over latest_ms, which rises with the offset."""
     low, high = lane.low_offset, lane.next_offset
     while low < high:
         middle = (low + high) // 2
@@ -20,7 +20,7 @@ def first_at(connection: sqlite3.Connection, lane: Lane, ms: int) -> int | None:
             high = middle
         else:
             low = (row[0] & OFFSET_MAX) + 1
-    # Where the front was trimmed, what raised the maximum may be gone: so the first record that has the time itself.
+    # A trim may have removed the record that raised the maximum: search for the first record that has the time itself.
     found = connection.execute(
         "SELECT id FROM records WHERE id >= ? AND id < ? AND broker_ms >= ? ORDER BY id LIMIT 1",
         (lane.first_id + low, lane.end_id, ms),

@@ -1,6 +1,6 @@
-"""Maintenance of an embedded log: retention by time, compaction by key, freed pages given back.
+"""Maintenance of an embedded log: retention by time, compaction by key, return of freed pages.
 
-In steps, each a transaction of its own, so that no append waits long behind one. Retention drops from the front, as
+It runs in steps, each in a separate transaction, so that no append waits long. Retention drops from the front, as
 Kafka does with whole segments; compaction leaves gaps and never takes the last record of a lane.
 """
 
@@ -15,7 +15,7 @@ from tsdb.ops.metrics import counter
 
 STEP_RECORDS = 2_000
 VACUUM_PAGES = 512
-NULL_RECORDS_KEPT_MS = 24 * 3600 * 1000  # As Kafka's delete.retention.ms: readers behind must see the deletion.
+NULL_RECORDS_KEPT_MS = 24 * 3600 * 1000  # As Kafka's delete.retention.ms: readers that lag must see the deletion.
 
 trimmed_records_total = counter("tsdb_log_trimmed_records_total", "Records that an embedded log's retention dropped.")
 compacted_records_total = counter(
@@ -24,7 +24,7 @@ compacted_records_total = counter(
 
 
 def maintain(connection: sqlite3.Connection, now_ms: int) -> None:
-    """All topics once. Raises Unavailable."""
+    """Maintain every topic once. Raises Unavailable."""
     with translate_sqlite_errors("maintenance"):
         topics = [row[0] for row in connection.execute("SELECT topic FROM topics")]
     for topic in topics:
@@ -68,7 +68,7 @@ def _trim_to_retention(connection: sqlite3.Connection, lane: Lane, now_ms: int) 
     with translate_sqlite_errors("retention"):
         keep = first_at(connection, lane, now_ms - retention_ms)
         low_offset = lane.next_offset if keep is None else keep
-        # Where compaction has left a gap at the front there is nothing to drop, and the low watermark stays.
+        # If compaction left only a gap at the front, there is no record to drop, and the low watermark stays.
         old = connection.execute(
             "SELECT 1 FROM records WHERE id >= ? AND id < ? LIMIT 1", (lane.first_id, lane.first_id + low_offset)
         ).fetchone()
@@ -80,7 +80,7 @@ def _compact(connection: sqlite3.Connection, lane: Lane, now_ms: int) -> None:
     lag_ms = int(lane.setting("min.compaction.lag.ms") or 0)
     bounds = (lane.first_id, lane.end_id)
     with transaction(connection, "compaction", write=True):
-        # A record goes when a later one has its key, or when it is null and old; both only past the lag.
+        # A record is dropped when a later one has its key, or when it is null and old; both only past the lag.
         superseded = connection.execute(
             "DELETE FROM records WHERE id IN ("
             " SELECT id FROM (SELECT id, broker_ms, lead(id) OVER (PARTITION BY key ORDER BY id) AS newer"

@@ -1,4 +1,4 @@
-"""Reader of an embedded log: one connection, one look at a time at all its partitions in one moment of the database."""
+"""Reader of an embedded log: one connection. A poll reads all its partitions in one transaction, at one moment."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tsdb.log.sqlite.topic_ids import check_lane
 from tsdb.model.errors import LostOffsets, Unavailable
 
 SELECT = "SELECT id, broker_ms, value, key, headers FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
-OTHER_PROCESS_S = 0.05  # How often to look for what another process wrote; our own wakes us at once.
+OTHER_PROCESS_S = 0.05  # Between checks for records of other processes; this process's writes wake the reader.
 
 Row = tuple[Any, ...]
 
 
 @dataclass(slots=True)
 class _Place:
-    """Where the reading of one partition stands. at_end: the next offset at which the end was last told."""
+    """Read position of one partition. at_end: the next offset at which EndOfLog was last returned."""
 
     topic_id: str
     next_offset: int
@@ -43,7 +43,7 @@ class _Place:
 
 
 class SqliteReader:
-    """LogReader. `prefix` is put before topics; `topic_ids` gives the incarnation that is meant."""
+    """LogReader. prefix: put before topics. topic_ids: gives the expected incarnation of a topic."""
 
     def __init__(self, path: Path, prefix: str, arrivals: Arrivals, topic_ids: Callable[[str], str]) -> None:
         self._connection = connect(path)
@@ -52,7 +52,7 @@ class SqliteReader:
         self._topic_ids = topic_ids
         self._places: dict[TopicPartition, _Place] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
-        self._seen: tuple[int, int] | None = None  # State of the database when everything in it had been read.
+        self._seen: tuple[int, int] | None = None  # State of the database when all of it was read.
         self._unavailable_since: float | None = None
 
     def poll(
@@ -79,13 +79,13 @@ class SqliteReader:
         self.release([(topic, partition)])
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read these too, from these offsets on."""
+        """Read these partitions too, each from its offset on."""
         for (topic, partition), next_offset in starts.items():
             self._places[topic, partition] = _Place(self._topic_ids(topic), next_offset)
         self._seen = None
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these no more."""
+        """Stop reading these partitions."""
         for partition in partitions:
             self._places.pop(partition, None)
 
@@ -113,7 +113,7 @@ class SqliteReader:
             if self._seen == (version, arrived):
                 return []
             events, exhausted = self._read(max_records, max_bytes)
-        # Not before the look has ended well: what an error swallows is read again.
+        # Only after the transaction has succeeded: after an error the same records are read again.
         for event in events:
             self._passed(event)
         if exhausted:
@@ -121,9 +121,9 @@ class SqliteReader:
         return events
 
     def _read(self, max_records: int, max_bytes: int) -> tuple[list[Event], bool]:
-        """Events, and whether they are all there is."""
+        """(events, whether nothing more can be read now)."""
         topics = {topic: find_lanes(self._connection, self._prefix + topic) for topic, _ in self._places}
-        # All partitions are checked before any is read: an error must not swallow another's records.
+        # All partitions are checked before any is read: the error of one must not lose the records of another.
         lanes = {partition: self._lane(partition, topics[partition[0]]) for partition in list(self._places)}
         batches: list[Event] = []
         ends: list[Event] = []
@@ -135,7 +135,7 @@ class SqliteReader:
             max_bytes -= size
             if rows:
                 batches.append(_to_batch(partition, rows))
-                # Last in line for the next poll: no partition waits for ever behind a busy one.
+                # Moved to the end of the queue, so that no partition waits for ever behind a busy one.
                 self._places[partition] = self._places.pop(partition)
             if max_records > 0 and max_bytes > 0:
                 ends.extend(self._ends(partition, lane))
@@ -161,7 +161,7 @@ class SqliteReader:
         )
 
     def _rows(self, lane: Lane, next_offset: int, max_records: int, max_bytes: int) -> tuple[list[Row], int]:
-        """Rows from next_offset on, and the bytes of their values; at least one if there is one."""
+        """(rows from next_offset on, bytes of their values); at least one row if any exists."""
         rows: list[Row] = []
         size = 0
         for row in self._connection.execute(SELECT, (lane.first_id + next_offset, lane.end_id, max_records)):
@@ -172,7 +172,7 @@ class SqliteReader:
         return rows, size
 
     def _ends(self, partition: TopicPartition, lane: Lane) -> list[Event]:
-        # Past a gap at the end, where no record will ever be.
+        # The end may lie past a gap that will never hold a record.
         end = lane.next_offset
         return [] if self._places[partition].at_end == end else [EndOfLog(*partition, end)]
 

@@ -1,4 +1,4 @@
-"""Which incarnation of a topic is there, against the one that is meant."""
+"""Compares the current incarnation of a topic with the expected one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tsdb.log.sqlite.database import Lane
 
 
 def check_lane(topic: str, topic_id: str, partition: int, lanes: Mapping[int, Lane]) -> Lane:
-    """The lane of a partition. `lanes`: those there now. Raises WrongTopic (topic_deleted, topic_recreated) and
+    """The lane of a partition. lanes: the current lanes. Raises WrongTopic (topic_deleted, topic_recreated) and
     InvalidRequest (unknown_partition)."""
     now_id = next(iter(lanes.values())).topic_id if lanes else None
     if now_id != topic_id:

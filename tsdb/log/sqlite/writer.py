@@ -1,4 +1,4 @@
-"""Writer: the one thread that writes an embedded log. What waits is committed together, with one sync to the disk.
+"""Writer: the only thread that writes an embedded log. Waiting appends are committed together, with one disk sync.
 
 Appends are answered after their commit. Other writes (commits of groups, maintenance) run on the same thread, between
 groups of appends.
@@ -38,7 +38,7 @@ Job = Callable[[sqlite3.Connection], None]
 
 
 class SqliteWriter:
-    """Thread-safe. Its thread starts with the first write, which also takes the writer lock, unless it is a guest."""
+    """Thread-safe. The first write starts the thread and takes the writer lock; a guest takes no lock."""
 
     def __init__(self, path: Path, settings: LogSettings, clock: Clock, faults: FaultPlan, arrivals: Arrivals) -> None:
         self._path = path
@@ -48,7 +48,7 @@ class SqliteWriter:
         self._faults = faults
         self._arrivals = arrivals
         self._lock = WriterLock(path)
-        self._work = threading.Condition()  # Guards what is below.
+        self._work = threading.Condition()  # Guards the fields below.
         self._appends: deque[Append] = deque()
         self._jobs: deque[tuple[Job, Future[None]]] = deque()
         self._queued_bytes = 0
@@ -81,7 +81,7 @@ class SqliteWriter:
             self._work.notify_all()
 
     def run(self, job: Job, timeout_s: float) -> None:
-        """Run a write on the writer's thread, transactions being its own affair; raises what it raises."""
+        """Run a write on the writer's thread. The job begins its own transactions; its errors are raised here."""
         done: Future[None] = Future()
         with self._work:
             self._start_locked()
@@ -93,7 +93,7 @@ class SqliteWriter:
             raise Unavailable(f"the log did not write within {timeout_s:g} s", reason="timeout") from None
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until every append so far was answered."""
+        """Wait until all appends so far are answered. Raises Unavailable (timeout)."""
         with self._work:
             answered = self._work.wait_for(lambda: self._unanswered == 0, timeout_s)
             if self._error is not None:
@@ -102,7 +102,7 @@ class SqliteWriter:
                 raise Unavailable(f"{self._unanswered} records were not answered in {timeout_s:g} s", reason="timeout")
 
     def close(self) -> None:
-        """Write what waits and end; idempotent."""
+        """Write the waiting appends and stop the thread. A second call does nothing."""
         with self._work:
             self._closing = True
             self._work.notify_all()
@@ -117,8 +117,8 @@ class SqliteWriter:
             raise _count(Unavailable("the log is closed", reason="log_closed"))
         if self._thread is None:
             try:
-                # Each group of appends is one transaction over the lanes as they are: the lock keeps roles from running
-                # twice, the database keeps the records of several processes apart.
+                # The lock keeps a role from running twice. It is not needed for correct offsets: each group of appends
+                # is one transaction that reads the current lanes.
                 if not self._settings.embedded_guest:
                     self._lock.take()
             except Unavailable as error:
@@ -147,7 +147,7 @@ class SqliteWriter:
             connection.execute(f"PRAGMA max_page_count = {pages}")
 
     def _fail(self, error: BaseException) -> None:
-        """The thread ends: nothing may be left without an answer."""
+        """The thread ends with an error: answer every waiting append and job."""
         with self._work:
             self._error = error
             group, jobs = list(self._appends), list(self._jobs)
@@ -159,7 +159,7 @@ class SqliteWriter:
             done.set_exception(error)
 
     def _step(self, connection: sqlite3.Connection) -> bool:
-        """Wait for work and do it; False at the end."""
+        """Wait for work and do it. Returns False when the writer is closed and has no work left."""
         with self._work:
             idle_s = self._settings.embedded_maintain_s
             self._work.wait_for(
@@ -208,7 +208,8 @@ class SqliteWriter:
         self._answer(group, answers)
 
     def _try_to_grow(self, connection: sqlite3.Connection) -> None:
-        """Write a little and take it back: a process that is not ready gets no write that would show it."""
+        """Write a trial row and delete it. A process that is not ready gets no appends, so nothing else would show
+        that the disk has room again."""
         try:
             with transaction(connection, "trial", write=True):
                 connection.execute("INSERT INTO commits VALUES ('', '', 0, 0, ?)", ("x" * TRIAL_BYTES,))
@@ -228,7 +229,7 @@ class SqliteWriter:
             try:
                 append.on_done(answer)
             except BaseException as error:
-                # A callback's bug. The other answers still have to go out; the next append raises it.
+                # A bug in a callback. The other answers must still be delivered; the next append raises the error.
                 log.error("a callback of an append failed", error=str(error), exc_info=True)
                 self._error = error
         with self._work:

@@ -1,4 +1,4 @@
-"""Writer lock: of all processes that open one embedded log, only one may write to it."""
+"""Writer lock: only one of the processes that open an embedded log may hold it and write."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from tsdb.ops.file_lock import FileLock
 
 
 class WriterLock:
-    """A lock file beside the database, taken at the start or the first write and let go by `release`."""
+    """A lock file beside the database, taken at the start or at the first write, and freed by `release`."""
 
     def __init__(self, database: Path) -> None:
         self._lock = FileLock(database.with_name(database.name + ".lock"))
 
     def take(self) -> None:
-        """Idempotent. Raises Unavailable (log_locked) naming who holds it."""
+        """Take the lock; a second call does nothing. Raises Unavailable (log_locked) with the holder's process."""
         holder = self._lock.take()
         if holder:
             raise Unavailable(self._text(holder), reason="log_locked")
 
     def claim(self) -> None:
-        """As `take`, for a process that cannot do without: raises ConfigMismatch (log_in_use)."""
+        """See `take`; for a process that cannot run without the lock. Raises ConfigMismatch (log_in_use)."""
         holder = self._lock.take()
         if holder:
             raise ConfigMismatch(f"{self._text(holder)}; end it first, or give another --log", reason="log_in_use")
 
     def release(self) -> None:
-        """Idempotent."""
+        """Free the lock. A second call does nothing."""
         self._lock.release()
 
     def _text(self, holder: str) -> str:
