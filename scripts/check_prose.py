@@ -45,8 +45,11 @@ CLEAN = (
     "tsdb/config",
     "tsdb/ops",
     "tsdb/parallel_consumer",
+    "tsdb/log",
+    "tsdb/model",
     "tsdb/query",
     "tsdb/reader",
+    "tsdb/replay",
     "tsdb/store",
 )
 GENERATED = ("tsdb/v1/",)
