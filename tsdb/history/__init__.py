@@ -1,1 +1,1 @@
-"""History: chunks that have left the log for a store of rows, and the series that they are of."""
+"""History: a store of rows for chunks that were loaded from the log, and for their series."""

@@ -1,4 +1,4 @@
-"""Chunk rows: a chunk's key as the columns of its row, and back. The same in every store. Pure."""
+"""Chunk rows: a chunk's key to the columns of its row, and back. The same in every store. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PART_MAX = (1 << 32) - 1
 MONTH_MAX = (1 << 31) - 1
 
 KeyColumns = tuple[int, int, int, int, int]  # pack_id (signed), window_start, order, kind, part.
-Row = tuple[Any, ...]  # Those, and the value.
+Row = tuple[Any, ...]  # The key columns, and the value.
 
 
 def columns_of(key: ChunkKey) -> KeyColumns:
-    """Raises InvalidRequest (key_out_of_range) for what no column holds."""
+    """The key's columns. Raises InvalidRequest (key_out_of_range) for a field that does not fit its column."""
     fits = (
         0 <= key.pack_id <= 2 * TOKEN_MAX + 1
         and -MONTH_MAX <= month_of(key.window_start_ms) <= MONTH_MAX
@@ -32,7 +32,7 @@ def columns_of(key: ChunkKey) -> KeyColumns:
 
 
 def key_of(columns: Row) -> ChunkKey:
-    """Raises CorruptData (corrupt_row) for columns that no key of ours has."""
+    """The key of a row's columns. Raises CorruptData (corrupt_row) for columns that are no chunk's key."""
     pack_id, window_start_ms, order, kind, part = columns
     try:
         known = Kind(kind)

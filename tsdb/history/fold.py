@@ -1,8 +1,8 @@
-"""Fold: all rows of a (pack, window) as one chunk that says what it covers, and which rows may go because of it. Pure.
+"""Fold: merges all rows of a (pack, window) into one chunk that names the covered rows, and checks which may go. Pure.
 
-A fold keeps each sample's order, so what arrives after it is ranked as if nothing had been folded. What it covers is
-harmless: merged again it changes nothing. So rows are deleted only to save room, and only those that by their bytes
-change nothing (`redundant`), whatever was written under their keys since.
+A fold keeps each sample's order, so later rows rank as if nothing had been folded. Covered rows are harmless: merged
+again they change nothing. So rows are deleted only to save room. Before that `redundant` checks their bytes, because a
+row may have been written again under its key.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from tsdb.history.interface import ChunkRow
 from tsdb.history.merge import merge
 from tsdb.model.errors import CorruptData, InvalidRequest
 
-FRAGMENT_SAMPLES_MAX = 4 * SAMPLES_MAX  # What a fold holds at once: some 100 MB of samples.
+FRAGMENT_SAMPLES_MAX = 4 * SAMPLES_MAX  # Samples that a fold holds at once: about 100 MB.
 
 Covers = Mapping[int, Cover]
-"""By the order of a fold that is whole, what it covers."""
+"""Cover of each whole fold, by the fold's order."""
 
 
 def fragments_of(keys: Iterable[ChunkKey]) -> set[tuple[Kind, int]]:
-    """The fragments that these rows of one (pack, window) are parts of."""
+    """The (kind, order) of the fragments to which these rows of one (pack, window) belong."""
     return {(key.kind, key.order) for key in keys}
 
 
 def whole_covers(keys: Collection[ChunkKey], first_parts: Iterable[ChunkRow]) -> dict[int, Cover]:
-    """Covers of the folds of which every part is among the keys. first_parts: rows of kind FOLDED and part 0.
+    """Covers of the complete folds, whose parts are all among the keys. first_parts: rows of kind FOLDED and part 0.
 
     Raises CorruptData (corrupt_chunk, wrong_chunk), UnknownVersion.
     """
@@ -52,7 +52,7 @@ def standing(keys: Collection[ChunkKey], covers: Covers) -> set[ChunkKey]:
 
 
 def foldable(keys: Iterable[ChunkKey], part_bytes_max: int) -> tuple[ChunkKey, ...]:
-    """Of these keys as many as one fold can cover, lowest first by (order, kind, part). The rest is the next one's."""
+    """As many of these keys as one fold can cover, lowest (order, kind, part) first. The next fold takes the rest."""
     room = (part_bytes_max - PART_BYTES_MIN - cover_bytes_max(0)) // KEY_BYTES_MAX
     return tuple(sorted(keys, key=lambda key: (key.order, key.kind, key.part))[: min(COVERED_KEYS_MAX, room)])
 
@@ -60,8 +60,9 @@ def foldable(keys: Iterable[ChunkKey], part_bytes_max: int) -> tuple[ChunkKey, .
 def fold(rows: Sequence[ChunkRow], order: int, *, window_ms: int, part_bytes_max: int) -> list[ChunkRow]:
     """The parts of one chunk that covers all of these rows of one (pack, window), of different keys.
 
-    order: of its key, above that of each row of kind FOLDED: the offset of a tick appended for this. The same rows give
-    the same bytes. Raises CorruptData (corrupt_chunk, wrong_chunk), UnknownVersion, InvalidRequest (fold_too_large).
+    order: order of the fold's key, above that of each row of kind FOLDED: the offset of a tick appended for the fold.
+    The same rows give the same bytes. Raises CorruptData (corrupt_chunk, wrong_chunk), UnknownVersion,
+    InvalidRequest (fold_too_large).
     """
     keys = [row.key for row in rows]
     place = keys[0].pack_id, keys[0].window_start_ms
@@ -79,13 +80,13 @@ def fold(rows: Sequence[ChunkRow], order: int, *, window_ms: int, part_bytes_max
 
 
 def redundant(fold_rows: Sequence[ChunkRow], covered: Sequence[ChunkRow]) -> bool:
-    """Whether these rows, merged into the fold, change nothing. Raises as `fold`."""
+    """Whether the covered rows, merged into the fold, change nothing. Raises as `fold`."""
     folded = merge(list(_fragments(fold_rows)))
     return _same(merge([folded, *_fragments(covered)]), folded)
 
 
 def _fragments(rows: Iterable[ChunkRow]) -> Iterable[Fragment]:
-    """Decoded, as many as one process may hold."""
+    """Decoded fragments. Raises InvalidRequest (fold_too_large) above FRAGMENT_SAMPLES_MAX."""
     samples = 0
     for row in rows:
         fragment, key = decode_chunk(row.value), row.key

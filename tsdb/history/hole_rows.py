@@ -1,4 +1,4 @@
-"""Hole rows: a hole as the columns of its row, and back. The same in every store. Pure."""
+"""Hole rows: a hole to the columns of its row, and back. The same in every store. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ HoleColumns = tuple[int, int, int, int, int, str | None, int | bool | None]  # T
 
 
 def key_columns_of(hole: HoleRecord) -> KeyColumns:
-    """What makes it the same hole."""
+    """The columns of the row's key: equal for the same hole."""
     return hole.partition, hole.start_ms, hole.end_ms, signed(hole.pack_id), hole.record_offset
 
 
 def holes_of(
     rows: Iterable[HoleColumns], partitions: Collection[int] | None, start_ms: int, end_ms: int
 ) -> list[HistoryHole]:
-    """Those of rows that are of these partitions (None: any) and touch [start_ms, end_ms), ordered by key."""
+    """The holes in rows of these partitions (None: any) that touch [start_ms, end_ms), ordered by key."""
     holes = [
         HistoryHole(HoleRecord(partition, unsigned(pack_id), start, end, reason or "", record_offset), bool(accepted))
         for partition, start, end, pack_id, record_offset, reason, accepted in sorted(rows, key=lambda row: row[:5])

@@ -1,4 +1,4 @@
-"""Hosts: where a cluster that keeps a history is, from its URL."""
+"""Hosts: the addresses of a history's cluster, parsed from its URL."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tsdb.model.secrets import masked, url_names_a_user
 CASSANDRA = "cassandra://"
 CASSANDRA_PORT = 9042
 
-_KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")  # One that needs no quotes.
+_KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")  # A name that needs no quotes.
 _HOST = re.compile(r"(?P<host>[\w.-]+)(:(?P<port>\d{1,5}))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """names: hosts or addresses to ask first; the rest of the cluster is found through them."""
+    """names: contact points, hosts or addresses; the driver finds the rest of the cluster through them."""
 
     names: tuple[str, ...]
     port: int
@@ -25,7 +25,7 @@ class Hosts:
 
     @classmethod
     def parse(cls, url: str) -> Hosts:
-        """From `cassandra://host[:port][,host[:port]]/keyspace`. Raises ConfigMismatch (history_url)."""
+        """Parse `cassandra://host[:port][,host[:port]]/keyspace`. Raises ConfigMismatch (history_url)."""
         if url_names_a_user(url):
             raise bad_url(url, "it names a user; credentials belong into the settings")
         hosts, _, keyspace = url.removeprefix(CASSANDRA).rstrip("/").partition("/")
@@ -45,7 +45,7 @@ class Hosts:
 
 
 def bad_url(url: str, why: str) -> ConfigMismatch:
-    """What is wrong with a URL of a history."""
+    """The error for a wrong URL of a history."""
     return ConfigMismatch(
         f"history URL {masked(url)!r}: {why}; want cassandra://host[:port][,host]/keyspace or sqlite:///path",
         reason="history_url",

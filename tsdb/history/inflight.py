@@ -1,4 +1,4 @@
-"""Bytes in flight: how much may wait for a store's answer. Thread-safe."""
+"""Bytes in flight: a bound on the bytes that wait for a store's answer. Thread-safe."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import time
 from tsdb.history.statement_metrics import count_failure, inflight_bytes
 from tsdb.model.errors import Overloaded, Unavailable
 
-ROW_BYTES = 256  # What a row weighs beside its value: keys and the driver's objects.
+ROW_BYTES = 256  # Memory of a row beside its value: keys and the driver's objects.
 
 
 class InflightBytes:
-    """A count with a bound. `take` waits for room; whoever took gives back."""
+    """A count with a bound. `take` waits for room; the caller of `take` calls `give_back`."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._changed = threading.Condition()  # Guards what is below.
+        self._changed = threading.Condition()  # Guards the fields below.
         self._bytes = 0
         self._waiting_for = 0
         self._closing = False
 
     def take(self, size: int, timeout_s: float) -> None:
-        """Count `size` bytes as on their way. One that is alone always may, however large.
+        """Count `size` bytes as in flight. A write of any size may start when nothing else is in flight.
 
-        Raises Overloaded (inflight_full) when there is no room in time, Unavailable (store_closed) after `close`.
+        Raises Overloaded (inflight_full) without room within timeout_s, Unavailable (store_closed) after `close`.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._closing or self._has_room_locked(size), timeout_s)
@@ -44,7 +44,7 @@ class InflightBytes:
         inflight_bytes.inc(size)
 
     def give_back(self, size: int) -> None:
-        """One write of `size` bytes was answered."""
+        """Release the `size` bytes of an answered write."""
         with self._changed:
             self._bytes -= size
             self._waiting_for -= 1
@@ -52,7 +52,7 @@ class InflightBytes:
         inflight_bytes.dec(size)
 
     def close(self, timeout_s: float) -> int:
-        """Let nobody in any more and wait until all was given back; returns how many writes did not come back."""
+        """Refuse new writes and wait for the answers to all others. Returns the number of writes without an answer."""
         give_up_at = time.monotonic() + timeout_s
         with self._changed:
             self._closing = True

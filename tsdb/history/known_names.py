@@ -1,4 +1,4 @@
-"""Known names: (epoch, metric name) pairs that this process has put into history, so that each is put once."""
+"""Known names: (epoch, metric name) pairs that this process has written to history, so that each is written once."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ Pair = tuple[int, bytes]
 
 
 class KnownNames:
-    """Thread-safe and bounded: at the bound all is forgotten, which costs a repeated upsert each."""
+    """Thread-safe and bounded: at the bound all pairs are forgotten, which costs one repeated upsert per pair."""
 
     def __init__(self, names_max: int = NAMES_MAX) -> None:
         self._names_max = names_max
-        self._lock = threading.Lock()  # Guards what is below; nothing is called under it.
+        self._lock = threading.Lock()  # Guards the fields below; nothing is called under it.
         self._known: set[Pair] = set()
-        self._waiting: dict[Pair, list[OnDone]] = {}  # Of each pair on its way: whom to tell.
-        self._life = 0  # Moves when all is forgotten: what was begun before counts for nothing.
+        self._waiting: dict[Pair, list[OnDone]] = {}  # Callbacks of each pair in flight.
+        self._life = 0  # Counter of `forget`: a write begun in an earlier life does not count.
 
     def forget(self) -> None:
-        """History may not have any of them."""
+        """Forget all pairs: history may have lost them."""
         with self._lock:
             self._life += 1
             self._known.clear()
 
     def ensure(self, pair: Pair, write: Callable[[OnDone], None], on_done: OnDone) -> None:
-        """Call on_done once the store has the pair, or with why not; `write` is called if nobody writes it already.
+        """Call on_done once the store has the pair, or with the error. `write` is called unless a write is in flight.
 
-        Raises what `write` does; then on_done is not called.
+        Errors of `write` are raised; on_done is then not called.
         """
         with self._lock:
             known = pair in self._known

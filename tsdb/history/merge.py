@@ -1,7 +1,7 @@
-"""Merge: fragments into one, per (series, timestamp) the sample with the highest order.
+"""Merge: several fragments into one. Of samples with one (series, timestamp) the highest order wins.
 
-One pure function for readers, loader and batch jobs. Commutative, associative, and merging anything twice changes
-nothing: so it does not matter what was emitted again, folded, or read in which order.
+One pure function for readers, loader and batch jobs. It is commutative and associative, and merging a fragment twice
+changes nothing: so repeated chunks, folds and the order of reads do not matter.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tsdb.history.merge_kernels import FragmentArrays, merge_two_kernel
 
 
 def merge(fragments: Sequence[Fragment]) -> Fragment:
-    """One fragment of all samples; at least one is given, and a single one is returned as it is.
+    """One fragment of all samples. At least one fragment is given; a single fragment is returned unchanged.
 
-    They may be of several windows or packs: the result is named after the first pack and the earliest window. Samples
-    of one (series, timestamp) and one order are the same sample; were they not, the higher bits would stand.
+    Fragments may come from several windows or packs: the result has the first pack and the earliest window. Samples of
+    one (series, timestamp) and one order are the same sample; if they differed, the higher bits would win.
     """
     assert fragments, "nothing to merge"
     window_start_ms = min(fragment.window_start_ms for fragment in fragments)
@@ -64,7 +64,7 @@ def _merge_two(a: Fragment, b: Fragment) -> Fragment:
 
 
 def _columns(fragment: Fragment) -> FragmentArrays:
-    """Contiguous, writeable and of these types, so that one kernel is compiled; what decoding returns is not copied."""
+    """Contiguous, writable arrays of fixed types, so that one kernel is compiled. Decoded arrays are not copied."""
     return FragmentArrays(
         np.require(fragment.series_id, np.uint64, ["C", "W"]),
         np.require(fragment.sample_start, np.int64, ["C", "W"]),

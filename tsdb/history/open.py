@@ -17,7 +17,7 @@ def open_history(url: str, settings: HistorySettings | None = None) -> ChunkStor
     """The history at a URL. Needs no server to answer yet. Raises ConfigMismatch (history_url)."""
     settings = settings or HistorySettings()
     if url.startswith(CASSANDRA):
-        # Imported where it is used: the driver takes a quarter of a second that others need not spend.
+        # Imported here, because the import of the driver takes a quarter of a second.
         from tsdb.history.cassandra.store import CassandraStore
 
         return CassandraStore(Hosts.parse(url), settings)
@@ -29,7 +29,7 @@ def open_history(url: str, settings: HistorySettings | None = None) -> ChunkStor
 
 
 def open_history_sink(url: str, settings: HistorySettings | None = None) -> ChunkSink:
-    """As open_history, for those who only write: also `parquet:///folder`."""
+    """See open_history; for callers that only write. Takes `parquet:///folder` too."""
     if not url.startswith(PARQUET):
         return open_history(url, settings)
     from tsdb.history.parquet.sink import ParquetSink
@@ -38,7 +38,7 @@ def open_history_sink(url: str, settings: HistorySettings | None = None) -> Chun
 
 
 def open_history_admin(url: str, settings: HistorySettings | None = None) -> HistoryAdmin:
-    """What makes and checks the history at a URL. Raises ConfigMismatch (history_url), Unavailable."""
+    """The admin that creates and checks a history. Raises ConfigMismatch (history_url), Unavailable."""
     settings = settings or HistorySettings()
     if url.startswith(CASSANDRA):
         from tsdb.history.cassandra.admin import CassandraHistoryAdmin
@@ -57,5 +57,5 @@ def _path(url: str, scheme: str) -> Path:
     path = url.removeprefix(scheme)
     if not url.startswith(scheme) or not path:
         raise bad_url(url, "it names neither a cluster nor a file")
-    # Three slashes and a path; a fourth makes it absolute, as in SQLAlchemy.
+    # Three slashes and a relative path; a fourth slash makes it absolute, as in SQLAlchemy.
     return Path(path)

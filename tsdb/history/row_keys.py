@@ -1,6 +1,6 @@
-"""Row keys: how ids and times become the keys of rows, the same in every store (docs/formats/cassandra.md).
+"""Row keys: ids and times to the keys of rows, the same in every store (docs/formats/cassandra.md).
 
-Ids are unsigned here and signed in every database, bit for bit. Pure.
+Ids are unsigned here and signed in every database, with the same bits. Pure.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from itertools import pairwise
 
 from tsdb.history.interface import TokenRange, WindowRange
 
-# A row key holds one pack for a month: 180 windows of 4 h. Windows divide it, so none lies in two.
+# A row key holds one pack for a month: 180 windows of 4 h. The window length divides it, so no window is in two months.
 MONTH_MS = 30 * 24 * 3600 * 1000
-# A metric's series of an epoch are spread over so many row keys: a million series are some 40 MiB in each.
+# Row keys for the series of one metric and epoch: with a million series each holds about 40 MiB.
 SERIES_BUCKETS = 8
 TOKEN_MIN = -(1 << 63)
 TOKEN_MAX = (1 << 63) - 1
@@ -47,7 +47,7 @@ def bucket_of(series_id: int) -> int:
 
 
 def even_token_ranges(count: int) -> list[TokenRange]:
-    """The whole ring in `count` ranges of one size, in order."""
+    """The whole ring in `count` ranges of equal size, in order."""
     assert count > 0, f"asked for {count} token ranges"
     borders = [TOKEN_MIN + (_BIAS - 1) * at // count for at in range(count + 1)]
     return [TokenRange(after, through) for after, through in pairwise(borders)]

@@ -1,4 +1,4 @@
-"""Series rows: what a store's rows of series become."""
+"""Series index rows: a store's rows of series to sorted arrays."""
 
 from __future__ import annotations
 

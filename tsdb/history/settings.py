@@ -13,10 +13,10 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CassandraAccess:
-    """How to get into a cluster. Empty strings leave the driver's defaults. Secrets are in no repr.
+    """Access to a cluster. Empty strings leave the driver's defaults. Secrets are in no repr.
 
-    local_dc: data centre whose replicas answer; empty: that of the first node reached.
-    ssl_check_names: a node's certificate must name the address that it is reached at.
+    local_dc: data centre whose replicas answer; empty: data centre of the first node reached.
+    ssl_check_names: a node's certificate must name the address used for the connection.
     password_file is read at each connect, so that a mounted secret can be rotated; it wins over password.
     """
 
@@ -41,16 +41,16 @@ class CassandraAccess:
 
 @dataclass(frozen=True, slots=True)
 class HistorySettings:
-    """How a process talks to history.
+    """Settings of one process's connection to history.
 
     part_bytes_max: longer values are refused before they are sent; the shared setting of the same name.
     inflight_bytes_max: bytes of writes without an answer. A connection of Cassandra's driver refuses at some 6 MiB.
     write_timeout_s: bound of one write, and of the wait for room to begin it.
     read_timeout_s: bound of one page of a read.
-    page_bytes_target: what a page of a read should hold; the rows asked for follow what rows weigh.
+    page_bytes_target: target size of a page of a read; the number of rows per page follows the size of rows.
     reads_ahead_max: pages of a read that are fetched at once.
-    speculate_after_s: a read without an answer for so long is asked of one more replica.
-    access: to Cassandra.
+    speculate_after_s: a read without an answer for this long is sent to one more replica.
+    access: credentials and TLS of Cassandra.
     """
 
     part_bytes_max: int = PART_BYTES_MAX

@@ -1,6 +1,6 @@
-"""What a history was made for: the settings that all must share, as its `shared` table keeps them.
+"""Shared settings of a history, kept in its `shared` table. All processes must have the same ones.
 
-A process whose settings differ from those refuses to start and says which.
+A process whose settings differ refuses to start and names each difference.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ HINT = "run `tsdb history create`"
 
 
 class HistoryAdmin(Protocol):
-    """Makes the tables of a history and looks at them. Raises Unavailable when it does not answer. Context manager."""
+    """Creates and checks the tables of a history. Raises Unavailable when it does not answer. Context manager."""
 
     def create(self, shared: Mapping[str, str], *, replication: int | None = None, ttl_days: int | None = None) -> bool:
-        """Make what is missing, `shared` included; returns whether anything was. What is there stays as it is.
+        """Create the missing tables, `shared` included. Returns whether any was missing. Existing ones stay unchanged.
 
-        replication: copies of each row, where the history has such a thing; None: one. ttl_days: drop rows so long
-        after they were written, by whole files; None: keep them. Raises InvalidRequest (no_ttl) where it cannot.
+        replication: copies of each row, if the history supports copies; None: its default. ttl_days: drop rows this
+        long after their write, by whole files; None: keep them. Raises InvalidRequest (no_ttl) if it has no TTL.
         """
 
     def differences(self) -> list[str]:
-        """One line for each table or column that is missing or is not as it must be; empty when all is well."""
+        """One line for each table or column that is missing or differs; empty without a difference."""
 
     def shared(self) -> dict[str, str]:
-        """The shared settings it was made with; empty when it was not. Needs its table."""
+        """The shared settings that the history was created with; empty without any. Needs the `shared` table."""
 
     def close(self) -> None:
-        """Release; idempotent."""
+        """Release the connection. A second call does nothing."""
 
     def __enter__(self) -> Self: ...
 
@@ -45,7 +45,7 @@ class HistoryAdmin(Protocol):
 
 
 def shared_rows(settings: MetaSettings) -> dict[str, str]:
-    """Every shared setting as text, `time_set.window_ms` and the like, and what row keys are made with."""
+    """Every shared setting as text, such as `time_set.window_ms`, and the constants of row keys."""
     rows = {"schema_version": SCHEMA_VERSION, "month_ms": MONTH_MS, "series_buckets": SERIES_BUCKETS}
     values = asdict(settings)
     times = values.pop("time_set")
@@ -61,7 +61,7 @@ def check_history(admin: HistoryAdmin, settings: MetaSettings) -> None:
 
 
 def history_differences(admin: HistoryAdmin, settings: MetaSettings) -> list[str]:
-    """One line for each difference of tables and of shared settings; empty when all is well."""
+    """One line for each difference of tables and of shared settings; empty without a difference."""
     found = admin.differences()
     if found:
         return found
@@ -76,7 +76,7 @@ def history_differences(admin: HistoryAdmin, settings: MetaSettings) -> list[str
 
 
 def ensure_history(admin: HistoryAdmin, settings: MetaSettings) -> None:
-    """Make what is missing, then check: for a process that has its history to itself."""
+    """Create the missing tables, then check. For a process that is the only user of its history."""
     admin.create(shared_rows(settings))
     check_history(admin, settings)
 

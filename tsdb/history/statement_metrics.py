@@ -1,4 +1,4 @@
-"""What all history stores count: statements of every kind, their failures, bytes and times."""
+"""Metrics of all history stores: statements by kind, their failures, bytes and times."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ read_bytes_total = counter("tsdb_history_read_bytes_total", "Bytes of chunks rea
 
 
 def count_failure(error: TsdbError) -> TsdbError:
-    """Count it by its reason and give it back."""
+    """Count an error by its reason, and return it."""
     failures_total.labels(error.reason).inc()
     return error

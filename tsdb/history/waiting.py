@@ -1,4 +1,4 @@
-"""Waiting for a write's answer, for code that has nothing else to do."""
+"""Waits for the answer to one write, for code that needs no other work meanwhile."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tsdb.model.errors import TsdbError, Unavailable
 
 
 def write_sync(begin: Callable[[OnDone], None], timeout_s: float = 30.0) -> None:
-    """`write_sync(lambda done: store.write_loaded(loaded, done))`: raises what on_done would get.
+    """`write_sync(lambda done: store.write_loaded(loaded, done))`: raises the error that on_done would receive.
 
-    Also Unavailable (timeout): the row may or may not be there.
+    Raises Unavailable (timeout) without an answer: the row may or may not be there.
     """
     answer: Future[TsdbError | None] = Future()
     begin(answer.set_result)

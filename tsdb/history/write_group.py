@@ -18,7 +18,7 @@ class WriteGroup:
     def __init__(self, count: int, on_done: OnDone) -> None:
         assert count > 0, "nothing to join"
         self._on_done = on_done
-        self._lock = threading.Lock()  # Guards what is below.
+        self._lock = threading.Lock()  # Guards the fields below.
         self._left = count
         self._error: TsdbError | None = None
 

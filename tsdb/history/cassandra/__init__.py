@@ -1,1 +1,1 @@
-"""History in Cassandra. Types of its driver stay in this package."""
+"""History in Cassandra. The types of its driver stay in this package."""

@@ -1,4 +1,4 @@
-"""Making the tables of a history in Cassandra and looking at them."""
+"""Creates and checks the tables of a history in Cassandra."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KEY_KINDS = ("partition_key", "clustering")
 
 
 class CassandraHistoryAdmin:
-    """HistoryAdmin of one keyspace. Not thread-safe. Raises Unavailable from its making when nothing answers."""
+    """HistoryAdmin of one keyspace. Not thread-safe. The constructor raises Unavailable when no host answers."""
 
     def __init__(self, hosts: Hosts, settings: HistorySettings) -> None:
         self._keyspace = hosts.keyspace
@@ -38,7 +38,7 @@ class CassandraHistoryAdmin:
             raise
 
     def create(self, shared: Mapping[str, str], *, replication: int | None = None, ttl_days: int | None = None) -> bool:
-        """As HistoryAdmin. replication: None is REPLICATION."""
+        """See HistoryAdmin. replication: None means REPLICATION."""
         have = self._columns()
         missing = [table for table in TABLES if table.name not in have]
         if not missing:
@@ -52,7 +52,6 @@ class CassandraHistoryAdmin:
         return True
 
     def differences(self) -> list[str]:
-        """As HistoryAdmin."""
         have = self._columns()
         if not have:
             return [f"keyspace {self._keyspace} has no tables of ours: {HINT}"]
@@ -67,15 +66,13 @@ class CassandraHistoryAdmin:
         ]
 
     def shared(self) -> dict[str, str]:
-        """As HistoryAdmin."""
         return dict(self._ask(f"SELECT name, value FROM {self._keyspace}.shared"))
 
     def close(self) -> None:
-        """As HistoryAdmin."""
         self._cluster.shutdown()
 
     def _columns(self) -> dict[str, dict[str, str]]:
-        """By table and column: its type and place in the key."""
+        """By table and column: the column's type and its place in the key."""
         tables: dict[str, dict[str, str]] = {}
         for table, column, kind, position, type_ in self._ask(_COLUMNS, self._keyspace):
             tables.setdefault(table, {})[column] = _described(type_, kind, position)

@@ -1,7 +1,7 @@
-"""Errors of Cassandra's driver, as ours: one table, one function, one context manager.
+"""Errors of Cassandra's driver translated to TsdbError: one table, one function, one context manager.
 
-The driver has two classes for most answers of a server, one for users and one of its protocol module; both can come.
-What is not in the table is a bug of ours, or of the driver: it stops whoever called.
+The driver has two classes for most answers of a server, a public one and one of its protocol module; both occur. An
+error that is not in the table is a bug here or in the driver: it stops the caller.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BUG: _Kind = (TsdbError, "internal")
 
 # The nearest class of an error's ancestry counts.
 _TABLE: dict[type[BaseException], _Kind] = {
-    # Too few replicas, or none: it passes.
+    # Too few replicas, or none: temporary.
     cassandra.Unavailable: _AWAY,
     protocol.UnavailableErrorMessage: _AWAY,
     protocol.IsBootstrappingErrorMessage: _AWAY,
@@ -59,12 +59,12 @@ _TABLE: dict[type[BaseException], _Kind] = {
     protocol.OverloadedErrorMessage: _LOADED,
     connection.ConnectionBusy: _BUSY,
     pool.NoConnectionsAvailable: _BUSY,
-    # Credentials: they can be put right while we wait.
+    # Credentials: an operator can correct them while the process waits.
     cassandra.AuthenticationFailed: _DENIED,
     cassandra.Unauthorized: _DENIED,
     protocol.BadCredentials: _DENIED,
     protocol.UnauthorizedErrorMessage: _DENIED,
-    # Statements that the server does not take, and what should never come.
+    # Statements that the server refuses, and errors that should never occur.
     cassandra.DriverException: _BUG,
     cassandra.DependencyException: _BUG,
     cluster.UserTypeDoesNotExist: _BUG,
@@ -76,7 +76,7 @@ _NO_TABLE = ("unconfigured table", "does not exist", "undefined column")
 
 
 def to_error(error: BaseException, where: str) -> TsdbError:
-    """Our error for the driver's; `where` names what was asked."""
+    """The TsdbError for an error of the driver. where: names the request."""
     kind, reason = _kind_of(error)
     message = f"history, {where}: {error} ({type(error).__name__})"
     if issubclass(kind, Unavailable | Overloaded):
@@ -87,7 +87,7 @@ def to_error(error: BaseException, where: str) -> TsdbError:
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether the only trouble is that no connection has room for the bytes: nothing was sent, asking again helps."""
+    """Whether the only problem is that no connection has room for the bytes: nothing was sent, and a retry helps."""
     return _kind_of(error) == _BUSY
 
 
@@ -101,7 +101,7 @@ def _kind_of(error: BaseException) -> _Kind:
 
 
 def _kind_of_all(errors: list[BaseException]) -> _Kind:
-    """Of what each host said: that it is a host's load, or our credentials, only if all that were up say so."""
+    """The kind of the errors of all hosts: load, timeout or credentials only if all hosts that were up report it."""
     kinds = {_kind_of(error) for error in errors} - {_AWAY}
     if len(kinds) == 1 and (kind := kinds.pop()) in (_BUSY, _LOADED, _DENIED, _LATE):
         return kind
@@ -110,7 +110,7 @@ def _kind_of_all(errors: list[BaseException]) -> _Kind:
 
 @contextmanager
 def translate_cassandra_errors(where: str) -> Iterator[None]:
-    """Raise the driver's exceptions as ours."""
+    """Raise the driver's exceptions as TsdbError."""
     try:
         yield
     except TsdbError:
@@ -122,5 +122,5 @@ def translate_cassandra_errors(where: str) -> Iterator[None]:
 
 
 def is_drivers(error: BaseException) -> bool:
-    """Whether an exception is of the driver, or of the system below it."""
+    """Whether an exception comes from the driver or from the operating system."""
     return any(ancestor in _TABLE for ancestor in type(error).__mro__)

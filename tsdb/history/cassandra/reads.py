@@ -1,4 +1,4 @@
-"""Reads: pages of statements, several on their way at once, answered in the order asked."""
+"""Reads: pages of statements, several in flight at once, returned in the order of the statements."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tsdb.history.settings import HistorySettings
 Row = tuple[Any, ...]
 
 PAGE_ROWS = (8, 500)  # Least and most rows of a page.
-ROW_BYTES_GUESS = 64 * 1024  # Of a chunk, before any was seen.
+ROW_BYTES_GUESS = 64 * 1024  # Size of a chunk's row before any was seen.
 
 
 class PageSize:
-    """How many rows a page should have, by what rows weighed so far. Thread-safe."""
+    """Rows per page, from the size of the rows read so far. Thread-safe."""
 
     def __init__(self, bytes_target: int) -> None:
         self._bytes_target = bytes_target
@@ -32,12 +32,12 @@ class PageSize:
         self._row_bytes = float(ROW_BYTES_GUESS)
 
     def rows(self) -> int:
-        """Rows to ask for."""
+        """Rows to request for the next page."""
         least, most = PAGE_ROWS
         return max(least, min(most, int(self._bytes_target / self._row_bytes)))
 
     def saw(self, rows: int, size: int) -> None:
-        """A page had so many rows and bytes. What is heavier counts at once, what is lighter bit by bit."""
+        """Record a page's rows and bytes. The estimate rises at once and falls slowly."""
         with self._lock:
             weight = size / rows
             share = 1.0 if weight > self._row_bytes else 0.2
@@ -45,10 +45,10 @@ class PageSize:
 
 
 class PagedRead:
-    """One statement; its first page is on its way at once. One thread.
+    """One statement; the constructor requests its first page. One thread.
 
-    Each page is a request of its own: the driver's way to the next page counts all of them, and the caller's time in
-    between, against one timeout. page_size: None for statements whose rows are small.
+    Each page is a separate request, because the driver's paging counts all pages, and the caller's time in between,
+    against one timeout. page_size: None for statements whose rows are small.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class PagedRead:
         self._future: ResponseFuture | None = self._ask(None)
 
     def pages(self) -> Iterator[list[Row]]:
-        """Each page, none empty; the next is on its way while the caller looks at this one. Raises our errors."""
+        """All pages, none empty. The next one is requested while the caller uses this one. Raises TsdbError."""
         paging_state: bytes | None = None
         while self._future is not None:
             rows, next_state = self._answer(self._future, paging_state)
@@ -79,7 +79,7 @@ class PagedRead:
             )
 
     def _answer(self, future: ResponseFuture, paging_state: bytes | None) -> tuple[list[Row], bytes | None]:
-        """(rows, where the next page begins)."""
+        """(rows, paging state of the next page or None)."""
         give_up_at = time.monotonic() + self._settings.read_timeout_s
         while True:
             try:
@@ -96,7 +96,7 @@ class PagedRead:
 def read_ahead(
     session: Session, statements: Iterable[BoundStatement], settings: HistorySettings, page_size: PageSize | None = None
 ) -> Iterator[list[Row]]:
-    """The pages of all statements, in order; the first pages of the next ones are fetched meanwhile."""
+    """The pages of all statements, in order. Meanwhile the first pages of the next statements are fetched."""
     waiting: deque[PagedRead] = deque()
     rest = iter(statements)
     while True:

@@ -1,4 +1,4 @@
-"""Session: the connection to a cluster, made when first needed and again when it could not be made."""
+"""Session: the connection to a cluster, opened at the first use, with new attempts until one succeeds."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tsdb.model.errors import ConfigMismatch, TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
 
 READ_PROFILE = "read"
-PROTOCOL = 5  # Of Cassandra 4 and later; to find out costs a refused connection each.
+PROTOCOL = 5  # Cassandra 4 and later. A search for the version costs a refused connection for each try.
 CONNECT_TIMEOUT_S = 5.0
-CONNECT_AGAIN_S = 1.0  # Callers in between get the last attempt's error at once, instead of queueing for the next.
-# A node that is back is used again within seconds; the driver's own choice goes up to ten minutes.
+CONNECT_AGAIN_S = 1.0  # Until then callers get the last attempt's error at once and do not wait.
+# A node that is back is used again within seconds; the driver's default waits up to ten minutes.
 RECONNECT_S = (0.5, 10.0)
-# A connection that answers nothing for so long is replaced; writes to a node that hangs fail by their timeout before.
+# A connection without an answer for this long is replaced. Writes to a node that hangs time out before that.
 HEARTBEAT_S = 10.0
 
 log = get_logger(__name__)
@@ -41,16 +41,16 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A session and its statements."""
+    """A connected session and its prepared statements."""
 
     session: Session
     statements: Statements
 
 
 def open_cluster(hosts: Hosts, settings: HistorySettings) -> Cluster:
-    """A cluster object, not connected. LOCAL_QUORUM both ways; only reads are asked of a second replica."""
+    """A cluster object, not connected. Reads and writes use LOCAL_QUORUM; only reads try a second replica."""
     access = settings.access
-    # Token awareness sends a row to a replica of it; the policy below keeps to one data centre.
+    # Token awareness sends a statement to a replica of its row; the inner policy stays in one data centre.
     balancing = TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc=access.local_dc))
     writing = ExecutionProfile(
         load_balancing_policy=balancing,
@@ -70,7 +70,7 @@ def open_cluster(hosts: Hosts, settings: HistorySettings) -> Cluster:
         hosts.port,
         execution_profiles={EXEC_PROFILE_DEFAULT: writing, READ_PROFILE: reading},
         protocol_version=PROTOCOL,
-        # Chunks are compressed already. Without NODELAY a serial write takes 44 ms, a tenth of that with it.
+        # Chunks are already compressed. Without NODELAY a serial write takes 44 ms, with it a tenth of that.
         compression=False,
         sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
         auth_provider=PlainTextAuthProvider(access.username, access.secret()) if access.username else None,
@@ -89,7 +89,7 @@ class LazySession:
     def __init__(self, hosts: Hosts, settings: HistorySettings) -> None:
         self._hosts = hosts
         self._settings = settings
-        self._lock = threading.Lock()  # Guards what is below; held while connecting.
+        self._lock = threading.Lock()  # Guards the fields below; held while connecting.
         self._cluster: Cluster | None = None
         self._connected: Connected | None = None
         self._error: TsdbError | None = None
@@ -97,7 +97,7 @@ class LazySession:
         self._closed = False
 
     def get(self) -> Connected:
-        """Raises Unavailable, and ConfigMismatch (store_not_created) when a table is missing."""
+        """The connected session. Raises Unavailable, and ConfigMismatch (store_not_created) for a missing table."""
         connected = self._connected
         if connected is not None:
             return connected
@@ -109,7 +109,7 @@ class LazySession:
             return self._connected
 
     def close(self) -> None:
-        """Release; idempotent."""
+        """Close the connection. A second call does nothing."""
         with self._lock:
             self._closed = True
             self._connected = None
@@ -119,7 +119,7 @@ class LazySession:
 
     def _connect_locked(self) -> Connected:
         if self._error is not None and time.monotonic() < self._again_at:
-            # A new one each time: a raised error keeps the traces of all who raised it.
+            # A copy each time: a raised error collects the traceback of every raise.
             raise copy(self._error)
         try:
             connected = self._connected_now()

@@ -17,13 +17,13 @@ _CQL = {
     "VALUES (?, ?, ?, ?, ?, ?, ?)",
     "delete_chunk": f"DELETE FROM {{ks}}.chunks WHERE {_CHUNK_KEY}",
     "read_chunks": f"SELECT {_COLUMNS} {_OF_MONTH}",
-    # Cassandra has no length of a blob: sizes are told of what was read.
+    # Cassandra has no function for a blob's length: sizes come from the values read.
     "scan_chunks": f"SELECT {_COLUMNS} FROM {{ks}}.chunks "
     "WHERE token(pack_id, month) > ? AND token(pack_id, month) <= ?",
     "read_sizes": "SELECT range_start, range_end, mean_partition_size, partitions_count FROM system.size_estimates "
     "WHERE keyspace_name = '{ks}' AND table_name = 'chunks'",
-    # X is the write time, so the highest stands; of one X the higher emitted_through_ms does, as of equal times
-    # the higher value.
+    # X is the write time, so the highest X wins. For one X the higher emitted_through_ms wins, because of equal write
+    # times Cassandra keeps the higher value.
     "put_loaded": "INSERT INTO {ks}.loaded (topic_id, partition, position, emitted_through_ms) VALUES (?, ?, ?, ?) "
     "USING TIMESTAMP ?",
     "read_loaded": "SELECT partition, position, emitted_through_ms FROM {ks}.loaded WHERE topic_id = ?",
@@ -45,7 +45,7 @@ _CQL = {
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """Each prepared once a session."""
+    """All statements, each prepared once per session."""
 
     put_chunk: PreparedStatement
     delete_chunk: PreparedStatement
@@ -66,10 +66,10 @@ class Statements:
 
 
 def prepare(session: Session, keyspace: str) -> Statements:
-    """Raises the driver's errors: of a missing table too."""
+    """Prepare all statements. Raises the driver's errors, also for a missing table."""
     prepared = {}
     for field in fields(Statements):
         statement = session.prepare(_CQL[field.name].format(ks=keyspace))
-        statement.is_idempotent = True  # So the driver may ask a second replica when one is slow.
+        statement.is_idempotent = True  # So the driver may try a second replica when one is slow.
         prepared[field.name] = statement
     return Statements(**prepared)

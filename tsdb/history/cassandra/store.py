@@ -33,7 +33,7 @@ Bind = Callable[[Statements], BoundStatement]
 
 
 class CassandraStore:
-    """ChunkStore. `on_done` is called on the driver's one thread: what it does delays all other answers."""
+    """ChunkStore. `on_done` is called on the driver's only thread: a slow callback delays all other answers."""
 
     def __init__(self, hosts: Hosts, settings: HistorySettings) -> None:
         self._settings = settings
@@ -45,13 +45,12 @@ class CassandraStore:
     # Chunks.
 
     def write(self, key: ChunkKey, value: bytes, on_done: OnDone) -> None:
-        """As ChunkStore."""
         check_size(key, value, self._settings.part_bytes_max)
         values = (*_row_key(key), value)
         self._put(metrics.CHUNK, lambda to: to.put_chunk.bind(values), on_done, len(value))
 
     def delete_covered(self, keys: Sequence[ChunkKey], on_done: OnDone) -> None:
-        """As ChunkStore; a statement a row."""
+        """See ChunkStore; one statement per row."""
         if not keys:
             on_done(None)
             return
@@ -60,67 +59,59 @@ class CassandraStore:
             self._put(metrics.DELETE, lambda to, values=values: to.delete_chunk.bind(values), group)  # type: ignore[misc]
 
     def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
-        """As ChunkStore."""
         keys = ((signed(pack_id), month) for pack_id in pack_ids for month in months_of(windows))
         read_chunks = self._connected().statements.read_chunks
         bound = (read_chunks.bind((*key, windows.start_ms, windows.end_ms)) for key in keys)
         return self._chunks(bound)
 
     def windows(self, pack_id: int, windows: WindowRange) -> list[tuple[ChunkKey, int]]:
-        """As ChunkStore; the values are read, for Cassandra 5.0 cannot tell their length."""
+        """See ChunkStore; reads the values, because Cassandra 5.0 cannot return their length."""
         return [(row.key, len(row.value)) for piece in self.read([pack_id], windows) for row in piece]
 
     def token_ranges(self, count: int) -> list[TokenRange]:
-        """As ChunkStore."""
         token_map = self._connected().session.cluster.metadata.token_map
         return token_ranges([token.value for token in token_map.ring] if token_map else [], count)
 
     def chunk_bytes(self) -> int:
-        """As ChunkStore: what a server estimates every few minutes of what it has flushed."""
+        """See ChunkStore; a server's estimate over its flushed data, updated every few minutes."""
         return estimated_bytes(self._rows([self._connected().statements.read_sizes.bind(())]))
 
     def scan(self, tokens: TokenRange) -> Iterator[list[ChunkRow]]:
-        """As ChunkStore."""
         bound = self._connected().statements.scan_chunks.bind((tokens.after, tokens.through))
         return self._chunks([bound])
 
-    # What is loaded.
+    # The `loaded` values.
 
     def write_loaded(self, loaded: Loaded, on_done: OnDone) -> None:
-        """As ChunkStore."""
         values = (loaded.topic_id, loaded.partition, loaded.position, loaded.emitted_through_ms, loaded.position)
         self._put(metrics.LOADED, lambda to: to.put_loaded.bind(values), on_done)
 
     def loaded(self, topic_id: str) -> dict[int, Loaded]:
-        """As ChunkStore."""
         rows = self._rows([self._connected().statements.read_loaded.bind((topic_id,))])
         return {row[0]: Loaded(topic_id, *row) for row in rows}
 
     # Holes.
 
     def write_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
-        """As ChunkStore."""
         values = (*key_columns_of(hole), hole.reason)
         self._put(metrics.HOLE, lambda to: to.put_hole.bind(values), on_done)
 
     def accept_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
-        """As ChunkStore."""
         values = (*key_columns_of(hole), hole.reason)
         self._put(metrics.HOLE, lambda to: to.accept_hole.bind(values), on_done)
 
     def delete_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
-        """As ChunkStore."""
         self._put(metrics.HOLE, lambda to: to.delete_hole.bind(key_columns_of(hole)), on_done)
 
     def holes(self, partitions: Collection[int] | None, start_ms: int, end_ms: int) -> list[HistoryHole]:
-        """As ChunkStore. Reads the whole table: holes are few, or somebody is at work on them."""
+        """See ChunkStore. Reads the whole table, because holes are few."""
         rows = self._rows([self._connected().statements.read_holes.bind(())])
         return holes_of(rows, partitions, start_ms, end_ms)
 
     # Series of the past.
 
     def write_series(self, announcement: Announcement, partition: int, on_done: OnDone) -> None:
-        """As ChunkStore; two statements with the first series of a name, one with the others."""
+        """See ChunkStore; two statements for the first series of a name, one for the others."""
         name = (announcement.epoch, metric_name(announcement.canonical))
         series_id = announcement.series_id
         values = (
@@ -134,26 +125,22 @@ class CassandraStore:
         self._put(metrics.SERIES, lambda to: to.put_series.bind(values), group)
 
     def forget(self) -> None:
-        """As ChunkStore."""
         self._names.forget()
 
     def epochs(self) -> list[int]:
-        """As ChunkStore; the keys of a table that has one for each."""
+        """See ChunkStore; reads the partition keys of metric_names, one per epoch."""
         return sorted(row[0] for row in self._rows([self._connected().statements.read_epochs.bind(())]))
 
     def metric_names(self, epoch: int) -> list[bytes]:
-        """As ChunkStore."""
         return [row[0] for row in self._rows([self._connected().statements.read_metric_names.bind((epoch,))])]
 
     def series(self, epoch: int, name: bytes) -> SeriesIndexRows:
-        """As ChunkStore."""
         read_series = self._connected().statements.read_series
         return series_index_rows(
             self._rows(read_series.bind((epoch, name, bucket)) for bucket in range(SERIES_BUCKETS))
         )
 
     def close(self) -> None:
-        """As ChunkStore."""
         self._writes.close()
         self._session.close()
 

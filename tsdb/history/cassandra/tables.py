@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 DAY_S = 24 * 3600
 EPOCH_DAYS = 30
-TTL_WINDOWS = 30  # So many files of TWCS hold what has not yet gone.
+TTL_WINDOWS = 30  # Number of time windows, and so of files, into which TWCS splits the rows that have not expired.
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,11 @@ class Table:
     partition_key: tuple[str, ...]
     clustering: tuple[str, ...] = ()
     compressed: bool = True
-    # Rows that a TTL lets go; None: never. In addition to the days asked for.
+    # Days added to the requested TTL; None: rows of this table never expire.
     ttl_days_more: int | None = None
 
     def create(self, keyspace: str, ttl_days: int | None = None) -> str:
-        """The statement that makes it."""
+        """The CREATE TABLE statement."""
         columns = ", ".join(f"{name} {kind}" for name, kind in self.columns)
         key = f"({', '.join(self.partition_key)})"
         if self.clustering:
@@ -33,7 +33,7 @@ class Table:
         )
 
     def _options(self, ttl_days: int | None) -> list[str]:
-        # Chunks are compressed already; LZ4 over them costs CPU at every compaction and gains nothing.
+        # Chunks are already compressed; LZ4 would cost CPU at every compaction and gain nothing.
         compression = "{'class': 'LZ4Compressor'}" if self.compressed else "{'enabled': 'false'}"
         options = [f"compression = {compression}"]
         if ttl_days is None or self.ttl_days_more is None:
@@ -79,7 +79,7 @@ TABLES = (
         ),
         ("epoch", "name", "bucket"),
         ("series_id",),
-        # Written at the start of an epoch, wanted until its last chunk is gone.
+        # Written at the start of an epoch, needed until the epoch's last chunk is gone.
         ttl_days_more=2 * EPOCH_DAYS,
     ),
     Table("metric_names", (("epoch", "int"), ("name", "blob")), ("epoch",), ("name",), ttl_days_more=2 * EPOCH_DAYS),
@@ -107,7 +107,7 @@ TABLES = (
 
 
 def create_keyspace(keyspace: str, replication: int) -> str:
-    """The statement that makes the keyspace: so many copies in every data centre."""
+    """The CREATE KEYSPACE statement, with `replication` copies in every data centre."""
     return (
         f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = "
         f"{{'class': 'NetworkTopologyStrategy', 'replication_factor': {replication}}}"

@@ -1,4 +1,4 @@
-"""Token ranges of a ring. Pure."""
+"""Token ranges of a Cassandra ring. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from itertools import pairwise
 from tsdb.history.interface import TokenRange
 from tsdb.history.row_keys import TOKEN_MAX, TOKEN_MIN
 
-_RING = 1 << 64  # Tokens there are.
+_RING = 1 << 64  # Number of tokens.
 
 
 def estimated_bytes(estimates: Iterable[tuple[str, str, int, int]]) -> int:
-    """Bytes of a whole table, from what one server estimates of its own ranges: (start, end, mean bytes, row keys)."""
+    """Bytes of a whole table, from one server's estimates of its ranges: (start, end, mean bytes, row keys)."""
     tokens = size = 0
     for start, end, mean_bytes, row_keys in estimates:
         # A range from a token to itself is the whole ring.

@@ -1,7 +1,7 @@
-"""Writes: statements on their way to Cassandra, bounded by bytes, sent again while connections have no room for them.
+"""Writes: statements in flight to Cassandra, bounded by bytes, sent again while connections have no room for them.
 
-The driver refuses a statement at once when a socket takes no more bytes for the moment. Nothing was sent then, so it is
-tried again, in order and one at a time, until the write's own time is over.
+The driver refuses a statement at once when a socket takes no more bytes at the moment. Nothing was sent then, so the
+statement is sent again, in order and one at a time, until the write's timeout.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tsdb.history.settings import HistorySettings
 from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
 
-# Each refusal costs the driver one of 32,768 request numbers of the connection, until that is replaced.
+# Each refusal uses up one of the connection's 32,768 request numbers, until the connection is replaced.
 BUSY_PAUSE_S = 0.01
 
 log = get_logger(__name__)
@@ -30,7 +30,7 @@ log = get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """One statement. size: bytes of a chunk in it."""
+    """One statement in flight. size: bytes of its chunk."""
 
     kind: str
     session: Session
@@ -42,24 +42,24 @@ class Write:
 
     @property
     def weight(self) -> int:
-        """What it counts for while it waits."""
+        """Bytes counted against the bound while it waits."""
         return self.size + ROW_BYTES
 
 
 class CassandraWrites:
-    """Thread-safe. Answers come on the driver's thread, or on one of ours for what had to be tried again."""
+    """Thread-safe. Answers come on the driver's thread, or on the thread `history-busy` for a write sent again."""
 
     def __init__(self, settings: HistorySettings) -> None:
         self._settings = settings
         self._inflight = InflightBytes(settings.inflight_bytes_max)
-        self._changed = threading.Condition()  # Guards what is below.
+        self._changed = threading.Condition()  # Guards the fields below.
         self._busy: deque[Write] = deque()
         self._refused_again = False
         self._closing = False
         self._thread: threading.Thread | None = None
 
     def put(self, write: Write) -> None:
-        """Send it. Raises Overloaded (inflight_full) and Unavailable (store_closed)."""
+        """Send a write. Raises Overloaded (inflight_full) and Unavailable (store_closed)."""
         self._inflight.take(write.weight, self._settings.write_timeout_s)
         metrics.statements_total.labels(write.kind).inc()
         with self._changed:
@@ -70,7 +70,7 @@ class CassandraWrites:
             self._send(write)
 
     def close(self) -> None:
-        """Wait for what is on its way; idempotent."""
+        """Wait for the writes in flight. A second call does nothing."""
         left = self._inflight.close(self._settings.write_timeout_s)
         if left:
             log.warning("history closed with writes unanswered", writes=left)
@@ -84,7 +84,7 @@ class CassandraWrites:
         try:
             future = write.session.execute_async(write.statement)
         except Exception as error:
-            # The driver's own refusals come through the future; this is a session that is being closed.
+            # The driver's refusals come through the future; an exception here means that the session is closing.
             self._answer(write, to_error(error, f"writing {write.kind}"))
             return
         future.add_callbacks(
@@ -132,7 +132,7 @@ class CassandraWrites:
             self._drain()
 
     def _drain(self) -> None:
-        """Send what waits until one is refused again."""
+        """Send the waiting writes until one is refused again."""
         while True:
             with self._changed:
                 if not self._busy:

@@ -1,1 +1,1 @@
-"""The loader: the one way from `chunks` and `series` into history."""
+"""The loader: the only way from the topics `chunks` and `series` into history."""

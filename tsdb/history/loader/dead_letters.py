@@ -1,6 +1,7 @@
-"""Dead letters: read from the topic of a parallel consumer, the loader's by default, and put back where they came from.
+"""Dead letters: read from the topic of a parallel consumer, the loader's by default, and put back to their source.
 
-A chunk that is put back takes its hole back too, behind it and in its lane: no read sees the one without the other.
+A chunk that is put back is followed by the removal of its hole, in the same lane: the hole goes only after the chunk is
+loaded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tsdb.parallel_consumer.scheduling.dead_letters import PREFIX
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One record of a dead letter topic. story: its own headers without their prefix, as text. headers: all others."""
+    """One record of a dead letter topic. story: dead letter headers without prefix, as text. headers: the others."""
 
     partition: int
     offset: int
@@ -32,7 +33,7 @@ class DeadLetter:
 
     @property
     def what(self) -> str:
-        """What the record was, for a person."""
+        """A short description of the record, for a person."""
         if self.story.get("topic") != CHUNKS:
             return self.story.get("topic", "unknown")
         try:
@@ -55,7 +56,7 @@ class DeadLetter:
 
 
 def read_dead_letters(log: Log, partitions: Sequence[int], topic: str = CHUNKS_DLQ) -> Iterator[DeadLetter]:
-    """All that there are in a dead letter topic, partition by partition in order."""
+    """All records of a dead letter topic, partition by partition, in order."""
     for partition in partitions:
         for batch in read_batches(log, topic, partition):
             for index in range(len(batch.offsets)):
@@ -63,7 +64,7 @@ def read_dead_letters(log: Log, partitions: Sequence[int], topic: str = CHUNKS_D
 
 
 def put_back(log: Log, letter: DeadLetter, time_set: TimeSet) -> None:
-    """Append the record to where it came from; durable when it returns. Raises InvalidRequest, as `origin`."""
+    """Append the record to its source partition; durable on return. Raises InvalidRequest, as `origin`."""
     record = letter.origin()
     log.append_sync(record.topic, record.partition, record.value, key=record.key, headers=record.headers)
     loss = loss_of(record, time_set) if record.topic == CHUNKS else None

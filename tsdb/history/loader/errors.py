@@ -1,4 +1,4 @@
-"""What the loader makes of a record that it cannot load, and what each error leads to."""
+"""Errors of the loader: the error policy, and the class for a record that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ BLOCK_BACKOFF = Backoff(first_s=0.2, longest_s=15.0)
 
 
 class NotLoadable(CorruptData):
-    """A record that is no use to history. Its hole is written: readers know of the loss."""
+    """A record that cannot be loaded. Its hole is written, so that reads show the loss."""
 
     default_reason = "not_loadable"
 
 
-# What is not listed is a bug of ours or a newer writer's record: the loader stops rather than guess. A record that ends
-# the process is such a bug too: as a dead letter without a hole it would be a loss that no read tells of.
+# An error that is not listed is a bug, or a record of a newer writer: the loader stops and does not guess. A record
+# that crashes the process is such a bug too: as a dead letter without a hole it would be a loss that no read shows.
 POLICY = ErrorPolicy(
     actions={Unavailable: Action.BLOCK, Overloaded: Action.BLOCK, NotLoadable: Action.DEAD_LETTER},
     default=Action.FATAL,
@@ -24,5 +24,5 @@ POLICY = ErrorPolicy(
     block_backoff=BLOCK_BACKOFF,
 )
 
-# Refusals of a store that tell of the record, not of the store.
+# Refusals of a store that are caused by the record, not by the store.
 REFUSED_ROWS = (InvalidRequest, CorruptData)

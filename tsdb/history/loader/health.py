@@ -1,4 +1,4 @@
-"""How each partition of a loader stands: behind by how much, and what keeps it from going on. Pure."""
+"""Health of a loader: lag of each partition, and the problem that holds up all of them. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tsdb.model.errors import TsdbError
 from tsdb.ops.health import PartitionHealth
 from tsdb.parallel_consumer import PartitionStatus, Status, TopicPartition
 
-SILENT_MAX_S = 10.0  # A consumer that waits for a log that does not answer shows nothing new.
-HIGH_WATERMARK_AGE_MAX_S = 15.0  # Without a fresh one nobody can say how far behind a partition is.
+SILENT_MAX_S = 10.0  # A consumer publishes no new status while it waits for a log that does not answer.
+HIGH_WATERMARK_AGE_MAX_S = 15.0  # Without a fresh high watermark the lag of a partition is unknown.
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """High watermarks, asked for at `at` (monotonic seconds; None: not yet)."""
+    """High watermarks, requested at `at` (monotonic seconds; None: not yet)."""
 
     high: Mapping[TopicPartition, int] = field(default_factory=dict)
     at: float | None = None
@@ -24,7 +24,7 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class HealthProblem:
-    """What keeps all partitions back; reason is empty when nothing does."""
+    """The problem that holds up all partitions; reason is empty without a problem."""
 
     reason: str = ""
     message: str = ""
@@ -50,7 +50,7 @@ def health_problem(
 
 
 def partition_health(status: Status, ends: Ends, problem: HealthProblem, now: float) -> dict[int, PartitionHealth]:
-    """By partition number; `chunks` and `series` of it together. Being behind is no reason: it is told as lag."""
+    """Health by partition number, of its `chunks` and `series` together. A lag alone is no reason: it is a detail."""
     numbers = sorted({number for _, number in status.partitions})
     reason = problem.reason
     if not reason and (ends.at is None or now - ends.at > HIGH_WATERMARK_AGE_MAX_S):
@@ -59,7 +59,7 @@ def partition_health(status: Status, ends: Ends, problem: HealthProblem, now: fl
 
 
 def lag_records(place: TopicPartition, part: PartitionStatus, ends: Ends) -> int | None:
-    """Records from what is finished to the end; None while the end is not known."""
+    """Records between the finished position and the end of the log; None while the end is unknown."""
     high = ends.high.get(place)
     return None if high is None else max(0, high - part.position)
 

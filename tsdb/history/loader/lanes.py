@@ -1,4 +1,4 @@
-"""Which records of `chunks` and `series` must follow one another: those of one pack, and progress markers after all."""
+"""Lanes of `chunks` and `series`: records of one pack keep their order; a progress marker comes after all before it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tsdb.parallel_consumer import Record, SpecialLane, TopicPartition
 
 Positions = Callable[
     [TopicPartition], int | None
-]  # Everything of a partition below it is finished; None: it is not ours.
+]  # All records of a partition below it are finished; None: not assigned here.
 
 
 def lane_of(record: Record) -> Hashable:
-    """The pack of a chunk or hole; the key itself of all else that has an order."""
+    """The lane of a record: the pack of a chunk or hole; the key of other ordered records."""
     if record.topic != CHUNKS:
         return SpecialLane.UNORDERED if record.key is None else record.key
     try:
@@ -29,7 +29,7 @@ def lane_of(record: Record) -> Hashable:
 
 
 def marker_is_due(record: Record, positions: Positions) -> bool:
-    """Whether `series` has passed what a progress marker states. True for one that cannot be read: it is no marker."""
+    """Whether `series` is loaded up to a marker's series_end_offset. True for a record that is no valid marker."""
     try:
         marker = decode_progress_marker(record.value or b"")
     except TsdbError:

@@ -1,9 +1,9 @@
-"""Loaded marks: what may be said to be loaded of partitions that start from zero, and when.
+"""Loaded marks: decide when `loaded` may be written for partitions that start from zero.
 
-From zero a progress marker proves nothing before the ends that `chunks` and `series` had at the start: compaction may
-have removed a chunk or an announcement that the marker counts on because a later record repeats it. So markers up to
-there are finished without being written, the highest is kept, and it is written once everything up to those ends is in
-history and committed.
+From zero, a progress marker proves nothing before the ends that `chunks` and `series` had at the start. Compaction may
+have removed a chunk or an announcement before the marker, because a later record repeats it. So markers up to these
+ends are finished without a write. The highest is kept, and written once everything up to the ends is in history and
+committed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class _FromZero:
-    """One partition on its way from zero. end, series_end: high watermarks at the start. begun_at: monotonic seconds.
-    holes: to be written yet. marker: the highest kept back."""
+    """One partition that is being loaded from zero. end, series_end: high watermarks at the start. begun_at: monotonic
+    seconds. holes: not written yet. marker: the highest marker kept back."""
 
     end: int
     series_end: int
@@ -38,7 +38,7 @@ class _FromZero:
 
 
 class LoadedMarks:
-    """Thread-safe. `write_due` is called again and again, from one thread that may wait for history."""
+    """Thread-safe. `write_due` is called repeatedly, from one thread that may wait for history."""
 
     def __init__(self, store: ChunkSink, raises: Raises) -> None:
         self._store = store
@@ -53,8 +53,8 @@ class LoadedMarks:
         begun_at: float,
         series_ends: Mapping[int, int] | None = None,
     ) -> None:
-        """These partitions start from zero; ends, series_ends: one past the last record of `chunks` and `series` now.
-        holes: what cannot come."""
+        """Start these partitions from zero. ends, series_ends: one past the last record of `chunks` and `series` now.
+        holes: losses that the load from zero cannot fill."""
         series = series_ends or {}
         with self._lock:
             for partition, end in ends.items():
@@ -62,20 +62,20 @@ class LoadedMarks:
                 self._from_zero[partition] = _FromZero(end, series.get(partition, 0), begun_at, kept)
 
     def load(self, partition: int, offset: int, marker: ProgressMarker, on_done: OnDone) -> bool:
-        """Raise `loaded`; False when the marker is only kept back, and on_done is not called."""
+        """Raise `loaded` to a marker. False: the marker is kept back, and on_done is not called."""
         if self._keep_back(partition, offset, marker):
             return False
         self._raises.add(loaded_of(partition, marker), on_done)
         return True
 
     def from_zero(self, partition: int) -> bool:
-        """Whether a partition has not yet come to the end that it had at the start."""
+        """Whether a partition has not yet reached the end that it had at its start from zero."""
         with self._lock:
             return partition in self._from_zero
 
     def write_due(self, partitions: Mapping[TopicPartition, PartitionStatus], at: float) -> None:
-        """Write what was kept back and is true by now, and what else is due. partitions: as the consumer showed them at
-        `at`, monotonic seconds."""
+        """Write holes, kept markers that are proven by now, and other due raises of `loaded`. partitions: the
+        consumer's status at `at`, monotonic seconds."""
         due: list[Callable[[], None]] = []
         with self._lock:
             for number, way in list(self._from_zero.items()):
@@ -136,13 +136,13 @@ def _warn(what: str, number: int, error: TsdbError | None) -> None:
 
 
 def loaded_of(partition: int, marker: ProgressMarker) -> Loaded:
-    """What history holds once everything before the marker is in it."""
+    """The value of `loaded` once everything before the marker is in history."""
     return Loaded(marker.topic_id, partition, marker.position, marker.emitted_through_ms)
 
 
 def _is_true(number: int, way: _FromZero, partitions: Mapping[TopicPartition, PartitionStatus], at: float) -> bool:
     chunks, series = partitions.get((CHUNKS, number)), partitions.get((SERIES, number))
-    # What was shown before the start is of the life before.
+    # A status from before the start belongs to the previous load.
     if at <= way.begun_at or chunks is None or series is None:
         return False
     if way.end > 0 and (chunks.committed is None or chunks.committed < way.end):

@@ -1,7 +1,7 @@
-"""Loader: puts what the chunk stage wrote into history, and says how far it is there. The only writer of history.
+"""Loader: writes the output of the chunk stage into history, and records its progress. The only writer of history.
 
-A parallel consumer of `chunks` and `series` ordered by pack, with many writes in flight. It owns no state: what is not
-committed is written again, which changes nothing. `start`, `close`, `join`, `abort`.
+A parallel consumer of `chunks` and `series` ordered by pack, with many writes in flight. It owns no state: records that
+are not committed are written again, which changes nothing. `start`, `close`, `join`, `abort`.
 """
 
 from __future__ import annotations
@@ -34,22 +34,21 @@ from tsdb.ops.metrics import registry
 from tsdb.parallel_consumer import CallbackExecutor, ConsumerMetrics, Options, ParallelConsumer, Record
 
 GROUP = "loader"
-FILES_GROUP = "loader-parquet"  # Its own commits: files are loaded beside a history, not in its place.
-POLL_RECORDS_MAX = 128  # While they are read no write is begun, and places that become free stay empty.
-ALIVE_WITHIN_S = 120.0  # A step waits for one answer of log or history at most; each has a shorter bound.
+FILES_GROUP = "loader-parquet"  # Has separate commits: files are loaded beside a history, not instead of it.
+POLL_RECORDS_MAX = 128  # Records per poll. During a poll no write begins, so free places in flight stay empty.
+ALIVE_WITHIN_S = 120.0  # A step waits for at most one answer of log or history, and each has a shorter timeout.
 
 consumer_metrics = ConsumerMetrics(registry, "tsdb_loader_consumer_")
 
 
 @dataclass(frozen=True, slots=True)
 class LoaderOptions:
-    """How a loader works.
+    """Options of a loader.
 
     group_id: loaders of one group share the work of one history. concurrency: writes in flight. inflight_bytes_max:
-    bytes of those, as the store bounds them. buffer_bytes_max, buffer_records_max: read and not yet in history.
-    remembered_max: announcements known to be in history already.
-    drain_s: how long an end, or partitions that go, wait for writes in flight. accept_replay: pass over commits whose
-    metadata cannot be trusted.
+    bytes of the writes in flight, the bound of the store. buffer_bytes_max, buffer_records_max: read and not yet in
+    history. remembered_max: announcements known to be in history already. drain_s: a stop or a revoke waits this long
+    for writes in flight. accept_replay: ignore commits whose metadata cannot be trusted.
     """
 
     time_set: TimeSet
@@ -65,8 +64,8 @@ class LoaderOptions:
     accept_replay: bool = False
 
     def consumer_options(self) -> Options:
-        """As the parallel consumer takes them. Raises ConfigMismatch (loader_options)."""
-        # A write that finds no room in the store would hold up everything: the consumer begins none.
+        """Options of the parallel consumer. Raises ConfigMismatch (loader_options)."""
+        # A write without room in the store would block the whole consumer, so it begins no such write.
         running_bytes_max = self.inflight_bytes_max - 2 * ROW_BYTES * self.concurrency
         if running_bytes_max < self.part_bytes_max:
             raise ConfigMismatch(
@@ -88,7 +87,7 @@ class LoaderOptions:
 
 
 class Loader:
-    """One member of the group of loaders. The log and the store are their owners' to close."""
+    """One member of the group of loaders. The caller closes the log and the store."""
 
     def __init__(
         self, log_: Log, store: ChunkSink, options: LoaderOptions, clock: Clock, *, seed: int | None = None
@@ -127,16 +126,16 @@ class Loader:
         self._reporter = LoaderReporter(log_, lambda: self._consumer.status, self._source.refusal, self._marks, clock)
 
     def start(self) -> None:
-        """Join the group and begin to load; returns at once."""
+        """Join the group and begin to load. Returns at once."""
         self._consumer.start()
         self._reporter.start()
 
     def close(self) -> None:
-        """Stop reading. What is in flight goes on."""
+        """Stop reading. Writes in flight continue."""
         self._consumer.close()
 
     def join(self, timeout_s: float) -> bool:
-        """After close: wait until what is in flight is in history and committed. Raises what broke the loader."""
+        """After close: wait until all in flight is in history and committed. Raises the error that broke the loader."""
         deadline = Deadline.after(timeout_s)
         if not self._consumer.join(deadline.remaining()):
             return False
@@ -144,26 +143,26 @@ class Loader:
         return self._reporter.join(deadline.remaining())
 
     def abort(self) -> None:
-        """Drop what is in flight; the next loader writes it again."""
+        """Drop the records in flight; the next loader writes them again."""
         self._reporter.close()
         self._consumer.abort()
 
     def failure(self) -> BaseException | None:
-        """What broke it; None while it works."""
+        """The error that broke the loader; None while it works."""
         return self._consumer.failure() or self._reporter.failure()
 
     def health(self) -> dict[int, PartitionHealth]:
-        """By partition that is ours: whether it goes on, its lag, and what is in the way."""
+        """Health of each assigned partition: progress, lag, and the reason of a stop."""
         return self._reporter.health
 
     def problem(self) -> tuple[str, str]:
-        """(reason, message) of what keeps all partitions back, also when none is ours any more because of it; empty
-        when nothing does."""
+        """(reason, message) of the problem that holds up all partitions, also after it has cost all partitions; empty
+        without a problem."""
         problem = self._reporter.problem
         return problem.reason, problem.message
 
     def stalled(self) -> str:
-        """Why it is not alive; empty while it is. History being away is no reason."""
+        """The reason why the loader is not alive; empty while it is. An outage of history is no reason."""
         silent_s = self._consumer.silent_s()
         return f"the loader has been in one step for {silent_s:.0f} s" if silent_s > ALIVE_WITHIN_S else ""
 

@@ -1,6 +1,6 @@
-"""Loading: what one record of `chunks` or `series` does to history. Begins it and is told of its end; never blocks.
+"""Loading: writes one record of `chunks` or `series` to history. Begins the write, counts its end; never blocks.
 
-One record of `chunks` is one row with that record's key; a null record deletes the row. Nothing is combined.
+One record of `chunks` is one row with the record's key; a null record deletes the row. Records are not combined.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Loading:
         self._chain = chain
 
     def __call__(self, record: Record, done: Done) -> None:
-        """Load one record."""
+        """Begin to load one record; `done` is called with the result."""
         if record.topic == CHUNKS:
             self._load_chunks_record(record, done)
         else:
@@ -99,7 +99,7 @@ class Loading:
             case HoleKey():
                 self._load_hole(record, key, done)
             case WindowKey():
-                # Of use to whoever builds chunks, not to whoever reads them.
+                # Window markers are for the chunk stage and rebuilds; readers of history do not need them.
                 self._counted("window", done)(None)
 
     def _load_chunk(self, record: Record, key: ChunkKey, done: Done) -> None:
@@ -113,7 +113,7 @@ class Loading:
             self._give_up(record, error, done)
 
     def _check_chunk(self, key: ChunkKey, value: bytes) -> None:
-        """Raises CorruptData for a chunk that no reader could use, UnknownVersion for one of a newer writer."""
+        """Raises CorruptData for a chunk that no reader could use, UnknownVersion for a chunk of a newer writer."""
         if len(value) > self._part_bytes_max:
             message = f"chunk of {len(value)} bytes; limit is {self._part_bytes_max}"
             raise CorruptData(message, reason="chunk_too_large")
@@ -136,7 +136,7 @@ class Loading:
         try:
             marker = decode_progress_marker(record.value or b"")
         except CorruptData as error:
-            # A marker is no samples: without it the next one says what it would have said.
+            # No hole: a marker holds no samples, and the next marker makes up for it.
             self._refuse(error, done)
             return
         if not self._marks.load(record.partition, record.offset, marker, self._counted("progress", done)):
@@ -173,7 +173,7 @@ class Loading:
         self._counted("series", done)(error)
 
     def _give_up(self, record: Record, error: TsdbError, done: Done) -> None:
-        """First the hole, then the dead letter: nobody may read past the loss in between."""
+        """Write the hole first, then the dead letter, so that no read in between misses the loss."""
         hole = loss_of(record, self._time_set).hole(record, error.reason)
 
         def hole_written(trouble: TsdbError | None) -> None:

@@ -1,4 +1,4 @@
-"""Loss: where the samples lie that a record which cannot be loaded would have brought. Pure."""
+"""Loss: the sample time that may be lost with a record that cannot be loaded. Pure."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Loss:
     end_ms: int
 
     def hole(self, record: Record, reason: str) -> HoleRecord:
-        """As history keeps it."""
+        """The loss as a hole of history."""
         return HoleRecord(record.partition, self.pack_id, self.start_ms, self.end_ms, reason, record.offset)
 
     def key(self, record_offset: int) -> HoleKey:
-        """The key of that hole on `chunks`; a null record there takes it back."""
+        """The key of that hole on `chunks`; a null record with this key removes the hole."""
         return HoleKey(self.pack_id, self.start_ms, self.end_ms, record_offset)
 
 
 def loss_of(record: Record, time_set: TimeSet) -> Loss:
-    """A chunk's window of its pack; of a record that does not say, all that its broker time allows."""
+    """The chunk's pack and window; for a record without a readable chunk key, all times that its broker time allows."""
     if record.topic == CHUNKS:
         try:
             key = decode_key(record.key or b"")

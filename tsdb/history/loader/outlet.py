@@ -1,4 +1,4 @@
-"""Outlet over the log: dead letters go to the partition that they came from."""
+"""Producer over the log: a dead letter goes to the partition number of its source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tsdb.parallel_consumer.producer import OnSent
 
 
 class LogOutlet:
-    """tsdb.parallel_consumer.Producer. Thread-safe."""
+    """tsdb.parallel_consumer.Producer that appends to the log. Thread-safe."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

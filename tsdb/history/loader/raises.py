@@ -1,8 +1,8 @@
-"""Raises of `loaded`: written only where the value that was written last still stands.
+"""Raises of `loaded`: written only if the value written last is still there.
 
-History may be emptied, or replaced by an older copy, under a running loader. What is written next would then say that
-all below it is there. So each raise looks first; where the last value is gone the partition has to start from zero.
-A write on its way while history is emptied is not seen: it is milliseconds long.
+History may be emptied, or replaced by an older copy, under a running loader. The next value of `loaded` would then
+claim samples that are gone. So each raise reads `loaded` first; if the last value is gone, the partition must start
+from zero. A write in flight while history is emptied is not detected: this gap is milliseconds long.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ replaced_total = counter(
 )
 
 OnReplaced = Callable[[Collection[int]], object]
-"""Told of partitions that have to start from zero, once or again until they do."""
+"""Called with partitions that must start from zero, repeatedly until they do."""
 
 
 class Raises:
-    """Thread-safe. `add` returns at once and wakes; `write_all`, on a thread that may wait for history, does the work.
+    """Thread-safe. `add` returns at once and wakes the writer thread, which calls `write_all` and may wait for history.
 
-    Answers Unavailable (history_replaced) to what must not be written.
+    A raise that must not be written is answered with Unavailable (history_replaced).
     """
 
     def __init__(self, store: ChunkSink, on_replaced: OnReplaced, wake: Callable[[], object]) -> None:
         self._store = store
         self._on_replaced = on_replaced
         self._wake = wake
-        self._lock = threading.Lock()  # Guards all below; a leaf.
+        self._lock = threading.Lock()  # Guards all below; no other lock is taken under it.
         self._last: dict[int, Loaded] = {}
-        self._lives: dict[int, int] = {}  # How often a partition started: answers of an earlier life count for nothing.
+        self._lives: dict[int, int] = {}  # Number of starts of a partition: answers of an earlier life are ignored.
         self._due: list[tuple[Loaded, OnDone]] = []
-        self._replaced: set[int] = set()  # Until they start from zero.
+        self._replaced: set[int] = set()  # Partitions that must start from zero and have not yet.
 
     def begin(self, partitions: Collection[int], found: Mapping[int, Loaded]) -> None:
-        """These partitions start; found: what history says of them, and nothing of those that start from zero."""
+        """Start these partitions. found: `loaded` of each in history; a partition that starts from zero is left out."""
         with self._lock:
             dropped = [done for loaded, done in self._due if loaded.partition in partitions]
             self._due = [(loaded, done) for loaded, done in self._due if loaded.partition not in partitions]
@@ -57,14 +57,14 @@ class Raises:
             done(_replaced_error())
 
     def add(self, loaded: Loaded, on_done: OnDone) -> None:
-        """Write it soon."""
+        """Queue a raise and wake the writer thread."""
         with self._lock:
             self._due.append((loaded, on_done))
         self._wake()
 
     def write_all(self) -> None:
-        """Begin all writes that are due; those that must not be are answered."""
-        # Together: what was acknowledged by now is seen by a read that begins after.
+        """Begin all due writes; answer the ones that must not be written."""
+        # Copied together: a read that begins after this sees every write acknowledged by now.
         with self._lock:
             due, self._due = self._due, []
             last, lives = dict(self._last), dict(self._lives)

@@ -1,4 +1,4 @@
-"""Remembered announcements: which (series, epoch) history has already, so that repeats cost nothing."""
+"""Remembered announcements: the (series, epoch) that history already has, so that repeats cost nothing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ REMEMBERED_MAX = 1_000_000
 
 
 class Remembered:
-    """At most `pairs_max` of them, the latest; one that is forgotten is written once more. Thread-safe.
+    """The latest announcements, at most `pairs_max`; a forgotten one is written again. Thread-safe.
 
-    Two generations: when the younger half is full the older one goes at once. Announcements are told by 128 bits of
-    their bytes, so that one which differs is never taken for a repeat. `life` moves when all is forgotten.
+    Two halves: when the younger is full, the older is dropped as a whole. An announcement is identified by a 128-bit
+    hash of its bytes, so that a changed one is never taken for a repeat. `life` counts the calls of `forget`.
     """
 
     def __init__(self, pairs_max: int = REMEMBERED_MAX) -> None:
@@ -28,7 +28,7 @@ class Remembered:
             return len(self._young) + len(self._old)
 
     def holds(self, mark: int) -> bool:
-        """Whether it was written already; one that was is remembered for longer."""
+        """Whether the announcement was written already. A hit keeps it for longer."""
         with self._lock:
             if mark in self._young:
                 return True
@@ -39,13 +39,13 @@ class Remembered:
             return True
 
     def add(self, mark: int, life: int) -> None:
-        """It is written; life: as it was when the write began."""
+        """Remember a written announcement. life: its value when the write began."""
         with self._lock:
             if life == self.life:
                 self._add_locked(mark)
 
     def forget(self) -> None:
-        """History may not have any of them: it was found without what was loaded."""
+        """Forget all: history was emptied or replaced and may not have them."""
         with self._lock:
             self.life += 1
             self._young, self._old = set(), set()
@@ -57,5 +57,5 @@ class Remembered:
 
 
 def mark_of(partition: int, key: bytes, value: bytes) -> int:
-    """What stands for one announcement of a partition."""
+    """The 128-bit mark of one announcement of a partition."""
     return int(xxhash.xxh3_128_intdigest(b"%d:%d:" % (partition, len(key)) + key + value))

@@ -1,6 +1,6 @@
-"""Reporter: one thread that looks at the consumer, asks the log for its ends, and says how each partition stands.
+"""Reporter: one thread that reads the consumer's status and the log's ends, and reports the health of each partition.
 
-It also raises `loaded`: woken for each progress marker, and of partitions that started from zero once that is true.
+It also raises `loaded`: when woken for a progress marker, and for partitions that have completed a start from zero.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tsdb.parallel_consumer import Status, TopicPartition
 
 EVERY_S = 0.25
 ENDS_EVERY_S = 5.0
-BLOCKED_PATIENCE_S = 5.0  # A short refusal is no outage.
+BLOCKED_PATIENCE_S = 5.0  # A shorter refusal is no outage.
 TELL_EVERY_S = 30.0
 
 log = get_logger(__name__)
@@ -36,7 +36,7 @@ from_zero = gauge("tsdb_loader_from_zero", "1 while the partition is loaded from
 
 
 class LoaderReporter(Periodic):
-    """`health`: by partition, as last looked; `problem`: of all of them. `status`: asked for each time."""
+    """health: by partition, as of the last round. problem: of all partitions. status: called in every round."""
 
     def __init__(
         self,
@@ -55,12 +55,12 @@ class LoaderReporter(Periodic):
         self._ends = Ends()
         self._blocked_since: float | None = None
         self._told_at: float | None = None
-        self._shown: set[TopicPartition] = set()  # What the gauges tell of.
+        self._shown: set[TopicPartition] = set()  # Partitions with a value in the gauges.
         self.health: dict[int, PartitionHealth] = {}
         self.problem = HealthProblem()
 
     def look(self) -> None:
-        """One look."""
+        """One round: update health and gauges, raise `loaded`."""
         status, now = self._status(), self._clock.monotonic()
         self._blocked_since = (self._blocked_since or now) if status.blocked_error else None
         blocked_for_s = 0.0 if self._blocked_since is None else now - self._blocked_since
@@ -69,7 +69,7 @@ class LoaderReporter(Periodic):
         self.problem, self.health = problem, partition_health(status, self._ends, problem, now)
         self._set_gauges(status, blocked_for_s)
         self._marks.write_due(status.partitions, status.at)
-        # Last: it waits for a log that does not answer, and what is known by now must show before.
+        # Last, because it may wait for a log that does not answer; known facts must show before that.
         self._ask_ends(status, now)
 
     def _ask_ends(self, status: Status, now: float) -> None:
@@ -108,7 +108,7 @@ class LoaderReporter(Periodic):
             position.labels(topic, str(number)).set(part.position)
             from_zero.labels(str(number)).set(self._marks.from_zero(number))
         for topic, number in self._shown - set(status.partitions):
-            # Somebody else's by now: two that tell of one partition would add up.
+            # Another loader owns it now: two values for one partition would add up.
             lag.remove(topic, str(number))
             position.remove(topic, str(number))
             if topic == CHUNKS:

@@ -1,7 +1,7 @@
-"""Source over a Group: `chunks` shared among loaders, and `series` of the same partitions with them.
+"""Source over a Group: `chunks` shared among loaders, with `series` of the same partitions.
 
-A partition without `loaded` starts from zero, whatever its commits say: history may have been dropped, and only what is
-in it counts. So does one of ours of which `start_over` is called. One thread, that of the consumer.
+A partition without `loaded` starts from zero, even if it has commits: history may have been dropped, and only its
+content counts. An assigned partition also starts from zero after `start_over`. One thread, that of the consumer.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tsdb.ops.logs import get_logger
 from tsdb.parallel_consumer import CommitFailed, Polled, Position, Record, SourceListener
 
 POLL_BYTES_MAX = 16 << 20
-ASK_AGAIN_S = 1.0  # For partitions whose start could not be found out.
+ASK_AGAIN_S = 1.0  # Between two tries, while the start of a partition cannot be found.
 
 log = get_logger(__name__)
 
-# Of these partitions, those that have `loaded`. Raises Unavailable or Overloaded while history does not answer.
+# Returns the partitions that have `loaded`. Raises Unavailable or Overloaded while history does not answer.
 LoadedPartitions = Callable[[Collection[int]], Collection[int]]
-# Told of each start: partitions that start from zero, with the high watermarks of `chunks` at that moment.
+# Called at each start with the partitions that start from zero, and the high watermarks of `chunks` at that moment.
 OnFromZero = Callable[[Mapping[int, int]], None]
 
 
 class LogSource:
-    """tsdb.parallel_consumer.Source and tsdb.log.interface.GroupListener. The log is its owner's to close."""
+    """tsdb.parallel_consumer.Source and tsdb.log.interface.GroupListener. The caller closes the log."""
 
     def __init__(
         self, log_: Log, group_id: str, loaded: LoadedPartitions, on_from_zero: OnFromZero, clock: Clock
@@ -41,19 +41,19 @@ class LogSource:
         self._clock = clock
         self._ask_at = clock.monotonic()
         self._listener: SourceListener | None = None
-        self._lock = threading.Lock()  # Guards _again; a leaf.
+        self._lock = threading.Lock()  # Guards _again; no other lock is taken under it.
         self._again: set[int] = set()
         self._refusal: tuple[TsdbError, float] | None = None
 
     def refusal(self, patience_s: float) -> TsdbError | None:
-        """The last error, when for at least patience_s no poll has passed: partitions cannot be taken. Any thread."""
+        """The last error, if no poll has succeeded for patience_s: partitions cannot be taken. Any thread."""
         refusal = self._refusal
         if refusal is None or self._clock.monotonic() - refusal[1] < patience_s:
             return None
         return refusal[0]
 
     def start_over(self, partitions: Collection[int]) -> None:
-        """Those of them that are ours start from zero with the next poll. From any thread."""
+        """Start the assigned ones of these partitions from zero with the next poll. Any thread."""
         with self._lock:
             self._again.update(partitions)
 
@@ -73,7 +73,7 @@ class LogSource:
             self._start_over()
             events = self._group.poll(timeout_s, max_records=records_max, max_bytes=POLL_BYTES_MAX)
         except (Unavailable, Overloaded) as error:
-            # An assignment whose commits, or whose `loaded`, could not be read: the group asks again.
+            # The commits or `loaded` of an assignment could not be read: the group tries again.
             log.warning("partitions not to be had yet", reason=error.reason, error=error.message)
             now = self._clock.monotonic()
             self._refusal = error, self._refusal[1] if self._refusal else now
@@ -100,7 +100,7 @@ class LogSource:
     def close(self) -> None:
         self._group.leave()
 
-    # What the group tells.
+    # Calls of the group.
 
     def on_assigned(self, committed: Mapping[TopicPartition, LogPosition | None]) -> Mapping[TopicPartition, int]:
         numbers = {number for _, number in committed}
@@ -127,7 +127,7 @@ class LogSource:
         starts = self._first_offsets(places)
         self._tell_from_zero({number for _, number in places})
         if places:
-            # What is under way is of a history that is gone; its answers are passed over.
+            # Writes in flight belong to the lost history; their answers are ignored.
             self._told.on_lost(places)
             self._told.on_assigned(starts)
         for (topic, partition), start in starts.items():
@@ -167,7 +167,7 @@ def _polled(events: Iterable[Event]) -> Polled:
 
 
 def _records(batch: RecordBatch) -> Iterator[Record]:
-    """As batch.record says, at a fraction of its cost."""
+    """The records of a batch, as batch.record gives them, at a fraction of its cost."""
     topic, partition, keys, values = batch.topic, batch.partition, batch.keys, batch.values
     nulls = repeat(False) if batch.null_values is None else batch.null_values.tolist()
     columns = zip(
@@ -177,7 +177,7 @@ def _records(batch: RecordBatch) -> Iterator[Record]:
         pairwise(batch.value_starts.tolist()),
         nulls,
         repeat(()) if batch.headers is None else batch.headers,
-        strict=False,  # Some have no end.
+        strict=False,  # Some of these iterators are endless.
     )
     for offset, broker_ms, (key_start, key_end), (start, end), null, headers in columns:
         value = None if null else values[start:end]

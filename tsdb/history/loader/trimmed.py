@@ -1,4 +1,4 @@
-"""Trimmed topics: what a start from zero can no longer bring, as holes."""
+"""Trimmed topics: holes for the records that a start from zero can no longer load."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ LONG_AGO_MS = -(1 << 60)  # Before any sample.
 
 
 def trimmed_holes(log: Log, partitions: Collection[int], times: TimeSet, now_ms: int) -> dict[int, list[HoleRecord]]:
-    """By partition. Raises Unavailable.
+    """Holes by partition. Raises Unavailable.
 
-    A chunk holds no sample as new as its record's broker time, so those that were trimmed are from before the first
-    retained one. A series is announced at most a window before each of its samples.
+    All samples of a chunk are older than its record's broker time, so trimmed chunks hold only samples from before the
+    first retained record. A series is announced at most a window before each of its samples.
     """
     longest = ((CHUNKS, CHUNKS_TRIMMED, 0), (SERIES, SERIES_TRIMMED, times.window_ms + times.ahead_ms))
     holes: dict[int, list[HoleRecord]] = {}
     for topic, reason, after_ms in longest:
         for partition, (low, first_ms) in _trimmed(log, topic, partitions).items():
-            # A topic that was trimmed whole says nothing of when.
+            # A topic that was trimmed completely has no record with a time.
             end_ms = (now_ms if first_ms is None else first_ms) + after_ms
             holes.setdefault(partition, []).append(HoleRecord(partition, 0, LONG_AGO_MS, end_ms, reason, low))
     return holes
 
 
 def _trimmed(log: Log, topic: str, partitions: Collection[int]) -> dict[int, tuple[int, int | None]]:
-    """(low watermark, broker time of the first record) of those that were trimmed."""
+    """(low watermark, broker time of the first record) of each trimmed partition."""
     marks = {number: mark for number, mark in log.watermarks(topic, sorted(partitions)).items() if mark.low}
     try:
         firsts = first_records(log, topic, {number: mark.low for number, mark in marks.items() if mark.low < mark.high})

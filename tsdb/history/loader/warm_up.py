@@ -1,4 +1,4 @@
-"""Warm-up: the kernels that judge a chunk and an announcement, compiled or loaded before the first one comes."""
+"""Warm-up: compiles or loads the kernels that check a chunk and an announcement before the first record."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ WINDOW_MS = 1000
 
 
 def warm_up() -> None:
-    """Judge a small chunk and a small announcement, which are sound."""
+    """Encode and decode a small chunk and a small announcement."""
     times = np.arange(SAMPLES, dtype=np.int64) * 10
     ids, starts = np.array([1], np.uint64), np.array([0, SAMPLES], np.int64)
-    # Noise, decimals: each has a way of its own into a column.
+    # Noise and decimals: each takes another path through the encoder.
     for values in (np.sin(times.astype(np.float64)), times / 10):
         (value,) = encode_chunk(Fragment(7, 0, ids, starts, times, values, times + 1), window_ms=WINDOW_MS)
         assert decode_chunk(value).samples == SAMPLES, "the warm-up lost samples"

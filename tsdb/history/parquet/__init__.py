@@ -1,1 +1,1 @@
-"""The topics that history is loaded from, as Parquet files for whoever reads those."""
+"""The samples and series of history as Parquet files, for other tools."""

@@ -1,4 +1,4 @@
-"""Making the folder of a Parquet sink and looking at it."""
+"""Creates and checks the folder of a Parquet sink."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tsdb.model.errors import InvalidRequest
 
 
 class ParquetAdmin:
-    """HistoryAdmin of one folder."""
+    """HistoryAdmin of one Parquet folder."""
 
     def __init__(self, folder: Path) -> None:
         self._layout = Layout(folder)
 
     def create(self, shared: Mapping[str, str], *, replication: int | None = None, ttl_days: int | None = None) -> bool:
-        """As HistoryAdmin; a folder has no copies."""
+        """See HistoryAdmin; replication is ignored, a folder has no copies."""
         if ttl_days is not None:
             raise InvalidRequest(f"{self._layout.folder} keeps its files: there is no TTL", reason="no_ttl")
         if self._layout.shared.exists():
@@ -30,18 +30,16 @@ class ParquetAdmin:
         return True
 
     def differences(self) -> list[str]:
-        """As HistoryAdmin."""
         if self._layout.shared.exists():
             return []
         return [f"{self._layout.shared} is missing: {HINT}"]
 
     def shared(self) -> dict[str, str]:
-        """As HistoryAdmin."""
         with translate_file_errors("reading shared settings"):
             return {name: str(value) for name, value in read_json(self._layout.shared).items()}
 
     def close(self) -> None:
-        """As HistoryAdmin."""
+        """Does nothing: no resource is held open."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Files of a sink: each is there whole or not at all, and stays once it is."""
+"""Files of a sink: each appears complete or not at all, and is durable once it appears."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RETRY_AFTER_S = 1.0
 
 @contextmanager
 def translate_file_errors(where: str) -> Iterator[None]:
-    """Raise the file system's exceptions as ours: a full or lost disk passes, as far as we can know."""
+    """Raise OSError as Unavailable: a full or lost disk may come back."""
     try:
         yield
     except OSError as error:
@@ -28,19 +28,19 @@ def translate_file_errors(where: str) -> Iterator[None]:
 
 
 def add_table(folder: Path, table: pa.Table) -> None:
-    """A new file of the folder, durable when this returns."""
+    """Write a new file into the folder, durable on return."""
     with _replacing(folder / f"{uuid.uuid4().hex}.parquet") as path:
         pq.write_table(table, path, compression="zstd")
 
 
 def put_json(path: Path, values: Mapping[str, Any]) -> None:
-    """A small file in place of the one of that name, durable when this returns."""
+    """Write a small file, replacing a file of that name, durable on return."""
     with _replacing(path) as new:
         new.write_text(json.dumps(values, sort_keys=True))
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Raises CorruptData (corrupt_row) when it is no JSON object, FileNotFoundError."""
+    """The JSON object in a file. Raises CorruptData (corrupt_row) for anything else, FileNotFoundError."""
     text = path.read_text()
     try:
         values = json.loads(text)
@@ -52,7 +52,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names in a folder survive the machine."""
+    """Make the file names in a folder survive a crash of the machine."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -62,9 +62,9 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """Gives the path to write to; what is there afterwards gets the name, at once."""
+    """Gives a path to write to. The written file then gets its name in one atomic step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Readers of Parquet folders pass over names that begin with a dot.
+    # Readers of Parquet folders skip names that begin with a dot.
     new = path.with_name(f".{path.name}.new")
     try:
         yield new

@@ -1,4 +1,4 @@
-"""Layout: names of a Parquet sink's folders and files. docs/formats/parquet.md, version 1. Pure but for listing."""
+"""Layout: names in a Parquet sink's folder. docs/formats/parquet.md, version 1. Pure but for loaded_files."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Below `folder`."""
+    """Paths of a sink, all below `folder`."""
 
     folder: Path
 
     @property
     def shared(self) -> Path:
-        """The settings it was made for."""
+        """File of the shared settings that the sink was created with."""
         return self.folder / "_shared.json"
 
     @property
     def series(self) -> Path:
-        """Folder of announcements."""
+        """Folder of the announcements' files."""
         return self.folder / "series"
 
     def day(self, window_start_ms: int) -> Path:
-        """Folder of the samples of the windows that start on one day, UTC; a partition as Hive names them."""
+        """Folder of the samples of all windows that start on one UTC day; named as a Hive partition."""
         day = (EPOCH + timedelta(milliseconds=window_start_ms)).date().isoformat()
         return self.folder / "samples" / f"day={day}"
 
     def loaded(self, topic_id: str, partition: int) -> Path:
-        """File of what is loaded of one partition."""
+        """File of one partition's `loaded`."""
         return self._loaded_folder(topic_id) / f"{partition}.json"
 
     def loaded_files(self, topic_id: str) -> list[Path]:
-        """All of them."""
+        """The `loaded` files of all partitions, sorted by path."""
         return sorted(self._loaded_folder(topic_id).glob("[0-9]*.json"))
 
     def hole(self, hole: HoleRecord) -> Path:
@@ -49,12 +49,12 @@ class Layout:
         return self.folder / "_holes" / name
 
     def _loaded_folder(self, topic_id: str) -> Path:
-        # Ids of topics are base64url or hex: no part of a path.
+        # Topic ids are base64url or hex, so they contain no path separator.
         return self.folder / "_loaded" / topic_id
 
 
 def check_key(key: ChunkKey) -> None:
-    """Raises InvalidRequest (key_out_of_range) for a key that no row holds, or of a day that no calendar has."""
+    """Raises InvalidRequest (key_out_of_range) for a key that fits no row, or whose day is outside the years 1-9999."""
     columns_of(key)
     try:
         EPOCH + timedelta(milliseconds=key.window_start_ms)

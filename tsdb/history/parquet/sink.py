@@ -1,8 +1,8 @@
-"""Parquet sink: samples and series in files that any reader of Parquet takes. Layout: docs/formats/parquet.md.
+"""Parquet sink: samples and series in files for any reader of Parquet. Layout: docs/formats/parquet.md.
 
-A third kind of history beside Cassandra and SQLite, written by the same loader; nothing of ours reads it. Files are
-only added, so a row that is written again, or covered by another, is there twice: of samples of one series and time the
-highest order counts, as everywhere.
+A third kind of history beside Cassandra and SQLite, written by the same loader; no component of this system reads it.
+Files are only added, so a row that is written again, or covered by another, exists twice: of samples of one series and
+time the highest order wins, as everywhere.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tsdb.history.settings import HistorySettings
 from tsdb.model.errors import CorruptData, TsdbError
 from tsdb.ops.logs import get_logger
 
-FLUSH_S = 1.0  # Larger files, later answers.
+FLUSH_S = 1.0  # Longer: larger files, later answers.
 IDLE_S, IDLE_WRITES_LEAST = 0.05, 64
-# Decoded, samples weigh some hundred times their chunk: bounded by what they take here, not by the chunks' bytes.
+# Decoded samples take about a hundred times the bytes of their chunk, so the bound counts the decoded bytes.
 WAITING_BYTES_MAX = 64 * 1024 * 1024
 FLUSH_BYTES = WAITING_BYTES_MAX // 2
 SAMPLE_BYTES = 24
@@ -44,7 +44,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """What waits for the next files. weight: what it counts for in flight."""
+    """One write that waits for the next files. weight: bytes counted as in flight."""
 
     kind: str
     weight: int
@@ -56,13 +56,13 @@ class _Write:
 
 
 class ParquetSink:
-    """ChunkSink of one folder. One thread writes: what came within FLUSH_S goes into one file a day of samples."""
+    """ChunkSink of one folder. One thread writes: the chunks of FLUSH_S go into one file per day of samples."""
 
     def __init__(self, folder: Path, settings: HistorySettings) -> None:
         self._layout = Layout(folder)
         self._settings = settings
         self._inflight = InflightBytes(WAITING_BYTES_MAX)
-        self._work = threading.Condition()  # Guards what is below.
+        self._work = threading.Condition()  # Guards the fields below.
         self._writes: deque[_Write] = deque()
         self._waiting_bytes = 0
         self._closing = False
@@ -71,7 +71,7 @@ class ParquetSink:
         self._thread.start()
 
     def write(self, key: ChunkKey, value: bytes, on_done: OnDone) -> None:
-        """As ChunkSink; decodes the chunk."""
+        """See ChunkSink; decodes the chunk."""
         check_size(key, value, self._settings.part_bytes_max)
         check_key(key)
         try:
@@ -83,40 +83,35 @@ class ParquetSink:
         self._put(_Write(metrics.CHUNK, weight, on_done, chunk=(key, fragment), size=len(value)))
 
     def delete_covered(self, keys: Sequence[ChunkKey], on_done: OnDone) -> None:
-        """As ChunkSink: nothing is deleted, for what covers a chunk holds its samples with their orders."""
+        """See ChunkSink; deletes nothing, because a fold holds the covered samples with their orders."""
         on_done(None)
 
     def write_loaded(self, loaded: Loaded, on_done: OnDone) -> None:
-        """As ChunkSink."""
         self._put(_Write(metrics.LOADED, ROW_BYTES, on_done, file=lambda: self._store_loaded(loaded)))
 
     def loaded(self, topic_id: str) -> dict[int, Loaded]:
-        """As ChunkSink."""
         metrics.statements_total.labels(metrics.READ).inc()
         with translate_file_errors("reading what is loaded"):
             found = [_loaded_in(path) for path in self._layout.loaded_files(topic_id)]
         return {one.partition: one for one in found}
 
     def write_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
-        """As ChunkSink; there is nothing to accept it for."""
+        """See ChunkSink; a hole here is never accepted."""
         path = self._layout.hole(hole)
         self._put(_Write(metrics.HOLE, ROW_BYTES, on_done, file=lambda: put_json(path, asdict(hole))))
 
     def delete_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
-        """As ChunkSink."""
         path = self._layout.hole(hole)
         self._put(_Write(metrics.HOLE, ROW_BYTES, on_done, file=lambda: path.unlink(missing_ok=True)))
 
     def write_series(self, announcement: Announcement, partition: int, on_done: OnDone) -> None:
-        """As ChunkSink."""
         weight = ROW_BYTES + len(announcement.canonical)
         self._put(_Write(metrics.SERIES, weight, on_done, series=(announcement, partition)))
 
     def forget(self) -> None:
-        """As ChunkSink; it remembers nothing of its files."""
+        """Does nothing: the sink keeps no record of its files."""
 
     def close(self) -> None:
-        """As ChunkSink."""
         with self._work:
             self._closing = True
             self._work.notify()
@@ -146,13 +141,13 @@ class ParquetSink:
                 log.warning("files refused", writes=len(group), reason=failed.reason, error=failed.message)
                 error = failed
             except Exception as bug:
-                # Nothing may be left without an answer; the next write raises it.
+                # Every write must be answered; the next write raises the error.
                 log.error("the sink's writer failed", error=str(bug), exc_info=True)
                 self._error, error = bug, TsdbError(f"the sink's writer failed: {bug}")
             self._answer(group, error)
 
     def _take(self) -> list[_Write]:
-        """What goes into the next files; empty at the end."""
+        """The writes of the next files; empty when the sink is closed."""
         with self._work:
             self._work.wait_for(lambda: self._writes or self._closing)
             give_up_at = time.monotonic() + FLUSH_S
@@ -160,7 +155,7 @@ class ParquetSink:
                 before = len(self._writes)
                 wait_s = min(IDLE_S, give_up_at - time.monotonic())
                 came = self._work.wait_for(lambda known=before: self._closing or len(self._writes) > known, wait_s)  # type: ignore[misc]
-                # Many that nobody adds to are all that can come before they are answered.
+                # Enough writes and no new ones: the loader waits for answers before it sends more.
                 if wait_s <= 0 or (not came and before >= IDLE_WRITES_LEAST):
                     break
             group = list(self._writes)
@@ -169,7 +164,7 @@ class ParquetSink:
             return group
 
     def _store(self, group: list[_Write]) -> None:
-        """Samples and series before what says that they are there."""
+        """Write samples and series first, then the files that claim them (`loaded`, holes)."""
         chunks: dict[Path, list[tuple[ChunkKey, Fragment]]] = defaultdict(list)
         for write in group:
             if write.chunk is not None:
@@ -203,7 +198,7 @@ class ParquetSink:
             try:
                 write.on_done(error)
             except BaseException as bug:
-                # A callback's bug. The other answers still have to go out; the next write raises it.
+                # A bug in a callback. The other answers must still be delivered; the next write raises the error.
                 log.error("a callback of a write failed", error=str(bug), exc_info=True)
                 self._error = bug
             finally:

@@ -25,7 +25,7 @@ SERIES = pa.schema(
 
 
 def samples_table(chunks: Sequence[tuple[ChunkKey, Fragment]]) -> pa.Table:
-    """A row a sample, chunk by chunk; at least one chunk."""
+    """A table with one row per sample, chunk by chunk. At least one chunk is given."""
     fragments = [fragment for _, fragment in chunks]
     counts = np.array([fragment.samples for fragment in fragments])
     per_series = np.concatenate([np.diff(fragment.sample_start) for fragment in fragments])
@@ -46,7 +46,7 @@ def samples_table(chunks: Sequence[tuple[ChunkKey, Fragment]]) -> pa.Table:
 
 
 def series_table(announced: Sequence[tuple[Announcement, int]]) -> pa.Table:
-    """A row an announcement; the second of each pair is the partition."""
+    """A table with one row per announcement. announced: pairs of announcement and partition."""
     columns = (
         [one.series_id for one, _ in announced],
         [one.epoch for one, _ in announced],

@@ -1,1 +1,1 @@
-"""History in one SQLite file: of a process on its own, and of tests."""
+"""History in one SQLite file, for a standalone process and for tests."""

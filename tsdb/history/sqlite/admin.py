@@ -1,4 +1,4 @@
-"""Making the tables of an embedded history and looking at them."""
+"""Creates and checks the tables of an embedded history."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tsdb.model.errors import ConfigMismatch, InvalidRequest
 
 
 class SqliteHistoryAdmin:
-    """HistoryAdmin of one file, which the first `create` makes. Not thread-safe."""
+    """HistoryAdmin of one file; the first `create` makes the file. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
 
     def create(self, shared: Mapping[str, str], *, replication: int | None = None, ttl_days: int | None = None) -> bool:
-        """As HistoryAdmin; a file has no copies."""
+        """See HistoryAdmin; replication is ignored, a file has no copies."""
         if ttl_days is not None:
             raise InvalidRequest(f"history in {self._path} keeps its rows: SQLite has no TTL", reason="no_ttl")
         if self._connection is None:
@@ -36,7 +36,6 @@ class SqliteHistoryAdmin:
         return bool(missing)
 
     def differences(self) -> list[str]:
-        """As HistoryAdmin."""
         try:
             self._connected()
         except ConfigMismatch as error:
@@ -56,12 +55,10 @@ class SqliteHistoryAdmin:
         return found
 
     def shared(self) -> dict[str, str]:
-        """As HistoryAdmin."""
         with translate_sqlite_errors("reading shared settings"):
             return dict(self._connected().execute("SELECT name, value FROM shared").fetchall())
 
     def close(self) -> None:
-        """As HistoryAdmin."""
         if self._connection is not None:
             self._connection.close()
 

@@ -1,4 +1,4 @@
-"""The database of an embedded history: tables and connections. Columns mean what docs/formats/cassandra.md says."""
+"""The database of an embedded history: tables and connections. Columns are described in docs/formats/cassandra.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE_BYTES = 16_384  # Chunks run from a hundred bytes to half a megabyte; small
 BUSY_TIMEOUT_S = 10.0
 WAL_PAGES = 1_024  # 16 MiB between checkpoints.
 
-# `ord` is the order of a chunk's key: the plain word is SQL's.
+# `ord` is the order of a chunk's key, because ORDER is a keyword of SQL.
 TABLES = {
     "shared": "name TEXT PRIMARY KEY, value TEXT NOT NULL",
     "chunks": (
@@ -41,7 +41,7 @@ TABLES = {
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection to a history that is there, for any one thread at a time; transactions are begun by hand.
+    """A connection to an existing history, for one thread at a time. Transactions are begun explicitly.
 
     Never makes a file. Raises ConfigMismatch (store_not_created).
     """
@@ -52,7 +52,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def create(path: Path) -> sqlite3.Connection:
-    """As connect; makes the folder and an empty file where they are missing."""
+    """See connect; creates the folder and an empty file where they are missing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -64,12 +64,12 @@ def create(path: Path) -> sqlite3.Connection:
 
 
 def _open(path: Path, mode: str) -> sqlite3.Connection:
-    # One slash: after two SQLite takes the first part of the path for the name of a host.
+    # One slash: after two slashes SQLite reads the first part of the path as a host name.
     url = f"file:/{quote(str(path.absolute()).lstrip('/'))}?mode={mode}"
     connection = sqlite3.connect(url, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, uri=True)
     connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     connection.execute("PRAGMA journal_mode = WAL")
-    # `loaded` lets memory and log go: what it covers must survive the machine, not only the process.
+    # Because of `loaded`, memory and log drop samples: covered rows must survive a crash of the machine too.
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_BYTES}")
@@ -84,7 +84,7 @@ def _missing(path: Path, why: str) -> ConfigMismatch:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, where: str) -> Iterator[None]:
-    """All of it or nothing. Raises our errors."""
+    """A transaction, rolled back on an error. SQLite's errors are raised as TsdbError."""
     with translate_sqlite_errors(where):
         connection.execute("BEGIN IMMEDIATE")
         try:

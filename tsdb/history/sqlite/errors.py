@@ -1,4 +1,4 @@
-"""SQLite's errors as a history's: one table, one context manager."""
+"""SQLite errors of a history translated to TsdbError: one table, one context manager."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT
 
 
 def to_error(error: sqlite3.Error, where: str) -> TsdbError:
-    """Our error for SQLite's. What is not in the table is a bug of ours."""
+    """The TsdbError for a SQLite error. A code that is not in the table is a bug of this code."""
     primary = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     message = f"history, {where}: {error} ({getattr(error, 'sqlite_errorname', type(error).__name__)})"
     if primary in _CORRUPT:
@@ -41,7 +41,7 @@ def to_error(error: sqlite3.Error, where: str) -> TsdbError:
 
 @contextmanager
 def translate_sqlite_errors(where: str) -> Iterator[None]:
-    """Raise SQLite's exceptions as ours."""
+    """Raise SQLite's exceptions as TsdbError."""
     try:
         yield
     except sqlite3.Error as error:

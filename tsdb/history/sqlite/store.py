@@ -33,7 +33,7 @@ FETCH_ROWS = 64
 
 
 class SqliteStore:
-    """ChunkStore. Reads use connections of their own, so that none waits for the writer."""
+    """ChunkStore. Each read uses a separate connection, so that no read waits for the writer."""
 
     def __init__(self, path: Path, settings: HistorySettings) -> None:
         self._path = path
@@ -47,75 +47,63 @@ class SqliteStore:
     # Chunks.
 
     def write(self, key: ChunkKey, value: bytes, on_done: OnDone) -> None:
-        """As ChunkStore."""
         check_size(key, value, self._settings.part_bytes_max)
         self._put(metrics.CHUNK, [(sql.PUT_CHUNK, (*columns_of(key), value))], on_done, len(value))
 
     def delete_covered(self, keys: Sequence[ChunkKey], on_done: OnDone) -> None:
-        """As ChunkStore."""
         if not keys:
             on_done(None)
             return
         self._put(metrics.DELETE, [(sql.DELETE_CHUNK, columns_of(key)) for key in keys], on_done)
 
     def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
-        """As ChunkStore."""
         for pack_id in pack_ids:
             yield from self._pieces(sql.READ_CHUNKS, (signed(pack_id), windows.start_ms, windows.end_ms))
 
     def windows(self, pack_id: int, windows: WindowRange) -> list[tuple[ChunkKey, int]]:
-        """As ChunkStore."""
         rows = self._rows(sql.READ_SIZES, (signed(pack_id), windows.start_ms, windows.end_ms))
         return [(key_of(row[:5]), row[5]) for row in rows]
 
     def token_ranges(self, count: int) -> list[TokenRange]:
-        """As ChunkStore; a pack's token is its signed id."""
+        """See ChunkStore; a pack's token is its signed id."""
         return even_token_ranges(count)
 
     def chunk_bytes(self) -> int:
-        """As ChunkStore: of the file, nearly all of which is chunks; to add them up would be to read it."""
+        """See ChunkStore; the size of the file, which is nearly all chunks. A sum would have to read the whole file."""
         return int(self._rows(sql.FILE_BYTES, ())[0][0])
 
     def scan(self, tokens: TokenRange) -> Iterator[list[ChunkRow]]:
-        """As ChunkStore."""
-        # The lowest token is nobody's in Cassandra; here it may be a pack's.
+        # No row has the lowest token in Cassandra; here a pack may have it.
         first = tokens.after if tokens.after == TOKEN_MIN else tokens.after + 1
         return self._pieces(sql.SCAN_CHUNKS, (first, tokens.through))
 
-    # What is loaded.
+    # The `loaded` values.
 
     def write_loaded(self, loaded: Loaded, on_done: OnDone) -> None:
-        """As ChunkStore."""
         values = (loaded.topic_id, loaded.partition, loaded.position, loaded.emitted_through_ms)
         self._put(metrics.LOADED, [(sql.PUT_LOADED, values)], on_done)
 
     def loaded(self, topic_id: str) -> dict[int, Loaded]:
-        """As ChunkStore."""
         rows = self._rows(sql.READ_LOADED, (topic_id,))
         return {row[0]: Loaded(topic_id, *row) for row in rows}
 
     # Holes.
 
     def write_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
-        """As ChunkStore."""
         self._put(metrics.HOLE, [(sql.PUT_HOLE, (*key_columns_of(hole), hole.reason))], on_done)
 
     def accept_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
-        """As ChunkStore."""
         self._put(metrics.HOLE, [(sql.ACCEPT_HOLE, (*key_columns_of(hole), hole.reason))], on_done)
 
     def delete_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
-        """As ChunkStore."""
         self._put(metrics.HOLE, [(sql.DELETE_HOLE, key_columns_of(hole))], on_done)
 
     def holes(self, partitions: Collection[int] | None, start_ms: int, end_ms: int) -> list[HistoryHole]:
-        """As ChunkStore."""
         return holes_of(self._rows(sql.READ_HOLES, (end_ms, start_ms)), partitions, start_ms, end_ms)
 
     # Series of the past.
 
     def write_series(self, announcement: Announcement, partition: int, on_done: OnDone) -> None:
-        """As ChunkStore."""
         name = (announcement.epoch, metric_name(announcement.canonical))
         ids = (signed(announcement.series_id), signed(announcement.pack_id))
         row = (sql.PUT_SERIES, (*name, *ids, partition, announcement.canonical))
@@ -126,23 +114,18 @@ class SqliteStore:
         self._put(metrics.SERIES, [row], group)
 
     def forget(self) -> None:
-        """As ChunkStore."""
         self._names.forget()
 
     def epochs(self) -> list[int]:
-        """As ChunkStore."""
         return [row[0] for row in self._rows(sql.READ_EPOCHS, ())]
 
     def metric_names(self, epoch: int) -> list[bytes]:
-        """As ChunkStore."""
         return [row[0] for row in self._rows(sql.READ_METRIC_NAMES, (epoch,))]
 
     def series(self, epoch: int, name: bytes) -> SeriesIndexRows:
-        """As ChunkStore."""
         return series_index_rows(self._rows(sql.READ_SERIES, (epoch, name)))
 
     def close(self) -> None:
-        """As ChunkStore."""
         self._writer.close()
         with self._lock:
             self._closed = True
@@ -160,8 +143,8 @@ class SqliteStore:
             return connection.execute(statement, values).fetchall()
 
     def _pieces(self, statement: str, values: tuple[object, ...]) -> Iterator[list[ChunkRow]]:
-        """Rows of one statement in pieces, none with rows of two packs."""
-        # A cursor left open would hold a read transaction, and so the WAL.
+        """Rows of one statement in pieces, each of one pack."""
+        # An open cursor would hold a read transaction, and so keep the WAL from shrinking.
         with self._reading() as connection, closing(connection.execute(statement, values)) as rows:
             piece: list[ChunkRow] = []
             size = 0

@@ -1,4 +1,4 @@
-"""Writer: the one thread that writes an embedded history. What waits is committed with one sync to the disk."""
+"""Writer: the only thread that writes an embedded history. Waiting writes are committed together, with one sync."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Statement = tuple[str, tuple[object, ...]]
 
 @dataclass(slots=True)
 class Write:
-    """Statements of one kind that are answered together. size: bytes of chunks in them."""
+    """Statements of one kind with one answer. size: bytes of the chunks in them."""
 
     kind: str
     statements: Sequence[Statement]
@@ -40,7 +40,7 @@ class Write:
 
     @property
     def weight(self) -> int:
-        """What it counts for while it waits."""
+        """Bytes counted against the bound while it waits."""
         return self.size + ROW_BYTES * len(self.statements)
 
 
@@ -52,14 +52,14 @@ class SqliteWriter:
         self._file = GrowingFile(path)
         self._settings = settings
         self._inflight = InflightBytes(settings.inflight_bytes_max)
-        self._work = threading.Condition()  # Guards what is below.
+        self._work = threading.Condition()  # Guards the fields below.
         self._writes: deque[Write] = deque()
         self._closing = False
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
     def put(self, write: Write) -> None:
-        """Queue it. Raises Overloaded (inflight_full), Unavailable (store_closed), or what ended the thread."""
+        """Queue a write. Raises Overloaded (inflight_full), Unavailable (store_closed), or the thread's error."""
         self._inflight.take(write.weight, self._settings.write_timeout_s)
         try:
             with self._work:
@@ -71,7 +71,7 @@ class SqliteWriter:
             raise
 
     def close(self) -> None:
-        """Write what waits and end; idempotent."""
+        """Write the waiting rows and stop the thread. A second call does nothing."""
         left = self._inflight.close(self._settings.write_timeout_s)
         if left:
             log.warning("history closed with writes unanswered", writes=left)
@@ -102,7 +102,7 @@ class SqliteWriter:
             self._file.grew()
 
     def _take(self) -> list[Write]:
-        """What is to be committed next; empty at the end."""
+        """The next group of writes; empty when the writer is closed."""
         with self._work:
             self._work.wait_for(lambda: self._writes or self._closing)
             group: list[Write] = []
@@ -138,14 +138,14 @@ class SqliteWriter:
             try:
                 write.on_done(error)
             except BaseException as bug:
-                # A callback's bug. The other answers still have to go out; the next write raises it.
+                # A bug in a callback. The other answers must still be delivered; the next write raises the error.
                 log.error("a callback of a write failed", error=str(bug), exc_info=True)
                 self._error = bug
             finally:
                 self._inflight.give_back(write.weight)
 
     def _fail(self, error: BaseException) -> None:
-        """The thread ends: nothing may be left without an answer."""
+        """The thread ends with an error: answer every waiting write."""
         with self._work:
             self._error = error
             group = list(self._writes)
