@@ -45,6 +45,7 @@ CLEAN = (
     "tsdb/config",
     "tsdb/ops",
     "tsdb/parallel_consumer",
+    "tsdb/history",
     "tsdb/log",
     "tsdb/model",
     "tsdb/query",
