@@ -19,7 +19,7 @@ Series = tuple[int, ArrayLike, ArrayLike, ArrayLike]
 
 
 def fragment(series: Sequence[Series], *, pack_id: int = 7, start_ms: int = START_MS) -> Fragment:
-    """A fragment of these series, which ascend by id."""
+    """A fragment of these series. They must ascend by id."""
     lengths = [np.size(ts_ms) for _, ts_ms, _, _ in series]
     return Fragment(
         pack_id,
@@ -63,7 +63,7 @@ def fragments() -> dict[str, Fragment]:
 
 
 def assert_same(got: Fragment, want: Fragment) -> None:
-    """Equal in everything, values by their bits."""
+    """Assert that two fragments are equal, values by their bits."""
     assert (got.pack_id, got.window_start_ms) == (want.pack_id, want.window_start_ms)
     for left, right in zip(arrays(got), arrays(want), strict=True):
         np.testing.assert_array_equal(left, right)

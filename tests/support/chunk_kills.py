@@ -1,4 +1,4 @@
-"""A chunker killed again and again while samples flow: in the end `chunks` is what the log says, byte for byte."""
+"""A chunker killed repeatedly while samples flow: in the end `chunks` follows from the log, byte for byte."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ REBALANCED_WITHIN_S = 90.0  # A killed member keeps its partitions for a session
 
 
 def kill_process(logs: LogFactory, partitions: int, clock: FastClock, *, kills: int, seed: int) -> Log:
-    """SIGKILL so many chunker processes, each at a random instant after it got partitions; then one goes on to the end.
+    """SIGKILL `kills` chunker processes, each at a random instant after it got partitions; then one runs to the end.
 
-    Topics have written times, so that time can run faster on a real broker too. Returns the log.
+    Topics have CreateTime, so that time can run faster on a real broker too. Returns the log.
     """
     rng = random.Random(seed)
     log = logs.open(LogSettings(group_session_s=SESSION_S), clock)
@@ -41,7 +41,7 @@ def kill_process(logs: LogFactory, partitions: int, clock: FastClock, *, kills: 
 
 
 def kill_chunker(log: Log, partitions: int, clock: Clock, *, kills: int, seed: int) -> None:
-    """Abort so many chunkers, each at a random instant of its life; the last one goes on to the end."""
+    """Abort `kills` chunkers, each at a random instant of its life; the last one runs to the end."""
     rng = random.Random(seed)
     began_ms = clock.now_ms()
     with LateWriter(log, partitions, clock, DEMO.window_ms, seed):

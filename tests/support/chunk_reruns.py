@@ -24,7 +24,7 @@ from tsdb.model.time_set import DEMO
 def empty_logs(
     factories: Sequence[LogFactory], partitions: int, clock: Clock, settings: LogSettings | None = None
 ) -> Iterator[list[Log]]:
-    """An empty log of each, with topics of written times."""
+    """An empty log of each kind, with CreateTime topics."""
     with ExitStack() as stack:
         for factory in factories:
             stack.enter_context(factory)
@@ -35,9 +35,8 @@ def empty_logs(
 def assert_reruns_equal(
     recorded: Log, again: Sequence[Log], partitions: int, clock: Clock, *, kills: int, seed: int
 ) -> None:
-    """recorded: a log with the chunks of a drill that came to its end. again: empty logs with topics of written times;
-    each gets a copy of the records, ticks included, and a drill of its own.
-    """
+    """recorded: a log with the chunks of a finished drill. again: empty logs with CreateTime topics; each gets a copy
+    of the records, ticks included, and a separate drill."""
     emitted = [committed(recorded, partition) for partition in range(partitions)]
     want = [_emitted_by(recorded, partition, at) for partition, at in enumerate(emitted)]
     assert all(want), "the drill emitted something in every partition"
@@ -52,7 +51,7 @@ def assert_reruns_equal(
 
 
 class _DyingLog:
-    """Takes so many appends and then none, nor answers any: as if the process had ended. `died` is set then."""
+    """Accepts a number of appends, then accepts and answers none, as if the process had ended; `died` is set then."""
 
     def __init__(self, log: Log, appends: int) -> None:
         self._log = log
@@ -74,8 +73,8 @@ class _DyingLog:
 
 
 def _drill(log: Log, emitted: Sequence[Progress], records: int, clock: Clock, kills: int, rng: random.Random) -> None:
-    """Chunkers that die, and one that goes on until it has emitted as much. records: that there are to write."""
-    # However far each comes, all of them together leave something to the last.
+    """Chunkers that die, and a last one that runs until it has emitted as much. records: number of records to write."""
+    # All of the dying chunkers together leave some work to the last one.
     appends_max = records // kills
     for _ in range(kills):
         dying = _DyingLog(log, rng.randrange(appends_max))
@@ -95,13 +94,13 @@ def _drill(log: Log, emitted: Sequence[Progress], records: int, clock: Clock, ki
 
 
 def _emitted_by(log: Log, partition: int, progress: Progress) -> Written:
-    """What lies in `chunks` of what a commit says is emitted."""
+    """The records of `chunks` that a commit covers."""
     written = written_to(log, partition)
     return {(key, value) for key, value in written if is_emitted(decode_key(key), progress, DEMO)}
 
 
 def _copy(source: Log, target: Log, topic: str, partition: int) -> list[int]:
-    """Append all records to an empty log; returns the offsets that they had."""
+    """Append all records to an empty log. Returns their offsets in the recorded log."""
     answers: list[object] = []
     offsets: list[int] = []
     for batch in read_all(source, topic, partition):

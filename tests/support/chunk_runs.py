@@ -1,4 +1,4 @@
-"""Runs of the chunk stage over recorded logs: batched anyhow, stopped anywhere, begun again from what was committed."""
+"""Runs of the chunk stage over recorded logs: with any batches, stopped anywhere, resumed from the commit."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NO_END_MS = 1 << 60
 
 
 class Stopped(Exception):
-    """The process went away here."""
+    """Raised where the process is stopped."""
 
 
 @dataclass
 class ChunkRun:
-    """A log of one partition, the topic it is turned into, and the commit; `stop_in` actions from now it stops."""
+    """A log of one partition, its `chunks` topic and the commit. It stops after `stop_in` further actions."""
 
     records: Sequence[Record]
     rng: random.Random
@@ -40,7 +40,8 @@ class ChunkRun:
     rewritten: int = 0
 
     def run(self, stops: Sequence[int] = ()) -> Written:
-        """To the end, stopped after so many actions each; what was written, progress markers aside."""
+        """Run to the end, stopped after each of these numbers of actions. Returns the output without progress
+        markers."""
         for stop_in in stops:
             self.stop_in = stop_in
             try:
@@ -53,7 +54,7 @@ class ChunkRun:
         return self.written
 
     def _live(self) -> None:
-        """One life of a process."""
+        """One run of a process, until it is stopped or done."""
         stage = self._begin()
         at = stage.head.next_offset
         rest = [record for record in self.records if record.offset >= at]

@@ -1,4 +1,4 @@
-"""`chunks` and `series` as a chunk stage leaves them, and what history must hold of them."""
+"""`chunks` and `series` as a chunk stage writes them, and the contents that history must have afterwards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WINDOW_MS = PRODUCTION.window_ms
 
 @dataclass(frozen=True)
 class Entry:
-    """One record to append."""
+    """One record to append to a topic."""
 
     topic: str
     partition: int
@@ -38,7 +38,7 @@ class Entry:
 
 @dataclass
 class Expected:
-    """What history must hold once all is loaded. `later`: this, and what was staged after it."""
+    """The contents of history when everything is loaded. `later`: these and the contents staged afterwards."""
 
     rows: dict[ChunkKey, bytes] = field(default_factory=dict)
     series: dict[tuple[int, int], tuple[Announcement, int]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Expected:
 
 
 def chunk_value(pack_id: int, window_start_ms: int, seed: int, samples: int = 8) -> bytes:
-    """A chunk of one part."""
+    """A chunk with one part."""
     source = random.Random(seed)
     of = {
         (series, window_start_ms + 1_000 * t): (7, bits(source.random())) for series in (1, 2) for t in range(samples)
@@ -72,7 +72,7 @@ def marker_entry(partition: int, marker: ProgressMarker) -> Entry:
 
 
 def series_entry(partition: int, number: int, epoch: int = 0) -> tuple[Entry, Announcement]:
-    """An announcement's record."""
+    """The record of one announcement."""
     labels = canonical_labels({"__name__": f"m{number % 3}", "instance": str(number)})
     announcement = Announcement(series_id(labels), epoch, number % 5 + 1, labels)
     key, value = encode_announcement(announcement.series_id, epoch, announcement.pack_id, labels)
@@ -97,7 +97,7 @@ def staged(
 
 
 def append_entries(log: Log, entries: Iterable[Entry]) -> None:
-    """Append all, in order."""
+    """Append all records in order."""
     failed: list[object] = []
     for entry in entries:
         log.append(

@@ -1,4 +1,4 @@
-"""What the chunk stage must write, by brute force over plain dicts."""
+"""The expected output of the chunk stage, by brute force over plain dicts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pack_of(number: int) -> int:
 
 
 class ChunkTwin:
-    """The whole log of one partition, never trimmed, and what follows from it."""
+    """The whole log of one partition, never trimmed, and the output that follows from it."""
 
     def __init__(self, records: Sequence[Record], times: TimeSet, part_bytes_max: int = PART_BYTES_MAX) -> None:
         self._records = records
@@ -106,7 +106,7 @@ class ChunkTwin:
 
 
 def fragment_of(pack: int, window_ms: int, samples: ByTime) -> Fragment:
-    """A fragment of plain samples."""
+    """A fragment made of plain samples."""
     places = sorted(samples)
     ids = sorted({series for series, _ in places})
     starts = np.searchsorted([series for series, _ in places], ids).tolist()

@@ -1,4 +1,4 @@
-"""A chunker as a process of its own, over a log whose time runs faster: something to kill.
+"""A chunker as a separate process, over a log whose time runs faster: a process to kill.
 
 `python -m support.chunker_process URL PREFIX BASE_MS SPEED BEGAN`, the last three as FastClock takes them. Prints a
 line once it has partitions.
@@ -22,7 +22,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 class ChunkerProcess:
-    """Started at once; `ready` waits for its first partitions, `kill` is SIGKILL."""
+    """Starts the process at construction. `ready` waits for its first partitions, `kill` sends SIGKILL."""
 
     def __init__(self, url: str, prefix: str, clock: FastClock) -> None:
         arguments = [url, prefix, str(clock.base_ms), str(clock.speed), repr(clock.began)]
@@ -39,7 +39,7 @@ class ChunkerProcess:
         assert self._process.stdout.readline() == b"ready\n", "the chunker ended before it had partitions"
 
     def kill(self) -> None:
-        """End it in the middle of whatever it does."""
+        """Kill it at any point of its work."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
         assert self._process.stdout is not None
@@ -47,7 +47,7 @@ class ChunkerProcess:
 
 
 def main(url: str, prefix: str, base_ms: str, speed: str, began: str) -> None:
-    """Run until killed."""
+    """Run the chunker until the process is killed."""
     clock = FastClock(int(base_ms), float(speed), began=float(began))
     with (
         open_log(url, prefix=prefix, settings=LogSettings(group_session_s=SESSION_S), clock=clock) as log,

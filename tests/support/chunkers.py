@@ -1,4 +1,5 @@
-"""Chunkers in this process, time that runs faster, and what an uninterrupted chunk stage makes of a recorded log."""
+"""Chunkers in this process, time that runs faster, and the output of an uninterrupted chunk stage for a recorded
+log."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ _warm_up = functools.cache(warm_up)
 
 
 class FastClock:
-    """Wall time runs `speed` times faster from base_ms on, since `began`; monotonic time is the machine's, so that
-    processes can share one."""
+    """Wall time starts at base_ms at `began` and runs `speed` times faster; monotonic time is the machine's. So several
+    processes can have the same clock."""
 
     def __init__(self, base_ms: int, speed: float, *, began: float | None = None) -> None:
         self.base_ms = base_ms
@@ -49,14 +50,14 @@ class FastClock:
 
 
 def chunker_options(times: TimeSet = DEMO, slices: SliceLengths | None = None, **stage: int) -> ChunkerOptions:
-    """As a chunker of that time set has by default."""
+    """Default chunker options of the time set."""
     options = StageOptions(times, slices or slice_lengths(times.name), HeadLimits(), **stage)
     return ChunkerOptions(options, inflight_bytes_max=8 << 20, lag_enter_s=5.0, lag_leave_s=20.0)
 
 
 @contextmanager
 def running(log: Log, options: ChunkerOptions, clock: Clock, *, graceful: bool = True) -> Iterator[Chunker]:
-    """A chunker, ended at the end: drained, or aborted in the middle of whatever it does."""
+    """A running chunker; at the end of the block it is drained, or aborted at any point of its work."""
     _warm_up()  # Here no wait bounds how long kernels take to compile.
     chunker = Chunker(log, options, clock)
     chunker.start()
@@ -70,7 +71,7 @@ def running(log: Log, options: ChunkerOptions, clock: Clock, *, graceful: bool =
 
 
 def wait_emitted(chunker: Chunker, partitions: Sequence[int], through_ms: int, within_s: float = WITHIN_S) -> None:
-    """Until every partition has emitted all windows that end by then, and committed that."""
+    """Wait until every partition has emitted and committed all windows that end by this time."""
 
     def done() -> bool:
         assert chunker.failure() is None, chunker.failure()
@@ -93,7 +94,7 @@ def read_all(log: Log, topic: str, partition: int) -> list[RecordBatch]:
 
 
 def written_to(log: Log, partition: int) -> Written:
-    """What lies in `chunks`, but for progress markers and equal duplicates. A key has one value only."""
+    """The records of `chunks` without progress markers and equal duplicates. Asserts that each key has one value."""
     values: dict[bytes, bytes] = {}
     for batch in read_all(log, CHUNKS, partition):
         for record in map(batch.record, range(len(batch.offsets))):
@@ -107,7 +108,7 @@ def written_to(log: Log, partition: int) -> Written:
 
 
 def uninterrupted(log: Log, partition: int, times: TimeSet, *, slices: SliceLengths | None = None) -> Written:
-    """What one stage makes of the recorded log, all of it in one go."""
+    """The output of one stage that reads the whole recorded log without a stop."""
     batches = read_all(log, METRICS, partition)
     progress, hole = first_progress(0, int(batches[0].broker_ms[0]), partition, times)
     assert hole is None
@@ -125,9 +126,9 @@ def uninterrupted(log: Log, partition: int, times: TimeSet, *, slices: SliceLeng
 
 
 def assert_uninterrupted(log: Log, partition: int, times: TimeSet, slices: SliceLengths | None = None) -> Written:
-    """What lies in `chunks` is what an uninterrupted stage makes of the log: all of it up to the commit, and no other.
+    """Assert that `chunks` equals the output of an uninterrupted stage: all of it up to the commit, and nothing else.
 
-    The log goes on after the last commit by what the last chunker had no time for.
+    The log may have records after the last commit that the last chunker had no time for.
     """
     written, want = written_to(log, partition), uninterrupted(log, partition, times, slices=slices)
     progress = committed(log, partition)
@@ -139,7 +140,7 @@ def assert_uninterrupted(log: Log, partition: int, times: TimeSet, slices: Slice
 
 
 def committed(log: Log, partition: int) -> Progress:
-    """What the chunk stage committed."""
+    """The committed progress of the chunk stage."""
     with log.group(GROUP_ID) as group:
         position = group.committed([(METRICS, partition)])[METRICS, partition]
     assert position is not None, "nothing is committed"
@@ -147,7 +148,7 @@ def committed(log: Log, partition: int) -> Progress:
 
 
 def is_emitted(key: RecordKey, progress: Progress, times: TimeSet) -> bool:
-    """Whether a commit says so of what has this key."""
+    """Whether the committed progress covers the record with this key."""
     match key:
         case ChunkKey(kind=Kind.LATE):
             return key.order < progress.position
@@ -159,7 +160,7 @@ def is_emitted(key: RecordKey, progress: Progress, times: TimeSet) -> bool:
 def new_stage(
     log: Log, partition: int, progress: Progress, times: TimeSet, slices: SliceLengths | None = None
 ) -> ChunkStage:
-    """A stage that knows every series announced."""
+    """A stage with all announced series registered."""
     stage = ChunkStage(partition, progress, progress.position, times=times, slices=slices or slice_lengths(times.name))
     for batch in read_all(log, SERIES, partition):
         decoded = decode_announcements(batch.keys, batch.key_starts, batch.values, batch.value_starts)

@@ -1,4 +1,4 @@
-"""Run as a process: warms up, lets a chunk stage live, and prints the kernels that had to be compiled after all."""
+"""Run as a process: warms up, runs a chunk stage, and prints the kernels that were compiled after the warm-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derived series as anybody would compute them: one pass over the samples of a window, in the order of time."""
+"""Derived series by a plain computation: one pass over the samples of a window, in order of time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Derived = dict[tuple[str, int, int], float]  # (aggregate, series, start of the 
 
 
 def derived_twin(samples: Mapping[tuple[int, int], float], last: LastValues, resolution_ms: int) -> Derived:
-    """samples: by (series, time), of one window. `last` becomes what the next window begins from."""
+    """samples: by (series, time), of one window. `last` is updated for the next window."""
     found: Derived = {}
     for series, ts_ms in sorted(samples):
         key, value = (series, ts_ms // resolution_ms * resolution_ms), samples[series, ts_ms]

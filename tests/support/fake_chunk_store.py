@@ -1,4 +1,4 @@
-"""The writing half of a history in dicts, whose answers the test decides: at once, held back, refused."""
+"""The writing half of a history in dicts. The test sets its answers: at once, delayed or refused."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from tsdb.model.errors import TsdbError, Unavailable
 
 
 class FakeChunkStore:
-    """`rows`, `series`, `loaded_rows`, `hole_list`: what is kept. `writes`: kinds of all statements, in order.
+    """`rows`, `series`, `loaded_rows`, `hole_list`: the contents. `writes`: kinds of all statements, in order.
 
-    fault(kind): None, or what a statement gets in place of being kept. While `held` statements wait for `release`.
+    fault(kind): None, or the error that a statement gets instead of being stored. While `held`, statements wait for
+    `release`.
     """
 
     def __init__(self) -> None:
@@ -76,10 +77,10 @@ class FakeChunkStore:
         self._do("series", lambda: self.series.__setitem__(place, (announcement, partition)), on_done)
 
     def forget(self) -> None:
-        """Nothing is remembered of it."""
+        pass
 
     def close(self) -> None:
-        """Nothing to release."""
+        pass
 
     def __enter__(self) -> Self:
         return self
@@ -90,7 +91,7 @@ class FakeChunkStore:
         self.close()
 
     def release(self) -> int:
-        """Answer what was held back, and hold no more; returns how many there were."""
+        """Answer the waiting statements and stop holding. Returns their number."""
         with self._lock:
             waiting, self._waiting, self.held = self._waiting, [], False
         for answer in waiting:
@@ -114,5 +115,5 @@ class FakeChunkStore:
 
 
 def away(kind: str) -> TsdbError:
-    """A fault for all kinds."""
+    """A fault function with the same error for all kinds."""
     return Unavailable("history does not answer", reason="timeout")

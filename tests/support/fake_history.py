@@ -1,4 +1,4 @@
-"""A history in dicts, for readers, and what the chunk stage and a loader would have put into one of some records."""
+"""A history in dicts, for readers, and the contents that chunk stage and loader would write for some records."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class FakeHistory:
     # Filled by tests.
 
     def load(self, topic_id: str, partition: int, position: int, emitted_through_ms: int) -> None:
-        """Say what is loaded."""
+        """Set the loaded marks."""
         self.loaded_by[partition] = Loaded(topic_id, partition, position, emitted_through_ms)
 
     def announce(self, canonical: bytes, series_id: int, epoch: int, partition: int) -> None:
-        """Put one (series, epoch)."""
+        """Add one series in one epoch."""
         rows = self.announced.setdefault((epoch, metric_name(canonical)), {})
         rows[series_id] = PLACEMENT.place(canonical).pack_id, partition, canonical
 
     def add_hole(self, partition: int, start_ms: int, end_ms: int, *, pack_id: int = 0, accepted: bool = False) -> None:
-        """Put a loss."""
+        """Add one hole, accepted or not."""
         hole = HoleRecord(partition, pack_id, start_ms, end_ms, "corrupt_record", 7)
         self.hole_list.append(HistoryHole(hole, accepted))
 
@@ -98,7 +98,7 @@ class FakeHistory:
 
 
 class StagedLog:
-    """The records of one partition, and what the chunk stage makes of them: a plain twin of it."""
+    """The records of one partition, and a plain twin of the chunk stage over them."""
 
     def __init__(self, records: Sequence[Record], time_set: TimeSet, partition: int = 0) -> None:
         self.records = records

@@ -1,4 +1,4 @@
-"""A gateway and reader in this process, over real gRPC: keeps what is written and fails as a test tells it to."""
+"""A gateway and reader in this process, over real gRPC: keeps written samples and fails as a test sets it."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
         self._enter(request, context)
         if not self.watch_frames:
             context.add_callback(self.stopping.set)
-            self.stopping.wait()  # As a quiet store does, until the caller leaves.
+            self.stopping.wait()  # A quiet store's stream stays open until the caller leaves.
             return
         for frame in self.watch_frames.pop(0):
             if isinstance(frame, TsdbError):
@@ -162,7 +162,7 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
             yield frame
 
     def _chosen(self, matchers: Any) -> list[bytes]:
-        """Series whose labels are equal to the matchers; of other types, one that is not empty matches all."""
+        """Series whose labels equal the EQUAL matchers; a non-empty matcher of another type matches all series."""
         equal = {m.name: m.value for m in matchers if m.type == common_pb2.Matcher.EQUAL}
         chosen = [labels for labels in self.samples if equal.items() <= dict(parse_labels(labels)).items()]
         return sorted(chosen, key=series_id)

@@ -1,4 +1,4 @@
-"""Stores that answer what a test tells them to: for routing, fan-out and what a querier asks of each."""
+"""Stores with answers set by a test: for routing, fan-out and the requests of a querier to each store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def state(
     from_start: bool = False,
     topic_id: str = TOPIC_ID,
 ) -> common_pb2.PartitionState:
-    """What a store says of one partition."""
+    """The state of one partition in a store."""
     return common_pb2.PartitionState(
         partition=partition,
         topic_id=topic_id,
@@ -34,7 +34,7 @@ def state(
 
 
 class FakeStore:
-    """A StoreReader. `fail`: raised by the next calls, in order. `asked`: every request, in order.
+    """A StoreReader. `fail`: raised by the next calls, in order. `asked`: all requests, in order.
 
     A Select answers no series, one message; `after`: further messages.
     """
@@ -54,7 +54,7 @@ class FakeStore:
         return self.known
 
     def refresh(self, timeout_s: float) -> None:
-        """Says the same as before."""
+        pass
 
     def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
         self._ask(request)
@@ -100,7 +100,7 @@ class FakeStore:
 
 
 class FakeStores:
-    """Some of them."""
+    """The Stores of some fake stores."""
 
     def __init__(self, *stores: FakeStore) -> None:
         self.stores = stores
@@ -109,4 +109,4 @@ class FakeStores:
         return self.stores
 
     def refresh(self, timeout_s: float) -> None:
-        """They say the same as before."""
+        pass

@@ -1,4 +1,4 @@
-"""A log between a store and the real one that holds records back or does not answer, and a clock that can jump."""
+"""A log in front of the real one that delays records or does not answer, and a clock that can jump."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tsdb.model.errors import Unavailable
 
 
 class HeldLog:
-    """Everything else is the log's own. Readers of the log open behind it when they are first let through.
+    """All other calls go to the real log. Readers of the real log open when records are first let through.
 
-    `hold`, `release`: whether records come. `away`: nothing is answered and no records come.
+    `hold`, `release`: whether records are delivered. `away`: no request is answered and no records are delivered.
     """
 
     def __init__(self, log: Log) -> None:
@@ -30,21 +30,21 @@ class HeldLog:
 
     @property
     def log(self) -> Log:
-        """Typed as what it stands for."""
+        """This object, typed as a Log."""
         return cast(Log, self)
 
     def hold(self) -> None:
-        """Let no record of the log through."""
+        """Stop delivering records of the log."""
         self.parked.clear()
         self.let_through.clear()
 
     def hold_now(self) -> None:
-        """Hold, and wait until no poll under way can bring anything more; for one reader."""
+        """Hold, and wait until no running poll can deliver further records. For one reader."""
         self.hold()
         assert self.parked.wait(WITHIN_S), "no reader polls"
 
     def release(self) -> None:
-        """Let all through again."""
+        """Deliver all records again."""
         self.let_through.set()
 
     def watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, Watermarks]:
@@ -55,7 +55,7 @@ class HeldLog:
     def reader(
         self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None, linger_s: float = 0.0
     ) -> LogReader:
-        # Short reads (prefetch_bytes) are questions about the log's ends; only a replay is held.
+        # Short reads (prefetch_bytes) look up the log's ends; only a replay is held.
         if prefetch_bytes is not None or any(topic != METRICS for topic, _ in starts):
             return self._log.reader(starts, prefetch_bytes=prefetch_bytes, linger_s=linger_s)
         return cast(LogReader, _HeldReader(self, self._log, starts))
@@ -93,13 +93,13 @@ class _HeldReader:
 
 
 class JumpingClock(SystemClock):
-    """The machine's clocks, moved forward on request, both alike."""
+    """The machine's clocks; wall and monotonic time move forward together on request."""
 
     def __init__(self) -> None:
         self._ahead_s = 0.0
 
     def jump(self, seconds: float) -> None:
-        """So much later, now."""
+        """Move both clocks forward."""
         self._ahead_s += seconds
 
     def now_ms(self) -> int:

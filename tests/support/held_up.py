@@ -27,24 +27,24 @@ class HeldUpPlaces(Places):
 
     @classmethod
     def of(cls, places: Places, seen: Path) -> Self:
-        """The same places, but one task waits there."""
+        """The same Places, where one task waits."""
         seen.mkdir(exist_ok=True)
         same = {field.name: getattr(places, field.name) for field in fields(Places)}
         return cls(**same, seen=str(seen))
 
     def open_log(self) -> Log:
-        """As Places, but one that may wait."""
+        """A log as of Places that waits in one task."""
         held: Any = _HeldUpLog(Places.open_log(self), Path(self.seen))
         return held  # type: ignore[no-any-return]
 
 
 def attempts_of(seen: Path, task: int) -> list[int]:
-    """Which attempts of a task appended."""
+    """The attempts of a task that appended."""
     return sorted(int(file.name.split("-")[1]) for file in seen.glob(f"{task}-*"))
 
 
 def has_met(seen: Path) -> bool:
-    """Whether the attempt that was held up went on beside another: it had not failed before that came."""
+    """Whether the held attempt continued beside another one: it had not failed before the other came."""
     return (seen / MET).exists()
 
 
@@ -64,7 +64,7 @@ class _HeldUpLog(StandIn):
         if task != HELD_UP or has_met(self._seen):
             return
         if attempt:
-            # Whichever attempt ends first has the other killed: not before that has seen this one.
+            # The attempt that ends first has the other killed, so this one waits until the held attempt has seen it.
             self._wait(lambda: has_met(self._seen), "the attempt that was held up is gone")
         else:
             self._wait(lambda: len(attempts_of(self._seen, task)) > 1, "nobody else took the task up")

@@ -1,4 +1,4 @@
-"""What a history holds, whoever keeps it: samples after the merge, and one checksum of them."""
+"""The contents of any history: samples after the merge, and one checksum of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tsdb.history.interface import ChunkRow, ChunkStore
 
 
 def checksum_of_store(store: ChunkStore) -> str:
-    """Of all samples, by whole token ranges."""
+    """Checksum of all samples, read by whole token ranges."""
     rows = (row for tokens in store.token_ranges(4) for piece in store.scan(tokens) for row in piece)
     return _checksum(*_columns(rows))
 
 
 def checksum_of_files(folder: Path) -> str:
-    """Of all samples of a Parquet sink."""
+    """Checksum of all samples of a Parquet sink."""
     table = ds.dataset(folder / "samples", format="parquet", partitioning="hive").to_table()
     return _checksum(*(table[name].to_numpy() for name in ("series_id", "ts_ms", "value", "order")))
 
@@ -40,7 +40,7 @@ def _columns(rows: Iterable[ChunkRow]) -> tuple[NDArray[np.generic], ...]:
 
 
 def _checksum(*columns: NDArray[np.generic]) -> str:
-    """Of each (series, time) the value and order of the highest order, in this order."""
+    """For each (series, time), in ascending order: value and order of the sample with the highest order."""
     series_id, ts_ms, value, order = columns
     rank = np.lexsort((order, ts_ms, series_id))
     series_id, ts_ms, value, order = (column[rank] for column in (series_id, ts_ms, value, order))

@@ -21,9 +21,9 @@ OUTAGE = range(8, 12)  # Windows that close while no loader runs.
 
 
 class HistoryDrill:
-    """Of one way, with a store, a chunker and a querier over both. A context manager.
+    """The drill of one way, with a store, a chunker and a querier over both. A context manager.
 
-    healthy: reads while a loader comes by in every window. outage: reads from the first window without one until a
+    healthy: reads while a loader runs in every window. outage: reads from the first window without a loader until a
     loader has caught up.
     """
 
@@ -69,7 +69,8 @@ class HistoryDrill:
                 self._look(self.healthy, "loaded", end_ms, random_reads)
 
     def read_evicted(self, window_ends: Sequence[int], *, random_reads: int) -> None:
-        """Once memory has let go of all of these windows: every edge, random ranges, and what came days late."""
+        """After memory has dropped all these windows: read every edge, random ranges, and samples that came days
+        late."""
         way, window_ms = self._way, self._way.times.window_ms
         # The chunk stage's ticks let that time pass in the log.
         gone_ms = way.feed_all() + self._hold_ms + 2 * window_ms
@@ -98,13 +99,13 @@ class HistoryDrill:
                 self.read_late(reads, stage, newest=1)
 
     def read_late(self, reads: Reads, stage: str, *, newest: int = 0) -> None:
-        """Every moment that got such a sample, or the newest of them."""
+        """Read the times of all such samples, or of the newest ones."""
         self._tokens()
         for ts_ms in self._late_ms[-newest:]:
             reads.one(stage, ts_ms, ts_ms + 1, everything=True)
 
     def told(self) -> str:
-        """What was answered."""
+        """Summary of the answers."""
         return f" healthy\n{self.healthy.told()}\n while no loader ran\n{self.outage.told()}"
 
     def _to_emitted(self, reads: Reads, end_ms: int, random_reads: int) -> None:
@@ -132,7 +133,7 @@ class HistoryDrill:
 
 
 def read_at_every_stage(way: Way, *, seed: int, random_reads: int, last_reads: int) -> None:
-    """All windows, some of them without a loader; prints what was answered, and by what."""
+    """Run all windows, some of them without a loader. Prints the answers and their sources."""
     ends = way.recording.window_ends
     with HistoryDrill(way, random.Random(seed)) as drill:
         drill.run(ends, outage=OUTAGE, random_reads=random_reads)

@@ -1,4 +1,4 @@
-"""What every read must answer, in plain dicts, and a reader that compares each answer with it bit for bit."""
+"""The expected answer of every read, from plain dicts, and a reader that compares each answer bit for bit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SampleArrays = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class HistoryOracle:
-    """By series and time the value that came last; rows are indexes of `labels`."""
+    """The last value by series and time. Rows are indexes of `labels`."""
 
     def __init__(self, labels: Sequence[bytes], times: TimeSet) -> None:
         self.labels = list(labels)
@@ -39,16 +39,16 @@ class HistoryOracle:
 
     @property
     def samples(self) -> int:
-        """Different (series, time) so far."""
+        """Number of distinct (series, time) pairs so far."""
         return sum(map(len, self._known))
 
     @property
     def min_ts_ms(self) -> int:
-        """Of all samples."""
+        """The oldest timestamp of all samples, ms."""
         return min(min(known) for known in self._known if known)
 
     def add(self, batch: Batch) -> None:
-        """A batch was acknowledged. What is further ahead than readers take does not count."""
+        """Add an acknowledged batch. Samples further ahead than readers accept are ignored."""
         for row, ts_ms, value in batch.samples:
             if ts_ms <= batch.broker_ms + self._ahead_ms:
                 self._known[row][ts_ms] = value
@@ -75,8 +75,8 @@ class HistoryOracle:
 class Reads:
     """Reads of one or all metrics through a querier, each checked.
 
-    may_refuse: of (start_ms, end_ms), whether anything of that is truly not to be had; otherwise a refusal must not
-    come twice. after: tokens that answers must hold. counts: answers and refusals by stage.
+    may_refuse: (start_ms, end_ms) -> whether a part of that range is really unavailable; else a refusal must not
+    repeat. after: tokens that answers must include. counts: answers and refusals by stage.
     """
 
     def __init__(
@@ -98,20 +98,20 @@ class Reads:
         self.counts: dict[str, Counter[str]] = defaultdict(Counter)
 
     def around(self, stage: str, edges: Iterable[int], length_ms: int) -> None:
-        """Ranges that begin, and ranges that end, at these times, a millisecond before and one after."""
+        """Read ranges that begin or end at these times, one millisecond before them and one after."""
         for edge in edges:
             for near in (edge - 1, edge, edge + 1):
                 self.one(stage, near, near + 1 + self._rng.randrange(length_ms))
                 self.one(stage, near - 1 - self._rng.randrange(length_ms), near)
 
     def anywhere(self, stage: str, count: int, start_ms: int, end_ms: int) -> None:
-        """Random ranges within that."""
+        """Read random ranges within [start_ms, end_ms)."""
         for _ in range(count):
             first, last = sorted(self._rng.sample(range(start_ms, end_ms), 2))
             self.one(stage, first, last)
 
     def one(self, stage: str, start_ms: int, end_ms: int, *, everything: bool | None = None) -> bool:
-        """One read; whether it was answered."""
+        """Make one read. Returns whether it was answered."""
         if everything or (everything is None and self._rng.random() < 0.1):
             selector, rows = EVERYTHING, list(range(len(self._oracle.labels)))
         else:
@@ -128,7 +128,7 @@ class Reads:
         return answer is not None
 
     def _form(self, start_ms: int, end_ms: int) -> SelectKeywords:
-        """Mostly all samples as they are; also one a step, and the newest few."""
+        """Mostly reads of all samples, sometimes one sample per step or the newest few."""
         chance = self._rng.random()
         if chance < 0.1:
             step_ms = 1 + self._rng.randrange(max(1, (end_ms - start_ms) // 3))
@@ -138,7 +138,7 @@ class Reads:
         return {"encoding": self._rng.choice(["raw", "columns"])}
 
     def _ask(self, query: SelectQuery, stage: str, where: str) -> SelectResult | None:
-        """The answer, or None for what is truly not there."""
+        """The answer; None for a range that is really unavailable."""
         for _ in range(2):
             try:
                 answer = self._select(query)
@@ -151,11 +151,11 @@ class Reads:
             else:
                 self.counts[stage]["answered"] += 1
                 return answer
-        # A loader at work may have brought it since the first refusal, but not twice.
+        # A running loader may have loaded it after the first refusal, so only a second one counts.
         raise AssertionError(f"{where} is refused although all of it is there: {refusal}")
 
     def told(self) -> str:
-        """Answers and refusals by stage, their share, and what answered partitions."""
+        """Answers and refusals by stage, their share, and the sources of partitions' answers."""
         lines = [
             f"  {stage}: {one['answered']} answered, {one['refused']} refused" for stage, one in self.counts.items()
         ]
@@ -163,12 +163,12 @@ class Reads:
         return "\n".join([*lines, f"  share answered {100 * self.share():.2f} %; partitions answered by {by}"])
 
     def share(self) -> float:
-        """Of reads that were answered."""
+        """Number of answered reads."""
         total = sum(self.counts.values(), Counter[str]())
         return total["answered"] / total.total()
 
     def sources(self) -> dict[str, int]:
-        """How many partitions of these reads were answered by what."""
+        """Number of partitions in these reads by source: memory, history or both."""
         now = _sources()
         return {source: now[source] - self._before[source] for source in SOURCES}
 

@@ -1,4 +1,4 @@
-"""A late storm: `chunks` and `series` as a chunk stage leaves them when much came late, and what must be read then."""
+"""A late storm: `chunks` and `series` as a chunk stage writes them with many late samples, and the expected reads."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LateStorm:
         return {place: merged_twin(parts) for place, parts in self.parts.items()}
 
     def write(self, log: Log) -> None:
-        """All of it, series first."""
+        """Append all records, series first."""
         for number in range(self.packs):
             self._write_pack(log, number)
         log.flush(60.0)
@@ -106,7 +106,7 @@ class LateStorm:
 
 
 def _late(series: list[int], start_ms: int, order: int, source: random.Random) -> Samples:
-    """A few samples that were there, and some that were not."""
+    """A few samples: some replace existing ones, some are new."""
     times = source.sample(range(75), 4)
     return {
         (one, start_ms + EVERY_MS * at): (order, bits(float(source.randrange(9)))) for one in series for at in times
@@ -119,7 +119,7 @@ def acked(answer: object) -> None:
 
 
 def read_all(store: ChunkStore, packs: Collection[int]) -> dict[PackWindow, dict[tuple[int, int], tuple[int, int]]]:
-    """What readers find of these packs: rows as they are read, merged."""
+    """The merged samples of these packs, as readers get them."""
     found: dict[PackWindow, list[bytes]] = {}
     for piece in store.read(list(packs), EVER):
         for row in piece:
@@ -137,7 +137,7 @@ def fragments_left(store: ChunkStore, packs: Iterable[int]) -> dict[PackWindow, 
 
 
 class Again:
-    """A thread that does something again and again while a block runs; what it raises, the block raises at its end."""
+    """A thread that repeats an action while a block runs; its exception is raised at the end of the block."""
 
     def __init__(self, step: Callable[[], None], *, every_s: float = 0.01) -> None:
         self._step = step
@@ -167,7 +167,7 @@ class Again:
 
 
 def assert_reads(store: ChunkStore, wanted: Mapping[PackWindow, object]) -> None:
-    """Readers find exactly that."""
+    """Assert that readers get exactly the wanted samples."""
     found = read_all(store, np.unique(np.array([pack for pack, _ in wanted], np.uint64)).tolist())
     assert found.keys() == wanted.keys()
     wrong = [place for place in wanted if found[place] != wanted[place]]

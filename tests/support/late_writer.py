@@ -31,7 +31,7 @@ def announce_all(log: Log, partition: int, now_ms: int) -> None:
 
 
 def some_record(rng: random.Random, now_ms: int, window_ms: int) -> bytes:
-    """A few samples of one pack: most of now, some late by up to four windows, some twice."""
+    """A few samples of one pack: most are current, some late by up to four windows, some duplicates."""
     pack = rng.randrange(SERIES_COUNT)
     same = [number for number in range(SERIES_COUNT) if pack_of(number) == pack_of(pack)]
     times = [now_ms - rng.randrange(500)]
@@ -50,7 +50,7 @@ def some_record(rng: random.Random, now_ms: int, window_ms: int) -> bytes:
 
 
 class LateWriter:
-    """A thread that appends until the block ends; each partition gets records of its own.
+    """A thread that appends until the block ends; each partition gets separate records.
 
     As a gateway does, it announces its series once a window.
     """

@@ -1,4 +1,4 @@
-"""A node in this process: a store over any log, its Reader service on a port of its own, and a gateway's pipeline."""
+"""A node in this process: a store over any log, its Reader service on a free port, and a gateway's pipeline."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SMALL_HEADS = HeadLimits(ring_samples_max=65_536)
 
 
 def store_options(time_set: TimeSet = PRODUCTION, **changes: object) -> StoreOptions:
-    """As a store of that time set has by default, with two workers."""
+    """Default store options of the time set, with two workers."""
     values: dict[str, object] = {
         "time_set": time_set,
         "slices": slice_lengths(time_set.name),
@@ -57,13 +57,13 @@ def store_options(time_set: TimeSet = PRODUCTION, **changes: object) -> StoreOpt
 
 
 def label_set(number: int, *, name: str = "m", instance: int | None = None) -> bytes:
-    """Canonical labels of one of many series; the instance, by default one of 8, decides the partition."""
+    """Canonical labels of one of many series. The instance, by default one of 8, decides the partition."""
     where = number % 8 if instance is None else instance
     return canonical_labels({"__name__": name, "job": "j", "instance": f"i{where}", "n": str(number)})
 
 
 class Gateway:
-    """Writes through the real pipeline; also as after a restart, knowing nothing."""
+    """Writes through the real pipeline, which may also start with empty caches, as after a restart."""
 
     def __init__(self, log: Log, time_set: TimeSet = PRODUCTION, clock: Clock | None = None) -> None:
         warm_up()  # A first request that compiles would run out of time.
@@ -143,12 +143,12 @@ class Node:
 
     @contextmanager
     def wait_ready_on_entry(self) -> Iterator[Self]:
-        """As `with node`, but the block begins when it is ready."""
+        """As `with node`; the block begins when the node is ready."""
         with self:
             yield self.wait_ready()
 
     def ask(self, selector: Selector, start_ms: int, end_ms: int, **query: Unpack[SelectKeywords]) -> SelectResult:
-        """As the client's select, but with one try: what was refused is seen at once."""
+        """As the client's select without retries: a refusal is raised at once."""
         call = SelectQuery(selector, start_ms, end_ms, **query).call()
         reader = call.reader()
         for message in self.stub.Select(cast(reader_pb2.SelectRequest, call.request), timeout=ANSWER_WITHIN_S):
@@ -156,21 +156,21 @@ class Node:
         return reader.finish()
 
     def status(self, partition: int = 0) -> StorePartitionStatus:
-        """One partition now."""
+        """The status of one partition now."""
         return self.store.partitions[partition].status()
 
     def reason(self, partition: int = 0) -> str:
-        """Why a partition is not ready; empty when it is."""
+        """Reason why a partition is not ready; empty when it is ready."""
         return self.status(partition).readiness.reason
 
     def wait_ready(self) -> Self:
-        """Until every partition is ready and has read all that the log has now."""
+        """Wait until every partition is ready and has applied the whole log of now."""
         marks: dict[int, Watermarks] = {}
 
         def asked() -> bool:
             try:
                 marks.update(self._log.watermarks(METRICS, list(self.store.partitions)))
-            except Unavailable:  # A broker that was away: who asks it anew may be slower than the store.
+            except Unavailable:  # After a broker was down, a new client may reconnect later than the store.
                 return False
             return True
 
@@ -182,11 +182,11 @@ class Node:
         return self
 
     def wait_reason(self, reason: str, partition: int = 0) -> None:
-        """Until a partition gives this reason."""
+        """Wait until a partition has this reason."""
         wait_until(lambda: self.reason(partition) == reason, READY_WITHIN_S)
 
     def statuses(self) -> list[StorePartitionStatus]:
-        """All partitions now; raises what broke a worker."""
+        """The statuses of all partitions now. Raises the exception that ended a worker."""
         failure = self.store.failure()
         if failure is not None:
             raise failure
@@ -194,14 +194,14 @@ class Node:
 
 
 def make_topics(factory: LogFactory, partitions: int = 2) -> Log:
-    """Topics with broker times as written, and a log over them."""
+    """Topics with CreateTime, and a log over them."""
     factory.create(partitions, timestamp_type="CreateTime")
     return factory.open()
 
 
 @contextmanager
 def refused(kind: type[TsdbError], reason: str) -> Iterator[list[TsdbError]]:
-    """The call in this block ends with such an error, over gRPC or from a client; it is put into the list."""
+    """Expect an error of this kind in the block, from gRPC or from a client; it is appended to the list."""
     caught: list[TsdbError] = []
     try:
         yield caught

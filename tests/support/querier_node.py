@@ -1,4 +1,4 @@
-"""A querier in this process: its Reader service on a port of its own, over stores behind gRPC."""
+"""A querier in this process: its Reader service on a free port, over stores behind gRPC."""
 
 from __future__ import annotations
 

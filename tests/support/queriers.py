@@ -30,7 +30,7 @@ TOPIC_ID = "topic"
 
 
 class Context:
-    """A caller with some time left, who listens until `leave`."""
+    """A caller with some time left; it is active until `leave`."""
 
     def __init__(self, remaining_s: float | None = None) -> None:
         self.remaining_s = remaining_s
@@ -53,18 +53,18 @@ class Context:
         return self.active
 
     def wait_called(self, within_s: float) -> None:
-        """Until somebody has begun what ends with this caller."""
+        """Wait until a call that ends with this caller has begun."""
         assert self._called.wait(within_s), "nobody was called"
 
     def leave(self) -> None:
-        """The caller goes away."""
+        """End the caller: its callbacks run."""
         self.active = False
         for callback in self.callbacks:
             callback()
 
 
 def context(remaining_s: float | None = None) -> grpc.ServicerContext:
-    """As a servicer gets it."""
+    """A caller typed as a servicer's context."""
     return cast(grpc.ServicerContext, Context(remaining_s))
 
 
@@ -86,15 +86,15 @@ class ServedHeads:
         self.store = LocalStore(self.service, self.clock)
 
     def end(self) -> None:
-        """As a store that ends: reads that wait are refused."""
+        """End like a store: waiting reads are refused."""
         self.applied.close()
 
     def catch_up(self) -> None:
-        """After records were applied: the log ends there."""
+        """Move the end of the log to the applied records."""
         for partition in self.partitions.values():
             partition.progress.next_offset = partition.head.next_offset
             partition.observe_high_watermark(partition.head.next_offset, self.clock.monotonic())
-        self.clock.advance(1000)  # What was said of coverage before is old news.
+        self.clock.advance(1000)  # Cached states are out of date now.
 
     def _partition(self, number: int, head: Head, topic_id: str) -> Partition:
         progress = PartitionProgress(head.next_offset)
@@ -114,18 +114,18 @@ def querier_over(
     calls: ReadCalls | None = None,
     generation: Generation = lambda: 0,
 ) -> QuerierService:
-    """A querier's Reader service. generation: as HistoryIndex has it."""
+    """A querier's Reader service. generation: as of HistoryIndex."""
     past = None if history is None else HistorySource(history, HistoryIndex(history, generation), window_ms)
     return QuerierService(Sources(stores, topic_id, range(partitions), past), limits or SelectLimits(), calls)
 
 
 def one_store(served: ServedHeads) -> OneStore:
-    """Stores of a process with this one."""
+    """The Stores of a process with one local store over `service`."""
     return OneStore(served.store)
 
 
 def select(service: QuerierService, query: SelectQuery, caller: grpc.ServicerContext | None = None) -> SelectResult:
-    """One Select, put together as the client does."""
+    """One Select, decoded by the client's code."""
     call = query.call()
     reader = call.reader()
     for message in messages(service, query, caller):
@@ -136,7 +136,7 @@ def select(service: QuerierService, query: SelectQuery, caller: grpc.ServicerCon
 def messages(
     service: QuerierService, query: SelectQuery, caller: grpc.ServicerContext | None = None
 ) -> Iterator[reader_pb2.SelectResponse]:
-    """Its messages, as they would cross the wire."""
+    """The messages of one Select, encoded and parsed as over the wire."""
     request = cast(reader_pb2.SelectRequest, query.call().request)
     for message in service.Select(request, caller or context()):
         yield reader_pb2.SelectResponse.FromString(message.SerializeToString())

@@ -1,4 +1,4 @@
-"""Attacks on reads: answers that nobody reads, bad regular expressions, waits for what never comes."""
+"""Attacks on reads: unread answers, bad regular expressions, waits for records that never come."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Attacked:
 
     @property
     def roles(self) -> list[Role]:
-        """Each process once."""
+        """The attacked processes, each of them once."""
         gateway, store = self.running.gateway, self.running.store
         return list({gateway.grpc: gateway, store.grpc: store}.values())
 
     def write(self, *, series: int, samples: int, long_series: int) -> None:
-        """Fill it."""
+        """Write the samples of both series sets."""
         end_ms = time.time_ns() // 1_000_000
         ts_ms = np.arange(end_ms - samples * 1000, end_ms, 1000)
         with self.running.writer() as writer:
@@ -72,7 +72,7 @@ class Attacked:
 
 @contextlib.contextmanager
 def stub_of(role: Role) -> Iterator[Any]:
-    """Over a connection of its own."""
+    """A client over a separate connection."""
     options = [("grpc.use_local_subchannel_pool", 1)]
     with grpc.insecure_channel(role.grpc, options) as channel:
         yield reader_pb2_grpc.ReaderStub(channel)
@@ -86,7 +86,7 @@ def select_all(encoding: reader_pb2.Encoding.ValueType) -> reader_pb2.SelectRequ
 
 @contextlib.contextmanager
 def unread_answers(role: Role, encoding: reader_pb2.Encoding.ValueType = reader_pb2.RAW) -> Iterator[None]:
-    """As many answers as calls may run, of which nobody reads more than gRPC takes by itself."""
+    """As many answers as calls may run, all unread beyond the part that gRPC buffers."""
     with stub_of(role) as stub:
         streams = [stub.Select(select_all(encoding)) for _ in range(CALLS)]
         try:
@@ -114,7 +114,7 @@ def far_waits(role: Role) -> Iterator[None]:
 
 @contextlib.contextmanager
 def killed_regex(role: Role) -> Iterator[None]:
-    """A client that asks by a bad regular expression, four times at once, and is killed."""
+    """A client with four concurrent queries of a bad regular expression, which is killed."""
     command = [sys.executable, "-c", KILLED, role.grpc, LONG_NAME, SLOW_PATTERN]
     client = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert client.stdout is not None
@@ -159,9 +159,10 @@ def calls_seen(role: Role) -> float:
 
 
 def check_bystander(attacked: Attacked, attack: str, *, calls: int, under_way: bool = False) -> None:
-    """Another client feels nothing of an attack, probes answer, and memory keeps to its bound.
+    """Check that another client is not affected by an attack, probes answer, and memory stays within its bound.
 
-    under_way: figures are taken once the attack is. Of few calls a p99 is the slowest: that of 64 requests at once.
+    under_way: waits until the attack runs; figures are taken after it. Of few calls the p99 is the slowest one: that of
+    64 requests at once.
     """
     store = attacked.running.store
     bound = attacked.answers_bytes_max + BESIDE_BYTES
@@ -178,7 +179,8 @@ def check_bystander(attacked: Attacked, attack: str, *, calls: int, under_way: b
 
 
 def raw_reads(attacked: Attacked, *, reads: int, samples: int) -> None:
-    """So many reads of everything at once, all of them read: each is answered whole or refused by name, in bounds."""
+    """A number of concurrent reads of everything, all consumed: each is answered whole or refused by name, in
+    bounds."""
     store = attacked.running.store
     bound = attacked.answers_bytes_max + BESIDE_BYTES
     with RssPeak(store.process.pid) as rss, stub_of(store) as stub:
@@ -193,7 +195,7 @@ def raw_reads(attacked: Attacked, *, reads: int, samples: int) -> None:
 
 
 def outcome(stream: Any) -> int | str:
-    """Samples of an answer read to its end, or the reason why there was none."""
+    """Samples of an answer read to its end, or the reason of its refusal."""
     try:
         return sum(int(message.trailer.samples) for message in stream)
     except grpc.RpcError as error:

@@ -1,4 +1,4 @@
-"""Readers: clients of several stores that follow readiness, as a load balancer does, and ask all the time."""
+"""Readers: clients of several stores that follow readiness, as a load balancer does, and query all the time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUERY_WITHIN_S = 10.0
 
 @dataclass(slots=True)
 class _Told:
-    """answered: by store. passed_on: asked of the next store after one refused. failed: no store answered in time."""
+    """answered: by store. passed_on: sent to the next store after a refusal. failed: no store answered in time."""
 
     answered: list[int] = field(default_factory=list)
     passed_on: int = 0
@@ -76,7 +76,7 @@ class Readers:
 
     @property
     def passed_on(self) -> int:
-        """Tries that another store had to take over."""
+        """Number of tries that another store took over."""
         return sum(told.passed_on for told in self._told)
 
     @property
@@ -89,12 +89,12 @@ class Readers:
         return sum(list(told.answered).count(store) for told in self._told)
 
     def wait_for_answers(self, count: int, within_s: float = 60.0) -> None:
-        """Until so many more queries were answered."""
+        """Wait until `count` more queries were answered."""
         goal = self.answered + count
         wait_until(lambda: self.answered >= goal, within_s)
 
     def wait_for_answers_of(self, store: int, count: int, within_s: float = 60.0) -> None:
-        """Until one store answered so many more."""
+        """Wait until one store has answered `count` more queries."""
         goal = self.answered_by(store) + count
         wait_until(lambda: self.answered_by(store) >= goal, within_s)
 

@@ -54,20 +54,20 @@ class SetClock:
         time.sleep(seconds)
 
     def reach(self, now_ms: int) -> None:
-        """It is that time now, if it was not later already."""
+        """Set the time forward; an earlier time is ignored."""
         self._now_ms = max(self._now_ms, now_ms)
 
 
 @dataclass
 class Emitted:
-    """What lies in `chunks`: by partition, packs of each window, windows with a marker, the last progress marker."""
+    """Contents of `chunks` by partition: packs of each window, windows with a marker, the last progress marker."""
 
     base: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
     marked: dict[int, set[int]] = field(default_factory=dict)
     progress: dict[int, ProgressMarker] = field(default_factory=dict)
 
     def add(self, partition: int, record: LogRecord) -> None:
-        """One record, in order."""
+        """Add one record; records come in order."""
         assert record.key is not None
         assert record.value is not None
         match decode_key(record.key):
@@ -80,7 +80,7 @@ class Emitted:
 
 
 class Way:
-    """Of one recording over one log and one history. A context manager: it closes what it reads with."""
+    """The way of one recording over one log and one history. A context manager: it closes its readers."""
 
     def __init__(self, log: Log, history: ChunkStore, recording: Recording, seed: int) -> None:
         self.log = log
@@ -90,7 +90,7 @@ class Way:
         self.partitions = log.partitions(METRICS)
         self.oracle = HistoryOracle(recording.labels, recording.times)
         self.clock = SetClock(int(recording.ts_ms[0]))
-        self.stage_clock = SetClock(int(recording.ts_ms[0]))  # Of its own: it paces what is emitted.
+        self.stage_clock = SetClock(int(recording.ts_ms[0]))  # A separate clock: it paces the emission.
         self.emitted = Emitted()
         self.tokens: dict[int, common_pb2.Token] = {}
         self._batches = recording.batches(seed)
@@ -113,7 +113,7 @@ class Way:
     # Writing.
 
     def feed(self, through_ms: int) -> None:
-        """Write what reaches the log before that broker time; then it is acknowledged, and it is that time."""
+        """Write all records before this broker time, wait for their acknowledgement, and set the clock to it."""
         while self._next is not None and self._next.broker_ms < through_ms:
             self._append(self._next)
             self._next = next(self._batches, None)
@@ -121,7 +121,7 @@ class Way:
         self.clock.reach(through_ms)
 
     def feed_all(self) -> int:
-        """Write what is left; returns the last broker time."""
+        """Write the remaining records. Returns the last broker time."""
         last_ms = self.clock.now_ms()
         while self._next is not None:
             last_ms = max(last_ms, self._next.broker_ms)
@@ -129,7 +129,7 @@ class Way:
         return last_ms
 
     def write(self, batch: Batch) -> None:
-        """One batch; acknowledged when this returns."""
+        """Write one batch and wait for its acknowledgement."""
         self._append(batch)
         self._flush()
 
@@ -195,12 +195,12 @@ class Way:
 
     @contextmanager
     def chunking(self) -> Iterator[None]:
-        """A chunker runs, and emits what its clock says is due."""
+        """Run a chunker, which emits the output that is due by its clock."""
         with running(self.log, chunker_options(self.times), self.stage_clock):
             yield
 
     def emit_some(self, window_end_ms: int) -> int:
-        """In the middle of the window's emission; returns the packs that are there."""
+        """Run until the middle of the window's emission. Returns the packs emitted so far."""
         start_ms = window_end_ms - self.times.window_ms
         self.stage_clock.reach(window_end_ms + self.times.grace_ms + self.times.spread_ms // 2)
         wait_until(lambda: self._packs_of(start_ms) > 0, WITHIN_S)
@@ -209,7 +209,7 @@ class Way:
         return self._packs_of(start_ms)
 
     def emit(self, window_end_ms: int) -> None:
-        """Feed until all windows that end by then are due; then until they are emitted and their progress is told."""
+        """Feed until all windows that end by this time are due, then wait until they and their progress are written."""
         due_ms = window_end_ms + self.times.grace_ms + self.times.spread_ms
         self.feed(due_ms)
         self.stage_clock.reach(due_ms)
@@ -234,7 +234,7 @@ class Way:
 
     @contextmanager
     def loading(self) -> Iterator[Loader]:
-        """A loader runs; drained at the end."""
+        """Run a loader for the block; it is drained at the end."""
         options = LoaderOptions(self.times, commit_interval_s=0.05, drain_s=10.0)
         loader = Loader(self.log, self.history, options, self.clock, seed=1)
         loader.start()
@@ -245,12 +245,12 @@ class Way:
             assert loader.join(WITHIN_S), "the loader does not end"
 
     def load(self) -> None:
-        """A loader, until all that is on `chunks` and `series` is in history."""
+        """Run a loader until all records of `chunks` and `series` are in history."""
         with self.loading() as loader:
             self.wait_loaded(loader)
 
     def wait_loaded(self, loader: Loader) -> None:
-        """Until all that is on `chunks` and `series` now is in history, committed, and said to be loaded."""
+        """Wait until all current records of `chunks` and `series` are in history, committed and marked as loaded."""
         self._tail()
         told = {number: (each.position, each.emitted_through_ms) for number, each in self.emitted.progress.items()}
         ends = {
@@ -272,11 +272,11 @@ class Way:
         wait_until(done, WITHIN_S)
 
     def dead_letters(self) -> int:
-        """Records that a loader gave up."""
+        """Records that a loader sent to dead letters."""
         marks = self.log.watermarks(CHUNKS_DLQ, range(self.partitions))
         return sum(mark.high - mark.low for mark in marks.values())
 
-    # What is there.
+    # Contents.
 
     def missing(self, node: Node, start_ms: int, end_ms: int) -> bool:
         """Whether a part of the range is neither in this store's memory nor in history, by design section 9."""

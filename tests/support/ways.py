@@ -1,4 +1,4 @@
-"""Ways over a log and a history that are made for them, and the drill of a history that is away while loaders die."""
+"""Ways over a fresh log and history, and the drill of a history that is down while loaders die."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Strike = Callable[[CassandraNode], Callable[[], None]]
 def new_way(
     log_url: str, history_url: str, recording: Recording, *, seed: int, settings: HistorySettings | None = None
 ) -> Iterator[Way]:
-    """Topics of its own and an empty history."""
+    """A way with new topics and an empty history."""
     with LogFactory(log_url, f"t{uuid.uuid4().hex[:12]}.") as logs, HistoryFactory(history_url) as histories:
         logs.create(PARTITIONS, timestamp_type=CREATE_TIME)
         histories.create()
@@ -39,7 +39,7 @@ def new_way(
 
 
 def stop(node: CassandraNode) -> Callable[[], None]:
-    """SIGTERM; returns what brings it back."""
+    """Stop the server with SIGTERM. Returns the function that starts it again."""
     node.process.stop()
 
     def mend() -> None:
@@ -56,7 +56,7 @@ def suspend(node: CassandraNode) -> Callable[[], None]:
 
 
 def history_away(bootstrap: str, node: CassandraNode, strike: Strike, recording: Recording, *, away: int) -> None:
-    """Windows go by, `away` of them without a history, and no loader lives long; in the end all is loaded and right."""
+    """Run windows, `away` of them without a history and with short-lived loaders; at the end all samples are loaded."""
     ends, rng = recording.window_ends, random.Random(61)
     gone, back = LOADED_WINDOWS, LOADED_WINDOWS + away
     history_url = f"cassandra://{node.host}:{node.port}/outage"
