@@ -312,7 +312,7 @@ def test_attempts_of_columns_count_for_single_records() -> None:
     done: list[int] = []
     records = Simulation(broker, lambda record: done.append(record.offset), 2, **settings_of)
     records.step(3)
-    assert len(records.scheduler.begun) == 1, "those that may have ended the process run one at a time"
+    assert len(records.scheduler.started) == 1, "those that may have ended the process run one at a time"
     records.run_until(lambda: len(done) == 40)
     records.close()
     assert not producer.sent

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tsdb.parallel_consumer import Control, Options, Record, unordered
-from tsdb.parallel_consumer.flow.room import Room
-from tsdb.parallel_consumer.flow.sharing import Sharing
+from tsdb.parallel_consumer.flow.read_capacity import ReadCapacity
+from tsdb.parallel_consumer.flow.shared_bound import SharedBound
 from tsdb.parallel_consumer.offsets.partition import PartitionState
 from tsdb.parallel_consumer.offsets.tracker import OffsetTracker
 from tsdb.parallel_consumer.record import TopicPartition
@@ -111,8 +111,8 @@ def test_reads_of_some_partitions_leave_the_shares_of_all_others(
     """Partitions read their limit in any order: the total stays within the bound, and each has had its share."""
     used = [0] * len(wanted)
     for at in data.draw(st.permutations(range(len(wanted)))):
-        used[at] += min(wanted[at], Sharing(bound, used).room(used[at]))
-    sharing = Sharing(bound, used)
+        used[at] += min(wanted[at], SharedBound(bound, used).room(used[at]))
+    sharing = SharedBound(bound, used)
     assert sum(used) <= max(bound, len(used))
     assert all(got >= min(want, sharing.own) for got, want in zip(used, wanted, strict=True))
     assert not any(sharing.over_quota(one) and sharing.starves(one) for one in used)
@@ -123,26 +123,26 @@ def test_one_partition_at_its_limit_leaves_the_shares_of_the_others(
     bound: int, count: int, data: st.DataObject
 ) -> None:
     parts = [_part(number) for number in range(count)]
-    room = Room({part.topic_partition: part for part in parts}, Options(records_max=bound))
+    room = ReadCapacity({part.topic_partition: part for part in parts}, Options(records_max=bound))
     for part in data.draw(st.lists(st.sampled_from(parts), max_size=40)):
         read = room.records()
         if read <= 0:
             for over_quota in room.over_quota():
-                over_quota.aside = over_quota.unfinished
-        elif not part.aside:
+                over_quota.over_quota_records = over_quota.unfinished
+        elif not part.over_quota_records:
             part.unfinished += read
         used = [each.unfinished for each in parts]
-        own = Sharing(bound, used).own
+        own = SharedBound(bound, used).own
         assert sum(max(one, own) for one in used) <= max(bound, count)
 
 
 def test_partitions_assigned_in_turn_beside_stuck_ones_exceed_the_bound_by_a_quarter_at_most() -> None:
     parts: dict[TopicPartition, PartitionState] = {}
-    room = Room(parts, Options(records_max=400))
+    room = ReadCapacity(parts, Options(records_max=400))
     for number in range(30):
         part = parts[TOPIC, number] = _part(number)
         part.unfinished = room.records()
-        part.aside = part.unfinished
+        part.over_quota_records = part.unfinished
         assert number > 3 or part.unfinished > 0, "what came later had nothing"
     assert sum(part.unfinished for part in parts.values()) == 500
 

@@ -191,7 +191,7 @@ class WaitSource(MemorySource):
                 raise CommitFailed("not written")
             return
         assert {(WAIT, record.partition) for record in records} == positions.keys()
-        if not positions.keys() <= self.held or self not in self._world.waits.members:
+        if not positions.keys() <= self.assigned or self not in self._world.waits.members:
             raise CommitFailed("not ours", reason="stale_member")
         faults = {self._world.fault(record) for record in records}
         if "record_too_large" in faults:

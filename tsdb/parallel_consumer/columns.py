@@ -95,7 +95,7 @@ class RecordColumns:
         """The columns of rows [start, end)."""
         return RecordColumns(self.topic, self.partition, self.offsets[start:end], self._rows[start:end], self._field)
 
-    def stretches(self, keep: NDArray[np.bool_]) -> Iterator[tuple[int, RecordColumns]]:
+    def ranges(self, keep: NDArray[np.bool_]) -> Iterator[tuple[int, RecordColumns]]:
         """Runs of rows to keep, each with its first row. keep: bool (n,)."""
         edges = np.flatnonzero(np.diff(keep.astype(np.int8), prepend=np.int8(0), append=np.int8(0)))
         for start, end in edges.reshape(-1, 2).tolist():

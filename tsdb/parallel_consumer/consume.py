@@ -44,7 +44,7 @@ class ConsumerService:
         options = options or Options(concurrency=concurrency)
         source = KafkaSource(config, topics, start=start)
         dead_letter_topic = dead_letter_topic or _beside(topics)
-        _check_apart(topics, dead_letter_topic)
+        _check_distinct(topics, dead_letter_topic)
         self._resources = ExitStack()
         producer = self._resources.enter_context(
             KafkaProducer(connection_settings(config), create_topics=create_dead_letter_topic)
@@ -90,7 +90,7 @@ def _beside(topics: Sequence[str]) -> str:
     return f"{topics[0]}.dlq"
 
 
-def _check_apart(topics: Sequence[str], dead_letter_topic: str) -> None:
+def _check_distinct(topics: Sequence[str], dead_letter_topic: str) -> None:
     """Refuse a dead letter topic that is consumed too: its records would become dead letters again and again."""
     for topic in topics:
         own = re.search(topic, dead_letter_topic) if topic.startswith(PATTERN) else topic == dead_letter_topic

@@ -21,13 +21,13 @@ log = logging.getLogger("tsdb.parallel_consumer")
 
 @dataclass(slots=True)
 class _Line:
-    """until: monotonic seconds, when the next line may be logged. held: number of suppressed lines."""
+    """until: monotonic seconds, when the next line may be logged. suppressed: number of suppressed lines."""
 
     until: float
     level: int = 0
     text: str = ""
     arguments: tuple[object, ...] = ()
-    held: int = 0
+    suppressed: int = 0
 
 
 class LimitedLog:
@@ -49,11 +49,11 @@ class LimitedLog:
             line = self._lines.get(key)
             if line is not None and now < line.until:
                 line.level, line.text, line.arguments = level, text, arguments
-                line.held += 1
+                line.suppressed += 1
                 return
-            held = 0 if line is None else line.held
+            suppressed = 0 if line is None else line.suppressed
             self._lines[key] = _Line(now + EVERY_S)
-        _log(level, text, arguments, held)
+        _log(level, text, arguments, suppressed)
 
     def flush(self) -> None:
         """Log lines whose suppression time is over. Cheap: call it often."""
@@ -65,21 +65,21 @@ class LimitedLog:
             for key, line in list(self._lines.items()):
                 if now < line.until:
                     continue
-                if line.held:
+                if line.suppressed:
                     due.append(line)
                     self._lines[key] = _Line(now + EVERY_S)
                 else:
                     del self._lines[key]
             self._flush_at = min((line.until for line in self._lines.values()), default=0.0)
         for line in due:
-            _log(line.level, line.text, line.arguments, line.held - 1)
+            _log(line.level, line.text, line.arguments, line.suppressed - 1)
 
     def close(self) -> None:
         """Log all that was held back."""
         with self._lock:
-            held, self._lines = [line for line in self._lines.values() if line.held], {}
-        for line in held:
-            _log(line.level, line.text, line.arguments, line.held - 1)
+            suppressed, self._lines = [line for line in self._lines.values() if line.suppressed], {}
+        for line in suppressed:
+            _log(line.level, line.text, line.arguments, line.suppressed - 1)
 
 
 def one_line(text: str, chars_max: int) -> str:
@@ -91,7 +91,7 @@ def one_line(text: str, chars_max: int) -> str:
     return whole.encode(errors="backslashreplace").decode()
 
 
-def _log(level: int, text: str, arguments: tuple[object, ...], held: int) -> None:
-    if held:
-        text, arguments = text + " (%d more held back)", (*arguments, held)
+def _log(level: int, text: str, arguments: tuple[object, ...], suppressed: int) -> None:
+    if suppressed:
+        text, arguments = text + " (%d more held back)", (*arguments, suppressed)
     log.log(level, text, *arguments)

@@ -20,7 +20,7 @@ from tsdb.parallel_consumer.scheduling.completion import Completion
 Results = Sequence[BaseException | None] | None
 BatchHandler = Callable[[list[Record]], Results] | Callable[[list[Record]], Awaitable[Results]]
 ColumnHandler = Callable[[RecordColumns], Results] | Callable[[RecordColumns], Awaitable[Results]]
-Gathered = tuple[Record, Completion]
+BatchItem = tuple[Record, Completion]
 
 
 class BatchExecutor:
@@ -32,11 +32,11 @@ class BatchExecutor:
     def __init__(
         self, handler: BatchHandler, size: BatchSize | None = None, *, parallel: int = 4, name: str = "batch"
     ) -> None:
-        self._batcher: Batcher[Gathered] = Batcher(size or BatchSize())
-        self._runs = _Runs(handler, _complete_each, parallel, name)
+        self._batcher: Batcher[BatchItem] = Batcher(size or BatchSize())
+        self._runner = _BatchRunner(handler, _complete_each, parallel, name)
 
     def start(self) -> None:
-        self._runs.start()
+        self._runner.start()
 
     def submit(self, record: Record, done: Completion) -> None:
         if done.attempt > 1:
@@ -52,10 +52,10 @@ class BatchExecutor:
         return self._batcher.due_in_s(now)
 
     def close(self) -> None:
-        self._runs.close()
+        self._runner.close()
 
-    def _run(self, batch: list[Gathered]) -> None:
-        self._runs.put([record for record, _ in batch], [done for _, done in batch])
+    def _run(self, batch: list[BatchItem]) -> None:
+        self._runner.put([record for record, _ in batch], [done for _, done in batch])
 
 
 class ColumnExecutor:
@@ -66,26 +66,26 @@ class ColumnExecutor:
     """
 
     def __init__(self, handler: ColumnHandler, *, parallel: int = 2, name: str = "columns") -> None:
-        self._runs = _Runs(handler, complete_block, parallel, name)
+        self._runner = _BatchRunner(handler, complete_block, parallel, name)
 
     def start(self) -> None:
-        self._runs.start()
+        self._runner.start()
 
     def submit(self, record: Record, done: Completion) -> None:
-        self._runs.put(RecordColumns.of([record]), [done])
+        self._runner.put(RecordColumns.of([record]), [done])
 
     def submit_columns(self, columns: RecordColumns, done: Completion) -> None:
-        self._runs.put(columns, [done])
+        self._runner.put(columns, [done])
 
     def close(self) -> None:
-        self._runs.close()
+        self._runner.close()
 
 
 Complete = Callable[[list[Completion], int, Any], None]
 Job = tuple[Any, list[Completion]]
 
 
-class _Runs:
+class _BatchRunner:
     """Calls a handler, sync or async, and reports its result."""
 
     def __init__(self, handler: Callable[[Any], Any], complete: Complete, parallel: int, name: str) -> None:
@@ -96,33 +96,33 @@ class _Runs:
     def start(self) -> None:
         self._on.start()
 
-    def put(self, given: Any, completions: list[Completion]) -> None:
+    def put(self, batch: Any, completions: list[Completion]) -> None:
         if isinstance(self._on, EventLoop):
-            self._on.spawn(self._call_async, (given, completions))
+            self._on.spawn(self._call_async, (batch, completions))
         else:
-            self._on.put((given, completions))
+            self._on.put((batch, completions))
 
     def close(self) -> None:
         self._on.close()
 
     def _call(self, job: Job) -> None:
-        given, completions = job
+        batch, completions = job
         try:
-            results = self._handler(given)
+            results = self._handler(batch)
         except BaseException as error:
             results = error
-        self._complete(completions, len(given), results)
+        self._complete(completions, len(batch), results)
 
     async def _call_async(self, job: Job) -> None:
-        given, completions = job
+        batch, completions = job
         try:
-            results = await self._handler(given)
+            results = await self._handler(batch)
         except Exception as error:
             results = error
         except BaseException as error:
-            self._complete(completions, len(given), error)
+            self._complete(completions, len(batch), error)
             raise
-        self._complete(completions, len(given), results)
+        self._complete(completions, len(batch), results)
 
 
 def _complete_each(completions: list[Completion], count: int, results: Any) -> None:

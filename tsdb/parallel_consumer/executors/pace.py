@@ -25,7 +25,7 @@ class Pace:
 
     def __init__(self, processes: int) -> None:
         self._processes = processes
-        self._worked_s = 0.0
+        self._handler_s = 0.0
         self._proof_from = 0.0
         self._proven = False
         self._stay_until = 0.0
@@ -37,7 +37,7 @@ class Pace:
         """`records` took `seconds` of processor time, in any process."""
         each_s = seconds / records
         self.mean_s = each_s if self.mean_s is None else self.mean_s + WEIGHT * (each_s - self.mean_s)
-        self._worked_s += seconds
+        self._handler_s += seconds
 
     def decide(self, now: float) -> bool:
         """Whether to hand over from now on, monotonic seconds."""
@@ -46,8 +46,8 @@ class Pace:
         worth_from_s = NOT_WORTH_FROM_S if self.hands_over else WORTH_FROM_S
         wanted = self.mean_s >= worth_from_s and now >= self._stay_until
         if wanted and not self.hands_over:
-            self._worked_s, self._proof_from, self._proven = 0.0, now, False
-        elif wanted and not self._worked_s:
+            self._handler_s, self._proof_from, self._proven = 0.0, now, False
+        elif wanted and not self._handler_s:
             self._proof_from = now  # The processes are still starting.
         elif wanted and now - self._proof_from >= PROOF_S:
             wanted = self._prove(now - self._proof_from, now)
@@ -61,8 +61,8 @@ class Pace:
         return max(1, min(fair, worth, CHUNK_RECORDS_MAX))
 
     def _prove(self, seconds: float, now: float) -> bool:
-        gain = self._worked_s / seconds
-        self._worked_s, self._proof_from = 0.0, now
+        gain = self._handler_s / seconds
+        self._handler_s, self._proof_from = 0.0, now
         first, self._proven = not self._proven, True
         if first or gain >= GAIN_MIN:
             # During the first interval some processes are still starting.

@@ -83,7 +83,9 @@ class _Worker:
 
     def __init__(self, handler: bytes, name: str) -> None:
         self._line, theirs = _processes.Pipe()
-        self._process: BaseProcess = _processes.Process(target=_work, args=(theirs, handler), name=name, daemon=True)
+        self._process: BaseProcess = _processes.Process(
+            target=_process_main, args=(theirs, handler), name=name, daemon=True
+        )
         self._process.start()
         theirs.close()
 
@@ -106,7 +108,7 @@ class _Worker:
         return code
 
 
-def _work(line: Connection, pickled: bytes) -> None:
+def _process_main(line: Connection, pickled: bytes) -> None:
     # A terminal sends SIGINT to all processes; the consumer ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     handler: Handler = pickle.loads(pickled)

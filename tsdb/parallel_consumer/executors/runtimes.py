@@ -17,8 +17,8 @@ CLOSE_S = 1.0  # For cancelled coroutines; one that ignores the cancellation is 
 class Threads:
     """`count` threads that call work(item). It must not raise. nothing_waits(): whether no item waits for a thread."""
 
-    def __init__(self, work: Callable[[Any], None], count: int, name: str) -> None:
-        self._work = work
+    def __init__(self, handle: Callable[[Any], None], count: int, name: str) -> None:
+        self._handle = handle
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self.nothing_waits = self._queue.empty
         # Daemon threads: a hanging handler must not keep an aborted process alive.
@@ -41,7 +41,7 @@ class Threads:
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
-            self._work(item)
+            self._handle(item)
 
 
 class EventLoop:

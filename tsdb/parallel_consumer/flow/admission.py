@@ -10,8 +10,8 @@ from operator import itemgetter
 
 from tsdb.parallel_consumer.columns import RecordColumns
 from tsdb.parallel_consumer.errors import InvalidConfig
-from tsdb.parallel_consumer.flow.compaction import Newest
-from tsdb.parallel_consumer.offsets.attempt_history import AttemptHistory, rows_apart
+from tsdb.parallel_consumer.flow.compaction import NewestByKey
+from tsdb.parallel_consumer.offsets.attempt_history import AttemptHistory, rows_at_once
 from tsdb.parallel_consumer.offsets.metadata import AttemptCounts
 from tsdb.parallel_consumer.offsets.partition import PartitionState
 from tsdb.parallel_consumer.order import Order, SpecialLane, by_key, by_partition, unordered
@@ -59,7 +59,7 @@ class Admission:
         self._clock = env.clock
         self._finish = callbacks.finish
         self._passed = callbacks.passed
-        self._newest = Newest()
+        self._newest = NewestByKey()
         self._inline_executor = executor if isinstance(executor, SupportsInline) else None
         self.columns = isinstance(executor, SupportsColumns)
         if self.columns and order not in (by_key, by_partition, unordered):
@@ -107,13 +107,13 @@ class Admission:
         """As admit, for a block."""
         slot, known = part.tracker.add_block(columns.offsets)
         lane = SpecialLane.UNORDERED if self._order is unordered else ""
-        for _, before in columns.stretches(known):
+        for _, before in columns.ranges(known):
             records = [before.record(row) for row in range(len(before))]
             self._metrics.ignored.labels("finished_before").inc(len(records))
             self._passed(part, records)
             part.dirty = True
-        for start, block in columns.stretches(~known):
-            for row, piece, attempts in _apart(block, part.attempts, self._policy.crashes_max):
+        for start, block in columns.ranges(~known):
+            for row, piece, attempts in _pieces(block, part.attempts, self._policy.crashes_max):
                 task = block_task(piece, slot + start + row, part, lane)
                 if attempts is not None:
                     self._remember(part, task, attempts)
@@ -217,18 +217,18 @@ class Admission:
         self._finish([older])
 
 
-def _apart(
-    block: RecordColumns, tried: AttemptHistory, crashes_max: int | None
+def _pieces(
+    block: RecordColumns, history: AttemptHistory, crashes_max: int | None
 ) -> Iterator[tuple[int, RecordColumns, AttemptCounts | None]]:
     """Pieces of a block, each with its first row. Rows tried before are in separate pieces, smaller after each crash of
     the process with them.
     """
     offsets, at = block.offsets, 0
-    for one in tried.take(int(offsets[0]), int(offsets[-1]) + 1):
+    for one in history.take(int(offsets[0]), int(offsets[-1]) + 1):
         start, end = offsets.searchsorted([one.offset, one.end]).tolist()
         if at < start:
             yield at, block.part(at, start), None
-        size = rows_apart(end - start, one.crashes, crashes_max)
+        size = rows_at_once(end - start, one.crashes, crashes_max)
         if crashes_max is not None and one.span > 1:
             # A row becomes a dead letter only for a crash in which it ran alone.
             one = replace(one, crashes=min(one.crashes, crashes_max - 1))

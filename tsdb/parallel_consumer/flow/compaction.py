@@ -12,7 +12,7 @@ from tsdb.parallel_consumer.record import TopicPartition
 from tsdb.parallel_consumer.scheduling.task import Task
 
 
-class Newest:
+class NewestByKey:
     """Tasks that wait for a newer record of their key."""
 
     def __init__(self) -> None:

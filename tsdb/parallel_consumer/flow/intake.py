@@ -2,7 +2,7 @@
 
 At the bound of all records or bytes nothing is polled; polling restarts once half of the bound is free. A partition
 whose map of finished offsets could outgrow a commit is paused alone. So are partitions that use most of the bound while
-another runs dry (`sharing.py`): a stuck partition must not stop a healthy one.
+another runs dry (`shared_bound.py`): a stuck partition must not stop a healthy one.
 When the stop lasts, all partitions are paused and the source is polled all the same: the broker needs a sign of life
 from the member, and the member must see a rebalance. While records wait for a slot, polls get only a small share of the
 time: more records would help nothing, and slots freed during a poll stay empty.
@@ -17,7 +17,7 @@ from operator import itemgetter
 
 from tsdb.parallel_consumer.errors import InvalidConfig
 from tsdb.parallel_consumer.flow.admission import Admission
-from tsdb.parallel_consumer.flow.room import Room
+from tsdb.parallel_consumer.flow.read_capacity import ReadCapacity
 from tsdb.parallel_consumer.offsets.metadata import map_bytes_max
 from tsdb.parallel_consumer.offsets.partition import PartitionState
 from tsdb.parallel_consumer.record import Record, TopicPartition
@@ -53,7 +53,7 @@ class Intake:
         self._admission = admission
         self._poll_source = self._column_poll(source) if admission.columns else source.poll
         self._map_bytes_max = map_bytes_max(env.options.metadata_units_max)
-        self._room = Room(partitions, env.options)
+        self._room = ReadCapacity(partitions, env.options)
         self._full = False
         self._full_at = 0.0
         self._check_at = 0.0
@@ -131,22 +131,22 @@ class Intake:
             # With nothing unfinished, reading is always open, however small the bounds are.
             self._full = False
         elif self._full:
-            starving = self._set_aside()
+            starving = self._pause_over_quota()
             self._full = self._room.records() <= 0 or not (starving or self._room.half_free())
         elif self._room.records() <= 0:
             self._full, self._full_at = True, now
 
     def _take_back(self) -> None:
         for part in self._room.coming_back():
-            part.aside = 0
+            part.over_quota_records = 0
 
-    def _set_aside(self) -> bool:
+    def _pause_over_quota(self) -> bool:
         """Pause partitions over their quota while another runs dry; whether one does."""
         if self._alone or not self.records or not any(map(self._is_waiting, self._room.starving())):
             return False
         over_quota = self._room.over_quota()
         for part in over_quota:
-            part.aside = part.unfinished
+            part.over_quota_records = part.unfinished
         self._pause(part for part in over_quota if not part.paused)
         return True
 
@@ -186,7 +186,7 @@ class Intake:
                 part.end()
         self._pause(part for part in self._partitions.values() if part.full and not part.paused)
         if arrived:
-            self._set_aside()
+            self._pause_over_quota()
         self._check_bounds()
         return arrived
 
@@ -279,7 +279,7 @@ class Intake:
             part
             for part in self._partitions.values()
             if part.paused
-            and not (part.aside or part.backlog or part.columns)
+            and not (part.over_quota_records or part.backlog or part.columns)
             and part.tracker.admits(part.read_to, self._map_bytes_max // 2)
         ]
         if coming:

@@ -23,15 +23,15 @@ class PendingOutput:
         self._lock = threading.Lock()  # Guards all below; no other lock is taken while it is held.
         self._by_partition: dict[TopicPartition, dict[int, list[OutRecord]]] = {}
 
-    def open(self, places: Collection[TopicPartition]) -> None:
+    def open(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Partitions were assigned: start empty."""
         with self._lock:
-            self._by_partition.update({topic_partition: {} for topic_partition in places})
+            self._by_partition.update({topic_partition: {} for topic_partition in topic_partitions})
 
-    def close(self, places: Collection[TopicPartition]) -> None:
+    def close(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Partitions were removed: drop their output."""
         with self._lock:
-            for topic_partition in places:
+            for topic_partition in topic_partitions:
                 self._by_partition.pop(topic_partition, None)
 
     def producing(self, handler: Callable[[Record], Iterable[OutRecord]]) -> Callable[[Record], None]:
@@ -39,11 +39,11 @@ class PendingOutput:
 
         def handle(record: Record) -> None:
             with self._lock:
-                kept = self._by_partition.get(record.topic_partition)  # The assignment in which the record begins.
+                output = self._by_partition.get(record.topic_partition)  # The assignment in which the record begins.
             out = list(handler(record))
-            if kept is not None:
+            if output is not None:
                 with self._lock:
-                    kept[record.offset] = out
+                    output[record.offset] = out
 
         return handle
 
@@ -51,23 +51,23 @@ class PendingOutput:
         """Output of records that this position marks as finished, offsets ascending."""
         runs = decode_metadata(at.next_offset, at.metadata, topic_id).finished.tolist()
         with self._lock:
-            kept = sorted(self._by_partition.get(topic_partition, {}).items())
-        return dict(_within(kept, at.next_offset, runs))
+            output = sorted(self._by_partition.get(topic_partition, {}).items())
+        return dict(_within(output, at.next_offset, runs))
 
     def forget(self, produced: Produced) -> None:
         """Drop output that is durable now."""
         with self._lock:
             for topic_partition, records in produced.items():
-                kept = self._by_partition.get(topic_partition, {})
+                output = self._by_partition.get(topic_partition, {})
                 for offset in records:
-                    kept.pop(offset, None)
+                    output.pop(offset, None)
 
 
 def _within(
-    kept: list[tuple[int, list[OutRecord]]], next_offset: int, runs: list[list[int]]
+    output: list[tuple[int, list[OutRecord]]], next_offset: int, runs: list[list[int]]
 ) -> Iterator[tuple[int, list[OutRecord]]]:
     at = 0
-    for offset, records in kept:
+    for offset, records in output:
         while at < len(runs) and runs[at][1] <= offset:
             at += 1
         if offset < next_offset or (at < len(runs) and runs[at][0] <= offset):

@@ -11,14 +11,14 @@ from tsdb.parallel_consumer.columns import RecordColumns
 from tsdb.parallel_consumer.record import Record, TopicPartition
 
 
-def stretches(messages: list[Any]) -> Iterator[tuple[TopicPartition, list[Any]]]:
+def partition_ranges(messages: list[Any]) -> Iterator[tuple[TopicPartition, list[Any]]]:
     """Ranges of consecutive messages of one partition: topic and partition are then read from one message per range."""
-    places = [message.partition() for message in messages]
+    partitions = [message.partition() for message in messages]
     topics = [message.topic() for message in messages]
     start = 0
     for end in range(1, len(messages) + 1):
-        if end == len(messages) or places[end] != places[start] or topics[end] != topics[start]:
-            yield (topics[start], places[start]), messages[start:end]
+        if end == len(messages) or partitions[end] != partitions[start] or topics[end] != topics[start]:
+            yield (topics[start], partitions[start]), messages[start:end]
             start = end
 
 

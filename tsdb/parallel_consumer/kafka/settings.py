@@ -90,8 +90,10 @@ def producer_settings(config: Mapping[str, object]) -> dict[str, object]:
 
 def connection_settings(config: Mapping[str, object]) -> dict[str, object]:
     """Connection and authentication settings, valid for any client of the same brokers."""
-    kept = {name: value for name, value in config.items() if name.startswith(_OF_CONNECTIONS) or name == "client.id"}
-    return {**RECONNECTING, **kept}
+    settings = {
+        name: value for name, value in config.items() if name.startswith(_OF_CONNECTIONS) or name == "client.id"
+    }
+    return {**RECONNECTING, **settings}
 
 
 def _of_protocol(given: Mapping[str, object]) -> dict[str, object]:

@@ -25,7 +25,7 @@ from tsdb.parallel_consumer.kafka.errors import (
     to_error,
 )
 from tsdb.parallel_consumer.kafka.library_log import with_logger
-from tsdb.parallel_consumer.kafka.records import columns_of, records_of, stretches
+from tsdb.parallel_consumer.kafka.records import columns_of, partition_ranges, records_of
 from tsdb.parallel_consumer.kafka.settings import consumer_settings
 from tsdb.parallel_consumer.kafka.start import EARLIEST, Start, StartRule
 from tsdb.parallel_consumer.kafka.topics import TopicLookup
@@ -87,15 +87,15 @@ class KafkaSource:
     def poll(self, timeout_s: float, records_max: int) -> Polled:
         messages, ends = self._consume(timeout_s, records_max)
         records: list[Record] = []
-        for topic_partition, stretch in stretches(messages):
-            records += records_of(topic_partition, stretch)
+        for topic_partition, part in partition_ranges(messages):
+            records += records_of(topic_partition, part)
         return Polled(records, ends)
 
     def poll_columns(self, timeout_s: float, records_max: int) -> PolledColumns:
         messages, ends = self._consume(timeout_s, records_max)
         by_partition: dict[TopicPartition, list[Any]] = {}
-        for topic_partition, stretch in stretches(messages):
-            by_partition.setdefault(topic_partition, []).extend(stretch)
+        for topic_partition, part in partition_ranges(messages):
+            by_partition.setdefault(topic_partition, []).extend(part)
         return PolledColumns(
             [columns_of(topic_partition, found) for topic_partition, found in by_partition.items()], ends
         )
@@ -131,10 +131,10 @@ class KafkaSource:
             self._consumer.seek(partition)
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
-        gone = positions.keys() - self._owned
-        if gone:
+        unassigned = positions.keys() - self._owned
+        if unassigned:
             # Kafka checks that the member is current, not that it owns the partition.
-            raise CommitFailed(f"not assigned any more: {sorted(gone)}", reason="stale_member")
+            raise CommitFailed(f"not assigned any more: {sorted(unassigned)}", reason="stale_member")
         offsets = [
             KafkaPartition(*topic_partition, at.next_offset, at.metadata) for topic_partition, at in positions.items()
         ]
@@ -233,10 +233,10 @@ class KafkaSource:
 
     def _on_lost(self, consumer: Any, partitions: list[KafkaPartition]) -> None:
         assert self._listener is not None, "partitions before start"
-        gone = self._of_ours(partitions)
-        self._owned.difference_update(gone)
-        if gone:
-            self._listener.on_lost(gone)
+        unassigned = self._of_ours(partitions)
+        self._owned.difference_update(unassigned)
+        if unassigned:
+            self._listener.on_lost(unassigned)
 
     def _of_ours(self, partitions: list[KafkaPartition]) -> list[TopicPartition]:
         return [topic_partition for at in partitions if (topic_partition := (at.topic, at.partition)) in self._owned]

@@ -34,14 +34,14 @@ class TransactionalSource:
         self._inner = inner
         self._transactor = Transactor(config)
         self._listener: SourceListener | None = None
-        self._kept = PendingOutput()
+        self._pending_output = PendingOutput()
         self._started = False
         self._log = LimitedLog(SystemClock())
         self._under_way: Produced = {}  # Output in the last transaction, while that is undecided.
 
     def producing(self, handler: Callable[[Record], Iterable[OutRecord]]) -> Callable[[Record], None]:
         """Wrap the handler for an executor. If a record is tried again, the output of the last attempt counts."""
-        return self._kept.producing(handler)
+        return self._pending_output.producing(handler)
 
     def start(self, listener: SourceListener) -> None:
         self._listener = listener
@@ -62,15 +62,15 @@ class TransactionalSource:
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         if self._transactor.undecided:
             self._transactor.settle()
-            self._kept.forget(self._under_way)
+            self._pending_output.forget(self._under_way)
         topic_id = self._inner.topic_id
         self._under_way = {
-            topic_partition: self._kept.finished(topic_partition, at, topic_id(topic_partition[0]))
+            topic_partition: self._pending_output.finished(topic_partition, at, topic_id(topic_partition[0]))
             for topic_partition, at in positions.items()
         }
-        out = [record for kept in self._under_way.values() for records in kept.values() for record in records]
+        out = [record for output in self._under_way.values() for records in output.values() for record in records]
         self._run(out, positions)
-        self._kept.forget(self._under_way)
+        self._pending_output.forget(self._under_way)
 
     def write(self, records: Sequence[OutRecord], positions: Mapping[TopicPartition, Position]) -> None:
         if self._transactor.undecided:
@@ -84,17 +84,17 @@ class TransactionalSource:
     # SourceListener, called by the inner source.
 
     def on_assigned(self, starts: Mapping[TopicPartition, Position]) -> None:
-        self._kept.open(starts)
+        self._pending_output.open(starts)
         self._required_listener.on_assigned(starts)
 
     def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
         try:
             self._required_listener.on_revoked(partitions)
         finally:
-            self._kept.close(partitions)
+            self._pending_output.close(partitions)
 
     def on_lost(self, partitions: Collection[TopicPartition]) -> None:
-        self._kept.close(partitions)
+        self._pending_output.close(partitions)
         self._required_listener.on_lost(partitions)
 
     def _fenced_others(self, timeout_s: float) -> bool:
@@ -109,9 +109,9 @@ class TransactionalSource:
         return self._started
 
     def _run(self, records: Sequence[OutRecord], positions: Mapping[TopicPartition, Position]) -> None:
-        gone = positions.keys() - self._inner.owned
-        if gone:
-            raise CommitFailed(f"not assigned any more: {sorted(gone)}", reason="stale_member")
+        unassigned = positions.keys() - self._inner.owned
+        if unassigned:
+            raise CommitFailed(f"not assigned any more: {sorted(unassigned)}", reason="stale_member")
         self._transactor.run(records, positions, self._inner.group_metadata())
 
     @property

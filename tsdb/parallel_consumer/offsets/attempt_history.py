@@ -39,7 +39,7 @@ class AttemptHistory:
         return list(self._recorded)
 
 
-def rows_apart(rows: int, crashes: int, crashes_max: int | None) -> int:
+def rows_at_once(rows: int, crashes: int, crashes_max: int | None) -> int:
     """How many rows of a range run at once, after it was running at `crashes` crashes.
 
     Fewer rows after each crash; at the last allowed crash one row runs alone.

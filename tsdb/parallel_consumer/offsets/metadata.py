@@ -114,14 +114,14 @@ def _decode_body(position: int, body: bytes, topic_id: str) -> Progress:
 
 def _encode_attempts(position: int, attempts: Sequence[AttemptCounts], version: int) -> bytes:
     out = bytearray()
-    kept: list[AttemptCounts] = []
+    chosen: list[AttemptCounts] = []
     size = 0
     for one in sorted(attempts, key=lambda one: (-one.crashes, -one.running, -one.failures, one.offset)):
         size += len(_encode_one(one.offset - position, one, version))
         if size > ATTEMPTS_BYTES_MAX:
             break
-        kept.append(one)
-    for one in sorted(kept, key=lambda one: one.offset):
+        chosen.append(one)
+    for one in sorted(chosen, key=lambda one: one.offset):
         out += _encode_one(one.offset - position, one, version)
     return bytes(out)
 

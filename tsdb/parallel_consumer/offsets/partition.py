@@ -19,13 +19,13 @@ from tsdb.parallel_consumer.scheduling.task import Task
 class PartitionState:
     """TaskOwner. One partition in one generation: from its assignment to its removal.
 
-    tries: attempts recorded in the commit, of records not read again yet. barriers: records that run after all before
-    them.
+    attempts: attempts recorded in the commit, of records not read again yet. barriers: records that run after all
+    before them.
     backlog: records read but not admitted to the tracker yet. columns: blocks read but not admitted yet. full: the
     backlog does not fit the map.
-    ended: the end offset reported by the source. aside: its record count when it was paused for being over quota, else
-    0.
-    record_bytes, came_at: mean size and time of the last arrival.
+    ended: the end offset reported by the source. over_quota_records: its record count when it was paused for being over
+    quota, else 0.
+    record_bytes, arrived_at: mean size and time of the last arrival.
     touched: unfinished tasks with attempts to record in a commit, by slot. running: number of running records.
     draining: no further record begins. closed: removed; completions are late. dirty: something to commit.
     """
@@ -42,7 +42,7 @@ class PartitionState:
     backlog: deque[Record] = field(default_factory=deque)
     columns: deque[RecordColumns] = field(default_factory=deque)
     full: bool = False
-    aside: int = 0
+    over_quota_records: int = 0
     record_bytes: int = 0
     arrived_at: float = 0.0
     touched: dict[int, Task] = field(default_factory=dict)

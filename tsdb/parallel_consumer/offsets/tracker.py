@@ -164,7 +164,7 @@ def _varint_bytes(value: int) -> int:
 
 def _joined(runs: NDArray[np.int64]) -> NDArray[np.int64]:
     """Merge ascending runs that touch."""
-    apart = np.flatnonzero(runs[1:, 0] > runs[:-1, 1])
-    starts = runs[np.concatenate([[0], apart + 1]), 0]
-    ends = runs[np.concatenate([apart, [len(runs) - 1]]), 1]
+    breaks = np.flatnonzero(runs[1:, 0] > runs[:-1, 1])
+    starts = runs[np.concatenate([[0], breaks + 1]), 0]
+    ends = runs[np.concatenate([breaks, [len(runs) - 1]]), 1]
     return np.stack([starts, ends], axis=1)

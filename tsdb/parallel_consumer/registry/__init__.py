@@ -6,14 +6,14 @@
 from tsdb.parallel_consumer.registry.expiry import ExpiryScanner
 from tsdb.parallel_consumer.registry.metrics import RegistryMetrics
 from tsdb.parallel_consumer.registry.source import RegistryOptions, RegistrySource
-from tsdb.parallel_consumer.registry.wait_record import Waiting, WaitRecordRefused, read_wait_record
+from tsdb.parallel_consumer.registry.wait_record import WaitRecord, WaitRecordRefused, read_wait_record
 
 __all__ = [
     "ExpiryScanner",
     "RegistryMetrics",
     "RegistryOptions",
     "RegistrySource",
+    "WaitRecord",
     "WaitRecordRefused",
-    "Waiting",
     "read_wait_record",
 ]

@@ -24,8 +24,8 @@ from tsdb.parallel_consumer.limited_log import LimitedLog
 from tsdb.parallel_consumer.producer import OutRecord
 from tsdb.parallel_consumer.record import Position, Record, TopicPartition
 from tsdb.parallel_consumer.registry.metrics import RegistryMetrics
-from tsdb.parallel_consumer.registry.wait_record import Waiting, WaitRecordRefused, null_record, read_wait_record
-from tsdb.parallel_consumer.scheduling.dead_letters import Story, dead_letter, without_value
+from tsdb.parallel_consumer.registry.wait_record import WaitRecord, WaitRecordRefused, null_record, read_wait_record
+from tsdb.parallel_consumer.scheduling.dead_letters import FailureDetails, dead_letter, without_value
 from tsdb.parallel_consumer.source import AtomicSource
 
 EXPIRED = "expired"
@@ -39,14 +39,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Copy:
-    """A copy without a null record. record: in the wait topic. gone: it has a null record, or its partition was
+    """A copy without a null record. record: in the wait topic. ended: it has a null record, or its partition was
     removed.
     """
 
     record: Record
-    waiting: Waiting
+    waiting: WaitRecord
     dead_letter: OutRecord
-    gone: bool = False
+    ended: bool = False
 
 
 class ExpiryScanner:
@@ -130,7 +130,7 @@ class ExpiryScanner:
         for topic_partition in partitions:
             self._starts.pop(topic_partition, None)
             for copy in self._copies.pop(topic_partition, {}).values():
-                copy.gone = True
+                copy.ended = True
         self._at_end -= set(partitions)
 
     def on_lost(self, partitions: Collection[TopicPartition]) -> None:
@@ -141,9 +141,9 @@ class ExpiryScanner:
         if copies is None:
             return
         self._at_end.discard(record.topic_partition)
-        ended = copies.pop(record.key or b"", None)
-        if ended is not None:
-            ended.gone = True
+        copy_before = copies.pop(record.key or b"", None)
+        if copy_before is not None:
+            copy_before.ended = True
         if record.value is None:
             return
         try:
@@ -152,8 +152,8 @@ class ExpiryScanner:
             self._metrics.refused.inc()
             self._log.log(logging.WARNING, "refused", record.topic_partition, "%s; passed over", error.message)
             return
-        story = Story(EXPIRED, None, 0, 0, waiting.expires_at_ms)
-        copy = _Copy(record, waiting, dead_letter(self._dead_letter_topic, waiting.record, story))
+        details = FailureDetails(EXPIRED, None, 0, 0, waiting.expires_at_ms)
+        copy = _Copy(record, waiting, dead_letter(self._dead_letter_topic, waiting.record, details))
         copies[waiting.key] = copy
         self._push(copy, waiting.expires_at_ms)
 
@@ -166,7 +166,7 @@ class ExpiryScanner:
         due: list[_Copy] = []
         while self._due and self._due[0][0] <= now_ms and len(due) < TOGETHER_MAX:
             _, _, copy = heapq.heappop(self._due)
-            if copy.gone:
+            if copy.ended:
                 continue
             # Otherwise its null record may be among the records not read yet.
             (due if copy.record.topic_partition in self._at_end else unread).append(copy)
@@ -179,12 +179,15 @@ class ExpiryScanner:
     def _write(self, copies: list[_Copy]) -> None:
         """Write their dead letters and null records together."""
         records = [record for copy in copies for record in (copy.dead_letter, _end_of(copy))]
-        places = {copy.record.topic_partition for copy in copies}
+        topic_partitions = {copy.record.topic_partition for copy in copies}
         self._undecided = []
         try:
             self._source.write(
                 records,
-                {topic_partition: self._starts[topic_partition] for topic_partition in places & self._starts.keys()},
+                {
+                    topic_partition: self._starts[topic_partition]
+                    for topic_partition in topic_partitions & self._starts.keys()
+                },
             )
         except CommitFailed as error:
             self._metrics.send_failures.inc()
@@ -195,12 +198,12 @@ class ExpiryScanner:
                 self._later(copies)
         except SendFailed:
             self._metrics.send_failures.inc()
-            self._write_apart(copies)
+            self._write_in_halves(copies)
         else:
             for copy in copies:
                 self._ended(copy)
 
-    def _write_apart(self, copies: list[_Copy]) -> None:
+    def _write_in_halves(self, copies: list[_Copy]) -> None:
         """One of them is too large: halving finds it, and it is sent without its value."""
         if len(copies) > 1:
             middle = len(copies) // 2

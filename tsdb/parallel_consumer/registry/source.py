@@ -131,9 +131,9 @@ class RegistrySource:
             self._go_on(coming)
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
-        gone = positions.keys() - self._parts.keys()
-        if gone:
-            raise CommitFailed(f"not assigned any more: {sorted(gone)}", reason="stale_member")
+        unassigned = positions.keys() - self._parts.keys()
+        if unassigned:
+            raise CommitFailed(f"not assigned any more: {sorted(unassigned)}", reason="stale_member")
         parts = {topic_partition: self._parts[topic_partition] for topic_partition in positions}
         for topic_partition, position in positions.items():
             parts[topic_partition].reported = position

@@ -25,8 +25,8 @@ class WaitRecordRefused(ConsumerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A waiting record. record: as it was consumed. expires_at_ms: it becomes a dead letter from then on, ms since
+class WaitRecord:
+    """A copy that waits. record: as it was consumed. expires_at_ms: it becomes a dead letter from then on, ms since
     epoch UTC.
     """
 
@@ -55,9 +55,9 @@ def wait_copy(topic: str, key: bytes, record: Record, prepared_at_ms: int, expir
         fields["key"] = record.key
     if record.value is None:
         fields["null-value"] = b"1"  # A copy with a null value would end itself.
-    kept = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
+    headers = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
     own = [(PREFIX + name, value) for name, value in fields.items()]
-    return OutRecord(topic, record.partition, key, record.value or b"", [*kept, *own])
+    return OutRecord(topic, record.partition, key, record.value or b"", [*headers, *own])
 
 
 def null_record(topic: str, partition: int, key: bytes) -> OutRecord:
@@ -65,7 +65,7 @@ def null_record(topic: str, partition: int, key: bytes) -> OutRecord:
     return OutRecord(topic, partition, key, None, ())
 
 
-def read_wait_record(copy: Record) -> Waiting:
+def read_wait_record(copy: Record) -> WaitRecord:
     """Inverse of wait_copy. Raises WaitRecordRefused (malformed)."""
     fields = {name.removeprefix(PREFIX): value for name, value in copy.headers if name.startswith(PREFIX)}
     location = f"topic {copy.topic}, partition {copy.partition}, offset {copy.offset}"
@@ -81,7 +81,7 @@ def read_wait_record(copy: Record) -> Waiting:
     headers = [(name, data) for name, data in copy.headers if not name.startswith(PREFIX)]
     partition, offset, timestamp_ms = numbers
     record = Record(topic, partition, offset, fields.get("key"), value, timestamp_ms, headers)
-    return Waiting(copy.key, record, prepared_at_ms, expires_at_ms)
+    return WaitRecord(copy.key, record, prepared_at_ms, expires_at_ms)
 
 
 def _number(data: bytes) -> int:

@@ -28,19 +28,19 @@ def halves(task: Task, failures: int) -> list[Task]:
     return parts
 
 
-def parted(task: Task, failed: Collection[int]) -> tuple[list[Task], list[Task]]:
+def split_failed(task: Task, failed: Collection[int]) -> tuple[list[Task], list[Task]]:
     """Split the block: the finished rows, no longer in a lane, and one task per failed row."""
     block = task.block
     assert block is not None, "parts of one record"
     done = np.ones(len(block), np.bool_)
     done[sorted(failed)] = False
-    stretches = [
-        block_task(part, task.slot + start, task.owner, SpecialLane.UNORDERED) for start, part in block.stretches(done)
+    ranges = [
+        block_task(part, task.slot + start, task.owner, SpecialLane.UNORDERED) for start, part in block.ranges(done)
     ]
     singles = [_part(task, row, row + 1) for row in np.flatnonzero(~done).tolist()]
     for single in singles:
         single.failures = 1
-    return stretches, singles
+    return ranges, singles
 
 
 def _part(task: Task, start: int, end: int) -> Task:

@@ -19,7 +19,7 @@ STACK_CHARS_MAX = 8_000
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class FailureDetails:
     """Why a record became a dead letter. reason: exception, attempts, crashes or requeues."""
 
     reason: str
@@ -29,28 +29,28 @@ class Story:
     failed_at_ms: int
 
 
-def dead_letter(topic: str, record: Record, story: Story, partition: int | None = None) -> OutRecord:
+def dead_letter(topic: str, record: Record, details: FailureDetails, partition: int | None = None) -> OutRecord:
     """The dead letter of a record. partition: its target partition; None: the partition number of the record."""
-    error = story.error
+    error = details.error
     fields: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp-ms": record.timestamp_ms,
-        "failed-at-ms": story.failed_at_ms,
-        "reason": story.reason,
-        "attempts": story.failures,
-        "crashes": story.crashes,
+        "failed-at-ms": details.failed_at_ms,
+        "reason": details.reason,
+        "attempts": details.failures,
+        "crashes": details.crashes,
         "exception": f"{type(error).__module__}.{type(error).__qualname__}" if error else "",
         "message": str(error)[:MESSAGE_CHARS_MAX] if error else "",
         # Tools that read keys as bytes cannot distinguish a null key from an empty one.
         **({"null-key": 1} if record.key is None else {}),
         "stack": "".join(traceback.format_exception(error))[-STACK_CHARS_MAX:] if error else "",
     }
-    kept = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
+    headers = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
     own = [(PREFIX + name, str(value).encode(errors="replace")) for name, value in fields.items()]
     where = record.partition if partition is None else partition
-    return OutRecord(topic, where, record.key, record.value, [*kept, *own])
+    return OutRecord(topic, where, record.key, record.value, [*headers, *own])
 
 
 def without_value(record: OutRecord) -> OutRecord:
@@ -63,8 +63,8 @@ def without_value(record: OutRecord) -> OutRecord:
 
 def requeued(record: Record, rounds_left: int) -> OutRecord:
     """The record again, for the end of the same partition."""
-    kept = [(name, value) for name, value in record.headers if name != REQUEUE_HEADER]
-    headers = [*kept, (REQUEUE_HEADER, str(rounds_left).encode())]
+    others = [(name, value) for name, value in record.headers if name != REQUEUE_HEADER]
+    headers = [*others, (REQUEUE_HEADER, str(rounds_left).encode())]
     return OutRecord(record.topic, record.partition, record.key, record.value, headers)
 
 

@@ -11,9 +11,15 @@ from tsdb.parallel_consumer.metrics import SEND_FAILURES
 from tsdb.parallel_consumer.policy import Action
 from tsdb.parallel_consumer.producer import OutRecord
 from tsdb.parallel_consumer.record import Record, key_text
-from tsdb.parallel_consumer.scheduling.blocks import halves, parted
+from tsdb.parallel_consumer.scheduling.blocks import halves, split_failed
 from tsdb.parallel_consumer.scheduling.dead_letter_topic import DeadLetterTopic
-from tsdb.parallel_consumer.scheduling.dead_letters import Story, dead_letter, requeued, rounds_left, without_value
+from tsdb.parallel_consumer.scheduling.dead_letters import (
+    FailureDetails,
+    dead_letter,
+    requeued,
+    rounds_left,
+    without_value,
+)
 from tsdb.parallel_consumer.scheduling.environment import Environment
 from tsdb.parallel_consumer.scheduling.pending import Pending
 from tsdb.parallel_consumer.scheduling.task import Task
@@ -46,7 +52,7 @@ class Failures:
         self._pending = pending
         self._next_first = next_first
         self._offer = offer
-        self._parted: list[Task] = []
+        self._finished_parts: list[Task] = []
         self.fatal: BaseException | None = None
 
     def failed(self, task: Task, error: BaseException) -> bool:
@@ -66,23 +72,23 @@ class Failures:
             return False
         return self._act(task, error)
 
-    def take_parted(self) -> Sequence[Task]:
+    def take_finished_parts(self) -> Sequence[Task]:
         """Finished parts of partly failed blocks since the last call."""
-        taken, self._parted = self._parted, []
+        taken, self._finished_parts = self._finished_parts, []
         return taken
 
     def to_dead_letters(self, task: Task, reason: str, error: BaseException | None) -> None:
         """Send a dead letter in its place."""
-        story = Story(reason, error, task.failures, task.crashes, self._clock.now_ms())
+        failure_details = FailureDetails(reason, error, task.failures, task.crashes, self._clock.now_ms())
         details = (reason, task.failures, task.crashes, self._dead_letter_topic.name, task.error or "it was running")
         text = "given up (%s; %d failures, %d crashes), to the dead letters in %s: %s"
         self._log_line(logging.WARNING, "dead_letter", task, text, *details)
-        task.outgoing, task.outgoing_kind = self._dead_letter(task.record, story), "dead_letter"
+        task.outgoing, task.outgoing_kind = self._dead_letter(task.record, failure_details), "dead_letter"
         self._next_first(task)
 
-    def _dead_letter(self, record: Record, story: Story) -> OutRecord:
+    def _dead_letter(self, record: Record, failure_details: FailureDetails) -> OutRecord:
         topic = self._dead_letter_topic
-        return dead_letter(topic.name, record, story, topic.partition_of(record.partition))
+        return dead_letter(topic.name, record, failure_details, topic.partition_of(record.partition))
 
     def _some_failed(self, task: Task, error: SomeFailed) -> None:
         """Try the failed rows again, each alone: then each row's exception counts."""
@@ -90,8 +96,8 @@ class Failures:
         if fatal:
             self._end_all(task, fatal[0])
             return
-        done, failed = parted(task, error.errors)
-        self._parted.extend(done)
+        done, failed = split_failed(task, error.errors)
+        self._finished_parts.extend(done)
         self._replace(task, failed)
 
     def _replace(self, task: Task, parts: list[Task]) -> None:

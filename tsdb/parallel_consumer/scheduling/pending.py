@@ -26,7 +26,7 @@ class Pending:
     def blocked(self) -> int:
         return len(self._blocked)
 
-    def held_up(self) -> Iterator[Task]:
+    def blocked_tasks(self) -> Iterator[Task]:
         """Tasks that wait for an unavailable dependency."""
         return iter(self._blocked)
 

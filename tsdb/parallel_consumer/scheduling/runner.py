@@ -82,9 +82,9 @@ class Runner:
 
     def blocked_by(self) -> dict[str, int]:
         """Blocked tasks by cause: those that wait, and those being tried again."""
-        held = [task for task in itertools.chain(self._running, self._pending.held_up()) if task.blocked]
-        by_producer = sum(task.outgoing is not None for task in held)
-        return {"handler": len(held) - by_producer, "outlet": by_producer}
+        blocked_tasks = [task for task in itertools.chain(self._running, self._pending.blocked_tasks()) if task.blocked]
+        by_producer = sum(task.outgoing is not None for task in blocked_tasks)
+        return {"handler": len(blocked_tasks) - by_producer, "outlet": by_producer}
 
     @property
     def skip_wakeup(self) -> bool:
@@ -130,10 +130,10 @@ class Runner:
         `write_ahead` is called first, with the tasks marked as running; when it returns False, none begins.
         """
         batch = self._choose() if self._ready else []
-        begun = bool(batch) and self._begin(batch, write_ahead)
+        started = bool(batch) and self._begin(batch, write_ahead)
         if self._batching is not None:
             self._batching.flush(self._clock.monotonic())
-        return begun
+        return started
 
     def settle(self, ended: Iterable[Outcome]) -> list[Task]:
         """Process completions; returns the finished tasks of partitions that are still assigned."""
@@ -158,7 +158,7 @@ class Runner:
                 finished.append(task)
             elif self._failures.failed(task, error):
                 finished.append(task)
-        finished.extend(self._failures.take_parted())
+        finished.extend(self._failures.take_finished_parts())
         if handled:
             self.succeeded()
         return finished

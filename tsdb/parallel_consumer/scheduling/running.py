@@ -107,7 +107,7 @@ class Running:
         return self._recall([one for one in self._streaks if parts is None or one.owner in parts])
 
     def _recall(self, streaks: Iterable[TaskStreak], keep: int = 0) -> list[Task]:
-        unbegun: list[Task] = []
+        untaken: list[Task] = []
         for streak in streaks:
             recalled = streak.recall(keep)
             if streak.over:
@@ -116,12 +116,12 @@ class Running:
                 first = recalled.pop(0)
                 self.stop(first)
                 _unmark(first)
-                unbegun.append(first)
+                untaken.append(first)
             for task in recalled:
                 _unmark(task)
             if recalled:
                 streak.owner.give_back(recalled)
-        return unbegun
+        return untaken
 
     def _count(self, task: Task) -> None:
         task.running = True

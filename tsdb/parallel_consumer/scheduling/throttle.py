@@ -52,7 +52,7 @@ class Throttle:
         self._concurrency = concurrency
         self._metrics = metrics
         self._next: Control | None = None
-        self._held: dict[Task, None] = {}
+        self._waiting: dict[Task, None] = {}
         self._numbers = itertools.count()
         self._take(control)
 
@@ -73,11 +73,11 @@ class Throttle:
         control, self._next = self._next, None
         if control is None:
             return None
-        held, self._held = list(self._held), {}
-        for task in held:
+        waiting, self._waiting = list(self._waiting), {}
+        for task in waiting:
             task.stage = 0
         self._take(control)
-        return held
+        return waiting
 
     @property
     def unrestricted(self) -> bool:
@@ -134,7 +134,7 @@ class Throttle:
             gate = self._gates[name]
             while gate.waiting and gate.limit.opens_in_s(now) <= 0:
                 task = gate.waiting.popleft()
-                del self._held[task]
+                del self._waiting[task]
                 gate.limit.take(task.count, now)
                 task.stage += 1
                 if self.decide(task, now) is ThrottleDecision.PASS:
@@ -144,7 +144,7 @@ class Throttle:
 
     def drop_closed(self) -> None:
         """Forget tasks of removed partitions."""
-        self._held = {task: None for task in self._held if not task.owner.closed}
+        self._waiting = {task: None for task in self._waiting if not task.owner.closed}
         for gate in self._gates.values():
             gate.waiting = deque(task for task in gate.waiting if not task.owner.closed)
 
@@ -191,7 +191,7 @@ class Throttle:
     def _hold(self, name: Hashable, task: Task, now: float) -> None:
         gate = self._gates[name]
         gate.waiting.append(task)
-        self._held[task] = None
+        self._waiting[task] = None
         self._metrics.limited.labels(STAGES[task.stage]).inc()
         if len(gate.waiting) == 1:
             self._wait_for(name, gate, now)
@@ -202,7 +202,7 @@ class Throttle:
             heapq.heappush(self._due, (now + delay_s, next(self._numbers), name))
 
     def _sweep(self, now: float, keep: Hashable) -> None:
-        kept = {
+        used = {
             name: gate for name, gate in self._gates.items() if name == keep or gate.waiting or not gate.limit.idle(now)
         }
-        self._gates = kept
+        self._gates = used

@@ -112,7 +112,7 @@ class MemorySource:
         self._next: dict[TopicPartition, int] = {}  # The next offset to read of each assigned partition.
         self._reported_end: dict[TopicPartition, int] = {}
         self.paused: set[TopicPartition] = set()
-        self.held: set[TopicPartition] = set()
+        self.assigned: set[TopicPartition] = set()
         self.polls: list[int] = []  # records_max of each poll.
         self.on_idle: Callable[[float], None] = lambda timeout_s: None  # Called while a poll waits.
 
@@ -132,7 +132,7 @@ class MemorySource:
         self._rebalance()
         found: list[Record] = []
         ends: dict[TopicPartition, int] = {}
-        for topic_partition in sorted(self.held - self.paused):
+        for topic_partition in sorted(self.assigned - self.paused):
             self._read(topic_partition, records_max, found, ends)
         if not found and not ends and timeout_s > 0:
             self.on_idle(timeout_s)
@@ -140,11 +140,11 @@ class MemorySource:
 
     def poll_columns(self, timeout_s: float, records_max: int) -> PolledColumns:
         polled = self.poll(timeout_s, records_max)
-        stretches = [list(records) for _, records in groupby(polled.records, key=lambda record: record.topic_partition)]
-        return PolledColumns([RecordColumns.of(records) for records in stretches], polled.ends)
+        ranges = [list(records) for _, records in groupby(polled.records, key=lambda record: record.topic_partition)]
+        return PolledColumns([RecordColumns.of(records) for records in ranges], polled.ends)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        assert self.held >= set(partitions), "paused a partition that is not assigned"
+        assert self.assigned >= set(partitions), "paused a partition that is not assigned"
         self.paused.update(partitions)
 
     def resume(self, next_offsets: Mapping[TopicPartition, int]) -> None:
@@ -158,7 +158,7 @@ class MemorySource:
             raise CommitFailed("no answer", reason="unavailable")
         faults = set()
         for topic_partition, position in positions.items():
-            if topic_partition not in self.held or self not in self._broker.members:
+            if topic_partition not in self.assigned or self not in self._broker.members:
                 raise CommitFailed(f"{topic_partition} is not ours", reason="stale_member")
             fault = self._broker.commit_fault(topic_partition)
             faults.add(fault)
@@ -169,7 +169,7 @@ class MemorySource:
             raise CommitFailed("no answer", reason="unavailable")
 
     def close(self) -> None:
-        self._give_back(self.held)
+        self._give_back(self.assigned)
         self._broker.kill(self)
 
     def _read(
@@ -178,8 +178,8 @@ class MemorySource:
         records, next_offset = self._broker.records[topic_partition], self._next[topic_partition]
         if next_offset < self._broker.starts[topic_partition]:
             topic, partition = topic_partition
-            gone = f"topic {topic}, partition {partition}: offset {next_offset} is gone"
-            raise ConsumerError(gone, reason="lost_offsets")
+            message = f"topic {topic}, partition {partition}: offset {next_offset} is gone"
+            raise ConsumerError(message, reason="lost_offsets")
         at = bisect_left(records, next_offset, key=_offset_of)
         taken = records[at : at + records_max - len(found)]
         found += taken
@@ -193,23 +193,23 @@ class MemorySource:
         assert self._listener is not None, "poll before start"
         broker = self._broker
         if self not in broker.members:
-            lost, self.held = self.held, set()
+            lost, self.assigned = self.assigned, set()
             broker.members.append(self)
             self.paused.clear()
             if lost:
                 self._listener.on_lost(sorted(lost))
         share = broker.share_of(self)
-        if broker.protocol is Protocol.EAGER and share != self.held:
-            self._give_back(self.held)
-        self._give_back(self.held - share)
-        others = set().union(*(member.held for member in broker.members if member is not self))
-        coming = sorted(share - self.held - others)
+        if broker.protocol is Protocol.EAGER and share != self.assigned:
+            self._give_back(self.assigned)
+        self._give_back(self.assigned - share)
+        others = set().union(*(member.assigned for member in broker.members if member is not self))
+        coming = sorted(share - self.assigned - others)
         if coming:
             starts = {
                 topic_partition: broker.commits.get(topic_partition, Position(broker.starts[topic_partition]))
                 for topic_partition in coming
             }
-            self.held.update(coming)
+            self.assigned.update(coming)
             for topic_partition, start in starts.items():
                 self._seek(topic_partition, start.next_offset)
             self._listener.on_assigned(starts)
@@ -219,7 +219,7 @@ class MemorySource:
         if going:
             assert self._listener is not None, "held before start"
             self._listener.on_revoked(going)
-            self.held.difference_update(going)
+            self.assigned.difference_update(going)
             self.paused.difference_update(going)
 
     def _seek(self, topic_partition: TopicPartition, next_offset: int) -> None:

@@ -56,7 +56,7 @@ class SeededScheduler:
         self._ends_share = ends_share
         self._ended: list[Outcome] = []
         self.running: list[tuple[Record, Completion]] = []
-        self.begun: list[Record] = []
+        self.started: list[Record] = []
         self.ended: list[Record] = []
 
     def start(self) -> None:
@@ -67,7 +67,7 @@ class SeededScheduler:
 
     def submit(self, record: Record, done: Completion) -> None:
         self.running.append((record, done))
-        self.begun.append(record)
+        self.started.append(record)
 
     def put(self, completion: Completion, error: BaseException | None) -> None:
         self._ended.append((completion, error))
@@ -163,7 +163,7 @@ class SeededColumns(SeededScheduler):
     def submit_columns(self, columns: RecordColumns, done: Completion) -> None:
         self.blocks.append((columns, done))
         self.running.append((columns.record(0), done))
-        self.begun += [columns.record(row) for row in range(len(columns))]
+        self.started += [columns.record(row) for row in range(len(columns))]
 
     def forget(self) -> None:
         super().forget()

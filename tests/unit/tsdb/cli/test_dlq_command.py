@@ -26,7 +26,7 @@ from tsdb.model.clock import SystemClock
 from tsdb.model.time_set import PRODUCTION
 from tsdb.parallel_consumer import Record
 from tsdb.parallel_consumer.offsets.metadata import AttemptCounts, Progress, encode_metadata
-from tsdb.parallel_consumer.scheduling.dead_letters import PREFIX, Story, dead_letter
+from tsdb.parallel_consumer.scheduling.dead_letters import PREFIX, FailureDetails, dead_letter
 
 KEY = ChunkKey(77, 3 * WINDOW_MS, Kind.BASE, 500, 0)
 VALUE = chunk_value(77, 3 * WINDOW_MS, 1)
@@ -161,7 +161,7 @@ def orders(tmp_path: Path) -> str:
 
 
 def test_any_topics_dead_letters_go_back_with_key_headers_and_partition(shell: Shell, orders: str) -> None:
-    story = Story("exception", ValueError("spoilt"), 1, 0, 5)
+    story = FailureDetails("exception", ValueError("spoilt"), 1, 0, 5)
     records = [
         Record("orders", 1, 7, b"\x00key", b"value", 1, [("h", b"\xff\x00"), ("h", b"")]),
         Record("orders", 0, 2**31 + 5, None, None, 1, []),
@@ -183,7 +183,7 @@ def test_any_topics_dead_letters_go_back_with_key_headers_and_partition(shell: S
 
 
 def test_a_record_without_a_key_is_told_from_one_with_an_empty_key() -> None:
-    story = Story("exception", None, 1, 0, 5)
+    story = FailureDetails("exception", None, 1, 0, 5)
     for key in (None, b""):
         letter = dead_letter("dlq", Record("orders", 0, 1, key, b"v"), story)
         told = {name.removeprefix(PREFIX): value.decode() for name, value in letter.headers}

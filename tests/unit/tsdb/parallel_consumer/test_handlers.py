@@ -369,11 +369,11 @@ def test_columns_hold_the_fields_of_the_records() -> None:
     batch = columns.arrow()
     assert batch.column("key").to_pylist() == [None, b"k"]
     assert batch.column("offset").to_pylist() == [0, 4]
-    kept = [(start, part.offsets.tolist()) for start, part in columns.stretches(np.array([False, True]))]
+    kept = [(start, part.offsets.tolist()) for start, part in columns.ranges(np.array([False, True]))]
     assert kept == [(1, [4])]
 
 
-class Stretches:
+class RangeHandler:
     """A handler of columns."""
 
     def __init__(self, *poison: int) -> None:
@@ -401,14 +401,14 @@ class Stretches:
 @pytest.mark.parametrize("kind", ["each", "all_or_nothing", "async_each"])
 @pytest.mark.parametrize("order", [by_key, unordered])
 def test_a_poisoned_row_becomes_a_dead_letter_and_all_others_are_done(kind: str, order: Order) -> None:
-    stretches = Stretches(123, 700)
-    executor = ColumnExecutor(getattr(stretches, kind), parallel=1)
+    ranges = RangeHandler(123, 700)
+    executor = ColumnExecutor(getattr(ranges, kind), parallel=1)
     dead_letters = Running(broker_of(1_000), executor, order=order).until_committed()
     assert sorted(dict(dead_letter.headers)["dlq-offset"] for dead_letter in dead_letters) == [b"123", b"700"]
-    assert set(stretches.done) == set(range(1_000)) - {123, 700}
-    assert max(stretches.sizes) > 100
+    assert set(ranges.done) == set(range(1_000)) - {123, 700}
+    assert max(ranges.sizes) > 100
     if order is by_key:
-        firsts = list(dict.fromkeys(stretches.done))
+        firsts = list(dict.fromkeys(ranges.done))
         assert firsts == sorted(firsts), "rows overtook each other"
 
 

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from tsdb.parallel_consumer.errors import MetadataRefused
-from tsdb.parallel_consumer.offsets.attempt_history import AttemptHistory, rows_apart
+from tsdb.parallel_consumer.offsets.attempt_history import AttemptHistory, rows_at_once
 from tsdb.parallel_consumer.offsets.metadata import (
     AttemptCounts,
     Progress,
@@ -171,9 +171,9 @@ def test_attempts_below_the_position_are_dropped() -> None:
 @pytest.mark.parametrize("rows", [1, 2, 7, 1_000, 10_000])
 def test_a_row_runs_alone_at_its_last_allowed_crash(crashes_max: int, rows: int) -> None:
     for crashes in range(1, crashes_max):
-        rows = rows_apart(rows, crashes, crashes_max)
+        rows = rows_at_once(rows, crashes, crashes_max)
     assert rows == 1
-    assert rows_apart(1_000, 0, crashes_max) == rows_apart(1_000, 5, None) == 1_000
+    assert rows_at_once(1_000, 0, crashes_max) == rows_at_once(1_000, 5, None) == 1_000
 
 
 GOLDEN_SPANS = "AgECaWQJAQQAAQUBAegHAgPBD+gHnxJGtA=="

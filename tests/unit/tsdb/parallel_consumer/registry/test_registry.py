@@ -69,7 +69,7 @@ def test_nothing_is_acknowledged_or_handled_before_its_copy_is_durable() -> None
     member = Member(world, finish)
     member.step(100)
     assert committed(world) == 0
-    assert not member.scheduler.begun
+    assert not member.scheduler.started
     assert [record.headers[0][0] for record, _ in world.held][:1] == ["wait-topic"]
     world.release()
     member.run_until(lambda: committed(world) == 20 and not world.open)

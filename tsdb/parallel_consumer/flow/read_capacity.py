@@ -1,17 +1,17 @@
-"""Room: how much may be read, and which partitions use more than their quota of the record and byte bounds."""
+"""ReadCapacity: how much may be read, and which partitions use more than their quota of the record and byte bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from tsdb.parallel_consumer.flow.sharing import Sharing
+from tsdb.parallel_consumer.flow.shared_bound import SharedBound
 from tsdb.parallel_consumer.offsets.partition import PartitionState
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.record import TopicPartition
 
 
-class Room:
-    """Over all assigned partitions. Partitions set aside, or with a full map, are not read."""
+class ReadCapacity:
+    """Over all assigned partitions. Partitions paused for being over quota, or with a full map, are not read."""
 
     def __init__(self, partitions: Mapping[TopicPartition, PartitionState], options: Options) -> None:
         self._partitions = partitions
@@ -64,8 +64,14 @@ class Room:
         ]
 
     def coming_back(self) -> list[PartitionState]:
-        """Partitions set aside that have since finished half, and would not be over quota again at once."""
-        halved = [part for part in self._partitions.values() if part.aside and part.unfinished * 2 <= part.aside]
+        """Partitions paused for being over quota that have since finished half, and would not be over quota again at
+        once.
+        """
+        halved = [
+            part
+            for part in self._partitions.values()
+            if part.over_quota_records and part.unfinished * 2 <= part.over_quota_records
+        ]
         if not halved:
             return []
         records, size = self._shared()
@@ -76,11 +82,11 @@ class Room:
             and part.unfinished_bytes <= size.room(part.unfinished_bytes)
         ]
 
-    def _shared(self) -> tuple[Sharing, Sharing]:
-        """The sharing of records and of bytes."""
+    def _shared(self) -> tuple[SharedBound, SharedBound]:
+        """The shared bounds of records and of bytes."""
         parts: Collection[PartitionState] = self._partitions.values()
-        records = Sharing(self._options.records_max, [part.unfinished for part in parts])
-        return records, Sharing(self._options.bytes_max, [part.unfinished_bytes for part in parts])
+        records = SharedBound(self._options.records_max, [part.unfinished for part in parts])
+        return records, SharedBound(self._options.bytes_max, [part.unfinished_bytes for part in parts])
 
     def _read(self) -> list[PartitionState]:
-        return [part for part in self._partitions.values() if not (part.aside or part.full)]
+        return [part for part in self._partitions.values() if not (part.over_quota_records or part.full)]

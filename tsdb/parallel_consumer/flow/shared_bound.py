@@ -1,4 +1,4 @@
-"""Sharing: how much of a bound each partition may use, so that a stuck partition leaves room for the others.
+"""SharedBound: how much of a bound each partition may use, so that a stuck partition leaves room for the others.
 
 A quarter of the bound is divided into a reserved share per partition. The rest is first come, first served. So the
 total stays within the bound even if many partitions are stuck, and a healthy one always has its reserved share.
@@ -14,7 +14,7 @@ OWN_SHARE = 0.25
 OVER_QUOTA_FACTOR = 3
 
 
-class Sharing:
+class SharedBound:
     """State of one bound. used: by each partition. own: the reserved share of each. spare: unused part of the rest.
     in_all: used by all.
 
