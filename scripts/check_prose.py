@@ -22,11 +22,12 @@ ROOT = Path(__file__).resolve().parents[1]
 CLEAN = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "README.md",
     "SECURITY.md",
     "bench",
     "demo",
     "deploy",
-    "docs/parallel-consumer",
+    "docs",
     "scripts",
     "chunker",
     "spark_backfill/building",

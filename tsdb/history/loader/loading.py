@@ -50,7 +50,7 @@ not_loadable_total = counter(
 freshness_seconds = histogram(
     "tsdb_loader_freshness_seconds",
     "From when a chunk was due (its window closed, its late minute ended; other kinds: it was made) until it was in"
-    " history. What is loaded a second time counts too.",
+    " history. A chunk that is loaded a second time counts too.",
     label="kind",
     values=[kind.name.lower() for kind in Kind],
     buckets=FRESHNESS_BUCKETS_S,
