@@ -1,8 +1,8 @@
-"""Chain: how long a message took from end to end, over every service that it passed, in headers of its own.
+"""Chain: end-to-end latency of a message over all services that it passed, carried in the message's headers.
 
-A service reads the headers of what it consumed (`read`), begins a stage with one or more of them (`begin`), and puts
-what the stage says on whatever it produces (`produce`). Depends on nothing. Layout and arithmetic:
-docs/formats/chain-headers.md. A header that cannot be right is counted and read as absent; nothing here raises for it.
+A service reads the headers of a consumed message (`read`), begins a stage with one or more of them (`begin`), and puts
+the stage's headers on each message that it produces (`produce`). This module has no dependencies. Layout and
+arithmetic: docs/formats/chain-headers.md. An invalid header is counted and read as absent; it never raises.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Written = list[tuple[str, bytes]]
 
 INT8_MAX = (1 << 7) - 1
 INT64_MAX = (1 << 63) - 1
-TTL_HOPS = 20  # What a chain may be long; a loop is cut there.
+TTL_HOPS = 20  # Longest chain in hops; this cuts loops.
 HOP_COUNT_ABSENT = 1
 TTL_HOPS_ABSENT = TTL_HOPS - 1
-APART_MS_MAX = 50  # Clocks and queues that nobody measures may differ by so much.
+APART_MS_MAX = 50  # Tolerance for clock differences and unmeasured queues.
 TRACE_BYTES_MAX = 1_024
 TIMES_CACHED = 512
 
-# What `count` is called with.
+# Arguments of `count`.
 MALFORMED = "malformed"
 OUT_OF_RANGE = "out_of_range"
-CLOCK_BEHIND = "clock_behind"  # A time of before is after now: the difference reads as 0.
+CLOCK_BEHIND = "clock_behind"  # An earlier time is after now: the difference counts as 0.
 UNBALANCED = "unbalanced"  # Total and processing + wait differ by more than APART_MS_MAX.
 LOOP_PROTECTION = "loop_protection"
 REASONS = (MALFORMED, OUT_OF_RANGE, CLOCK_BEHIND, UNBALANCED, LOOP_PROTECTION)
@@ -49,20 +49,20 @@ _MS = timedelta(milliseconds=1)
 
 
 class Mode(Enum):
-    """How much is written. What is read does not depend on it."""
+    """Headers to write. Reading does not depend on the mode."""
 
     OFF = "off"
-    TREE = "tree"  # Where it comes from and the total. Loops are not cut: hops are not counted.
+    TREE = "tree"  # Origin and total only. Loops are not cut, because hops are not counted.
     FULL = "full"
-    DEBUG = "debug"  # And each hop's service, wait and time, the oldest left out at TRACE_BYTES_MAX.
+    DEBUG = "debug"  # As FULL, and each hop's service, wait and time; the oldest are left out at TRACE_BYTES_MAX.
 
 
 class Link(NamedTuple):
-    """What a consumed message says of its chain; times are ms since epoch UTC, durations ms.
+    """The chain of a consumed message, from its headers. Times are ms since the epoch, UTC; durations are ms.
 
-    created_at_ms: by its producer; None: nobody knows. origin_ms: when the first message of its chain was created.
-    hop_count, ttl_hops: 0 to INT8_MAX. due_at_ms: when it should be where it is going. whole: processing_ms and wait_ms
-    tell of all of the chain.
+    created_at_ms: the producer's time; None: unknown. origin_ms: creation of the first message of the chain.
+    hop_count, ttl_hops: 0 to INT8_MAX. due_at_ms: time by which the message should reach its destination. whole:
+    processing_ms and wait_ms include all of the chain.
     """
 
     created_at_ms: int | None = None
@@ -77,26 +77,27 @@ class Link(NamedTuple):
 
     @property
     def since_ms(self) -> int | None:
-        """When its chain began; None: nobody knows."""
+        """Start of the chain, ms since the epoch; None: unknown."""
         return self.created_at_ms if self.origin_ms is None else self.origin_ms
 
     @property
     def total_ms(self) -> int:
-        """From then until it was created, at least 0."""
+        """Time from the start of the chain to the creation of this message, at least 0."""
         if self.created_at_ms is None or self.origin_ms is None:
             return 0
         return max(0, self.created_at_ms - self.origin_ms)
 
 
 def _nobody_counts(reason: str) -> None:
-    """For programs that do not care."""
+    """The default of `count`: does nothing."""
 
 
 class Chain:
     """One service of one system. Thread-safe. Raises ValueError for ids that headers cannot carry.
 
-    system_id: of all services that share these headers. service_id: this one. count(reason): called for what was
-    ignored or clamped, with one of REASONS. now_ms: wall clock, ms since epoch; monotonic_ns: a clock that never steps.
+    system_id: id of all services that share these headers. service_id: id of this service. count(reason): called with
+    one of REASONS for each ignored or clamped value. now_ms: wall clock, ms since the epoch. monotonic_ns: a clock that
+    never steps.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class Chain:
         self.trace = f"{prefix}chain-trace"
 
     def first(self, *, due_at_ms: int | None = None) -> Written:
-        """Headers of a message that begins a chain. What they leave out is what absent headers mean."""
+        """Headers of a message that begins a chain. Headers at their default are absent."""
         if self.mode is Mode.OFF:
             return []
         written = [(self.created_at, time_text(self.now_ms())), (self.source, self.service_id)]
@@ -140,15 +141,15 @@ class Chain:
         return written
 
     def read(self, headers: Headers, created_at_ms: int | None = None) -> Link:
-        """What a message says. Of headers that come twice the last counts. created_at_ms: for one that does not say.
+        """Read the chain of a message. Of repeated headers the last counts. created_at_ms: default of the header.
 
-        The total is not looked at: it follows from the two times.
+        The total header is not read: it follows from the two times.
         """
         found = dict(headers).get
         created_at, origin, due_at = found(self.created_at), found(self.origin), found(self.due_at)
         processing, wait, trace = found(self.processing), found(self.wait), found(self.trace)
         hops, ttl = found(self.hops), found(self.ttl)
-        # What Link() does, for half of it.
+        # The same as Link(), at half the cost.
         values = (
             created_at_ms if created_at is None else self._time(created_at, created_at_ms),
             None if origin is None else self._time(origin, None),
@@ -163,7 +164,7 @@ class Chain:
         return tuple.__new__(Link, values)
 
     def begin(self, link: Link, *others: Link) -> Stage:
-        """Work on what was consumed begins now; several links where several messages become one."""
+        """Begin the work on a consumed message, now. Several links: several messages become one."""
         now = self.now_ms()
         if others:
             return Stage(self, *_joined(self, (link, *others), now), self.monotonic_ns())
@@ -174,12 +175,12 @@ class Chain:
         return Stage(self, link, own_wait_ms, self.monotonic_ns())
 
     def without(self, headers: Sequence[tuple[str, Value]]) -> list[tuple[str, Value]]:
-        """All other headers: for what is passed on beside those of a stage."""
+        """The headers that are not of this chain, to pass on beside those of a stage."""
         own = (self.created_at, self.source, f"{self.prefix}chain-")
         return [header for header in headers if not header[0].startswith(own)]
 
     def apart_ms(self, now_ms: int, then_ms: int | None) -> int:
-        """now - then, at least 0; counted where it was not."""
+        """now - then, at least 0; a negative difference is counted."""
         if then_ms is None or then_ms == now_ms:
             return 0
         if then_ms > now_ms:
@@ -192,7 +193,7 @@ class Chain:
         return self._number(data, INT8_MAX, absent) if small is None else small
 
     def _number(self, data: bytes, highest: int, absent: int) -> int:
-        # isdigit on bytes knows ASCII alone; int() would take spaces, signs and underscores.
+        # bytes.isdigit accepts ASCII digits only; int() would accept spaces, signs and underscores.
         if data.isdigit() and len(data) <= _DIGITS_MAX and (data[0] != _ZERO or len(data) == 1):
             value = int(data)
             if value <= highest:
@@ -215,10 +216,10 @@ class Chain:
 
 
 class Stage:
-    """One service's work on one message, or on several that become one. Of one thread at a time.
+    """One service's work on one message, or on several that become one. Used by one thread at a time.
 
-    expired: it went through as many hops as it may; do no work, give it up as LOOP_PROTECTION. wait_ms: that the chain
-    waited, here included.
+    expired: the message has no hops left: do no work, and give it up with reason LOOP_PROTECTION. wait_ms: wait of the
+    whole chain, this hop included.
     """
 
     __slots__ = ("_begun_ns", "_chain", "_link", "_own_wait_ms", "expired", "wait_ms")
@@ -234,9 +235,9 @@ class Stage:
             chain.count(LOOP_PROTECTION)
 
     def produce(self, *, public: bool = False, due_at_ms: int | None = None) -> Written:
-        """Headers of one produced message; each child of a stage gets its own. public: for readers outside.
+        """Headers of one produced message; call it for each child of a stage. public: for readers outside the system.
 
-        A message that is tried again is not a hop: it keeps the headers that it has.
+        A repeated attempt is not a hop: its message keeps the headers it has.
         """
         chain, link = self._chain, self._link
         if chain.mode is Mode.OFF:
@@ -278,16 +279,16 @@ class Stage:
 
 
 def freshness_ms(chain: Chain, link: Link) -> int:
-    """How late a message is by now, at least 0: after its due time, or without one after its chain began."""
+    """Time since the message was due, or without a due time since its chain began; at least 0."""
     since = link.since_ms if link.due_at_ms is None else link.due_at_ms
     return max(0, chain.now_ms() - since) if since is not None else 0
 
 
-# Cached: messages that cost anything are many a millisecond, and those of one chain share its origin.
+# Cached: at high rates many messages fall into one millisecond, and messages of one chain share its origin.
 @lru_cache(maxsize=TIMES_CACHED)
 def parse_time(data: bytes) -> int | None:
-    """RFC 3339, UTC, three decimals, Z: ms since epoch; None for all else."""
-    # fromisoformat takes weeks, other separators and zones too: the places of what it should find are checked first.
+    """ms since the epoch of a time in RFC 3339, UTC, three decimals, Z; None for any other text."""
+    # fromisoformat accepts weeks, other separators and zones too, so the positions of the separators are checked first.
     if len(data) != _TIME_BYTES or data[4::3][:2] != b"--" or data[10:17:3] != b"T::" or data[19::4] != b".Z":
         return None
     try:
@@ -299,7 +300,7 @@ def parse_time(data: bytes) -> int | None:
 
 @lru_cache(maxsize=TIMES_CACHED)
 def time_text(at_ms: int) -> bytes:
-    """ms since epoch as `parse_time` reads it. Raises ValueError outside of the years 1 to 9999."""
+    """ms since the epoch as text for `parse_time`. Raises ValueError outside the years 1 to 9999."""
     try:
         return b"%bZ" % (_EPOCH + at_ms * _MS).isoformat(timespec="milliseconds").encode()
     except OverflowError as error:
@@ -307,11 +308,11 @@ def time_text(at_ms: int) -> bytes:
 
 
 def _joined(chain: Chain, links: Sequence[Link], now_ms: int) -> tuple[Link, int]:
-    """Several links as one, and how long it waited here."""
+    """(several links as one, its wait in this hop)."""
     waits = [chain.apart_ms(now_ms, link.created_at_ms) for link in links]
     known = [since for link in links if (since := link.since_ms) is not None]
     oldest = min(links, key=lambda link: INT64_MAX if link.since_ms is None else link.since_ms)
-    # The largest sum, not the largest of each: together those could be longer than the chain has existed.
+    # The largest sum, not the sum of the largest: that could be longer than the chain has existed.
     wait_ms = max(link.wait_ms + own_ms for link, own_ms in zip(links, waits, strict=True))
     own_wait_ms = waits[links.index(oldest)]
     joined = Link(
