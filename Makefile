@@ -25,8 +25,8 @@ test: .venv/.dev java check ## all checks and tests, on real servers
 	@$(BIN)/tsdb warmup
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
-unit: .venv/.dev ## tests without servers
-	@$(BIN)/python -m pytest tests/unit
+unit: .venv/.dev ## tests without servers, the slow ones left out: about a minute on 2 idle cores
+	@$(BIN)/python -m pytest -n logical --dist loadfile -m "not slow and not soak" tests/unit tests/property
 
 check: .venv/.dev ## lint, format, prose, types, imports
 	@$(BIN)/ruff check .

@@ -51,6 +51,7 @@ def arrays_of(result: object, names: Sequence[str]) -> list[bytes]:
     return [getattr(result, name).tobytes() for name in names]
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     st.lists(st.tuples(histories, st.sets(st.integers(0, SERIES - 1))), max_size=4),
@@ -77,6 +78,7 @@ def test_many_heads_at_once_give_the_result_of_each_head(
         assert len(held.below) or arrays_of(overlay, RAW) == arrays_of(alone.overlay, RAW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples_max", [unsealed_cache.SAMPLES_MAX, 9])
 def test_a_continued_capture_equals_a_capture_from_nothing(monkeypatch: pytest.MonkeyPatch, samples_max: int) -> None:
     monkeypatch.setattr(unsealed_cache, "SAMPLES_MAX", samples_max)

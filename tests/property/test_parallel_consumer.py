@@ -6,6 +6,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -142,6 +143,7 @@ def test_after_a_kill_only_records_without_a_commit_are_repeated(
     assert set(total) == everything(broker) == covered(broker)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 1 << 32),
     moves=st.lists(st.sampled_from(["join", "leave", "kill", "work"]), min_size=3, max_size=12),

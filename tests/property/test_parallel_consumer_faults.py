@@ -151,6 +151,7 @@ class Group:
             member.close()
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 1 << 32),
     order=st.sampled_from([by_key, by_partition, unordered]),
@@ -211,6 +212,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 1 << 32),
     plan=st.lists(
@@ -239,6 +241,7 @@ def test_a_script_of_faults_is_survived_by_one_member(
     assert set(ledger.counts()) >= everything(broker)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 1 << 32),
     poison=st.integers(0, 99),

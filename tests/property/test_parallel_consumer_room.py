@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -56,6 +57,7 @@ class StallSimulation:
         self.done[record.partition] += 1
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     st.integers(2, 6).flatmap(

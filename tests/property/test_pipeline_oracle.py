@@ -4,6 +4,7 @@ sample on the log was announced, acknowledged, less than a window before it."""
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,6 +62,7 @@ def check_announced(bench: Bench, broker_ms: list[int]) -> None:
             assert broker_ms[record.order] - said_ms < PRODUCTION.window_ms
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.lists(step, min_size=1, max_size=10), st.sampled_from([300, 2000, 1 << 20]), st.sampled_from([3, 500]))
 def test_what_was_answered_ok_is_on_the_log_and_announced(

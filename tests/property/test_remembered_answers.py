@@ -3,6 +3,7 @@ read in between."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +44,7 @@ def answer(partitions: list[Partition], query: SelectSpec, memory: ReadMemory) -
     return b"".join(select.messages(select.gather(partitions, query, ANY, SelectLimits(), memory)))
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.lists(st.tuples(records, new_series, st.lists(reads, min_size=1, max_size=3)), min_size=2, max_size=8))
 def test_a_cached_answer_equals_a_computed_one(

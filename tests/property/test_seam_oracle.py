@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -127,6 +128,7 @@ def answered(result: SelectResult) -> dict[int, dict[int, float]]:
     return found
 
 
+@pytest.mark.slow
 @given(log_parts, stages, reads)
 @settings(max_examples=250)
 def test_any_split_between_memory_and_history_answers_as_the_twin(

@@ -14,6 +14,8 @@ import pytest
 from support.simulation.driver import failure_of, run, shrunk
 from support.simulation.profile import ALL
 
+pytestmark = pytest.mark.slow
+
 SEEDS, BLOCKS = 200, 8
 
 

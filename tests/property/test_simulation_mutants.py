@@ -7,6 +7,8 @@ import pytest
 from support.simulation.driver import Failure, failure_of
 from support.simulation.mutants import MUTANTS, Mutant
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 60
 
 

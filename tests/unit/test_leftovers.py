@@ -36,6 +36,7 @@ def test_that_hangs():
 WITHIN_S = 30.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strike", "processes"),
     [

@@ -72,6 +72,7 @@ def built(log: Log, wanted: list[Item], partition: int) -> set[tuple[bytes, byte
     return {(record.key, record.value) for item in mine for record in build(item, log, options, clock)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [LIMITS, BatchLimits()])
 def test_what_the_batches_build_is_what_an_uninterrupted_stage_writes(log: Log, limits: BatchLimits) -> None:
     planned = items(offsets(log, limits))

@@ -56,6 +56,7 @@ def test_counts_and_refusals_are_those_of_an_oracle(seed: int) -> None:
         assert len(active) == oracle.active(window)
 
 
+@pytest.mark.slow
 def test_a_million_series_take_at_most_24_bytes_each() -> None:
     clock = ManualClock(0)
     active = ActiveSeries(WINDOW_MS, clock)

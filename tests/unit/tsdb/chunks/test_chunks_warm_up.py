@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[4]
 
 
+@pytest.mark.slow
 def test_a_stage_that_lives_after_the_warm_up_compiles_nothing() -> None:
     """In a separate process, because other tests have compiled kernels in this one."""
     done = subprocess.run(

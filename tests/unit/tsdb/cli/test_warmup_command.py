@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.cli import Shell
 
 
+@pytest.mark.slow
 def test_a_second_warm_up_compiles_nothing(shell: Shell) -> None:
     first = shell.ok("warmup", "--output", "json").json
     assert set(first["packages"]) == {

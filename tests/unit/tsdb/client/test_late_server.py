@@ -27,6 +27,7 @@ with connect(sys.argv[1]) as client:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attempt", range(3))
 def test_a_client_is_served_soon_after_its_server_begins(attempt: int) -> None:
     with Ports(1) as ports:

@@ -88,6 +88,7 @@ def test_any_flipped_byte_and_any_cut_is_corrupt(name: str) -> None:
         decode_chunk(value + b"\0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["late", "base_many_axes", "one_sample"])
 def test_broken_bytes_under_a_right_checksum_never_do_harm(name: str) -> None:
     body = encode(fragments()[name])[:-4]

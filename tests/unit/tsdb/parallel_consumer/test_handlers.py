@@ -150,6 +150,7 @@ def test_a_dropped_deferral_is_a_failure_not_a_freeze_and_not_a_loss() -> None:
     assert b"offset 2" in headers["dlq-message"]
 
 
+@pytest.mark.slow
 def test_the_alarm_of_an_overdue_deferral_names_the_offset_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
     broker, kept = broker_of(30), list[Deferral]()
 

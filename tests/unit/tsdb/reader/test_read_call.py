@@ -91,6 +91,7 @@ def calls(stub: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["store", "querier"])
 def test_a_regular_expression_ends_with_the_servers_time_in_every_kind_of_read(role: str) -> None:
     with served(role, 0.5) as stub:

@@ -105,6 +105,7 @@ class TlsNode:
         return self.handshake
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("named", "check_names", "done"),
     [("127.0.0.1", True, True), ("cassandra.example", True, False), ("cassandra.example", False, True)],

@@ -82,6 +82,7 @@ class Rig:
         assert self.producer.sent == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_eight_hours_without_history_divert_nothing(seed: int) -> None:
     rig = Rig(seed)

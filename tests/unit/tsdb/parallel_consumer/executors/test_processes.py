@@ -59,6 +59,7 @@ def quick(record: Record) -> None:
     """A handler that does nothing."""
 
 
+@pytest.mark.slow
 def test_other_processes_run_records_in_key_order_and_failures_become_dead_letters(
     tmp_path: Path,
 ) -> None:
