@@ -68,7 +68,7 @@ def _all(bootstrap: str, service: StubService, at_once: int, count: int, ms: Cal
         service.call(ms(int(record.value or b"")))
 
     edge = EDGE * at_once
-    seconds = consume(topic, lambda told: ThreadExecutor(on_thread(call, told), at_once), at_once, edge=edge)
+    seconds = consume(topic, lambda progress: ThreadExecutor(on_thread(call, progress), at_once), at_once, edge=edge)
     report = service.report()
     rates |= {"ours": (count - 2 * edge) / seconds, "allowed": at_once / (report["mean_ms"] / 1000)}
     return {name: round(rate, 1) for name, rate in rates.items()} | {"most_at_once": report["most_at_once"]}

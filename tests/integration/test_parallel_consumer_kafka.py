@@ -193,10 +193,10 @@ def handle(record):
     out.write(b"%d %d\\n" % (record.partition, record.offset))
 policy = ErrorPolicy(default=Action.FATAL, exhausted=Action.FATAL, crashes_max=None)
 source = KafkaSource({"bootstrap.servers": bootstrap, "group.id": topic, "session.timeout.ms": 6000}, [topic])
-told = open(seen + ".committed", "ab", buffering=0)
+commit_log = open(seen + ".committed", "ab", buffering=0)
 def on_committed(positions):
     for (_, partition), at in positions.items():
-        told.write(b"%d %d\\n" % (partition, at.next_offset))
+        commit_log.write(b"%d %d\\n" % (partition, at.next_offset))
 consumer = ParallelConsumer(source, ThreadExecutor(handle, 8), policy=policy, on_committed=on_committed,
                             options=Options(concurrency=8, commit_interval_s=0.05))
 consumer.start()

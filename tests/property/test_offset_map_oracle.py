@@ -160,13 +160,13 @@ TRIES = st.builds(
 @given(st.lists(TRIES, max_size=400, unique_by=lambda one: one.offset))
 def test_attempts_survive_up_to_the_room_and_the_most_tried_always(attempts: list[AttemptCounts]) -> None:
     text = encode_metadata(100, Progress(attempts=attempts), TOPIC_ID)
-    kept = decode_metadata(100, text, TOPIC_ID).attempts
-    assert [one.offset for one in kept] == sorted(one.offset for one in kept)
-    assert set(kept) <= set(attempts)
+    decoded = decode_metadata(100, text, TOPIC_ID).attempts
+    assert [one.offset for one in decoded] == sorted(one.offset for one in decoded)
+    assert set(decoded) <= set(attempts)
     if len(attempts) * 12 < ATTEMPTS_BYTES_MAX:
-        assert set(kept) == set(attempts)
-    left_out = set(attempts) - set(kept)
-    assert not left_out or max(one.crashes for one in left_out) <= min(one.crashes for one in kept)
+        assert set(decoded) == set(attempts)
+    left_out = set(attempts) - set(decoded)
+    assert not left_out or max(one.crashes for one in left_out) <= min(one.crashes for one in decoded)
 
 
 @given(st.text(max_size=200), st.integers(0, 1 << 40))

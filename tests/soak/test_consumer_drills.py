@@ -1,4 +1,4 @@
-"""Attacks for long what the parallel consumer guarantees: nothing lost, order by key, nothing told is done again."""
+"""Long attacks on the guarantees of the parallel consumer: no loss, order by key, no repeat of committed records."""
 
 from __future__ import annotations
 

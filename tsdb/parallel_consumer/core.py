@@ -115,7 +115,7 @@ class Core:
         wait_s = self._wait_s(wait_s)
         # While records run, wait for their completions, not for the source: a completion cannot wake the source.
         idle = not moved and not self.running
-        if self._runner.skip_wakeup:
+        if self._runner.may_skip_wakeup:
             wait_s = min(wait_s, BUSY_WAIT_S)
         if self._intake.wants_poll(BUSY_WAIT_S if self._runner.ready else 0.0):
             moved |= self._intake.poll(wait_s if idle else 0.0)
@@ -291,7 +291,7 @@ class Core:
             self._commits,
             now=now,
             stall_after_s=self._options.stall_after_s,
-            deferred=self._deferrals.overdue(self._runner.unended(), now),
+            deferred=self._deferrals.overdue(self._runner.unfinished(), now),
             control_error="" if self._control_file is None else self._control_file.error,
         )
         set_gauges(self._metrics, self.status)

@@ -1,4 +1,4 @@
-"""LimitedLog: one line per cause and place in EVERY_S, with the count of suppressed lines. Uses standard logging only.
+"""LimitedLog: one line per cause and scope in EVERY_S, with the count of suppressed lines. Uses standard logging only.
 
 The first line of a cause is logged at once. Later ones are counted; after EVERY_S the last of them is logged with the
 count. Thread-safe.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tsdb.parallel_consumer.clock import Clock
 
 EVERY_S = 60.0
-KEYS_MAX = 1_000  # Causes times places within one EVERY_S. Beyond it all places of a cause share one line.
+KEYS_MAX = 1_000  # Causes times scopes within one EVERY_S. Beyond it all scopes of a cause share one line.
 
 log = logging.getLogger("tsdb.parallel_consumer")
 
@@ -40,7 +40,7 @@ class LimitedLog:
         self._flush_at = 0.0
 
     def log(self, level: int, cause: str, scope: Hashable, text: str, *arguments: object) -> None:
-        """Log the line, or suppress it. place: None where a cause has none."""
+        """Log the line, or suppress it. scope: for example a partition; None: the cause has no scope."""
         now = self._clock.monotonic()
         with self._lock:
             key = (cause, scope)

@@ -76,16 +76,16 @@ def status_of(
     """Snapshot at `now`, monotonic seconds."""
     blocked_by = runner.blocked_by()
     blocked = sum(blocked_by.values())
-    unended = [task for task in runner.unended() if not task.owner.closed]
+    unfinished_tasks = [task for task in runner.unfinished() if not task.owner.closed]
     return Status(
         now,
         {topic_partition: _partition(part) for topic_partition, part in partitions.items()},
         runner.busy - blocked,
         blocked,
-        next((task.error for task in unended if task.blocked), ""),
+        next((task.error for task in unfinished_tasks if task.blocked), ""),
         intake.records,
         intake.size,
-        _stalls(unended, now, stall_after_s),
+        _stalls(unfinished_tasks, now, stall_after_s),
         commits.error,
         deferred,
         control_error,
@@ -105,9 +105,11 @@ def set_gauges(metrics: ConsumerMetrics, status: Status) -> None:
     metrics.stalled.set(len(status.stalls))
 
 
-def _stalls(unended: Iterable[Task], now: float, stall_after_s: float) -> list[Stall]:
+def _stalls(unfinished_tasks: Iterable[Task], now: float, stall_after_s: float) -> list[Stall]:
     before = now - stall_after_s
-    old = [(began_at, task) for task in unended if (began_at := task.began_at) is not None and began_at <= before]
+    old = [
+        (began_at, task) for task in unfinished_tasks if (began_at := task.began_at) is not None and began_at <= before
+    ]
     old.sort(key=lambda item: item[0])
     return [Stall.of(task, now - began_at) for began_at, task in old[:STALLS_MAX]]
 

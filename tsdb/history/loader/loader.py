@@ -16,7 +16,7 @@ from tsdb.history.loader.errors import POLICY
 from tsdb.history.loader.lanes import lane_of, marker_is_due
 from tsdb.history.loader.loaded_marks import LoadedMarks
 from tsdb.history.loader.loading import Loading
-from tsdb.history.loader.outlet import LogOutlet
+from tsdb.history.loader.log_producer import LogProducer
 from tsdb.history.loader.raises import Raises
 from tsdb.history.loader.remembered import REMEMBERED_MAX, Remembered
 from tsdb.history.loader.reporter import LoaderReporter
@@ -115,7 +115,7 @@ class Loader:
             order=lane_of,
             policy=POLICY,
             options=options.consumer_options(),
-            producer=LogOutlet(log_),
+            producer=LogProducer(log_),
             dead_letter_topic=CHUNKS_DLQ,
             gate=self._gate,
             metrics=consumer_metrics,

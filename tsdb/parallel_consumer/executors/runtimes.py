@@ -15,7 +15,7 @@ CLOSE_S = 1.0  # For cancelled coroutines; one that ignores the cancellation is 
 
 
 class Threads:
-    """`count` threads that call work(item). It must not raise. nothing_waits(): whether no item waits for a thread."""
+    """`count` threads that call handle(item), which must not raise. nothing_waits(): whether no item waits."""
 
     def __init__(self, handle: Callable[[Any], None], count: int, name: str) -> None:
         self._handle = handle

@@ -117,7 +117,7 @@ class Intake:
         return len(self._partitions) < 2
 
     def _open(self) -> bool:
-        """Whether more may be read. Room only shrinks in a poll, and `_look` runs after each poll."""
+        """Whether more may be read. Room only shrinks in a poll, and `_check_bounds` runs after each poll."""
         if self._full and (not self.records or self._clock.monotonic() >= self._check_at):
             self._check_bounds()
         return not self._full

@@ -29,7 +29,7 @@ ERROR_CHARS_MAX = 300
 
 
 class Failures:
-    """next_first(work): called with a task that now has a record to send, to run before all others. offer(work): called
+    """run_first(task): called with a task that now has a record to send, to run before all others. offer(task): called
     with parts of a block. `fatal`: the error that ended the consumer; None before.
     """
 
@@ -39,7 +39,7 @@ class Failures:
         dead_letter_topic: DeadLetterTopic,
         throttle: Throttle,
         pending: Pending,
-        next_first: Callable[[Task], None],
+        run_first: Callable[[Task], None],
         offer: Callable[[Task], None],
     ) -> None:
         self._policy = env.policy
@@ -50,7 +50,7 @@ class Failures:
         self._random = env.randomness
         self._throttle = throttle
         self._pending = pending
-        self._next_first = next_first
+        self._run_first = run_first
         self._offer = offer
         self._finished_parts: list[Task] = []
         self.fatal: BaseException | None = None
@@ -84,7 +84,7 @@ class Failures:
         text = "given up (%s; %d failures, %d crashes), to the dead letters in %s: %s"
         self._log_line(logging.WARNING, "dead_letter", task, text, *details)
         task.outgoing, task.outgoing_kind = self._dead_letter(task.record, failure_details), "dead_letter"
-        self._next_first(task)
+        self._run_first(task)
 
     def _dead_letter(self, record: Record, failure_details: FailureDetails) -> OutRecord:
         topic = self._dead_letter_topic
@@ -150,8 +150,8 @@ class Failures:
 
     def _end_all(self, task: Task, error: BaseException) -> None:
         record = task.record
-        topic_partition = f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
-        self.fatal = HandlerStopped(f"{topic_partition}: {task.error}")
+        location = f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
+        self.fatal = HandlerStopped(f"{location}: {task.error}")
         self.fatal.__cause__ = error
 
     def _requeue(self, task: Task, error: BaseException) -> None:
@@ -161,7 +161,7 @@ class Failures:
             return
         task.outgoing, task.outgoing_kind = requeued(task.record, left - 1), "requeue"
         self._log_line(logging.WARNING, "requeue", task, "requeued, %d rounds left: %s", left - 1, task.error)
-        self._next_first(task)
+        self._run_first(task)
 
     def _not_sent(self, task: Task, error: BaseException) -> None:
         assert task.outgoing is not None, "the task has no record to send"
@@ -172,7 +172,7 @@ class Failures:
         self._log_line(logging.ERROR, f"send_{reason}", task, text, kind, topic, reason, task.error)
         if reason == "record_too_large" and task.outgoing.value is not None:
             task.outgoing = without_value(task.outgoing)
-            self._next_first(task)
+            self._run_first(task)
         else:
             self._block(task)
 
@@ -187,6 +187,6 @@ class Failures:
 
     def _log_line(self, level: int, cause: str, task: Task, text: str, *arguments: object) -> None:
         record = task.record
-        topic_partition = "topic %s, partition %d, offset %d, %s: "
+        location = "topic %s, partition %d, offset %d, %s: "
         at = (record.topic, record.partition, record.offset, key_text(record.key))
-        self._log.log(level, cause, record.topic_partition, topic_partition + text, *at, *arguments)
+        self._log.log(level, cause, record.topic_partition, location + text, *at, *arguments)

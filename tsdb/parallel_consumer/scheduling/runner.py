@@ -87,11 +87,11 @@ class Runner:
         return {"handler": len(blocked_tasks) - by_producer, "outlet": by_producer}
 
     @property
-    def skip_wakeup(self) -> bool:
+    def may_skip_wakeup(self) -> bool:
         """Whether tasks may have completed without waking the consumer."""
         return bool(self._running)
 
-    def unended(self) -> Iterable[Task]:
+    def unfinished(self) -> Iterable[Task]:
         """All tasks begun and not ended."""
         return itertools.chain(self._running, self._pending)
 
@@ -135,11 +135,11 @@ class Runner:
             self._batching.flush(self._clock.monotonic())
         return started
 
-    def settle(self, ended: Iterable[Outcome]) -> list[Task]:
+    def settle(self, outcomes: Iterable[Outcome]) -> list[Task]:
         """Process completions; returns the finished tasks of partitions that are still assigned."""
         finished: list[Task] = []
         handled = False
-        for completion, error in ended:
+        for completion, error in outcomes:
             task = completion.task
             if not task.running or completion.run != task.run:
                 self._metrics.ignored.labels("late").inc()

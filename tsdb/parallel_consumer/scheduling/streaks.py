@@ -18,7 +18,7 @@ STREAK_RECORDS_MAX = 128  # The rest comes in the next streak; one hand-over per
 
 
 class Streak:
-    """works: at least one, of one lane, in order. began_at: monotonic seconds of the hand-over. size: bytes; no record
+    """tasks: at least one, of one lane, in order. began_at: monotonic seconds of the hand-over. size: bytes; no record
     is larger.
 
     One record is handled at a time. The executor stops at the first record that fails or is deferred.
@@ -54,7 +54,7 @@ class Streak:
         return None
 
     def recall(self, keep: int = 0) -> list[Task]:
-        """Remove all untaken tasks except the first `but`, in order. Taken ones end as usual."""
+        """Remove all untaken tasks except the first `keep`, in order. Taken ones end as usual."""
         recalled: list[Task] = []
         # The executor may take concurrently; then fewer stay. A task that stays remains takeable.
         while len(self._untaken) > keep:

@@ -46,7 +46,7 @@ class _Gate:
 
 
 class Throttle:
-    """`active`: whether any record needs `ask`. `control`: the Control in effect."""
+    """`active`: whether any record needs `decide`. `control`: the Control in effect."""
 
     def __init__(self, control: Control, concurrency: int, metrics: ConsumerMetrics) -> None:
         self._concurrency = concurrency

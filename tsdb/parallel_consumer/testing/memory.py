@@ -99,8 +99,8 @@ class MemoryBroker:
 
     def share_of(self, member: MemorySource) -> set[TopicPartition]:
         """Partitions of a member: partition numbers assigned in turn, the same number of all topics together."""
-        topic_partition = self.members.index(member)
-        return {at for at in self.records if at[1] % len(self.members) == topic_partition}
+        index = self.members.index(member)
+        return {at for at in self.records if at[1] % len(self.members) == index}
 
 
 class MemorySource:

@@ -43,7 +43,7 @@ class VirtualClock:
 class SeededScheduler:
     """Executor and mailbox of a simulated core. A handler runs when its record ends; until then it has no effect.
 
-    `running`: begun and not ended, in the order begun. `begun`, `ended`: all records so far. ends_share: probability
+    `running`: begun and not ended, in the order begun. `started`, `ended`: all records so far. ends_share: probability
     that a wait ends a record instead of advancing time.
     """
 
@@ -149,7 +149,7 @@ class SeededStreaks(SeededScheduler):
 
 
 class SeededColumns(SeededScheduler):
-    """A scheduler for a handler of columns; `begun` and `ended` have every row."""
+    """A scheduler for a handler of columns; `started` and `ended` have every row."""
 
     def __init__(
         self, handler: Callable[[Any], object], clock: VirtualClock, source: random.Random, ends_share: float
@@ -183,7 +183,7 @@ class SeededColumns(SeededScheduler):
 class Simulation:
     """One consumer on a broker in memory. `options`: of Setup. The same seed gives the same run.
 
-    handler: of a record; of Columns with `scheduler=SeededColumns`.
+    handler: of a record; of RecordColumns with `scheduler=SeededColumns`.
     """
 
     def __init__(

@@ -152,7 +152,7 @@ def test_a_dropped_deferral_is_a_failure_not_a_freeze_and_not_a_loss() -> None:
 
 @pytest.mark.slow
 def test_the_alarm_of_an_overdue_deferral_names_the_offset_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
-    broker, kept = broker_of(30), list[Deferral]()
+    broker, deferrals = broker_of(30), list[Deferral]()
 
     def handle(record: Record) -> None:
         """Returns at once except for offset 17."""
@@ -167,8 +167,8 @@ def test_the_alarm_of_an_overdue_deferral_names_the_offset_again_and_again(caplo
                 record, completion = simulation.scheduler.running[index]
                 if record.offset != 17:
                     simulation.scheduler.end(index)
-                elif not kept:
-                    kept.append(Context(record, completion).defer())
+                elif not deferrals:
+                    deferrals.append(Context(record, completion).defer())
     (overdue,) = simulation.core.status.deferred
     assert (overdue.topic_partition, overdue.offset, overdue.key) == ((TOPIC, 0), 17, b"k17")
     assert simulation.counted("deferred_overdue") == 1
@@ -176,7 +176,7 @@ def test_the_alarm_of_an_overdue_deferral_names_the_offset_again_and_again(caplo
     assert 3 <= len(alarms) <= 6
     assert all("topic orders, partition 0, offset 17" in alarm for alarm in alarms)
     assert broker.commits[TOPIC, 0].next_offset == 17, "it was given up, or what is below it was not committed"
-    kept[0].complete()
+    deferrals[0].complete()
     simulation.run_until(lambda: broker.commits[TOPIC, 0].next_offset == 30)
     assert simulation.core.status.deferred == []
 
@@ -370,8 +370,8 @@ def test_columns_hold_the_fields_of_the_records() -> None:
     batch = columns.arrow()
     assert batch.column("key").to_pylist() == [None, b"k"]
     assert batch.column("offset").to_pylist() == [0, 4]
-    kept = [(start, part.offsets.tolist()) for start, part in columns.ranges(np.array([False, True]))]
-    assert kept == [(1, [4])]
+    ranges = [(start, part.offsets.tolist()) for start, part in columns.ranges(np.array([False, True]))]
+    assert ranges == [(1, [4])]
 
 
 class RangeHandler:

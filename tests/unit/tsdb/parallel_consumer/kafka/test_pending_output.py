@@ -25,41 +25,41 @@ def at(next_offset: int, *runs: tuple[int, int]) -> Position:
 
 
 def test_a_commit_takes_the_output_of_finished_records_in_offset_order() -> None:
-    kept = PendingOutput()
-    kept.open([TOPIC_PARTITION])
-    handle = kept.producing(out)
+    pending = PendingOutput()
+    pending.open([TOPIC_PARTITION])
+    handle = pending.producing(out)
     for offset in (7, 3, 12, 5, 9, 10):
         handle(record(offset))
-    finished = kept.finished(TOPIC_PARTITION, at(5, (7, 8), (10, 12)), "id")
+    finished = pending.finished(TOPIC_PARTITION, at(5, (7, 8), (10, 12)), "id")
     assert list(finished) == [3, 7, 10]
     assert [produced.value for produced in finished[7]] == [b"7"]
-    kept.forget({TOPIC_PARTITION: finished})
-    assert list(kept.finished(TOPIC_PARTITION, at(20), "id")) == [5, 9, 12]
+    pending.forget({TOPIC_PARTITION: finished})
+    assert list(pending.finished(TOPIC_PARTITION, at(20), "id")) == [5, 9, 12]
 
 
 def test_the_last_attempt_of_a_record_counts() -> None:
-    kept = PendingOutput()
-    kept.open([TOPIC_PARTITION])
-    kept.producing(lambda record: [*out(record), *out(record)])(record(1))
-    kept.producing(out)(record(1))
-    assert len(kept.finished(TOPIC_PARTITION, at(2), "id")[1]) == 1
+    pending = PendingOutput()
+    pending.open([TOPIC_PARTITION])
+    pending.producing(lambda record: [*out(record), *out(record)])(record(1))
+    pending.producing(out)(record(1))
+    assert len(pending.finished(TOPIC_PARTITION, at(2), "id")[1]) == 1
 
 
 def test_output_of_an_earlier_assignment_is_dropped_after_reassignment() -> None:
     """Otherwise its output would be sent a second time, behind later ones of its key."""
-    kept = PendingOutput()
-    kept.open([TOPIC_PARTITION])
+    pending = PendingOutput()
+    pending.open([TOPIC_PARTITION])
 
     def slow(record: Record) -> list[OutRecord]:
-        kept.close([TOPIC_PARTITION])
-        kept.open([TOPIC_PARTITION])
+        pending.close([TOPIC_PARTITION])
+        pending.open([TOPIC_PARTITION])
         return out(record)
 
-    kept.producing(slow)(record(4))
-    assert kept.finished(TOPIC_PARTITION, at(9), "id") == {}
+    pending.producing(slow)(record(4))
+    assert pending.finished(TOPIC_PARTITION, at(9), "id") == {}
 
 
 def test_output_for_unassigned_partitions_is_dropped() -> None:
-    kept = PendingOutput()
-    kept.producing(out)(record(1))
-    assert kept.finished(TOPIC_PARTITION, at(9), "id") == {}
+    pending = PendingOutput()
+    pending.producing(out)(record(1))
+    assert pending.finished(TOPIC_PARTITION, at(9), "id") == {}

@@ -104,9 +104,13 @@ def test_an_unknown_setting_is_refused_by_name() -> None:
 
 def test_connection_settings_are_valid_for_every_client() -> None:
     given = {**MEMBER, "sasl.username": "u", "enable.ssl.certificate.verification": True, "fetch.min.bytes": 1}
-    kept = connection_settings(given)
-    assert {"bootstrap.servers", "sasl.username", "enable.ssl.certificate.verification"} <= kept.keys()
-    assert not {"group.id", "fetch.min.bytes"} & kept.keys()
+    settings_of_connection = connection_settings(given)
+    assert {
+        "bootstrap.servers",
+        "sasl.username",
+        "enable.ssl.certificate.verification",
+    } <= settings_of_connection.keys()
+    assert not {"group.id", "fetch.min.bytes"} & settings_of_connection.keys()
 
 
 def test_consume_accepts_a_start_and_refuses_invalid_settings() -> None:

@@ -10,7 +10,7 @@ from tsdb.parallel_consumer import OutRecord, SendFailed
 from tsdb.parallel_consumer.producer import OnSent
 
 
-class LogOutlet:
+class LogProducer:
     """tsdb.parallel_consumer.Producer that appends to the log. Thread-safe."""
 
     def __init__(self, log: Log) -> None:
