@@ -69,7 +69,7 @@ class ReadyWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop watching; a ready line that was not printed stays out."""
+        """Stop watching. The ready line is then not printed."""
         self._closing.set()
 
     def join(self, timeout_s: float) -> bool:
