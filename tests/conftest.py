@@ -30,7 +30,7 @@ SHORT_SESSIONS = {
     "group.consumer.heartbeat.interval.ms": "500",
 }
 SPARK = "tests/spark/"
-# What takes longest begins first, so that no process is left alone with it at the end.
+# The longest tests begin first, so that the run does not end with one process at work.
 LONGEST_FIRST = (SPARK, "tests/fault/", "tests/e2e/", "tests/integration/", "tests/contract/", "tests/property/")
 
 
@@ -65,21 +65,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaCluster]:
-    """One real broker for all tests; whoever uses it takes a topic prefix of its own and leaves the broker running."""
+    """One real broker for all tests. A test uses its own topic prefix and leaves the broker running."""
     with KafkaCluster(settings=SHORT_SESSIONS) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def cassandra() -> Iterator[CassandraNode]:
-    """One real node for all tests; whoever uses it takes a keyspace of its own and leaves the node running."""
+    """One real node for all tests. A test uses its own keyspace and leaves the node running."""
     with CassandraNode() as node:
         yield node
 
 
 @pytest.fixture(params=["sqlite", "kafka"])
 def log_factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogFactory]:
-    """Logs of one kind, each test with topics of its own."""
+    """Logs of one kind, with separate topics for each test."""
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path}/log.db"
     else:

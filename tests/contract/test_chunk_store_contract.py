@@ -235,7 +235,7 @@ def test_after_close_nothing_is_written(history_factory: HistoryFactory) -> None
     assert len(read(history_factory.open(), [1])) == 100
 
 
-# What is loaded.
+# Load progress.
 
 
 def test_of_several_loaded_the_highest_stands_in_whatever_order_they_come(store: ChunkStore) -> None:

@@ -1,7 +1,7 @@
 """Each bad input has one line that names it, an exit code, and loses nothing: roles still take writes and answer reads.
 
 The rows are in support.bad_inputs: commands, files, settings, messages and bytes to the ports, calls of the client. A
-gateway and a store run as processes of their own; commands run in this process, and some once more as a shell does.
+gateway and a store run as separate processes; commands run in this process, and some once more as a shell does.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Stage:
 
     @property
     def places(self) -> Mapping[str, str]:
-        """What stands for addresses in the rows."""
+        """The addresses for the placeholders in the rows."""
         return {
             GATEWAY: self.gateway.grpc,
             f"{GATEWAY}-http": self.gateway.http,
@@ -232,7 +232,7 @@ def test_a_port_in_use_ends_a_role_with_its_name(stage: Stage) -> None:
 
 
 def ready_lines(log: Path) -> list[str]:
-    """What a role said of being ready."""
+    """The ready lines in the log of a role."""
     return [text for text in log.read_text().splitlines() if text.startswith("ready: ")]
 
 

@@ -1,5 +1,5 @@
 """Attacks the promise that a read is exact or an error: real data goes through log, memory, chunks and history, late,
-twice and out of order, and is read at every edge of its windows at every stage. What is refused is truly not there."""
+twice and out of order, and is read at every edge of its windows at every stage. Refused data is truly missing."""
 
 from __future__ import annotations
 

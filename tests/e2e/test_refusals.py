@@ -1,4 +1,4 @@
-"""Whatever is wrong is refused with a clear error that names the thing, by its exit code, and nothing falls over.
+"""Every mistake is refused with an exit code and an error that names its cause, and no process fails.
 
 All through the command line and the ports: settings that do not fit, a wrong token, TLS, a full disk, a range before
 coverage, and random bytes. After each the process still takes a write and answers a read. Bad words, files and messages
@@ -93,7 +93,7 @@ def test_a_full_disk_refuses_writes_answers_reads_and_passes(deployment: Deploym
     data_dir = Path(deployment.store.arguments[deployment.store.arguments.index("--data-dir") + 1])
     full = max(file.stat().st_size for file in data_dir.iterdir()) + FULL_SLACK_BYTES
     _, hard = process.rlimit(psutil.RLIMIT_FSIZE)
-    process.rlimit(psutil.RLIMIT_FSIZE, (full, hard))  # What a file may grow to: writes past it fail as on a full disk.
+    process.rlimit(psutil.RLIMIT_FSIZE, (full, hard))  # Limit of a file's size: larger writes fail as on a full disk.
     try:
         told_ok, refusal = fill(deployment)
         assert refusal.reason in ("disk_full", "disk_error")

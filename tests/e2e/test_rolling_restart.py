@@ -47,7 +47,7 @@ def second(deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def span(deployment: Deployment) -> Span:
-    """What the queries ask for, written and visible."""
+    """Write the samples of the queries and wait until they are visible."""
     end_ms = time.time_ns() // 1_000_000
     ts_ms = end_ms - np.arange(POINTS)[::-1] * 1000
     rng = np.random.default_rng(9)

@@ -1,4 +1,4 @@
-"""What was written comes back bit for bit, by RAW and COLUMNS, before and after the store is killed, on both logs."""
+"""Written samples come back bit for bit, by RAW and COLUMNS, before and after the store is killed, on both logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVERYTHING = '{__name__=~".+"}'
 CLOUD_1M = Path(__file__).parents[2].parent / "shared" / "data" / "cloud_1m.parquet"
 GRID_MS = 60_000
 GRID_POINTS = 4_000
-SPEED = 30_000  # Two milliseconds a point: as fast as the grid allows while each point keeps a time of its own.
+SPEED = 30_000  # Two milliseconds a point: the highest speed at which all points have distinct times.
 
 
 @pytest.fixture(params=["sqlite", "kafka"])

@@ -23,7 +23,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 
 
 def refused(*arguments: str) -> str:
-    """What a standalone process says that does not start: without a traceback, with exit code 1."""
+    """The output of a standalone process that does not start: exit code 1, without a traceback."""
     done = run_tsdb("standalone", *arguments, timeout_s=ENDS_WITHIN_S)
     text = done.stderr.decode() + done.stdout.decode()
     assert done.returncode == 1, text

@@ -53,14 +53,14 @@ class Load:
         return sum(map(len, self.acknowledged))
 
     def wait_for(self, count: int) -> None:
-        """Until so many more rows are acknowledged."""
+        """Wait until `count` more rows are acknowledged."""
         target, give_up_at = self.count + count, time.monotonic() + WITHIN_S
         while self.count < target:
             assert time.monotonic() < give_up_at, f"{self.count} of {target}; refused {self.refused}"
             time.sleep(0.02)  # Between looks; the claim is the condition.
 
     def wait_for_refusals(self, count: int) -> None:
-        """Until so many writes were refused."""
+        """Wait until `count` writes were refused."""
         give_up_at = time.monotonic() + WITHIN_S
         while self.refused.total() < count:
             assert time.monotonic() < give_up_at, f"refused {self.refused}"

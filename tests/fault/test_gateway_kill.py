@@ -1,7 +1,7 @@
 """Attacks the promise that accepted means durable: the gateway dies by SIGKILL at random instants under load.
 
-Eight clients write without pause, and a request is in flight at each kill. What was told OK must be read back from a
-store. With the embedded log it is the whole process that dies, log writer and store included.
+Eight clients write without pause, and a request is in flight at each kill. Every sample answered with OK must be read
+back from a store. With the embedded log the whole process dies, log writer and store included.
 """
 
 from __future__ import annotations

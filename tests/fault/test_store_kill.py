@@ -107,7 +107,6 @@ def replayed(store: Role) -> tuple[int, int] | None:
 
 
 def assert_same(got: SelectResult, want: SelectResult) -> None:
-    """Byte for byte."""
     assert list(got.canonical) == list(want.canonical)
     for name in ("series_ids", "starts", "ts_ms", "values"):
         assert getattr(got, name).tobytes() == getattr(want, name).tobytes(), name

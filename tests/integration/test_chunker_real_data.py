@@ -30,7 +30,7 @@ from tsdb.model.window import index_epoch
 MINUTE_MS = 60_000
 TIMES = TimeSet("four minutes", 4 * MINUTE_MS, 5_000, 15_000, 8_000, 10_000, 20_000, 10 * MINUTE_MS, 86_400_000)
 SLICES = SliceLengths(20_000, 2 * MINUTE_MS)
-EVERY = 5  # Of the series, one in so many: enough for every kind of column.
+EVERY = 5  # Every fifth series is used: enough for every kind of column.
 WITHIN_S = 120.0
 
 Samples = dict[tuple[int, int], int]

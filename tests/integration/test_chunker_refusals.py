@@ -1,4 +1,4 @@
-"""What stops a partition of the chunk stage, and that the others go on; what a chunker says of itself meanwhile."""
+"""Causes that stop one partition of the chunk stage while the others continue, and the chunker's state meanwhile."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ class _Whatever:
         return {place: at.next_offset if at else 0 for place, at in committed.items()}
 
     def on_revoked(self, partitions: object) -> None:
-        """Nothing to commit."""
+        """No effect: there is no commit to make."""
 
     def on_lost(self, partitions: object) -> None:
-        """Nothing to drop."""
+        """No effect: there is no work to drop."""

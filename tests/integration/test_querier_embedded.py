@@ -38,7 +38,7 @@ SOURCES = ("memory", "history", "both")
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Iterator[tuple[Pipeline, NodeData]]:
     data = NodeData(every=6, scrapes=SCRAPES)
-    # Instances of their own spread them over the partitions.
+    # Separate instances spread the series over the partitions.
     labels = [label.replace(b"instance\xff", b"instance\xff%d." % (row % 7)) for row, label in enumerate(data.labels)]
     log, history = LogFactory(f"sqlite:///{tmp_path}/log.db", ""), HistoryFactory(f"sqlite:///{tmp_path}/history.db")
     with log as logs, history as histories:

@@ -42,5 +42,5 @@ def test_20_processes_killed_on_kafka_and_two_reruns_leave_the_same_chunks(kafka
 
 
 def on_broker(kafka: KafkaCluster) -> LogFactory:
-    """A log with topics of its own."""
+    """A log with separate topics for each test."""
     return LogFactory(f"kafka://{kafka.bootstrap}", f"k{uuid.uuid4().hex[:12]}.")

@@ -17,7 +17,7 @@ from support.spark import test_session
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one session."""
+    """One session for all Spark tests."""
     with test_session(tmp_path_factory.mktemp("spark")) as made:
         yield made
 
@@ -42,6 +42,5 @@ def servers(request: pytest.FixtureRequest) -> Iterator[ImportGround]:
 
 @pytest.fixture(params=["embedded", "servers"])
 def ground(request: pytest.FixtureRequest) -> ImportGround:
-    """Either."""
     made: ImportGround = request.getfixturevalue(request.param)
     return made

@@ -24,7 +24,7 @@ WAIT_S = 120.0
 
 
 def rows(file: Path, times: int) -> str:
-    """The same span and series, so many times as dense; values that no codec makes small."""
+    """The same span and series, `times` times as dense, with values that no codec can compress."""
     steps = STEPS * times
     labels = [json.dumps({"__name__": f"m{n % 3}", "job": "j", "instance": f"i{n // 3}"}) for n in range(SERIES)]
     ts_ms = np.tile(PAST_MS + np.arange(steps) * (28_000_000 // steps), SERIES)

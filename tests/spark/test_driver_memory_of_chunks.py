@@ -66,7 +66,7 @@ def test_chunks_of_four_times_the_samples_are_no_more_for_the_driver(spark: Spar
 
 
 def record(log: Log, times: int) -> int:
-    """The same windows and series, so many times as dense, every tenth record late by two windows; how many samples."""
+    """The same windows and series, `times` times as dense, every tenth record late by two windows. Returns count."""
     random, moments = np.random.default_rng(times), range(BASE_MS, TIMES.last_ms, EVERY_MS // times)
     for partition in range(PARTITIONS):
         numbers = range(partition * SERIES_EACH, (partition + 1) * SERIES_EACH)

@@ -117,7 +117,7 @@ def written(
     more: float = 0.0,
     **options: str,
 ) -> dict[ChunkKey, bytes]:
-    """What history holds once a frame of so many tasks is."""
+    """Content of history after an import of a frame with this number of tasks."""
     register(spark)
     # Made here, for a thread has no session before, and without one Spark finds no sources in Python.
     frame = spark.createDataFrame(rows(labels_as_map=True, more=more)).repartition(tasks)

@@ -228,7 +228,7 @@ def test_a_task_that_runs_twice_writes_the_same_keys_and_bytes(embedded: StormPa
 
 
 def answered_reads(history: ChunkStore, wanted: Mapping[PackWindow, object]) -> None:
-    """What is answered is right; a server that is held up may refuse."""
+    """Answers are right; a delayed server may refuse."""
     with contextlib.suppress(Unavailable):
         assert_reads(history, wanted)
 

@@ -39,7 +39,7 @@ def test_a_worker_looks_no_more_for_garbage_in_what_its_tasks_have_loaded(spark:
     for _ in range(3):  # Later tasks load more.
         looked_at = spark.sparkContext.parallelize(range(2), 2).mapPartitions(task).collect()
         assert max(looked_at) < LOOKED_AT_MAX
-    gc.unfreeze()  # What other tests of this process have frozen.
+    gc.unfreeze()  # Other tests of this process may have frozen objects.
     with quoted_errors():
         pass
     assert gc.get_freeze_count() == 0, "a driver is not ours to tune"

@@ -1,4 +1,4 @@
-"""What a DataFrame wrote comes back from history, from `chunks` and from the log, whole or narrowed."""
+"""Samples written from a DataFrame come back from history, from `chunks` and from the log, whole or filtered."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def pytest_configure(config):
     if not hasattr(config, "workerinput"):
         leftovers.guard()
 """
-# One child as tests start roles, one in a session of its own, as stacks and Spark drivers are.
+# One child started like a role, and one in a separate session, like a stack or a Spark driver.
 RUN = """
 import subprocess, sys, time
 

@@ -34,7 +34,7 @@ BOUNDED_LABELS = {
 
 @cache
 def generated() -> str:
-    # A process of its own: metrics of other tests are not in its registry.
+    # A separate process, without the metrics of other tests in its registry.
     command = [sys.executable, "-W", "error", str(ROOT / "scripts" / "generate_metrics_doc.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What is in deploy/ fits what it is for: objects their schemas, command lines the command, expressions the metrics."""
+"""Files in deploy/ match the product: objects their schemas, command lines the command, expressions the metrics."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _base(name: str) -> str:
 
 
 def _pods(value: dict[str, Any]) -> list[dict[str, Any]]:
-    """What has volumes and containers, at whatever depth."""
+    """Mappings with volumes and containers, at any depth."""
     found = [value] if "volumes" in value else []
     for child in value.values():
         if isinstance(child, dict):

@@ -1,4 +1,4 @@
-"""What Spark tells of a task that raised becomes the error that it raised."""
+"""Spark's report of a failed task becomes the error that the task raised."""
 
 from __future__ import annotations
 

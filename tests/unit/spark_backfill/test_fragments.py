@@ -1,4 +1,4 @@
-"""What a writing task cuts its rows into depends on the rows, not on how they came; and every row is accounted for."""
+"""The cuts of a writing task depend on its rows, not on their batches; and every row is accounted for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job id stands for one input on one log: whoever runs it, and how often, writes with the same ticks."""
+"""A job id means one input on one log: every run of it, on any machine, writes with the same ticks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verify says of one key: nothing while it is as it should be or not due yet, else where and what."""
+"""Findings of verify about one key: none while the key is right or not due yet, else the place and the problem."""
 
 from __future__ import annotations
 

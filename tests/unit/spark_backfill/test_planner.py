@@ -1,6 +1,6 @@
 """Plans of the streaming chunk stage: batch by batch they cover the log, each item once, within their limits.
 
-What the items build is what an uninterrupted chunk stage writes, without any Spark in between.
+The items build the same chunks as an uninterrupted chunk stage. No Spark takes part.
 """
 
 from __future__ import annotations

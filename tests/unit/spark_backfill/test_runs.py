@@ -80,7 +80,7 @@ def test_small_fragments_are_gathered_and_large_ones_cut() -> None:
     samples = [int(pa.compute.sum(pa.compute.list_value_length(batch["value"])).as_py()) for batch in batches]
     assert sum(samples) == 300 * 300 + 2 * BATCH_SAMPLES + 5 * (BATCH_SAMPLES // 2)
     assert sum(batch.num_rows for batch in batches) == 300 * 3 + 1 + 5
-    # A run is never cut, so one may pass the size; what little is left over is no batch of its own.
+    # A run is never cut, so a batch may exceed the size; a small remainder joins the last batch.
     assert max(samples) < 2 * BATCH_SAMPLES + 2 * BATCH_SAMPLES
     assert min(samples) >= BATCH_SAMPLES
 

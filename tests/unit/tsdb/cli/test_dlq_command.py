@@ -144,10 +144,10 @@ class Everything:
         return dict.fromkeys(committed, 0)
 
     def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Nothing to commit."""
+        """No effect: there is no commit to make."""
 
     def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """Nothing to lose."""
+        """No effect: there is no work to drop."""
 
 
 @pytest.fixture

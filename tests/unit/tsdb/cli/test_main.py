@@ -14,7 +14,7 @@ VERBS = [
     *("standalone", "gateway", "store", "write", "agent", "query", "series", "labels", "coverage", "watch", "status"),
     *("topics", "warmup", "completion", "config"),
 ]
-# What a store must not carry only because it shares the command.
+# Modules that no role may load merely because it shares the command.
 HEAVY = ("pyarrow", "pandas", "numba", "confluent_kafka")
 
 

@@ -15,7 +15,7 @@ SamplesBySeries = dict[int, tuple[list[int], list[float]]]
 
 
 def frame(start_ms: int, columns: SamplesBySeries) -> reader_pb2.ColumnsFrame:
-    """A slice's columns, each with an axis of its own."""
+    """Columns of a slice, each with a separate axis."""
     axes = [encode_times(np.array(times, np.int64)) for times, _ in columns.values()]
     data = [encode_values(np.array(values, np.float64)) for _, values in columns.values()]
     return reader_pb2.ColumnsFrame(

@@ -82,7 +82,7 @@ def decoded_by_twin(data: bytes) -> list[int] | None:
 
 
 def exact(decoded: NDArray[np.int64] | None, data: bytes) -> list[int] | None:
-    """What the wrapper makes of it: left-over bytes are corrupt too."""
+    """The result of the wrapper, which refuses left-over bytes too."""
     try:
         values = decode_values(data, N)
     except CorruptData:

@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the developer's shell sets must not decide a test."""
+    """Remove TSDB_* variables of the developer's shell, which would change results."""
     for name in list(os.environ):
         if name.startswith("TSDB_"):
             monkeypatch.delenv(name)

@@ -26,7 +26,7 @@ def test_the_durations_of_a_time_set_hang_together(name: str) -> None:
     assert times.name == name
     assert times.gateway_ahead_ms < times.ahead_ms, "what a gateway takes, readers count"
     assert times.window_ms % slices.large_ms == 0 or slices.large_ms < times.window_ms
-    # What chunk stage and loader may be behind by (design section 9) is positive.
+    # The allowed delay of chunk stage and loader is positive.
     behind_ms = times.least_hold_ms - times.window_ms - times.grace_ms - times.spread_ms - times.ahead_ms
     assert behind_ms - slices.large_ms > 0
     assert times.accept_past_ms > times.least_hold_ms

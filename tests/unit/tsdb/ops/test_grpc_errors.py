@@ -130,7 +130,7 @@ def _with_metadata(metadata: dict[str, str]) -> errors.TsdbError:
 
 
 class Bare(grpc.RpcError):
-    """What gRPC itself raises: a code, a text, perhaps trailers."""
+    """An error as gRPC itself raises it: a code, a text, perhaps trailers."""
 
     def __init__(self, code: grpc.StatusCode, details: str = "", trailers: tuple[tuple[str, bytes], ...] = ()) -> None:
         self._answers = (code, details, trailers)

@@ -1,4 +1,4 @@
-"""What a message takes is known before it is expanded or parsed."""
+"""The memory of a message is known before the message is expanded or parsed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call that does not send its request, or sends what is none, harms no other and leaves no traceback."""
+"""A call without a request, or with a malformed one, harms no other call and leaves no traceback."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def refusal(channel: grpc.Channel, method: str, data: bytes) -> TsdbError:
 
 @contextmanager
 def silent_calls(server: GrpcServer, method: str, count: int) -> Iterator[None]:
-    """So many calls that never send their request, on a connection of their own."""
+    """Start calls that never send their request, on a separate connection."""
     done = threading.Event()
 
     def nothing() -> Iterator[bytes]:

@@ -104,7 +104,7 @@ def ended_elsewhere(slots: CallSlots, peer: str) -> str:
 
 @contextmanager
 def unread(server: GrpcServer, count: int) -> Iterator[list[Any]]:
-    """So many streams over one connection, of which only the first message is read."""
+    """Open streams over one connection and read only the first message of each."""
     with plain_channel(server) as channel:
         stub: Any = reader_pb2_grpc.ReaderStub(channel)
         streams = [stub.Watch(reader_pb2.WatchRequest()) for _ in range(count)]

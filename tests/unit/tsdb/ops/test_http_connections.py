@@ -78,7 +78,7 @@ def is_closed(connection: socket.socket, within_s: float) -> bool:
 def trickle(connection: socket.socket, data: bytes) -> None:
     for byte in data:
         connection.sendall(bytes((byte,)))
-        time.sleep(0.02)  # What a slow sender does.
+        time.sleep(0.02)  # A slow sender pauses between bytes.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whatever a file holds, its rows are read or it is refused by its name; nothing else is raised and nothing hangs."""
+"""Any file is read, or refused with its name; no other error is raised and nothing hangs."""
 
 from __future__ import annotations
 

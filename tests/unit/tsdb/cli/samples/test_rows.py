@@ -1,4 +1,4 @@
-"""Rows keep their order, join over one list of labels, and group by series; lines that are none are refused."""
+"""Rows keep their order, join over one list of labels, and group by series; malformed lines are refused."""
 
 from __future__ import annotations
 
