@@ -1,6 +1,5 @@
 """Stores come and go under load: a rolling restart costs no query of clients that follow readiness, and a second store
-carries its share at the same cost a query.
-"""
+carries its share at the same cost a query."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Folds under any order of arrival: history answers as if nothing had ever been folded or deleted.
 
 Chunks arrive in any order, also twice and after a fold covers them; folds are made of whatever is there, arrive in
-parts and in any order; rows that a whole fold covers are deleted, and some come back. What is left merges to the same.
+parts and in any order; rows that a whole fold covers are deleted, and some come back. The remaining rows merge to the
+same samples.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class History:
             self.coming += fold(list(self.rows.values()), self.tick, window_ms=WINDOW_MS, part_bytes_max=PART_BYTES_MAX)
 
     def delete(self) -> None:
-        """What a whole fold covers."""
+        """Delete the rows that a whole fold covers."""
         firsts = [row for key, row in self.rows.items() if key.kind == Kind.FOLDED and key.part == 0]
         for order, cover in whole_covers(self.rows.keys(), firsts).items():
             parts = [row for key, row in self.rows.items() if (key.kind, key.order) == (Kind.FOLDED, order)]

@@ -1,7 +1,7 @@
 """The memory that a head accounts for against what it takes: no attack grows a head beside its limits.
 
-Measured with tracemalloc, which sees every numpy array and Python object. Bitmaps of postings are C memory of their
-own; the accounting estimates them, so it may only be above what is measured here.
+Measured with tracemalloc, which sees every numpy array and Python object, but not the C memory of postings' bitmaps.
+The accounting estimates the bitmaps, so it may only be above the measurement.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BASE_BYTES = 256 << 10  # Objects of an empty head.
 
 
 def announce(head: Head, count: int, label_bytes: int, shared: float, rng: random.Random) -> list[int]:
-    """Series with so many bytes of labels, part of them shared by all; their ids."""
+    """Announce series with `label_bytes` bytes of labels, a part of them shared by all. Returns their ids."""
     ids = []
     for first in range(0, count, 500):
         pairs = []
