@@ -8,12 +8,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
+from tsdb.codec.memory_kernels import copy_bytes
 
 RUN = 8  # Rows sorted by insertion before merging starts.
 
 
-@kernel
+@helper
 def _after(
     a: int, b: int, partition: NDArray[np.int64], pack_id: NDArray[np.uint64], series_id: NDArray[np.uint64]
 ) -> bool:
@@ -58,7 +59,7 @@ def order_rows_kernel(
             middle, high = low + width, min(low + 2 * width, count)
             if not _after(order[middle - 1], order[middle], partition, pack_id, series_id):
                 continue
-            scratch[: middle - low] = order[low:middle]
+            copy_bytes(scratch, 0, order, low * 8, (middle - low) * 8)
             i, j, k = 0, middle, low
             while i < middle - low and j < high:
                 if _after(scratch[i], order[j], partition, pack_id, series_id):

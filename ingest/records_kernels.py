@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.log_record_kernels import encode_record_kernel
 
 
@@ -30,7 +30,7 @@ def encode_ranges_kernel(
     position = 0
     for index in range(range_start.size):
         at, end = range_start[index], range_end[index]
-        first_pack = np.searchsorted(pack_end, at, side="right")
+        first_pack = _pack_of(pack_end, at)
         last_pack = first_pack
         while at < end:
             stop = min(pack_end[last_pack], end)
@@ -44,5 +44,26 @@ def encode_ranges_kernel(
         if position < 0:
             return position
         out_end[index] = position
-        newest_ms[index] = ts_ms[start:end].max()
+        newest_ms[index] = _newest(ts_ms, start, end)
     return position
+
+
+@helper
+def _pack_of(pack_end: NDArray[np.int64], sample: int) -> int:
+    """The first pack that ends behind the sample."""
+    low, high = 0, pack_end.size
+    while low < high:
+        middle = (low + high) >> 1
+        if pack_end[middle] <= sample:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@helper
+def _newest(ts_ms: NDArray[np.int64], start: int, end: int) -> int:
+    newest = ts_ms[start]
+    for index in range(start + 1, end):
+        newest = max(newest, ts_ms[index])
+    return int(newest)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.columns_kernels import decode_times_kernel, decode_values_kernel
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.overlay_kernels import copy_run_kernel, merge_run_kernel
 
 OK = 0
@@ -23,7 +23,7 @@ BAD_ORDER = -5  # Samples of a series do not ascend from one piece to the next, 
 BAD_RANGE = -6  # An overlay sample outside the range.
 
 
-@kernel
+@helper
 def signed(value: Any) -> int:
     """Any integer as int64."""
     return np.int64(value)  # type: ignore[return-value]  # numba's integers are all of numpy's

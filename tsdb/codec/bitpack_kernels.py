@@ -6,25 +6,23 @@ as int64: a decoder unpacks straight into the memory of the floats it will repla
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import shift_right
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_i64, load_u64, store_i64, store_u64
 
 WIDE = 57  # From this width on a value that starts inside a byte may reach into a ninth.
 
 
-@kernel
+@helper
 def packed_bytes(count: int, width: int) -> int:
     return (count * width + 7) >> 3
 
 
-@kernel
-def pack(source: Any, first: int, count: int, width: int, out: NDArray[np.uint8], pos: int) -> int:
+@helper
+def pack(source: NDArray[np.int64], first: int, count: int, width: int, out: NDArray[np.uint8], pos: int) -> int:
     """Write the low `width` bits of source[first : first + count]; the new position. Writes nothing beyond it."""
     if width == 0:
         return pos
@@ -49,8 +47,10 @@ def pack(source: Any, first: int, count: int, width: int, out: NDArray[np.uint8]
     return pos
 
 
-@kernel
-def unpack(data: NDArray[np.uint8], pos: int, end: int, count: int, width: int, target: Any, first: int) -> int:
+@helper
+def unpack(
+    data: NDArray[np.uint8], pos: int, end: int, count: int, width: int, target: NDArray[np.int64], first: int
+) -> int:
     """Read count values into target[first : first + count]; the new position, negative when they pass `end`.
 
     0 <= width <= 64 is the caller's to check.
@@ -72,8 +72,10 @@ def unpack(data: NDArray[np.uint8], pos: int, end: int, count: int, width: int, 
     return stop
 
 
-@kernel
-def _unpack_words(data: NDArray[np.uint8], pos: int, count: int, width: int, target: Any, first: int) -> None:
+@helper
+def _unpack_words(
+    data: NDArray[np.uint8], pos: int, count: int, width: int, target: NDArray[np.int64], first: int
+) -> None:
     mask = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width)
     bit = 0
     for index in range(first, first + count):
@@ -82,7 +84,7 @@ def _unpack_words(data: NDArray[np.uint8], pos: int, count: int, width: int, tar
         bit += width
 
 
-@kernel
+@helper
 def _one(data: NDArray[np.uint8], pos: int, bit: int, width: int) -> int:
     value = got = 0
     while got < width:
@@ -92,12 +94,12 @@ def _one(data: NDArray[np.uint8], pos: int, bit: int, width: int) -> int:
     return value & int(shift_right(-1, 64 - width)) if width else 0
 
 
-@kernel
+@helper
 def get_packed(data: NDArray[np.uint8], pos: int, index: int, width: int) -> int:
     """One value of a packed run whose bounds were checked."""
     return _one(data, pos, index * width, width)
 
 
-@kernel
-def or_into(target: Any, index: int, bits: int) -> None:
+@helper
+def or_into(target: NDArray[np.int64], index: int, bits: int) -> None:
     store_i64(target, index * 8, load_i64(target, index * 8) | bits)

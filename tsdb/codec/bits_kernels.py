@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper
 
 LOG2_OF_TOP = np.array([round(math.log2(1 + top / 256) * 65536) for top in range(256)])
 ALL_BUT_SIGN = 0x7FFFFFFFFFFFFFFF
@@ -61,13 +61,13 @@ trailing_zeros: Any = intrinsic(_zeros("llvm.cttz"))
 """Zeros below the lowest set bit of an int64; 64 for 0."""
 
 
-@kernel
+@helper
 def bit_length(value: int) -> int:
     """Bits needed for value as unsigned: 0 for 0, 64 for a negative one."""
     return 64 - int(leading_zeros(value))
 
 
-@kernel
+@helper
 def log2_q16(value: int) -> int:
     """log2 of value >= 1 in units of 2^-16, within 0.006 of it. In integers, so that all machines choose alike."""
     length = bit_length(value)
@@ -75,18 +75,18 @@ def log2_q16(value: int) -> int:
     return ((length - 1) << 16) + int(LOG2_OF_TOP[top - 256])
 
 
-@kernel
+@helper
 def zigzag(value: int) -> int:
     """0, -1, 1, -2 ... as 0, 1, 2, 3 ..., unsigned in an int64."""
     return (value << 1) ^ (value >> 63)
 
 
-@kernel
+@helper
 def unzigzag(value: int) -> int:
     return int(shift_right(value, 1)) ^ -(value & 1)
 
 
-@kernel
+@helper
 def ordered(bits: int) -> int:
     """The int64 whose order is the order of the floats with these bits: -0.0 is -1, +0.0 is 0. Its own inverse."""
     return bits ^ ((bits >> 63) & ALL_BUT_SIGN)

@@ -6,14 +6,12 @@ widen its whole block, and a column that is zero but for one step would not shri
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.bitpack_kernels import get_packed, or_into, pack, packed_bytes, unpack
 from tsdb.codec.bits_kernels import bit_length, shift_right
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import store_i64
 from tsdb.codec.varint_kernels import get_varint, put_varint, varint_bytes
 
@@ -24,7 +22,7 @@ ZERO_RUN_MAX = 63
 HISTOGRAM = 64  # bit lengths 0..63; 64 counts as 63, which only matters to widths below it
 
 
-@kernel
+@helper
 def _count_lengths(source: NDArray[np.int64], first: int, count: int, histogram: NDArray[np.int64]) -> int:
     """Histogram of bit lengths; the longest."""
     histogram[:] = 0
@@ -36,13 +34,13 @@ def _count_lengths(source: NDArray[np.int64], first: int, count: int, histogram:
     return longest
 
 
-@kernel
+@helper
 def _patch_bytes(count: int, width: int, longest: int, patches: int) -> int:
     where = bit_length(count - 1)
     return varint_bytes(patches) + 1 + packed_bytes(patches, where) + packed_bytes(patches, longest - width)
 
 
-@kernel
+@helper
 def _best_width(histogram: NDArray[np.int64], count: int, longest: int) -> tuple[int, int, int]:
     """(bytes after the first, width, patches) of the cheapest width."""
     best, best_width, best_patches = packed_bytes(count, longest), longest, 0
@@ -57,7 +55,7 @@ def _best_width(histogram: NDArray[np.int64], count: int, longest: int) -> tuple
     return best, best_width, best_patches
 
 
-@kernel
+@helper
 def _write_block(
     source: NDArray[np.int64],
     first: int,
@@ -86,7 +84,7 @@ def _write_block(
     return pack(tops, 0, patches, longest - width, out, pos)
 
 
-@kernel
+@helper
 def blocks_size(source: NDArray[np.int64], count: int, block: int) -> int:
     """Bytes that write_blocks takes."""
     histogram = np.empty(HISTOGRAM, np.int64)
@@ -102,7 +100,7 @@ def blocks_size(source: NDArray[np.int64], count: int, block: int) -> int:
     return size
 
 
-@kernel
+@helper
 def write_blocks(source: NDArray[np.int64], count: int, block: int, out: NDArray[np.uint8], pos: int) -> int:
     """Write source[:count] in blocks of `block` values; the new position."""
     histogram = np.empty(HISTOGRAM, np.int64)
@@ -122,8 +120,10 @@ def write_blocks(source: NDArray[np.int64], count: int, block: int, out: NDArray
     return pos
 
 
-@kernel
-def read_blocks(data: NDArray[np.uint8], pos: int, end: int, count: int, block: int, target: Any, at: int) -> int:
+@helper
+def read_blocks(
+    data: NDArray[np.uint8], pos: int, end: int, count: int, block: int, target: NDArray[np.int64], at: int
+) -> int:
     """Read count values into target[at : at + count]; the new position, negative when the bytes are no such blocks."""
     first = 0
     while first < count:
@@ -148,8 +148,10 @@ def read_blocks(data: NDArray[np.uint8], pos: int, end: int, count: int, block: 
     return pos
 
 
-@kernel
-def _read_patched(data: NDArray[np.uint8], pos: int, end: int, count: int, width: int, target: Any, at: int) -> int:
+@helper
+def _read_patched(
+    data: NDArray[np.uint8], pos: int, end: int, count: int, width: int, target: NDArray[np.int64], at: int
+) -> int:
     patches, pos = get_varint(data, pos, end)
     if pos < 0 or pos >= end or patches < 1 or patches > count:
         return -1

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tsdb.codec.bits_kernels import unzigzag
 from tsdb.codec.chunk_kernels import SAMPLES_MAX
 from tsdb.codec.columns_kernels import decode_values_kernel
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.memory_kernels import load_u64
 from tsdb.codec.times_kernels import decode_times_kernel
 from tsdb.codec.varint_kernels import get_varint
@@ -129,7 +129,7 @@ def read_samples_kernel(
     return OK
 
 
-@kernel
+@helper
 def _read_times(
     data: NDArray[np.uint8],
     head: NDArray[np.int64],
@@ -162,7 +162,7 @@ def _read_times(
     return OK
 
 
-@kernel
+@helper
 def _read_orders(data: NDArray[np.uint8], pos: int, end: int, orders: NDArray[np.int64]) -> int:
     runs, pos = get_varint(data, pos, end)
     if pos < 0 or runs < 1 or runs > orders.size:

@@ -5,15 +5,13 @@ Layout: docs/formats/chunk.md. Everything is encoded once for the whole fragment
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import zigzag
 from tsdb.codec.columns_kernels import encode_values_dense_kernel
 from tsdb.codec.crc32c_kernels import crc32c_kernel
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.memory_kernels import copy_bytes, store_u32, store_u64
 from tsdb.codec.times_kernels import encode_times_dense_kernel
 from tsdb.codec.varint_kernels import put_varint
@@ -75,7 +73,7 @@ def share_axes_kernel(
     return axes
 
 
-@kernel
+@helper
 def _hash_of(ts: NDArray[np.int64], start: int, end: int) -> int:
     found = np.uint64(end - start)
     for index in range(start, end):
@@ -84,7 +82,7 @@ def _hash_of(ts: NDArray[np.int64], start: int, end: int) -> int:
     return found  # type: ignore[return-value]  # numba's integers are all of numpy's
 
 
-@kernel
+@helper
 def _same_times(sample_start: NDArray[np.int64], ts: NDArray[np.int64], series: int, start: int, end: int) -> bool:
     other = sample_start[series]
     if sample_start[series + 1] - other != end - start:
@@ -152,12 +150,12 @@ def cut_parts_kernel(
     return parts
 
 
-@kernel
+@helper
 def _length(ends: NDArray[np.int64], index: int) -> int:
     return ends[index] - (ends[index - 1] if index else 0)  # type: ignore[no-any-return]
 
 
-@kernel
+@helper
 def _runs(orders: NDArray[np.int64], start: int, end: int) -> int:
     runs = 1
     for index in range(start + 1, end):
@@ -167,7 +165,7 @@ def _runs(orders: NDArray[np.int64], start: int, end: int) -> int:
 
 @kernel
 def write_part_kernel(
-    pack_id: Any,
+    pack_id: np.uint64,
     window_ms: int,
     window_index: int,
     series_id: NDArray[np.uint64],
@@ -214,7 +212,7 @@ def write_part_kernel(
     return pos + CRC_BYTES
 
 
-@kernel
+@helper
 def _local_axes(
     axis_of: NDArray[np.int64], axes: int, first: int, last: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -230,7 +228,7 @@ def _local_axes(
     return local, used[:count]
 
 
-@kernel
+@helper
 def _write_orders(orders: NDArray[np.int64], start: int, end: int, out: NDArray[np.uint8], pos: int) -> int:
     pos = put_varint(_runs(orders, start, end), out, pos)
     before, at = 0, start

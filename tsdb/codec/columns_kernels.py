@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tsdb.codec.constant_kernels import BITS, is_constant, read_constant, write_constant
 from tsdb.codec.dense_kernels import DENSE_FORMS, write_dense
 from tsdb.codec.dictionary_kernels import DICTIONARY, read_dictionary
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.memory_kernels import copy_bytes
 from tsdb.codec.multiples_kernels import MULTIPLES, read_multiples
 from tsdb.codec.packed_kernels import SHORT, read_packed, write_packed
@@ -75,7 +75,7 @@ def encode_values_dense_kernel(
     return pos + size
 
 
-@kernel
+@helper
 def _write_raw(values: NDArray[np.float64], start: int, n: int, out: NDArray[np.uint8], pos: int) -> int:
     out[pos] = RAW
     copy_bytes(out, pos + 1, values, start * 8, n * 8)

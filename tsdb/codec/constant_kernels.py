@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import unzigzag, zigzag
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_i64, store_i64
 from tsdb.codec.scale_choice_kernels import decimal_scale
 from tsdb.codec.scale_kernels import FLOAT_BITS, NO_SCALE, integer_of, to_float
@@ -17,7 +17,7 @@ SCALED = 128  # + scale byte, zigzag varint
 BITS = 129  # + 8 bytes
 
 
-@kernel
+@helper
 def is_constant(values: NDArray[np.float64], start: int, n: int) -> bool:
     first: int = load_i64(values, start * 8)
     for index in range(start + 1, start + n):  # noqa: SIM110  # numba compiles no generator
@@ -26,7 +26,7 @@ def is_constant(values: NDArray[np.float64], start: int, n: int) -> bool:
     return True
 
 
-@kernel
+@helper
 def write_constant(values: NDArray[np.float64], start: int, out: NDArray[np.uint8], pos: int) -> int:
     """Write a column all of whose values have the bits of values[start]; the new position."""
     scale = decimal_scale(values[start])
@@ -44,7 +44,7 @@ def write_constant(values: NDArray[np.float64], start: int, out: NDArray[np.uint
     return pos + 9
 
 
-@kernel
+@helper
 def read_constant(data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDArray[np.float64], at: int) -> int:
     """Fill out[at : at + n] from a column whose first byte, at pos < end, is at most BITS; the new position or -1."""
     head = int(data[pos])

@@ -15,7 +15,7 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.memory_kernels import load_u64
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed.
@@ -56,7 +56,7 @@ def _crc_instruction(typing_context: Any, crc: Any, word: Any) -> Any:
 _instruction: Any = intrinsic(_crc_instruction)
 
 
-@kernel
+@helper
 def _bytewise(crc: np.uint32, data: NDArray[np.uint8], start: int, end: int) -> np.uint32:
     sums = crc
     for position in range(start, end):
@@ -64,7 +64,7 @@ def _bytewise(crc: np.uint32, data: NDArray[np.uint8], start: int, end: int) -> 
     return np.uint32(sums)
 
 
-@kernel
+@helper
 def _slice_word(word: int, row: int) -> np.uint32:
     """Contribution of eight bytes; row is the table of the last of them."""
     byte = np.uint64(0xFF)
@@ -79,7 +79,7 @@ def _slice_word(word: int, row: int) -> np.uint32:
     return np.uint32(sums)
 
 
-@kernel
+@helper
 def extend_portable_kernel(crc: np.uint32, data: NDArray[np.uint8], start: int, end: int) -> np.uint32:
     """See crc32c_extend_kernel. Slicing by 16 (Kounavis and Berry, 2005); 2.7 GB/s where the instruction does 9.8."""
     sums = np.uint32(~crc)
@@ -91,7 +91,7 @@ def extend_portable_kernel(crc: np.uint32, data: NDArray[np.uint8], start: int, 
     return np.uint32(~_bytewise(sums, data, position, end))
 
 
-@kernel
+@helper
 def extend_hardware_kernel(crc: np.uint32, data: NDArray[np.uint8], start: int, end: int) -> np.uint32:
     """See crc32c_extend_kernel. SSE 4.2's instruction, eight bytes a step; compiled only where HARDWARE."""
     sums = np.uint64(np.uint32(~crc))

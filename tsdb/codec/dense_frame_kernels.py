@@ -5,20 +5,19 @@ Layout: docs/formats/columns.md, "Frames".
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.frame_kernels import head_of, read_frame, write_entropy_frame, write_frame
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper
+from tsdb.codec.memory_kernels import copy_bytes
 from tsdb.codec.plan_kernels import plan_entropy, plan_steps
 
 HEADS = 64
 ALL_ZERO = 64  # head byte of integers that are all 0; nothing follows
 
 
-@kernel
+@helper
 def write_dense_frame(
     integers: NDArray[np.int64],
     n: int,
@@ -32,10 +31,10 @@ def write_dense_frame(
     """Write integers[:n], n >= 2, which are lost; the new position, or -1 if that would pass end."""
     if end - pos < 2:
         return -1
-    if not np.any(integers[:n]):
+    if _all_zero(integers, n):
         out[pos] = ALL_ZERO
         return pos + 1
-    copy[:n] = integers[:n]
+    copy_bytes(copy, 0, integers, 0, n * 8)
     planned = plan_entropy(integers, n, wraps, residuals)
     stop = -1
     if pos + planned[0] <= end:
@@ -48,8 +47,16 @@ def write_dense_frame(
     return stop
 
 
-@kernel
-def read_headed_frame(data: NDArray[np.uint8], pos: int, end: int, n: int, out: Any, at: int) -> int:
+@helper
+def _all_zero(integers: NDArray[np.int64], n: int) -> bool:
+    for index in range(n):  # noqa: SIM110  # numba compiles no generator
+        if integers[index]:
+            return False
+    return True
+
+
+@helper
+def read_headed_frame(data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDArray[np.int64], at: int) -> int:
     """Fill out[at : at + n], items of 8 bytes, with int64; the new position, negative for bytes that are no frame."""
     if pos >= end or data[pos] > ALL_ZERO:
         return -1

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from tsdb.codec.dictionary_kernels import write_dictionary
 from tsdb.codec.frame_kernels import head_of, write_entropy_frame
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper
 from tsdb.codec.multiples_kernels import write_multiples
 from tsdb.codec.packed_kernels import exceptions_bytes, write_exceptions, write_head
 from tsdb.codec.plan_kernels import plan_entropy
@@ -18,7 +18,7 @@ DENSE_FORMS = 3
 MULTIPLES_FROM = 3  # bytes a value: what is smaller already is made of small integers
 
 
-@kernel
+@helper
 def write_dense(
     form: int,
     values: NDArray[np.float64],
@@ -36,7 +36,7 @@ def write_dense(
     return write_multiples(values, start, n, out, bound, scratch) if bound > MULTIPLES_FROM * n else -1
 
 
-@kernel
+@helper
 def _write_entropy(
     values: NDArray[np.float64], start: int, n: int, out: NDArray[np.uint8], bound: int, scratch: NDArray[np.int64]
 ) -> int:

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import shift_right
 from tsdb.codec.dense_frame_kernels import read_headed_frame, write_dense_frame
-from tsdb.codec.jit import kernel
-from tsdb.codec.memory_kernels import load_i64, store_i64
+from tsdb.codec.jit import helper
+from tsdb.codec.memory_kernels import as_int64, load_i64, store_i64
+from tsdb.codec.sort_kernels import argsort_kernel
 from tsdb.codec.varint_kernels import get_varint, put_varint
 
 DICTIONARY = 131  # first byte; + varint entries, 8 bytes each, headed frame of ranks
@@ -20,7 +21,7 @@ SLOTS = 512  # of the hash table, a power of two well above ENTRIES_MAX
 HASH = -7046029254386353131  # 2^64 / golden ratio, odd
 
 
-@kernel
+@helper
 def _rank_values(
     values: NDArray[np.float64], start: int, n: int, limit: int, ranks: NDArray[np.int64], entries: NDArray[np.int64]
 ) -> int:
@@ -41,16 +42,26 @@ def _rank_values(
             used += 1
         ranks[index] = slots[slot]
         counts[slots[slot]] += 1
-    order = np.argsort(-counts[:used], kind="mergesort")
-    place = np.empty(used, np.int64)
-    place[order] = np.arange(used)
-    entries[:used] = entries[:used][order]
-    for index in range(n):
-        ranks[index] = place[ranks[index]]
+    _rank(counts, used, ranks, n, entries)
     return used
 
 
-@kernel
+@helper
+def _rank(counts: NDArray[np.int64], used: int, ranks: NDArray[np.int64], n: int, entries: NDArray[np.int64]) -> None:
+    """Order entries[:used] by falling count, those of one count as they are, and number ranks[:n] anew."""
+    order, place, before = np.empty(used, np.int64), np.empty(used, np.int64), np.empty(used, np.int64)
+    for entry in range(used):
+        counts[entry] = -counts[entry]
+        before[entry] = entries[entry]
+    argsort_kernel(counts, 0, order, place)
+    for rank in range(used):
+        place[order[rank]] = rank
+        entries[rank] = before[order[rank]]
+    for index in range(n):
+        ranks[index] = place[ranks[index]]
+
+
+@helper
 def write_dictionary(
     values: NDArray[np.float64], start: int, n: int, out: NDArray[np.uint8], bound: int, scratch: NDArray[np.int64]
 ) -> int:
@@ -72,14 +83,14 @@ def write_dictionary(
     return write_dense_frame(scratch[:n], n, False, scratch[n : 2 * n], scratch[2 * n : 3 * n], out, pos, bound)
 
 
-@kernel
+@helper
 def read_dictionary(data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDArray[np.float64], at: int) -> int:
     """Fill out[at : at + n] from what follows the first byte; the new position or -1."""
     used, pos = get_varint(data, pos, end)
     if pos < 0 or used < 1 or used > ENTRIES_MAX or end - pos < used * 8:
         return -1
     entries = pos
-    pos = read_headed_frame(data, pos + used * 8, end, n, out, at)
+    pos = read_headed_frame(data, pos + used * 8, end, n, as_int64(out), at)
     if pos < 0:
         return pos
     for index in range(at, at + n):

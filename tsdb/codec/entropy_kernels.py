@@ -6,13 +6,11 @@ falls into does. After pcodec (Loncaric 2025), with signed powers of two in plac
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import bit_length, log2_q16, shift_right, unzigzag, zigzag
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_i64, store_i64
 from tsdb.codec.range_coder_kernels import decode_symbols, encode_symbols
 
@@ -24,7 +22,7 @@ BOTH_EDGES = 64  # + lowest class, then another byte: highest class
 EDGES_MAX = 2
 
 
-@kernel
+@helper
 def class_of(residual: int) -> int:
     """Class of a zigzag residual, in [0, CLASSES)."""
     signed = unzigzag(residual)
@@ -32,7 +30,7 @@ def class_of(residual: int) -> int:
     return ZERO_CLASS - length if signed < 0 else ZERO_CLASS + length
 
 
-@kernel
+@helper
 def entropy_size(residuals: NDArray[np.int64], count: int) -> int:
     """About the bytes that write_entropy takes: bits under the final frequencies, and what learning them costs."""
     histogram = np.zeros(CLASSES, np.int64)
@@ -50,7 +48,7 @@ def entropy_size(residuals: NDArray[np.int64], count: int) -> int:
     return ((bits >> 16) + lower_bits) // 8 + EDGES_MAX + 2
 
 
-@kernel
+@helper
 def write_entropy(residuals: NDArray[np.int64], count: int, out: NDArray[np.uint8], pos: int, end: int) -> int:
     """Write zigzag residuals[:count], count >= 1; the new position, or -1 if that would pass end."""
     symbols = np.empty(count, np.int64)
@@ -71,7 +69,7 @@ def write_entropy(residuals: NDArray[np.int64], count: int, out: NDArray[np.uint
     return pos if pos < 0 else _write_lower_bits(residuals, symbols, count, lowest, out, pos, end)
 
 
-@kernel
+@helper
 def _write_lower_bits(
     residuals: NDArray[np.int64],
     symbols: NDArray[np.int64],
@@ -105,8 +103,8 @@ def _write_lower_bits(
     return pos
 
 
-@kernel
-def read_entropy(data: NDArray[np.uint8], pos: int, end: int, count: int, target: Any, at: int) -> int:
+@helper
+def read_entropy(data: NDArray[np.uint8], pos: int, end: int, count: int, target: NDArray[np.int64], at: int) -> int:
     """Read count zigzag residuals into target[at : at + count]; the new position, negative for bytes that hold none."""
     if pos >= end:
         return -1
@@ -136,7 +134,7 @@ def read_entropy(data: NDArray[np.uint8], pos: int, end: int, count: int, target
     return (bit + 7) >> 3
 
 
-@kernel
+@helper
 def _bits_at(data: NDArray[np.uint8], bit: int, end: int, width: int) -> int:
     """width <= 63 bits from an absolute bit position; they lie before end."""
     at, shift = bit >> 3, bit & 7

@@ -6,15 +6,13 @@ column or axis writes: bits 3-5, 1-2 and 0. What goes into a frame is decided in
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import shift_right, trailing_zeros, unzigzag, zigzag
 from tsdb.codec.blocks_kernels import BLOCK, read_blocks, write_blocks
 from tsdb.codec.entropy_kernels import read_entropy, write_entropy
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper
 from tsdb.codec.residual_kernels import LEVEL, RISE, WAYS, XOR, has_middle, put_back, residuals_in
 from tsdb.codec.varint_kernels import get_varint, put_varint, varint_bytes
 
@@ -27,14 +25,14 @@ FIELDS_BYTES_MAX = 30
 STEP_PLAIN = 63  # step codes below it are exponents of 2, from it on the step itself follows
 
 
-@kernel
+@helper
 def head_of(planned: tuple[int, int, int, int, int, int]) -> int:
     """The six bits that say how a planned frame is written."""
     _, way, packing, _, _, step = planned
     return way << 3 | packing << 1 | (1 if step > 1 else 0)
 
 
-@kernel
+@helper
 def fields_bytes(way: int, first: int, middle: int, step: int) -> int:
     """Bytes of the step, the first value and the middle."""
     size = 0
@@ -46,7 +44,7 @@ def fields_bytes(way: int, first: int, middle: int, step: int) -> int:
     return size + varint_bytes(zigzag(middle)) if has_middle(way) else size
 
 
-@kernel
+@helper
 def _write_fields(way: int, first: int, middle: int, step: int, out: NDArray[np.uint8], pos: int) -> int:
     if step > 1:
         pos = put_varint(_step_code(first, step), out, pos)
@@ -56,7 +54,7 @@ def _write_fields(way: int, first: int, middle: int, step: int, out: NDArray[np.
     return put_varint(zigzag(middle), out, pos) if has_middle(way) else pos
 
 
-@kernel
+@helper
 def _step_code(first: int, step: int) -> int:
     """The step, most often a power of two, and in bit 0 whether the first value is stored in steps."""
     power = int(trailing_zeros(step))
@@ -64,7 +62,7 @@ def _step_code(first: int, step: int) -> int:
     return code << 1 | (1 if first % step == 0 else 0)
 
 
-@kernel
+@helper
 def _read_fields(data: NDArray[np.uint8], pos: int, end: int, way: int, stepped: bool) -> tuple[int, int, int, int]:
     """(new position or -1, first, middle, step)."""
     code, step = 0, 1
@@ -84,7 +82,7 @@ def _read_fields(data: NDArray[np.uint8], pos: int, end: int, way: int, stepped:
     return pos, first, middle, step
 
 
-@kernel
+@helper
 def write_frame(
     planned: tuple[int, int, int, int, int, int],
     n: int,
@@ -99,7 +97,7 @@ def write_frame(
     return write_blocks(residuals, count, BLOCK if packing == BLOCKS else count, out, pos)
 
 
-@kernel
+@helper
 def write_entropy_frame(
     planned: tuple[int, int, int, int, int, int],
     n: int,
@@ -116,8 +114,8 @@ def write_entropy_frame(
     return write_entropy(residuals, residuals_in(way, n), out, pos, end)
 
 
-@kernel
-def read_frame(data: NDArray[np.uint8], pos: int, end: int, head: int, n: int, out: Any, at: int) -> int:
+@helper
+def read_frame(data: NDArray[np.uint8], pos: int, end: int, head: int, n: int, out: NDArray[np.int64], at: int) -> int:
     """Fill out[at : at + n], items of 8 bytes, with int64; the new position, negative for bytes that are no frame."""
     way, packing = head >> 3, (head >> 1) & 3
     if way >= WAYS or packing > ENTROPY or n < 2 or (packing == ENTROPY and way in (LEVEL, XOR, RISE)):

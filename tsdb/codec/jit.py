@@ -23,6 +23,8 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core import event
 
+from tsdb.codec.kernel_compiler import HelperDispatcher, KernelDispatcher
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 CACHE_DIR_VARIABLE = "NUMBA_CACHE_DIR"
@@ -35,8 +37,14 @@ def kernel(function: Function) -> Function:
     A kernel checks its own bounds. Division by zero follows numpy (inf, nan, or 0 for integers), it never raises.
     """
     vars(numba.config)["CACHE_DIR"] = str(_module_cache(function.__module__))
-    compile_on_call = numba.njit(cache=True, nogil=True, error_model="numpy", boundscheck=False)
-    return cast(Function, compile_on_call(function))
+    dispatcher = KernelDispatcher(function)
+    dispatcher.enable_caching()
+    return cast(Function, dispatcher)
+
+
+def helper(function: Function) -> Function:
+    """Makes `function` a part of the kernels that call it. A call from Python, as tests make, compiles it alone."""
+    return cast(Function, HelperDispatcher(function))
 
 
 class Compiling(event.Listener):
@@ -66,11 +74,11 @@ class Compiling(event.Listener):
             self.seconds += time.monotonic() - self._depth.started
 
     def __enter__(self) -> Compiling:
-        event.register("numba:compile", self)  # type: ignore[no-untyped-call]  # numba is typed in part
+        event.register("numba:compile", self)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        event.unregister("numba:compile", self)  # type: ignore[no-untyped-call]
+        event.unregister("numba:compile", self)
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.crc32c_kernels import crc32c_kernel
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.log_record_kernels import (
     ANY_VERSION_BYTES_MIN,
     BASE_AT,
@@ -62,7 +62,7 @@ def scan_records_kernel(
         sample_start[record + 1] = sample_start[record] + samples
 
 
-@kernel
+@helper
 def _judge(data: NDArray[np.uint8], start: int, end: int) -> int:
     if start < 0 or end < start or end > data.size:
         return STATUS_CORRUPT
@@ -79,7 +79,7 @@ def _judge(data: NDArray[np.uint8], start: int, end: int) -> int:
     return STATUS_OK if size >= HEADER_BYTES + CRC_BYTES and _is_sound(data, start, size) else STATUS_CORRUPT
 
 
-@kernel
+@helper
 def _is_sound(data: NDArray[np.uint8], start: int, size: int) -> bool:
     """Whether the fields of a record whose checksum holds agree with each other and with its size."""
     flags = np.int64(data[start + FLAGS_AT])
@@ -100,7 +100,7 @@ def _is_sound(data: NDArray[np.uint8], start: int, size: int) -> bool:
     return shared or _times_fit(data, start + size - CRC_BYTES - DELTA_BYTES * samples, samples, base)
 
 
-@kernel
+@helper
 def _lengths_agree(data: NDArray[np.uint8], at: int, packs: int, samples: int) -> bool:
     total = 0
     for pack in range(packs):
@@ -111,7 +111,7 @@ def _lengths_agree(data: NDArray[np.uint8], at: int, packs: int, samples: int) -
     return total == samples
 
 
-@kernel
+@helper
 def _times_fit(data: NDArray[np.uint8], at: int, samples: int, base: int) -> bool:
     if base <= _I64_MAX - DELTA_MAX:
         return True

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.crc32c_kernels import crc32c_kernel
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.memory_kernels import copy_bytes, store_i64, store_u32, store_u64
 
 MAGIC = 0x524C544B  # "KTLR" as a little-endian u32.
@@ -60,7 +60,7 @@ def id_vector_hash_kernel(series_id: NDArray[np.uint64], start: int, end: int) -
     return np.uint64(total ^ (total >> np.uint64(32)))
 
 
-@kernel
+@helper
 def encoded_size_kernel(packs: int, samples: int, shared_time: bool) -> int:
     """Bytes of a record, exactly."""
     return (
@@ -125,7 +125,7 @@ def encode_tick_kernel(flags: int, out: NDArray[np.uint8]) -> int:
     return HEADER_BYTES + CRC_BYTES
 
 
-@kernel
+@helper
 def _samples_of(pack_length: NDArray[np.uint32], pack_start: int, pack_end: int) -> np.int64:
     """Samples of packs [pack_start, pack_end); 0 if one of them is empty."""
     samples = np.int64(0)
@@ -136,7 +136,7 @@ def _samples_of(pack_length: NDArray[np.uint32], pack_start: int, pack_end: int)
     return samples
 
 
-@kernel
+@helper
 def _write_header(out: NDArray[np.uint8], at: int, flags: int, packs: int, samples: int, base: int) -> None:
     store_u32(out, at, np.uint32(MAGIC))
     out[at + VERSION_AT] = VERSION
@@ -148,7 +148,7 @@ def _write_header(out: NDArray[np.uint8], at: int, flags: int, packs: int, sampl
     store_i64(out, at + BASE_AT, base)
 
 
-@kernel
+@helper
 def _write_packs(
     out: NDArray[np.uint8],
     at: int,

@@ -15,6 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.errors import TypingError
+from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 
 if sys.byteorder != "little":
@@ -72,7 +73,7 @@ def _copy(typing_context: Any, target: Any, target_position: Any, source: Any, s
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         to = _byte_pointer(context, builder, signature.args[0], args[0], args[1])
         origin = _byte_pointer(context, builder, signature.args[2], args[2], args[3])
-        cgutils.raw_memcpy(builder, to, origin, args[4], 1, align=1)  # type: ignore[no-untyped-call]
+        cgutils.raw_memcpy(builder, to, origin, args[4], 1, align=1)
         return context.get_dummy_value()
 
     _contiguous(target, source)
@@ -81,3 +82,22 @@ def _copy(typing_context: Any, target: Any, target_position: Any, source: Any, s
 
 # copy_bytes(target, target_position, source, source_position, count): memcpy between arrays that do not overlap.
 copy_bytes: Any = intrinsic(_copy)
+
+
+def _view(typing_context: Any, data: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        source = context.make_array(signature.args[0])(context, builder, args[0])
+        view = context.make_array(signature.return_type)(context, builder)
+        for field in ("meminfo", "parent", "nitems", "itemsize", "shape", "strides"):
+            setattr(view, field, getattr(source, field))
+        view.data = builder.bitcast(source.data, view.data.type)
+        return impl_ret_borrowed(context, builder, signature.return_type, view._getvalue())
+
+    _contiguous(data)
+    if data.ndim != 1 or data.dtype.bitwidth != 64:
+        raise TypingError(f"only an array of 8-byte items can be seen as int64, got {data}")
+    return data.copy(dtype=types.int64)(data), codegen
+
+
+# as_int64(array): the same memory as int64, so that one compilation of a kernel serves floats and integers.
+as_int64: Any = intrinsic(_view)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import ordered
 from tsdb.codec.dense_frame_kernels import read_headed_frame, write_dense_frame
-from tsdb.codec.jit import kernel
-from tsdb.codec.memory_kernels import load_i64, store_i64
+from tsdb.codec.jit import helper
+from tsdb.codec.memory_kernels import as_int64, load_i64, store_i64
 from tsdb.codec.scale_kernels import EXACT_MAX, printed
 
 MULTIPLES = 180  # first byte; + 8 bytes base, headed frame of multiples, headed frame of what is left
@@ -25,7 +25,7 @@ NEAR = 0.05  # of a base: how far from whole a multiple may look while the base 
 AGREEING = 20  # of SAMPLED
 
 
-@kernel
+@helper
 def find_base(values: NDArray[np.float64], start: int, n: int) -> float:
     """The base that most sampled values are multiples of; 0 when there is none."""
     sizes = np.empty(SAMPLED)
@@ -37,7 +37,7 @@ def find_base(values: NDArray[np.float64], start: int, n: int) -> float:
             count += 1
     if count < AGREEING:
         return 0.0
-    sizes[:count].sort()
+    _sort(sizes, count)
     largest = sizes[count - 1]
     base = sizes[0]
     for sample in range(1, count):
@@ -49,7 +49,17 @@ def find_base(values: NDArray[np.float64], start: int, n: int) -> float:
     return _refined(base, sizes[:count])
 
 
-@kernel
+@helper
+def _sort(sizes: NDArray[np.float64], count: int) -> None:
+    for at in range(1, count):
+        size, to = sizes[at], at
+        while to > 0 and sizes[to - 1] > size:
+            sizes[to] = sizes[to - 1]
+            to -= 1
+        sizes[to] = size
+
+
+@helper
 def _common_measure(left: float, right: float, zero: float) -> float:
     """Euclid's algorithm on reals, remainders below `zero` taken as none."""
     while right > zero:
@@ -57,7 +67,7 @@ def _common_measure(left: float, right: float, zero: float) -> float:
     return left
 
 
-@kernel
+@helper
 def _refined(base: float, sizes: NDArray[np.float64]) -> float:
     """The base made exact by ever larger multiples of it, in the spelling that leaves least; 0 if too few agree."""
     agreeing = 0
@@ -76,7 +86,7 @@ def _refined(base: float, sizes: NDArray[np.float64]) -> float:
     return best
 
 
-@kernel
+@helper
 def _left_over(base: float, sizes: NDArray[np.float64]) -> float:
     left = 0.0
     for size in sizes:
@@ -84,7 +94,7 @@ def _left_over(base: float, sizes: NDArray[np.float64]) -> float:
     return left
 
 
-@kernel
+@helper
 def write_multiples(
     values: NDArray[np.float64], start: int, n: int, out: NDArray[np.uint8], bound: int, scratch: NDArray[np.int64]
 ) -> int:
@@ -107,13 +117,13 @@ def write_multiples(
     return write_dense_frame(left, n, True, scratch[2 * n : 3 * n], scratch[3 * n : 4 * n], out, pos, bound)
 
 
-@kernel
+@helper
 def _nearest(multiple: int, base: float) -> int:
     """The order-preserving integer of multiple * base."""
     return ordered(int(np.float64(float(multiple) * base).view(np.int64)))
 
 
-@kernel
+@helper
 def read_multiples(data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDArray[np.float64], at: int) -> int:
     """Fill out[at : at + n] from what follows the first byte; the new position or -1."""
     if end - pos < 8:
@@ -121,7 +131,7 @@ def read_multiples(data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDA
     base = np.int64(load_i64(data, pos)).view(np.float64)
     if not 0.0 < base < np.inf:
         return -1
-    pos = read_headed_frame(data, pos + 8, end, n, out, at)
+    pos = read_headed_frame(data, pos + 8, end, n, as_int64(out), at)
     if pos < 0:
         return pos
     left = np.empty(n, np.int64)

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper
+from tsdb.codec.sort_kernels import argsort_kernel
 
 INSERTION_MAX = 32  # Runs up to here are sorted by insertion; above, nearly sorted ones still are, by few moves.
 
 
-@kernel
+@helper
 def copy_run_kernel(to: NDArray[Any], to_at: int, source: NDArray[Any], source_at: int, count: int) -> None:
     """to[to_at:][:count] = source[source_at:][:count]; may overlap when it moves down.
 
@@ -25,7 +26,7 @@ def copy_run_kernel(to: NDArray[Any], to_at: int, source: NDArray[Any], source_a
         to[to_at + index] = source[source_at + index]
 
 
-@kernel
+@helper
 def sort_run_kernel(
     ts: NDArray[np.int64], values: NDArray[np.float64], orders: NDArray[np.int64], start: int, end: int
 ) -> int:
@@ -42,7 +43,8 @@ def sort_run_kernel(
     if end - start <= INSERTION_MAX:
         _insert(ts, values, orders, start, ordered, end)
     else:
-        places = np.argsort(ts[start:end], kind="mergesort")
+        places = np.empty(end - start, np.int64)
+        argsort_kernel(ts, start, places, np.empty(end - start, np.int64))
         _permute(ts, start, places)
         _permute(values, start, places)
         if with_orders:
@@ -58,7 +60,7 @@ def sort_run_kernel(
     return to
 
 
-@kernel
+@helper
 def _permute(run: NDArray[Any], start: int, places: NDArray[np.int64]) -> None:
     """run[start + i] becomes what was at start + places[i]."""
     before = np.empty(places.size, run.dtype)
@@ -67,7 +69,7 @@ def _permute(run: NDArray[Any], start: int, places: NDArray[np.int64]) -> None:
         run[start + index] = before[places[index]]
 
 
-@kernel
+@helper
 def _insert(
     ts: NDArray[np.int64],
     values: NDArray[np.float64],
@@ -93,7 +95,7 @@ def _insert(
             orders[to] = order
 
 
-@kernel
+@helper
 def merge_run_kernel(
     ts: NDArray[np.int64],
     values: NDArray[np.float64],

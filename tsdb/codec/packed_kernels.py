@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.frame_kernels import ENTROPY, ONE_BLOCK, head_of, read_frame, write_frame
-from tsdb.codec.jit import kernel
-from tsdb.codec.memory_kernels import load_i64, store_i64
+from tsdb.codec.jit import helper
+from tsdb.codec.memory_kernels import as_int64, load_i64, store_i64
 from tsdb.codec.plan_kernels import plan_steps, plan_xor
 from tsdb.codec.residual_kernels import DELTA, LEVEL, LEVEL_AROUND, RISE, RISE_AROUND, SLOPE
 from tsdb.codec.scale_choice_kernels import integers_of
@@ -29,7 +29,7 @@ EXCEPTED = 128  # in the scale byte: exceptions follow the frame
 FLOATS_TRIED_FROM = 5  # bytes a value: from here on a scale may have gained nothing over the float's own bits
 
 
-@kernel
+@helper
 def write_packed(
     values: NDArray[np.float64],
     start: int,
@@ -64,7 +64,7 @@ def write_packed(
     return write_exceptions(values, start, exceptions, found, out, pos)
 
 
-@kernel
+@helper
 def write_head(head: int, scale: int, found: int, out: NDArray[np.uint8], pos: int) -> int:
     """Write one or two bytes; the new position."""
     if found == 0:
@@ -78,7 +78,7 @@ def write_head(head: int, scale: int, found: int, out: NDArray[np.uint8], pos: i
     return pos + 2
 
 
-@kernel
+@helper
 def read_packed(data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDArray[np.float64], at: int) -> int:
     """Fill out[at : at + n] from a column whose first byte, at pos < end, is >= SHORT; the new position or -1."""
     head, scale, excepted = int(data[pos]), 0, False
@@ -96,14 +96,14 @@ def read_packed(data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDArra
         head, scale = int(SHORT_HEADS[short % len(SHORT_HEADS)]), int(SHORT_SCALES[short // len(SHORT_HEADS)])
     if scale >= SCALES:
         return -1
-    pos = read_frame(data, pos, end, head, n, out, at)
+    pos = read_frame(data, pos, end, head, n, as_int64(out), at)
     if pos < 0:
         return pos
     put_floats(out, at, n, scale)
     return _read_exceptions(data, pos, end, n, out, at) if excepted else pos
 
 
-@kernel
+@helper
 def exceptions_bytes(exceptions: NDArray[np.int64], found: int) -> int:
     if found == 0:
         return 0
@@ -114,7 +114,7 @@ def exceptions_bytes(exceptions: NDArray[np.int64], found: int) -> int:
     return size
 
 
-@kernel
+@helper
 def write_exceptions(
     values: NDArray[np.float64], start: int, exceptions: NDArray[np.int64], found: int, out: NDArray[np.uint8], pos: int
 ) -> int:
@@ -130,7 +130,7 @@ def write_exceptions(
     return pos
 
 
-@kernel
+@helper
 def _read_exceptions(data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDArray[np.float64], at: int) -> int:
     found, pos = get_varint(data, pos, end)
     last = -1

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tsdb.codec.blocks_kernels import BLOCK, blocks_size
 from tsdb.codec.entropy_kernels import entropy_size
 from tsdb.codec.frame_kernels import BLOCKS, ENTROPY, ONE_BLOCK, fields_bytes
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper
 from tsdb.codec.residual_kernels import (
     DELTA,
     LEVEL,
@@ -35,7 +35,7 @@ from tsdb.codec.residual_kernels import (
 ENTROPY_CANDIDATES = 5
 
 
-@kernel
+@helper
 def plan_steps(
     integers: NDArray[np.int64], n: int, wraps: bool, residuals: NDArray[np.int64]
 ) -> tuple[int, int, int, int, int, int]:
@@ -56,7 +56,7 @@ def plan_steps(
     return size + fields_bytes(way, first, middle, step), way, packing, first, middle, step
 
 
-@kernel
+@helper
 def plan_xor(integers: NDArray[np.int64], n: int, residuals: NDArray[np.int64]) -> tuple[int, int, int, int, int, int]:
     """The same for XOR, which needs the integers as they are and leaves them so."""
     way, zeros = XOR, xor_zeros(integers, n)
@@ -65,7 +65,7 @@ def plan_xor(integers: NDArray[np.int64], n: int, residuals: NDArray[np.int64]) 
     return size + fields_bytes(way, integers[0], zeros, 1), way, packing, integers[0], zeros, 1
 
 
-@kernel
+@helper
 def _cheapest_packing(residuals: NDArray[np.int64], count: int) -> tuple[int, int]:
     size = blocks_size(residuals, count, BLOCK)
     if count > BLOCK:
@@ -75,7 +75,7 @@ def _cheapest_packing(residuals: NDArray[np.int64], count: int) -> tuple[int, in
     return size, BLOCKS
 
 
-@kernel
+@helper
 def plan_entropy(
     integers: NDArray[np.int64], n: int, wraps: bool, residuals: NDArray[np.int64]
 ) -> tuple[int, int, int, int, int, int]:
@@ -100,7 +100,7 @@ def plan_entropy(
     return best, way, ENTROPY, first, middle, step
 
 
-@kernel
+@helper
 def _candidate(candidate: int, steps: NDArray[np.int64], n: int, room: NDArray[np.int64]) -> tuple[int, int]:
     if candidate == 0:
         return DELTA, 0

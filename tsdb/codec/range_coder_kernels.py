@@ -8,13 +8,11 @@ frequencies would cost more than it saves.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import divide_u32
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import store_i64
 
 START = 10
@@ -28,7 +26,7 @@ TWO_ENDED_FROM = 32  # symbols
 SHORT_TAIL_FROM = 1 << 25  # an interval this wide holds a whole multiple of 2^24 with all that may follow it
 
 
-@kernel
+@helper
 def _learn(counts: NDArray[np.int64], symbol: int, total: int) -> int:
     """Count a symbol; the new sum of counts."""
     counts[symbol] += GAIN
@@ -42,7 +40,7 @@ def _learn(counts: NDArray[np.int64], symbol: int, total: int) -> int:
     return total
 
 
-@kernel
+@helper
 def encode_symbols(
     symbols: NDArray[np.int64], n: int, alphabet: int, out: NDArray[np.uint8], pos: int, end: int
 ) -> int:
@@ -84,13 +82,13 @@ def encode_symbols(
     return pos
 
 
-@kernel
+@helper
 def _tail(width: int) -> int:
     """Bytes that pin the last interval, so that any bytes may follow them."""
     return 1 if width >= SHORT_TAIL_FROM else 2
 
 
-@kernel
+@helper
 def _carry(out: NDArray[np.uint8], pos: int, origin: int) -> None:
     pos -= 1
     while pos > origin and out[pos] == 255:
@@ -99,8 +97,10 @@ def _carry(out: NDArray[np.uint8], pos: int, origin: int) -> None:
     out[pos] += 1
 
 
-@kernel
-def decode_symbols(data: NDArray[np.uint8], pos: int, end: int, n: int, alphabet: int, target: Any, at: int) -> int:
+@helper
+def decode_symbols(
+    data: NDArray[np.uint8], pos: int, end: int, n: int, alphabet: int, target: NDArray[np.int64], at: int
+) -> int:
     """Read n symbols into target[at : at + n] as int64; the new position, negative when it lies past end.
 
     Any bytes decode to some symbols in [0, alphabet); missing bytes count as zeros until the position is judged.
@@ -139,7 +139,7 @@ def decode_symbols(data: NDArray[np.uint8], pos: int, end: int, n: int, alphabet
     return pos if pos <= end else -1
 
 
-@kernel
+@helper
 def _from_first(counts: NDArray[np.int64], share: int, code: int) -> tuple[int, int]:
     """(symbol that code lies in, where it begins); code lies in one of them."""
     symbol, below = 0, 0
@@ -151,7 +151,7 @@ def _from_first(counts: NDArray[np.int64], share: int, code: int) -> tuple[int, 
     return symbol, below
 
 
-@kernel
+@helper
 def _from_last(counts: NDArray[np.int64], share: int, code: int, total: int) -> tuple[int, int]:
     """As _from_first, from the other end; what lies beyond all of them is in the last."""
     symbol = len(counts) - 1
@@ -162,6 +162,6 @@ def _from_last(counts: NDArray[np.int64], share: int, code: int, total: int) -> 
     return symbol, below
 
 
-@kernel
+@helper
 def _byte(data: NDArray[np.uint8], pos: int, end: int) -> int:
     return int(data[pos]) if pos < end else 0

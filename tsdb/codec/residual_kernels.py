@@ -7,13 +7,11 @@ for every int64; a way that does not suit only costs bits.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import bit_length, shift_right, trailing_zeros, unzigzag, zigzag
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_i64, store_i64
 
 LEVEL = 0  # steps above the lowest
@@ -28,19 +26,19 @@ WAYS = 7
 MIDDLE_OF = 31  # values that a middle is taken from: near enough to where most lie
 
 
-@kernel
+@helper
 def residuals_in(way: int, n: int) -> int:
     """Residuals that n >= 1 values leave: the first value is in the header unless the way measures from a level."""
     return n if way in (LEVEL, LEVEL_AROUND) else n - 1
 
 
-@kernel
+@helper
 def has_middle(way: int) -> bool:
     """Whether a second number is in the header: the middle change, or the shift of XOR."""
     return way in (RISE, RISE_AROUND, XOR)
 
 
-@kernel
+@helper
 def common_step(integers: NDArray[np.int64], n: int, powers_only: bool) -> int:
     """Greatest common divisor of all differences, at least 1; only its power of two when differences may wrap."""
     bits = 0
@@ -59,14 +57,14 @@ def common_step(integers: NDArray[np.int64], n: int, powers_only: bool) -> int:
     return step << zeros
 
 
-@kernel
+@helper
 def _gcd(left: int, right: int) -> int:
     while right:
         left, right = right, left % right
     return left
 
 
-@kernel
+@helper
 def divide_by_step(integers: NDArray[np.int64], n: int, step: int) -> None:
     """Replace integers by their distance from the first in steps. Exact division: a shift and a modular inverse."""
     zeros = int(trailing_zeros(step))
@@ -79,7 +77,7 @@ def divide_by_step(integers: NDArray[np.int64], n: int, step: int) -> None:
         integers[index] = ((integers[index] - first) >> zeros) * inverse
 
 
-@kernel
+@helper
 def xor_zeros(integers: NDArray[np.int64], n: int) -> int:
     """Zero bits that integers[index] ^ integers[index - 1] all end in, at most 63."""
     bits = 0
@@ -88,7 +86,7 @@ def xor_zeros(integers: NDArray[np.int64], n: int) -> int:
     return min(int(trailing_zeros(bits)), 63)
 
 
-@kernel
+@helper
 def cheapest_way(steps: NDArray[np.int64], n: int) -> tuple[int, int, int]:
     """(way, lowest level, smallest rise) with the fewest bits over all residuals: what packing can hope for."""
     lowest, least_rise = steps[0], steps[1] - steps[0]
@@ -113,7 +111,7 @@ def cheapest_way(steps: NDArray[np.int64], n: int) -> tuple[int, int, int]:
     return way, lowest, least_rise
 
 
-@kernel
+@helper
 def lowest_level(steps: NDArray[np.int64], n: int) -> int:
     lowest = steps[0]
     for index in range(1, n):
@@ -121,7 +119,7 @@ def lowest_level(steps: NDArray[np.int64], n: int) -> int:
     return int(lowest)
 
 
-@kernel
+@helper
 def middle_level(steps: NDArray[np.int64], n: int, room: NDArray[np.int64]) -> int:
     """Median of a few levels; room is overwritten."""
     count = min(n, MIDDLE_OF)
@@ -130,7 +128,7 @@ def middle_level(steps: NDArray[np.int64], n: int, room: NDArray[np.int64]) -> i
     return _median(room, count)
 
 
-@kernel
+@helper
 def middle_rise(steps: NDArray[np.int64], n: int, room: NDArray[np.int64]) -> int:
     """Median of a few changes; room is overwritten."""
     count = min(n - 1, MIDDLE_OF)
@@ -140,7 +138,7 @@ def middle_rise(steps: NDArray[np.int64], n: int, room: NDArray[np.int64]) -> in
     return _median(room, count)
 
 
-@kernel
+@helper
 def _median(room: NDArray[np.int64], count: int) -> int:
     for index in range(1, count):
         value = room[index]
@@ -151,7 +149,7 @@ def _median(room: NDArray[np.int64], count: int) -> int:
     return int(room[count // 2])
 
 
-@kernel
+@helper
 def take_residuals(steps: NDArray[np.int64], n: int, way: int, middle: int, out: NDArray[np.int64]) -> None:
     """Residuals of all ways but XOR. middle: what LEVEL, RISE and their _AROUND forms measure from."""
     if way == LEVEL:
@@ -177,14 +175,14 @@ def take_residuals(steps: NDArray[np.int64], n: int, way: int, middle: int, out:
             last = change
 
 
-@kernel
+@helper
 def take_xor(integers: NDArray[np.int64], n: int, zeros: int, out: NDArray[np.int64]) -> None:
     for index in range(1, n):
         out[index - 1] = shift_right(integers[index] ^ integers[index - 1], zeros)
 
 
-@kernel
-def put_back(target: Any, at: int, n: int, way: int, first: int, middle: int, step: int) -> None:
+@helper
+def put_back(target: NDArray[np.int64], at: int, n: int, way: int, first: int, middle: int, step: int) -> None:
     """Integers from the residuals that lie in target[at + n - residuals_in(way, n) : at + n]; in place."""
     if way == LEVEL:
         for index in range(at, at + n):
@@ -208,8 +206,8 @@ def put_back(target: Any, at: int, n: int, way: int, first: int, middle: int, st
         _put_back_changes(target, at, n, way, first, middle, step)
 
 
-@kernel
-def _put_back_changes(target: Any, at: int, n: int, way: int, first: int, middle: int, step: int) -> None:
+@helper
+def _put_back_changes(target: NDArray[np.int64], at: int, n: int, way: int, first: int, middle: int, step: int) -> None:
     value = first
     store_i64(target, at * 8, value)
     if way == SLOPE:

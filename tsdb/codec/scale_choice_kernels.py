@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper
 from tsdb.codec.scale_kernels import (
     DIVIDED,
     DIVIDED_TWICE,
@@ -27,13 +27,13 @@ NANOSECONDS = 9  # a division by more is rarely what the program did, even where
 PLAIN_DIGITS = 4  # decimals that people and counters have; with more, a ratio may need far smaller integers
 
 
-@kernel
+@helper
 def decimal_scale(number: float) -> int:
     """Smallest decimal scale that proves `number`; NO_SCALE if none does."""
     return _smallest_from(DIVIDED, MULTIPLIED, number)
 
 
-@kernel
+@helper
 def integers_of(
     values: NDArray[np.float64], start: int, n: int, integers: NDArray[np.int64], exceptions: NDArray[np.int64]
 ) -> tuple[int, int]:
@@ -60,7 +60,7 @@ def integers_of(
     return scale, found
 
 
-@kernel
+@helper
 def _smallest_from(scale: int, last: int, number: float) -> int:
     """First scale in [scale, last] that proves `number`; NO_SCALE if none does."""
     for candidate in range(scale, last + 1):
@@ -69,7 +69,7 @@ def _smallest_from(scale: int, last: int, number: float) -> int:
     return NO_SCALE
 
 
-@kernel
+@helper
 def _sampled_scale(values: NDArray[np.float64], start: int, n: int, first: int, last: int) -> int:
     """Smallest scale in [first, last] that all but one of a few values agree on; NO_SCALE if there is none."""
     count = min(n, SAMPLED)
@@ -88,7 +88,7 @@ def _sampled_scale(values: NDArray[np.float64], start: int, n: int, first: int, 
     return agreed if agreed <= last else NO_SCALE
 
 
-@kernel
+@helper
 def _fill(
     values: NDArray[np.float64],
     start: int,
@@ -120,7 +120,7 @@ def _fill(
     return found
 
 
-@kernel
+@helper
 def _repeat_first(integers: NDArray[np.int64], exceptions: NDArray[np.int64], found: int) -> None:
     """Exceptions at the start have no value before them: they take the one after."""
     leading = 0
@@ -130,7 +130,7 @@ def _repeat_first(integers: NDArray[np.int64], exceptions: NDArray[np.int64], fo
         integers[index] = integers[leading]
 
 
-@kernel
+@helper
 def _more_digits(
     values: NDArray[np.float64], start: int, scale: int, last: int, exceptions: NDArray[np.int64], found: int
 ) -> int:
@@ -142,7 +142,7 @@ def _more_digits(
     return least if least <= last else NO_SCALE
 
 
-@kernel
+@helper
 def _try(
     values: NDArray[np.float64],
     start: int,
@@ -168,7 +168,7 @@ def _try(
     return NO_SCALE, 0
 
 
-@kernel
+@helper
 def _family(family: int) -> tuple[int, int]:
     if family == 0:
         return RATIO_PRINTED, RATIO_PRINTED

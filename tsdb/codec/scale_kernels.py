@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import ordered
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_i64, store_i64
 
 # Powers up to 10^22 are exact doubles; tenths are what a program that multiplies by 0.001 multiplied by.
@@ -34,7 +34,7 @@ EXACT_MAX = 9007199254740992.0  # 2^53: above it an int64 no longer names one do
 NO_SCALE = -1
 
 
-@kernel
+@helper
 def to_float(scale: int, value: int) -> float:
     """The float64 of an integer. Not for FLOAT_BITS. Defined for every int64 and every scale below SCALES."""
     number = float(value)
@@ -49,7 +49,7 @@ def to_float(scale: int, value: int) -> float:
     return printed(number / RATIO_BASE)
 
 
-@kernel
+@helper
 def printed(number: float) -> float:
     """`number` to 15 significant digits. Below 1e-7 and from 1e15 on it is left as it is."""
     size = abs(number)
@@ -63,7 +63,7 @@ def printed(number: float) -> float:
     return float(np.rint(number * power) / power)
 
 
-@kernel
+@helper
 def unscaled(scale: int, number: float) -> float:
     if scale <= MULTIPLIED:
         return float(number * TENS[scale])
@@ -74,32 +74,32 @@ def unscaled(scale: int, number: float) -> float:
     return float(number * RATIO_BASE)
 
 
-@kernel
+@helper
 def same_bits(left: float, right: float) -> bool:
     # Equal floats have equal bits but for the zeros; a NaN equals nothing.
     return left == right and (left != 0.0 or np.signbit(left) == np.signbit(right))
 
 
-@kernel
+@helper
 def proves(scale: int, number: float) -> bool:
     """Whether the scale gives back exactly the bits of `number`."""
     guess = np.rint(unscaled(scale, number))
     return abs(guess) < EXACT_MAX and same_bits(to_float(scale, int(guess)), number)
 
 
-@kernel
+@helper
 def integer_of(scale: int, number: float) -> int:
     """The integer of a number that the scale proves."""
     return int(np.rint(unscaled(scale, number)))
 
 
-@kernel
+@helper
 def float_integers(values: NDArray[np.float64], start: int, n: int, integers: NDArray[np.int64]) -> None:
     for index in range(n):
         integers[index] = ordered(load_i64(values, (start + index) * 8))
 
 
-@kernel
+@helper
 def put_floats(target: NDArray[np.float64], at: int, n: int, scale: int) -> None:
     """Replace the integers in target[at : at + n] by their floats, in place."""
     if scale == FLOAT_BITS:

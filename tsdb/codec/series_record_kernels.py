@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.crc32c_kernels import crc32c_extend_kernel, crc32c_kernel
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.memory_kernels import load_u32, load_u64
 from tsdb.codec.record_status import STATUS_CORRUPT, STATUS_OK, STATUS_UNKNOWN_VERSION
 
@@ -51,7 +51,7 @@ def decode_announcements_kernel(
             label_start[record], label_end[record] = start + LABELS_AT, end - CRC_BYTES
 
 
-@kernel
+@helper
 def _judge(keys: NDArray[np.uint8], key: int, key_end: int, values: NDArray[np.uint8], start: int, end: int) -> int:
     if key < 0 or key_end < key or key_end > keys.size:
         return STATUS_CORRUPT
@@ -68,7 +68,7 @@ def _judge(keys: NDArray[np.uint8], key: int, key_end: int, values: NDArray[np.u
     return STATUS_OK
 
 
-@kernel
+@helper
 def _are_pairs(values: NDArray[np.uint8], start: int, end: int) -> bool:
     """Whether labels are names and values in turn: an odd number of separators."""
     odd = False

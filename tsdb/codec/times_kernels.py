@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import unzigzag, zigzag
 from tsdb.codec.frame_kernels import head_of, read_frame, write_entropy_frame, write_frame
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.memory_kernels import copy_bytes
 from tsdb.codec.plan_kernels import plan_entropy, plan_steps
 from tsdb.codec.varint_kernels import get_varint, put_varint
@@ -50,7 +50,7 @@ def encode_times_kernel(
     return write_frame(planned, n, residuals, out, pos + 1)
 
 
-@kernel
+@helper
 def encode_times_dense_kernel(
     ts: NDArray[np.int64], start: int, n: int, out: NDArray[np.uint8], pos: int, scratch: NDArray[np.int64]
 ) -> int:
@@ -73,7 +73,7 @@ def encode_times_dense_kernel(
     return pos + size
 
 
-@kernel
+@helper
 def _is_regular(ts: NDArray[np.int64], start: int, n: int) -> bool:
     for index in range(start + 2, start + n):  # noqa: SIM110  # numba compiles no generator
         if ts[index] - ts[index - 1] != ts[start + 1] - ts[start]:
@@ -98,7 +98,7 @@ def decode_times_kernel(
     return read_frame(data, pos + 1, end, head - FRAMED, n, out, out_pos)
 
 
-@kernel
+@helper
 def _read_regular(data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDArray[np.int64], at: int) -> int:
     first, pos = get_varint(data, pos, end)
     interval = 0

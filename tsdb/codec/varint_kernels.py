@@ -6,16 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import bit_length, shift_right
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper
 
 
-@kernel
+@helper
 def varint_bytes(value: int) -> int:
     """Encoded size of an int64 taken as unsigned."""
     return max(1, (bit_length(value) + 6) // 7)
 
 
-@kernel
+@helper
 def put_varint(value: int, out: NDArray[np.uint8], pos: int) -> int:
     """Write an int64 taken as unsigned; the new position."""
     while value < 0 or value > 127:
@@ -26,7 +26,7 @@ def put_varint(value: int, out: NDArray[np.uint8], pos: int) -> int:
     return pos + 1
 
 
-@kernel
+@helper
 def get_varint(data: NDArray[np.uint8], pos: int, end: int) -> tuple[int, int]:
     """(value, new position); the position is negative when the bytes end first or the value is longer than 64 bits."""
     value = 0

@@ -9,58 +9,42 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray, types  # type: ignore[attr-defined]  # numba is typed in part
-from numba.core import cgutils
+from numba import types
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper
 
 
-def _to_pointer(typing_context: Any, address: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], cgutils.voidptr_t)
-
-    return types.voidptr(types.int64), codegen
-
-
-_pointer: Any = intrinsic(_to_pointer)
-
-
-@kernel
+@helper
 def signed(value: Any) -> int:
     """Any integer as int64: elements of unsigned arrays would make floats of sums with signed ones."""
     return np.int64(value)  # type: ignore[return-value]  # numba's integers are all of numpy's
 
 
-@kernel
-def u8_at(address: int, size: int) -> NDArray[np.uint8]:
-    """The uint8 array of `size` elements at an address."""
-    return carray(_pointer(signed(address)), (size,), np.uint8)
+def _array_at(item: Any) -> Any:
+    array_type = types.Array(item, 1, "C")
+
+    def array_at(typing_context: Any, address: Any, size: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array = context.make_array(array_type)(context, builder)
+            itemsize = context.get_constant(types.intp, item.bitwidth // 8)
+            data = builder.inttoptr(args[0], array.data.type)
+            populate_array(array, data, [args[1]], [itemsize], itemsize, meminfo=None)
+            return array._getvalue()
+
+        return array_type(types.int64, types.int64), codegen
+
+    return intrinsic(array_at)
 
 
-@kernel
-def u32_at(address: int, size: int) -> NDArray[np.uint32]:
-    """The uint32 array of `size` elements at an address."""
-    return carray(_pointer(signed(address)), (size,), np.uint32)
-
-
-@kernel
-def i32_at(address: int, size: int) -> NDArray[np.int32]:
-    """The int32 array of `size` elements at an address."""
-    return carray(_pointer(signed(address)), (size,), np.int32)
-
-
-@kernel
-def i64_at(address: int, size: int) -> NDArray[np.int64]:
-    """The int64 array of `size` elements at an address."""
-    return carray(_pointer(signed(address)), (size,), np.int64)
-
-
-@kernel
-def f64_at(address: int, size: int) -> NDArray[np.float64]:
-    """The float64 array of `size` elements at an address."""
-    return carray(_pointer(signed(address)), (size,), np.float64)
+# u8_at(address, size): the array of `size` elements at an address, without a count of references.
+u8_at: Any = _array_at(types.uint8)
+u32_at: Any = _array_at(types.uint32)
+i32_at: Any = _array_at(types.int32)
+i64_at: Any = _array_at(types.int64)
+f64_at: Any = _array_at(types.float64)
 
 
 def address_of(array: NDArray[Any]) -> int:

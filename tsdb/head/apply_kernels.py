@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.log_record_kernels import FLAG_IMPORT_TICK
 from tsdb.head.address_kernels import f64_at, i32_at, i64_at, signed, u32_at
 from tsdb.head.rows import (
@@ -170,7 +170,7 @@ def append_kernel(
     return need
 
 
-@kernel
+@helper
 def _row_of(open_rows: Rows, open_count: int, ts: int) -> int:
     """Row of the slice that holds ts, or -1. The newest slices get nearly all samples, so look there first."""
     for row in range(open_count - 1, -1, -1):

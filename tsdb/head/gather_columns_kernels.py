@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
-from tsdb.codec.memory_kernels import copy_bytes
+from tsdb.codec.jit import helper, kernel
+from tsdb.codec.memory_kernels import as_int64, copy_bytes
 from tsdb.codec.overlay_kernels import copy_run_kernel
+from tsdb.codec.sort_kernels import argsort_kernel
 from tsdb.head.address_kernels import signed, u8_at, u32_at
 from tsdb.head.gather_kernels import slot_of
 from tsdb.head.rows import (
@@ -52,13 +53,22 @@ def plan_kernel(rows: Rows, refs: NDArray[np.uint32], keys: NDArray[np.uint64], 
                 keys[row, found] = key
                 found += 1
         if not ascending:
-            keys[row, :found].sort()
+            _sort(keys[row, :found])
             _reorder(order, keys[row, :found])
         needs[row, NEED_COLUMNS] = found
         _need(rows, row, keys[row, :found], needs)
 
 
-@kernel
+@helper
+def _sort(keys: NDArray[np.uint64]) -> None:
+    places, sorted_keys = np.empty(keys.size, np.int64), np.empty(keys.size, np.int64)
+    argsort_kernel(as_int64(keys), 0, places, sorted_keys)
+    for place in range(keys.size):
+        sorted_keys[place] = keys[places[place]]
+    copy_bytes(keys, 0, sorted_keys, 0, keys.size * 8)
+
+
+@helper
 def _reorder(order: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
     """Put the indices of keys first, in their order; the others keep theirs."""
     first = np.zeros(order.size, np.bool_)
@@ -75,7 +85,7 @@ def _reorder(order: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
     copy_run_kernel(order, keys.size, rest, 0, left)
 
 
-@kernel
+@helper
 def _need(rows: Rows, row: int, keys: NDArray[np.uint64], needs: NDArray[np.int64]) -> None:
     slots, axes = rows[row, SEALED_SLOTS], rows[row, SEALED_AXES]
     column_end, axis_of = u32_at(rows[row, SEALED_COLUMN_END], slots), u32_at(rows[row, SEALED_AXIS_OF], slots)
@@ -92,7 +102,7 @@ def _need(rows: Rows, row: int, keys: NDArray[np.uint64], needs: NDArray[np.int6
             needs[row, NEED_AXIS_DATA] += _size(axis_end, axis)
 
 
-@kernel
+@helper
 def _size(ends: NDArray[np.uint32], index: int) -> int:
     return signed(ends[index]) - (signed(ends[index - 1]) if index else signed(0))
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.columns_kernels import decode_times_kernel, decode_values_kernel
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.overlay_kernels import copy_run_kernel, merge_run_kernel, sort_run_kernel
 from tsdb.head.address_kernels import f64_at, i32_at, i64_at, signed, u8_at, u32_at
 from tsdb.head.rows import (
@@ -83,7 +83,7 @@ def collect_kernel(
     return total
 
 
-@kernel
+@helper
 def open_chain_kernel(
     row: NDArray[np.int64],
     ref: int,
@@ -119,7 +119,7 @@ def open_chain_kernel(
     return total
 
 
-@kernel
+@helper
 def late_chain_kernel(
     late: NDArray[np.int64],
     ref: int,
@@ -152,7 +152,7 @@ def late_chain_kernel(
     return total
 
 
-@kernel
+@helper
 def _reverse(
     ts: NDArray[np.int64], values: NDArray[np.float64], orders: NDArray[np.int64], start: int, end: int
 ) -> None:
@@ -179,7 +179,7 @@ def tidy_runs_kernel(
         ends[which] = sort_run_kernel(ts, values, orders, starts[which], ends[which])
 
 
-@kernel
+@helper
 def slot_of(rows: Rows, row: int, ref: int) -> int:
     """Slot of a ref's column in a sealed slice, or -1."""
     size = rows[row, SEALED_SLOT_OF_SIZE]
@@ -214,7 +214,7 @@ def sealed_counts_kernel(
                 counts[which] += axis_count[axis_of[slot]]
 
 
-@kernel
+@helper
 def decode_axis(rows: Rows, row: int, axis: int, out: NDArray[np.int64], at: int) -> int:
     """Write the times of an axis, ms since epoch, to out[at:]; returns how many, or BROKEN."""
     axes = rows[row, SEALED_AXES]
@@ -230,7 +230,7 @@ def decode_axis(rows: Rows, row: int, axis: int, out: NDArray[np.int64], at: int
     return count
 
 
-@kernel
+@helper
 def first_not_below(ts: NDArray[np.int64], start: int, end: int, time: int) -> int:
     """First index of ascending ts[start:end] whose time is not below `time`, or end."""
     low, high = start, end
@@ -267,7 +267,7 @@ def decode_slices_kernel(
     return 0
 
 
-@kernel
+@helper
 def _decode_slice(
     rows: Rows,
     row: int,
@@ -323,7 +323,7 @@ def _decode_slice(
     return 0
 
 
-@kernel
+@helper
 def _total(counts: NDArray[np.uint32]) -> int:
     total = signed(0)
     for index in range(counts.size):
@@ -331,7 +331,7 @@ def _total(counts: NDArray[np.uint32]) -> int:
     return total
 
 
-@kernel
+@helper
 def _decode_orders(rows: Rows, row: int, slot: int, count: int, orders: NDArray[np.int64], to: int) -> int:
     begin, end = signed(0), signed(0)
     if rows[row, SEALED_ORDER_END]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
+from tsdb.codec.memory_kernels import copy_bytes
 from tsdb.head.address_kernels import signed, u32_at
 from tsdb.head.gather_columns_kernels import (
     NEED_AXES,
@@ -70,7 +71,7 @@ def collect_since_kernel(
             changed |= _mark_newer(here, last, after[row], newer_here)
         last = u32_at(late_rows[head, LATE_LAST], late_rows[head, LATE_LAST_SIZE])
         changed |= _mark_newer(here, last, old_late_rows[head, LATE_COUNT] if goes_on[head] else 0, newer_here)
-    if not changed and goes_on.all():
+    if not changed and _all_true(goes_on):
         return old_ts.size
     total = 0
     for head in range(ref_ends.size - 1):
@@ -80,8 +81,8 @@ def collect_since_kernel(
             if goes_on[head]:
                 first, count = old_starts[which], old_starts[which + 1] - old_starts[which]
                 if total + count <= ts.size:
-                    ts[total : total + count] = old_ts[first : first + count]
-                    values[total : total + count] = old_values[first : first + count]
+                    copy_bytes(ts, total * 8, old_ts, first * 8, count * 8)
+                    copy_bytes(values, total * 8, old_values, first * 8, count * 8)
                 total += count
             if not newer[which]:
                 continue
@@ -96,7 +97,15 @@ def collect_since_kernel(
     return total
 
 
-@kernel
+@helper
+def _all_true(flags: NDArray[np.bool_]) -> bool:
+    for flag in flags:  # noqa: SIM110  # numba compiles no generator
+        if not flag:
+            return False
+    return True
+
+
+@helper
 def _mark_newer(refs: NDArray[np.uint32], last: NDArray[np.uint32], after: int, newer: NDArray[np.bool_]) -> bool:
     """newer (n,): set where a ref's newest entry comes after so many. Returns whether any does."""
     found = False
@@ -106,7 +115,7 @@ def _mark_newer(refs: NDArray[np.uint32], last: NDArray[np.uint32], after: int, 
     return found
 
 
-@kernel
+@helper
 def _entries_before(
     open_rows: Rows,
     open_ends: NDArray[np.int64],
@@ -140,8 +149,8 @@ def clip_kernel(
     for which in range(counts.size):
         first = first_not_below(ts, starts[which], starts[which + 1], start_ms)
         end = first_not_below(ts, first, starts[which + 1], end_ms)
-        clipped_ts[total : total + end - first] = ts[first:end]
-        clipped_values[total : total + end - first] = values[first:end]
+        copy_bytes(clipped_ts, total * 8, ts, first * 8, (end - first) * 8)
+        copy_bytes(clipped_values, total * 8, values, first * 8, (end - first) * 8)
         counts[which] = end - first
         total += end - first
     return total
@@ -171,7 +180,9 @@ def plan_many_kernel(
         )
         at += size
         for need in range(NEED_SIZE):
-            need_ends[head + 1, need] = need_ends[head, need] + needs[row:row_end, need].sum()
+            need_ends[head + 1, need] = need_ends[head, need]
+            for needing in range(row, row_end):
+                need_ends[head + 1, need] += needs[needing, need]
 
 
 @kernel

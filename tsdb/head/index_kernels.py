@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.record_status import STATUS_OK
 from tsdb.head.label_kernels import (
     Labels,
@@ -101,7 +101,7 @@ def register_kernel(
     return status.size
 
 
-@kernel
+@helper
 def _take_ref(free: FreeRefs) -> Any:
     if free.size[FREE_COUNT]:
         free.size[FREE_COUNT] -= 1

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.memory_kernels import copy_bytes, load_u64
 
 NOTHING = 0xFFFFFFFF
@@ -34,7 +34,7 @@ class Interned(NamedTuple):
     seed: np.uint64
 
 
-@kernel
+@helper
 def hash_kernel(data: NDArray[np.uint8], start: Any, end: Any, seed: Any) -> Any:
     """A seeded 64-bit hash of data[start:end]: multiply and fold, eight bytes at a time (after wyhash)."""
     length = end - start
@@ -51,7 +51,7 @@ def hash_kernel(data: NDArray[np.uint8], start: Any, end: Any, seed: Any) -> Any
     return _mix(value, load_u64(data, end - 8))
 
 
-@kernel
+@helper
 def _mix(value: Any, word: Any) -> Any:
     mixed = (np.uint64(value) ^ np.uint64(word)) * np.uint64(0xD6E8FEB86659FD93)
     mixed ^= mixed >> np.uint64(32)
@@ -59,7 +59,7 @@ def _mix(value: Any, word: Any) -> Any:
     return mixed ^ (mixed >> np.uint64(29))
 
 
-@kernel
+@helper
 def equal_kernel(
     left: NDArray[np.uint8], left_start: Any, right: NDArray[np.uint8], right_start: Any, length: Any
 ) -> bool:
@@ -76,7 +76,7 @@ def equal_kernel(
     return True
 
 
-@kernel
+@helper
 def _slot_of(interned: Interned, data: NDArray[np.uint8], start: Any, end: Any, hashed: Any) -> Any:
     """The slot that holds data[start:end], or the free one where it belongs."""
     slots, hashes, ends, known = interned.slots, interned.hashes, interned.ends, interned.data
@@ -92,7 +92,7 @@ def _slot_of(interned: Interned, data: NDArray[np.uint8], start: Any, end: Any, 
     return slot
 
 
-@kernel
+@helper
 def hash32_kernel(data: NDArray[np.uint8], start: Any, end: Any, seed: Any) -> Any:
     """Half of hash_kernel."""
     return np.uint32(hash_kernel(data, start, end, seed) >> np.uint64(32))
@@ -112,7 +112,7 @@ def look_up_kernel(
         start = end
 
 
-@kernel
+@helper
 def intern_kernel(interned: Interned, data: NDArray[np.uint8], start: Any, end: Any) -> Any:
     """Id of data[start:end], a new one if it was not known."""
     hashed = hash32_kernel(data, start, end, interned.seed)
@@ -139,7 +139,7 @@ def rehash_kernel(interned: Interned) -> None:
         slots[slot] = number
 
 
-@kernel
+@helper
 def fits_kernel(interned: Interned, more: Any, more_bytes: Any) -> bool:
     """Whether `more` byte strings of more_bytes in all fit, were they all new."""
     count = interned.size[COUNT] + more

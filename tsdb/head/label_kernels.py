@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.head.interned_kernels import COUNT, Interned, equal_kernel, fits_kernel, hash32_kernel, intern_kernel
 from tsdb.model.labels import METRIC_NAME, SEPARATOR
 from tsdb.model.placement import FAMILY_SUFFIXES
@@ -48,7 +48,7 @@ class Labels(NamedTuple):
     runs: Runs
 
 
-@kernel
+@helper
 def separator_kernel(data: NDArray[np.uint8], start: Any, end: Any) -> Any:
     """Position of the first separator in data[start:end], or end."""
     position = start
@@ -57,7 +57,7 @@ def separator_kernel(data: NDArray[np.uint8], start: Any, end: Any) -> Any:
     return position
 
 
-@kernel
+@helper
 def label_count_kernel(data: NDArray[np.uint8], start: Any, end: Any) -> Any:
     """Labels in canonical labels data[start:end]; -1 if they are not canonical: pairs, names ascending, none empty."""
     count, last_start, last_end, position = 0, start, start, start
@@ -75,7 +75,7 @@ def label_count_kernel(data: NDArray[np.uint8], start: Any, end: Any) -> Any:
     return count if 0 < count <= RUN_LABELS_MAX else -1
 
 
-@kernel
+@helper
 def _is_less(data: NDArray[np.uint8], left: Any, left_end: Any, right: Any, right_end: Any) -> bool:
     while left < left_end and right < right_end:
         if data[left] != data[right]:
@@ -85,7 +85,7 @@ def _is_less(data: NDArray[np.uint8], left: Any, left_end: Any, right: Any, righ
     return bool(right < right_end)
 
 
-@kernel
+@helper
 def has_room_kernel(labels: Labels, more: Any, more_bytes: Any) -> bool:
     """Whether `more` labels of more_bytes in all fit, were they all new; tables stay at most half full."""
     if labels.runs.size[0] + more > labels.runs.entries.size:
@@ -95,7 +95,7 @@ def has_room_kernel(labels: Labels, more: Any, more_bytes: Any) -> bool:
     return fits_kernel(labels.pairs, more, more_bytes) and fits_kernel(labels.names, more, more_bytes)
 
 
-@kernel
+@helper
 def write_run_kernel(labels: Labels, ref: Any, data: NDArray[np.uint8], start: Any, end: Any) -> Any:
     """Intern the labels data[start:end] as those of ref. Returns how many; their pairs are the last entries."""
     runs = labels.runs
@@ -133,7 +133,7 @@ def write_runs_kernel(
     return refs.size
 
 
-@kernel
+@helper
 def same_labels_kernel(labels: Labels, ref: Any, data: NDArray[np.uint8], start: Any, end: Any) -> bool:
     """Whether the labels of ref are data[start:end]."""
     runs, entries = labels.runs, labels.runs.entries
@@ -156,7 +156,7 @@ def same_labels_kernel(labels: Labels, ref: Any, data: NDArray[np.uint8], start:
     return True
 
 
-@kernel
+@helper
 def family_code_kernel(data: NDArray[np.uint8], start: Any, end: Any) -> Any:
     """(hash of the metric family) << 3 | number of the suffix, 32 bits, of the canonical labels data[start:end].
 
@@ -174,7 +174,7 @@ def family_code_kernel(data: NDArray[np.uint8], start: Any, end: Any) -> Any:
     return _family_code(data, end, end)
 
 
-@kernel
+@helper
 def _family_code(data: NDArray[np.uint8], start: Any, end: Any) -> Any:
     family_end, code, first = end, 0, 0
     for number in range(_SUFFIX_ENDS.size):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.memory_kernels import load_u64, store_u64
 from tsdb.head.interned_kernels import PADDING_BYTES, equal_kernel
 from tsdb.head.label_kernels import SEPARATOR_BYTE, Labels
@@ -40,7 +40,7 @@ def join_labels_kernel(labels: Labels, refs: NDArray[np.uint32], out: NDArray[np
     return position
 
 
-@kernel
+@helper
 def _copy_block(out: NDArray[np.uint8], position: Any, data: NDArray[np.uint8], start: Any) -> None:
     # All loads before the first store: then they become one wide move.
     first: Any = load_u64(data, start)

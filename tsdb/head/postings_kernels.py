@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.head.interned_kernels import NOTHING
 
 BITMAP = 0xFFFFFFFE
@@ -95,7 +95,7 @@ def collect_kernel(chains: Chains, pairs: NDArray[np.uint32], out: NDArray[np.ui
     return count
 
 
-@kernel
+@helper
 def _end_of_pair(keys: NDArray[np.uint64], start: Any) -> Any:
     pair = keys[start] >> np.uint64(32)
     end = start + 1
@@ -104,7 +104,7 @@ def _end_of_pair(keys: NDArray[np.uint64], start: Any) -> Any:
     return end
 
 
-@kernel
+@helper
 def _add(chains: Chains, pair: Any, ref: Any) -> None:
     if chains.held[pair] == 0:
         chains.head[pair] = ref
@@ -115,7 +115,7 @@ def _add(chains: Chains, pair: Any, ref: Any) -> None:
     chains.held[pair] += np.uint32(1)
 
 
-@kernel
+@helper
 def _entry(chains: Chains, ref: Any, older: Any) -> Any:
     number = chains.size[0]
     chains.ref[number], chains.older[number] = ref, older
@@ -123,7 +123,7 @@ def _entry(chains: Chains, ref: Any, older: Any) -> Any:
     return number
 
 
-@kernel
+@helper
 def _remove(chains: Chains, pair: Any, ref: Any) -> None:
     if chains.held[pair] == 1:
         chains.head[pair] = NOTHING

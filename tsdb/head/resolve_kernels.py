@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.overlay_kernels import copy_run_kernel
 from tsdb.head.address_kernels import signed
 from tsdb.head.rows import NO_REF
@@ -77,7 +77,7 @@ def resolve_kernel(
     return unknown
 
 
-@kernel
+@helper
 def _recall(
     arena: NDArray[np.uint32],
     arena_start: int,

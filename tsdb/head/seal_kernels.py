@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.columns_kernels import encode_times_kernel, encode_values_kernel, times_bound, values_bound
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.head.address_kernels import signed
 
 # Where a builder stands.
@@ -74,7 +74,7 @@ def encode_columns_kernel(
         at[AT_SAMPLES] += count
 
 
-@kernel
+@helper
 def _axis(
     ts: NDArray[np.int64],
     start: int,
@@ -109,7 +109,7 @@ def _axis(
     return axis
 
 
-@kernel
+@helper
 def _same(
     times: NDArray[np.int64], begin: int, end: int, ts: NDArray[np.int64], start: int, count: int, base_ms: int
 ) -> bool:
@@ -121,7 +121,7 @@ def _same(
     return True
 
 
-@kernel
+@helper
 def _encode_orders(
     orders: NDArray[np.int64],
     start: int,

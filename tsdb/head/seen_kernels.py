@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.head.address_kernels import signed, u32_at
 from tsdb.head.gather_kernels import decode_axis, first_not_below, slot_of
 from tsdb.head.rows import SEALED_AXES, SEALED_AXIS_COUNT, SEALED_AXIS_OF, SEALED_END, SEALED_SLOTS, SEALED_START, Rows
@@ -29,7 +29,7 @@ def seen_in_slices_kernel(
         counts = u32_at(rows[row, SEALED_AXIS_COUNT], axes)
         # Each axis is looked at once: state 0 new, 1 has samples in the range, 2 has none.
         state, low, high = np.zeros(axes, np.uint8), np.empty(axes, np.int64), np.empty(axes, np.int64)
-        times = np.empty(signed(counts.max()), np.int64)
+        times = np.empty(_largest(counts), np.int64)
         for which in range(refs.size):
             slot = slot_of(rows, row, refs[which])
             if slot < 0:
@@ -61,3 +61,11 @@ def seen_in_runs_kernel(
     for which in range(ends.size):
         for index in range(starts[which], ends[which]):
             first[which], last[which] = min(first[which], ts[index]), max(last[which], ts[index])
+
+
+@helper
+def _largest(counts: NDArray[np.uint32]) -> int:
+    largest = signed(0)
+    for count in counts:
+        largest = max(largest, signed(count))
+    return largest

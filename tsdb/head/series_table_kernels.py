@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.head.rows import NO_REF
 
 TOMBSTONE = 0xFFFFFFFE
 
 
-@kernel
+@helper
 def find_ref_kernel(table_keys: NDArray[np.uint64], table_refs: NDArray[np.uint32], series_id: Any) -> Any:
     """Ref of a series id, or NO_REF."""
     mask, key = table_refs.size - 1, np.uint64(series_id)
@@ -47,7 +47,7 @@ def find_kernel(
     return misses
 
 
-@kernel
+@helper
 def insert_ref_kernel(
     table_keys: NDArray[np.uint64], table_refs: NDArray[np.uint32], used: NDArray[np.int64], series_id: Any, ref: Any
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 
 LAST, AVG, MIN, MAX, SUM, COUNT = 1, 2, 3, 4, 5, 6  # Numbers of the wire's Aggregation.
 
@@ -39,7 +39,7 @@ def aggregate_kernel(
         ends[which] = to
 
 
-@kernel
+@helper
 def _aggregate(values: NDArray[np.float64], start: int, end: int, aggregation: int) -> float:
     if aggregation == COUNT:
         return float(end - start)

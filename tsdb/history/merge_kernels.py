@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 
 
 class FragmentArrays(NamedTuple):
@@ -48,7 +48,7 @@ def merge_two_kernel(a: FragmentArrays, b: FragmentArrays, out: FragmentArrays) 
     return series
 
 
-@kernel
+@helper
 def _merge_series_kernel(a: FragmentArrays, i: int, b: FragmentArrays, j: int, out: FragmentArrays, n: int) -> int:
     """Series i of a and j of b, which are the same; returns one past the last sample written."""
     p, p_end = a.sample_start[i], a.sample_start[i + 1]
@@ -70,7 +70,7 @@ def _merge_series_kernel(a: FragmentArrays, i: int, b: FragmentArrays, j: int, o
     return _copy_kernel(b, q, q_end, out, n)
 
 
-@kernel
+@helper
 def _copy_kernel(source: FragmentArrays, start: int, end: int, out: FragmentArrays, n: int) -> int:
     for at in range(start, end):
         out.ts_ms[n] = source.ts_ms[at]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 
 BROKEN = -1
 COUNT_BYTES = 2
@@ -52,7 +52,7 @@ def decode_xor_kernel(
     return int(count)
 
 
-@kernel
+@helper
 def _uvarint_kernel(data: NDArray[np.uint8], place: int, last: int) -> tuple[np.uint64, int]:
     """Little-endian groups of 7 bits; (number, place behind it)."""
     number = np.uint64(0)
@@ -67,7 +67,7 @@ def _uvarint_kernel(data: NDArray[np.uint8], place: int, last: int) -> tuple[np.
     return np.uint64(0), BROKEN
 
 
-@kernel
+@helper
 def _time_change_kernel(data: NDArray[np.uint8], place: int, last: int) -> tuple[np.int64, int]:
     """(how much longer than the interval before, place behind it)."""
     ones = 0
@@ -90,7 +90,7 @@ def _time_change_kernel(data: NDArray[np.uint8], place: int, last: int) -> tuple
     return change, place + size
 
 
-@kernel
+@helper
 def _value_kernel(
     data: NDArray[np.uint8], place: int, last: int, value: np.uint64, leading: int, trailing: int
 ) -> tuple[np.uint64, int, int, int]:
@@ -117,13 +117,13 @@ def _value_kernel(
     return value, leading, trailing, place + size
 
 
-@kernel
+@helper
 def _number_kernel(data: NDArray[np.uint8], place: int, size: int) -> int:
     """As _bits_kernel, to count with: numba's int() of a uint64 stays one, and with an int64 it makes a float."""
     return np.int64(_bits_kernel(data, place, size))  # type: ignore[return-value]  # numba's int is this
 
 
-@kernel
+@helper
 def _bits_kernel(data: NDArray[np.uint8], place: int, size: int) -> np.uint64:
     """The next `size` bits, 1 to 64, most significant first; they are there."""
     found, taken = np.uint64(0), 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import helper, kernel
 from tsdb.codec.overlay_kernels import copy_run_kernel
 
 BROKEN = -1  # Times of a series do not ascend from one run to the next.
@@ -48,8 +48,8 @@ def wanted_runs_kernel(
     return found
 
 
-@kernel
-def _search_ids(ids: NDArray[np.uint64], low: int, wanted: int) -> int:
+@helper
+def _search_ids(ids: NDArray[np.uint64], low: int, wanted: np.uint64) -> int:
     high = ids.size
     while low < high:
         middle = (low + high) // 2
@@ -60,7 +60,7 @@ def _search_ids(ids: NDArray[np.uint64], low: int, wanted: int) -> int:
     return low
 
 
-@kernel
+@helper
 def _search_times(ts_ms: NDArray[np.int64], low: int, high: int, wanted_ms: int) -> int:
     while low < high:
         middle = (low + high) // 2

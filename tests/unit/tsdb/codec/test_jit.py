@@ -60,3 +60,46 @@ def test_an_unwritable_cache_folder_costs_the_cache_not_the_start(modules: Path)
     first = run(modules, occupied)
     assert first.startswith("4 ['lower', 'upper']")
     assert "kafka-tsdb-kernels-" in first
+
+
+KINDS = """
+import numpy as np
+from tsdb.codec.jit import helper, kernel
+
+@helper
+def at(values, index: int):
+    return values[index]
+
+@kernel
+def first(values, index: int):
+    return at(values, 0) + index
+
+@kernel
+def both(values, small):
+    return first(values, 1) + first(values, small[0])
+"""
+RUN_KINDS = """
+import sys, tsdb, numpy as np
+tsdb.__path__.append(sys.argv[1])
+from tsdb.codec.jit import Compiling
+names = []
+with Compiling(names.append):
+    from tsdb.trial_kinds import at, both, first
+    values = np.array([5, 6])
+    fixed = values.copy()
+    fixed.flags.writeable = False
+    found = [both(values, np.array([2], np.uint8)), first(values, 1), first(fixed, np.uint32(1)), first(fixed, True)]
+print(found, names, len(first.signatures), at(values, 1))
+"""
+
+
+def test_each_function_compiles_once_whatever_the_integers_are_and_read_only_arrays_too(tmp_path: Path) -> None:
+    (tmp_path / "trial_kinds.py").write_text(KINDS)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", RUN_KINDS, str(tmp_path)]
+    answers = [
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+        for _ in range(2)
+    ]
+    # The last is a helper's own answer: tests call helpers. The cached `both` loads `first`.
+    assert answers == ["[13, 6, 6, 6] ['both', 'first', 'at'] 1 6", "[13, 6, 6, 6] [] 1 6"]

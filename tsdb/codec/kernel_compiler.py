@@ -1,0 +1,184 @@
+"""How numba compiles kernels and helpers here: one signature each, and each function's code made once.
+
+numba by itself compiles a function again for every integer width, literal and read-only array; it optimises each
+function alone and again inside every caller; and it makes two Python wrappers for each. All of `tsdb warmup` then took
+156 CPU seconds. Three rules replace that:
+
+- OneSignature: the annotations of scalars are the signature, and a read-only array is an array.
+- A helper is intermediate code, compiled only as a part of the kernels that call it.
+- A kernel calls another kernel through a symbol. A cached kernel loads the kernels that it refers to before itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+from typing import Any
+
+import llvmlite.binding as llvm
+from numba.core import types
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder, _LowerResult
+from numba.core.compiler_machinery import register_pass
+from numba.core.errors import TypingError
+from numba.core.registry import CPUDispatcher
+from numba.core.sigutils import normalize_signature
+from numba.core.typed_passes import NativeLowering
+
+OPTIONS = {"nopython": True, "nogil": True, "error_model": "numpy", "boundscheck": False, "no_cfunc_wrapper": True}
+
+# A function that names none of these owns no memory, so its arrays need no counts of references: a fifth less code.
+ALLOCATING = frozenset({"empty", "zeros", "full", "arange"})
+
+_SCALARS = {
+    "int": types.int64,
+    "float": types.float64,
+    "bool": types.boolean,
+    "uint32": types.uint32,
+    "uint64": types.uint64,
+}
+
+
+class OneSignature(CPUDispatcher):
+    """Compiles for the scalars that the annotations name and for writable arrays, whatever the caller passes.
+
+    numba no longer refuses a kernel that writes to a read-only array: the kernel writes to its outputs alone.
+    """
+
+    def __init__(self, function: Any, **options: Any) -> None:
+        code = function.__code__
+        counted = bool(ALLOCATING.intersection(code.co_names))
+        super().__init__(function, {}, {**OPTIONS, **options, "_nrt": counted})
+        names = code.co_varnames[: code.co_argcount]
+        self._scalars = [_scalar(function.__annotations__.get(name)) for name in names]
+
+    def __reduce__(self) -> Any:
+        return _find, (self.py_func.__module__, self.py_func.__qualname__)
+
+    def compile(self, sig: Any) -> Any:
+        arguments, _ = normalize_signature(sig)
+        return super().compile(self._settled(arguments))
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        _, arguments = self._compiler.fold_argument_types(args, kws)  # type: ignore[attr-defined]
+        return super().get_call_template(self._settled(arguments), {})
+
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        entry_point = super()._compile_for_args(*args, **kws)  # type: ignore[misc]
+        # numba's fast path knows the settled types alone; an alias saves the next call with these types this one.
+        given = [self.typeof_pyval(arg) for arg in args]
+        if tuple(given) not in self.overloads:
+            self._insert([arg._code for arg in given], entry_point, False)  # type: ignore[attr-defined]
+        return entry_point
+
+    def _settled(self, arguments: Any) -> tuple[Any, ...]:
+        return tuple(_settled(scalar, given) for scalar, given in zip(self._scalars, arguments, strict=True))
+
+
+def _scalar(annotation: Any) -> Any:
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return _SCALARS.get(name.removeprefix("np."))
+
+
+def _settled(scalar: Any, given: Any) -> Any:
+    if scalar is types.int64 and (given == types.uint64 or isinstance(given, types.Float)):
+        raise TypingError(f"an argument annotated int is {given}: an int64 does not hold all its values")
+    return scalar or _writable(given)
+
+
+def _writable(given: Any) -> Any:
+    """The type without what numba would compile again for: a literal's value, an array that is read-only."""
+    if isinstance(given, types.Tuple | types.UniTuple):
+        return types.BaseTuple.from_types([_writable(item) for item in given])
+    given = types.unliteral(given)
+    if isinstance(given, types.Array) and not given.mutable:
+        return given.copy(readonly=False)
+    return given
+
+
+def _find(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
+class KernelDispatcher(OneSignature):
+    """A kernel: callable from Python, cached on disk, and a symbol to the kernels that call it."""
+
+    def add_overload(self, cres: Any) -> None:
+        super().add_overload(cres)
+        module, name, arguments = self.py_func.__module__, self.py_func.__qualname__, cres.signature.args
+        symbol = copy.copy(cres.fndesc)
+        symbol.mangled_name = f"{module}.{name}{arguments}"
+        llvm.add_symbol(symbol.mangled_name, cres.library.get_pointer_to_function(cres.fndesc.mangled_name))
+        # A library without code, for the caller to remember this kernel by.
+        reference = HelperLibrary(cres.library.codegen, f"reference to {symbol.mangled_name}")  # type: ignore[no-untyped-call]
+        reference._reload_init.add(functools.partial(_load, module, name, arguments))
+        self.targetctx.remove_user_function(cres.entry_point)
+        self.targetctx.insert_user_function(cres.entry_point, symbol, [reference])
+
+
+def _load(module: str, name: str, arguments: Any) -> None:
+    _find(module, name).compile(arguments)
+
+
+class HelperDispatcher(OneSignature):
+    """A function of kernels. A call from Python, as tests make, compiles a kernel of it."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function, no_cpython_wrapper=True)
+        self._compiler.pipeline_class = HelperCompiler  # type: ignore[attr-defined]
+
+    def __call__(self, *args: Any) -> Any:
+        return self._kernel(*args)
+
+    @functools.cached_property
+    def _kernel(self) -> KernelDispatcher:
+        return KernelDispatcher(self.py_func)
+
+    def add_overload(self, cres: Any) -> None:
+        self.overloads[tuple(cres.signature.args)] = cres
+
+
+class HelperLibrary(JITCodeLibrary):
+    """Intermediate code for callers to link: never optimised as a whole or made machine code by itself."""
+
+    def finalize(self) -> None:
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        for function in self._final_module.functions:
+            if not function.is_declaration:
+                function.linkage = "linkonce_odr"
+        self._finalized = True
+
+    def _get_module_for_linking(self) -> Any:
+        self._ensure_finalized()  # type: ignore[no-untyped-call]
+        return self._final_module
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class LowerHelper(NativeLowering):
+    """numba's lowering, which ends with intermediate code here."""
+
+    _name = "lower_helper"
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = HelperLibrary(state.targetctx.codegen(), state.func_id.func_qualname)  # type: ignore[no-untyped-call]
+        state.flags.no_compile = True
+        super().run_pass(state)  # type: ignore[no-untyped-call]
+        lowered = state["cr"]
+        key = object()  # Where numba keeps the entry point by which it finds the function again.
+        state.targetctx.insert_user_function(key, lowered.fndesc, [state.library])
+        state["cr"] = _LowerResult(lowered.fndesc, lowered.call_helper, cfunc=key, env=lowered.env)
+        return True
+
+
+class HelperCompiler(CompilerBase):
+    """numba's pipeline with LowerHelper in the place of its lowering."""
+
+    def define_pipelines(self) -> list[Any]:
+        pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        steps = pipeline.passes
+        pipeline.passes = [(LowerHelper if step is NativeLowering else step, text) for step, text in steps]
+        pipeline.finalize()
+        return [pipeline]
