@@ -119,7 +119,7 @@ def written(
 ) -> dict[ChunkKey, bytes]:
     """Content of history after an import of a frame with this number of tasks."""
     register(spark)
-    # Made here, for a thread has no session before, and without one Spark finds no sources in Python.
+    # Created here: a new thread has no active session, and without one Spark finds no Python sources.
     frame = spark.createDataFrame(rows(labels_as_map=True, more=more)).repartition(tasks)
     frame.write.format(source).options(**ground.places.options(), job_id="frame", **options).mode("append").save()
     return ground.rows()

@@ -27,7 +27,7 @@ TIMES_QUIET_MAX = 5.0
 SECONDS_MAX = 1.0
 # Below this a p99 is the scheduler's on two cores that servers, attackers and this client share.
 NOISE_S = 0.05
-# Whatever else this machine does makes a round slower, and never faster: harm is what every round shows.
+# Other load on the machine makes a round slower, and never faster, so harm must show in every round.
 ROUNDS = 5
 REST_S = 0.02  # Between two calls of one kind.
 TIMEOUT_S = 20.0
@@ -90,7 +90,7 @@ class Bystander:
         self._reader.close()
 
     def quiet(self, *, calls: int = 100) -> Figures:
-        """Figures of so many calls of each kind while nobody attacks, beside one busy core."""
+        """Figures of `calls` calls of each kind without an attack, beside one busy core."""
         with _busy_core():
             return self._take(calls)
 

@@ -19,7 +19,7 @@ COMMAND = typer.main.get_command(app)  # As `app()` makes it at each call.
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A finished command."""
+    """A finished command: exit code, stdout, stderr."""
 
     code: int
     out: bytes
@@ -27,7 +27,6 @@ class Done:
 
     @property
     def text(self) -> str:
-        """stdout as text."""
         return self.out.decode()
 
     @property

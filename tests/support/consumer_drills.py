@@ -98,7 +98,7 @@ class Ground:
         return TopicLookup(self.settings, [self.topic]).answer_within(30.0)[self.topic].id
 
     def committed(self) -> dict[TopicPartition, Position]:
-        """The group's commits."""
+        """Committed positions of the group, with their metadata."""
         requested = [KafkaPartition(self.topic, partition) for partition in range(PARTITIONS)]
         # Read uncommitted: else a transaction left open by a kill would have to time out first.
         settings = {**self.settings, "group.id": self.topic, "isolation.level": "read_uncommitted"}

@@ -31,7 +31,7 @@ class Manifest:
 
 
 def manifests() -> list[Manifest]:
-    """Every Kubernetes object."""
+    """Every Kubernetes object of deploy/."""
     files = [path for path in sorted(DEPLOY.rglob("*.yaml")) if path.name not in PLAIN]
     return [
         Manifest(str(path.relative_to(DEPLOY)), value)
@@ -41,19 +41,17 @@ def manifests() -> list[Manifest]:
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """By apiVersion/kind."""
+    """Schemas of Kubernetes objects, by apiVersion/kind."""
     found: dict[str, dict[str, Any]] = json.loads((DEPLOY / "schemas/objects.json").read_text())
     return found
 
 
 def compose() -> dict[str, Any]:
-    """The compose file."""
     value: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     return value
 
 
 def alerts() -> list[dict[str, Any]]:
-    """Every alert."""
     groups = yaml.safe_load((DEPLOY / "prometheus/alerts.yaml").read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
 

@@ -34,7 +34,7 @@ class Deployment:
 
 @contextlib.contextmanager
 def embedded(scratch: Path, *arguments: str) -> Iterator[Deployment]:
-    """`tsdb standalone` in a folder of its own."""
+    """`tsdb standalone` in a new folder."""
     data = str(scratch / f"data-{uuid.uuid4().hex[:8]}")
     with Role(scratch, "standalone", "--data-dir", data, *arguments) as role:
         yield Deployment(role, role, ())
@@ -44,7 +44,7 @@ def embedded(scratch: Path, *arguments: str) -> Iterator[Deployment]:
 def on_kafka(
     scratch: Path, bootstrap: str, *, replication: int = 1, gateway: Sequence[str] = (), store: Sequence[str] = ()
 ) -> Iterator[Deployment]:
-    """A gateway and a store with flags of their own, over topics of their own."""
+    """A gateway and a store, each with its flags, over new topics."""
     log = create_topics(bootstrap, replication=replication)
     made = Deployment(Role(scratch, "gateway", *log, *gateway), Role(scratch, "store", *log, *store), log)
     with contextlib.ExitStack() as stack:

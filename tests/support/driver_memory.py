@@ -1,4 +1,4 @@
-"""What the driver of a job gets and holds: results of tasks, in bytes, and its Python's own peak."""
+"""Memory of a job's driver: bytes of the tasks' results, and the peak of its Python heap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attackers of a port, in a process of their own: connections that idle, trickle or stop half-way, and bombs."""
+"""Attackers of a port, in a separate process: connections that idle, trickle or stop half-way, and bombs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _field(number: int, size: int) -> bytes:
     return bytes((*out, value)) + bytes(size)
 
 
-# By kind, of about so many bytes, expanded.
+# Requests by kind; the argument is their approximate size when expanded, in bytes.
 BOMBS: dict[str, Callable[[int], bytes]] = {
     "gzip": lambda size: gzip.compress(_field(4, size)),
     "tiny_fields": lambda size: b"\x0a\x00" * (size // 2),

@@ -34,7 +34,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to an append instead of success. stored: the record lands all the same (a lost ack).
+    """Fault of an append. stored: the record lands in spite of it (a lost acknowledgement).
 
     raised: `append` itself raises, instead of the answer.
     """
@@ -77,7 +77,7 @@ class FakeLog:
 
     @property
     def waiting(self) -> int:
-        """Answers kept back."""
+        """Number of answers held back."""
         with self._lock:
             return len(self._waiting)
 
@@ -175,7 +175,7 @@ class FakeLog:
         raise NotImplementedError("a gateway is in no group")
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Nothing to do: the fake has no resources."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,6 @@
-"""Feeder: puts numbered series and whatever records a test wants on a log, at broker times of its choice.
+"""Feeder: appends numbered series and a test's records to a log, at broker times that the test chooses.
 
-The topics must be CreateTime ones. What is written is also given to a twin, which knows the right answers.
+The topics must be CreateTime ones. All writes also go to a twin, which knows the right answers.
 """
 
 from __future__ import annotations

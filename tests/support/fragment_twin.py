@@ -53,6 +53,6 @@ def merged_twin(parts: Iterable[Samples]) -> dict[tuple[int, int], tuple[int, in
 
 
 def bits(value: float) -> int:
-    """A float's bits."""
+    """Bits of a float64 as an unsigned integer."""
     number: int = struct.unpack("<Q", struct.pack("<d", value))[0]
     return number

@@ -29,7 +29,7 @@ def gateway_server(pipeline: Pipeline) -> Iterator[GrpcServer]:
 
 @contextmanager
 def ingest_stub(port: int) -> Iterator[Any]:
-    """A stub on a channel of its own."""
+    """A stub on a new channel."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield ingest_pb2_grpc.IngestStub(channel)
 

@@ -29,7 +29,7 @@ def label_set(number: int, *, name: str = "m", instance: int = 0) -> bytes:
 
 @dataclass
 class Bench:
-    """What a test of the write path needs. `write` gives each series one sample unless told otherwise."""
+    """Gateway, log and clock for a test of the write path. `write` gives each series one sample by default."""
 
     time_set: TimeSet = PRODUCTION
     limits: IngestLimits = field(default_factory=IngestLimits)

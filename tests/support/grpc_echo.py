@@ -37,7 +37,7 @@ class _Reader(reader_pb2_grpc.ReaderServicer):
 
 
 class Scripted(ingest_pb2_grpc.IngestServicer, _Reader):
-    """`act` runs at each call; a Watch then streams answers of so many bytes until `watch_on` says no."""
+    """`act` runs at each call. A Watch then streams answers of `watch_bytes` bytes until `watch_on` returns False."""
 
     def __init__(
         self, act: Act = lambda context: None, watch_on: Callable[[], bool] = lambda: False, watch_bytes: int = 0

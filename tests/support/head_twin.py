@@ -26,7 +26,7 @@ class HeadTwin:
         self.ignored = 0
 
     def apply(self, records: Sequence[Record]) -> None:
-        """As Head.apply."""
+        """Apply records as Head.apply does."""
         for record in records:
             for number, ts, value in record.samples:
                 if ts > record.broker_ms + self._ahead_ms:

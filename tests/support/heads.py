@@ -43,7 +43,7 @@ def canonical_of(number: int) -> bytes:
 
 
 def id_of(number: int) -> int:
-    """Its series id."""
+    """Series id of series `number`."""
     return series_id(canonical_of(number))
 
 

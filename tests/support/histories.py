@@ -41,11 +41,11 @@ class HistoryFactory:
         return self.url.startswith(CASSANDRA)
 
     def open(self, settings: HistorySettings | None = None) -> ChunkStore:
-        """A connection of its own."""
+        """A new connection, closed at the end of the test."""
         return self._stack.enter_context(open_history(self.url, settings))
 
     def admin(self) -> HistoryAdmin:
-        """What makes the tables."""
+        """A connection that creates tables, closed at the end of the test."""
         return self._stack.enter_context(open_history_admin(self.url))
 
     def create(self) -> None:

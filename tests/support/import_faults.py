@@ -69,7 +69,7 @@ class _DyingLog(StandIn):
             self._task, self._left = task, self._places.appends
         self._left -= 1
         if not self._left:
-            # What is acknowledged by now stays, what is not may or may not.
+            # Acknowledged records stay; the others may be in the log or not.
             self._real.flush(30.0)
             (Path(self._places.graves) / "-".join(map(str, task))).touch()
             os.kill(os.getpid(), signal.SIGKILL)

@@ -60,7 +60,7 @@ class ImportGround:
 
     @contextmanager
     def no_loader(self) -> Iterator[None]:
-        """None runs meanwhile."""
+        """Stop the loader during the block."""
         self._stop()
         try:
             yield

@@ -28,7 +28,7 @@ def guard() -> None:
     os.environ[MARK] = mark
     watched, held = os.pipe()
     command = [sys.executable, __file__, mark, str(watched)]
-    # A session of its own, so that Ctrl-C does not reach it. `held` closes with this process, however that ends.
+    # A new process session, so that Ctrl-C does not reach it. `held` closes with this process, however it ends.
     subprocess.Popen(
         command, pass_fds=[watched], env=environment, start_new_session=True, stdin=subprocess.DEVNULL
     ).returncode = 0  # It outlives this process: nothing waits for it.

@@ -46,7 +46,7 @@ def packs_of(decoded: DecodedRecords, record: int) -> list[Pack]:
 
 
 def golden_packs(name: str) -> list[Pack]:
-    """What tests/golden/v1/log_record/<name>.json says is in <name>.bin."""
+    """The packs of <name>.bin, as listed in tests/golden/v1/log_record/<name>.json."""
     stored = json.loads((GOLDEN / "v1/log_record" / f"{name}.json").read_text())
     return [
         Pack(int(pack["pack_id"], 16), tuple((int(sid, 16), ts, int(bits, 16)) for sid, ts, bits in pack["samples"]))

@@ -17,7 +17,7 @@ WRITERS = 8
 
 @dataclass(slots=True)
 class _Seen:
-    """What one writer was told: (number, offset) in the order of the answers, and the reasons of failures."""
+    """Answers to one writer: (number, offset) in the order of arrival, and the reasons of failures."""
 
     acked: list[tuple[int, int]] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)

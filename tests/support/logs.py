@@ -32,11 +32,11 @@ class LogFactory:
         return self.url.startswith("kafka://")
 
     def open(self, settings: LogSettings | None = None, clock: Clock | None = None) -> Log:
-        """A log connection of its own."""
+        """A new log connection, closed at the end of the test."""
         return self._stack.enter_context(open_log(self.url, prefix=self.prefix, settings=settings, clock=clock))
 
     def topics(self) -> TopicAdmin:
-        """The topics."""
+        """A connection that creates topics, closed at the end of the test."""
         return self._stack.enter_context(open_topics(self.url, prefix=self.prefix))
 
     def create(self, partitions: int = 2, *, timestamp_type: str = LOG_APPEND_TIME) -> TopicAdmin:

@@ -23,7 +23,7 @@ def long_labels(number: int) -> dict[str, str]:
 
 
 def head_of_long_values(count: int) -> Head:
-    """A head that knows so many series, each with a long value of its own."""
+    """A head with `count` series, each with a different long label value."""
     head = new_head()
     canonical = [canonical_labels(long_labels(number)) for number in range(count)]
     ends = np.cumsum([0, *map(len, canonical)], dtype=np.int64)

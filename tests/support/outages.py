@@ -37,7 +37,7 @@ def stop(cluster: KafkaCluster) -> Callable[[], None]:
 
 
 def kill(cluster: KafkaCluster) -> Callable[[], None]:
-    """SIGKILL."""
+    """Kill the broker with SIGKILL; the returned function starts it again."""
     cluster.kill_broker(0)
     return lambda: cluster.start_broker(0)
 

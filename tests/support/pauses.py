@@ -43,17 +43,15 @@ class PausingPlaces(Places):
         return cls(**{**same, **changes}, folder=str(folder))
 
     def open_log(self) -> Log:
-        """As Places."""
         pausing: Any = _PausingLog(Places.open_log(self), self)
         return pausing  # type: ignore[no-any-return]
 
     def open_history(self) -> ChunkStore:
-        """As Places."""
         pausing: Any = _PausingStore(Places.open_history(self), self)
         return pausing  # type: ignore[no-any-return]
 
     def pause(self) -> None:
-        """In a task."""
+        """Stop here when called in a task; on the driver do nothing."""
         if TaskContext.get() is None:
             return
         reached, go_on = _files(self)
@@ -77,8 +75,8 @@ class PausingSource(TsdbDataSource):
 
 
 class Strike:
-    """Takes something away once a task has stopped, lets the tasks go on, and brings it back at the end of the block,
-    or so many seconds after."""
+    """When a task has stopped: call `strike`, let the tasks continue, and call `mend` at the end of the block, or after
+    away_s."""
 
     def __init__(
         self, places: PausingPlaces, strike: Callable[[], None], mend: Callable[[], None], away_s: float | None = None

@@ -1,5 +1,5 @@
-"""The whole way of a sample in this process, over any log and history, in time that a test sets: real data is written
-with broker times of its own, so that hours pass in seconds, and a dict knows what every read must answer."""
+"""The whole way of a sample in this process, over any log and history. The test sets the time: real data is written
+with its own times as broker times, so that hours pass in seconds, and a dict has the right answer of every read."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Pipeline:
             self._known[row][ts_ms] = value
 
     def want(self, rows: Sequence[int], start_ms: int, end_ms: int) -> dict[bytes, list[tuple[int, bytes]]]:
-        """What a read of these rows must answer, values as their bytes; series without samples are left out."""
+        """The right answer of a read of these rows, values as their bytes; series without samples are left out."""
         found = {
             self.labels[row]: [
                 (ts, np.float64(value).tobytes())
@@ -141,7 +141,7 @@ class Pipeline:
 
     def _announce(self, broker_ms: int) -> None:
         self._announced_ms = broker_ms
-        oldest_ms = broker_ms - 40 * WINDOW_MS  # Late samples have epochs of their own.
+        oldest_ms = broker_ms - 40 * WINDOW_MS  # Late samples may be in an earlier index epoch.
         for row, canonical in enumerate(self.labels):
             number = int(self._ids[row])
             for epoch in {index_epoch(number, at_ms) for at_ms in (oldest_ms, broker_ms + WINDOW_MS)}:

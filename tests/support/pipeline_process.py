@@ -1,7 +1,7 @@
-"""A pipeline as a process of its own, with its JVM and workers: something to kill.
+"""A pipeline in a separate process, with its JVM and workers, for tests that kill it.
 
-`python -m support.pipeline_process URL PREFIX CHECKPOINT END_MS`: all that the log holds, in many small batches; time
-stands still at END_MS.
+`python -m support.pipeline_process URL PREFIX CHECKPOINT END_MS` processes the whole log in many small batches, with
+the clock stopped at END_MS.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class PipelineProcess:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End it in the middle of whatever it does."""
-        # The JVM has a session of its own, so the process group is not all of it.
+        """Kill driver, JVM and workers at any point of their work."""
+        # The JVM is in a separate process session, so the process group does not include it.
         for one in (psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()

@@ -1,4 +1,4 @@
-"""What orchestrators and impatient senders see of a role: liveness, gRPC health, one write without retries."""
+"""A role as seen by orchestrators and senders without retries: liveness, gRPC health, one write."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OneTry:
 
 
 def healthy(role: Role) -> bool:
-    """/-/healthy answers 200."""
+    """Whether `/-/healthy` answers 200."""
     try:
         with urllib.request.urlopen(f"http://{role.http}/-/healthy", timeout=PROBE_WITHIN_S) as answer:
             return bool(answer.status == 200)

@@ -47,7 +47,7 @@ def tsdb_json(*arguments: str, timeout_s: float = 300.0) -> Any:
 
 
 def wait_for_samples(address: str, samples: int, within_s: float = 60.0) -> None:
-    """Wait until a store has applied so many samples: what was just written is visible a moment later, not at once."""
+    """Wait until a store has applied `samples` samples: a write becomes visible a moment after its answer."""
     give_up_at = time.monotonic() + within_s
     while (
         held := sum(int(row["samples"]) for row in tsdb_json("coverage", "--address", address)["partitions"])
@@ -56,8 +56,8 @@ def wait_for_samples(address: str, samples: int, within_s: float = 60.0) -> None
 
 
 class Role:
-    """A long-running `tsdb` role with ports of its own; leaving the context kills it. wrapper: a command that becomes
-    the role in the end, by `exec`."""
+    """A long-running `tsdb` role with its own ports, killed at the end of the context. wrapper: a command that becomes
+    the role by `exec`."""
 
     def __init__(
         self, scratch: Path, *arguments: str, env: Mapping[str, str] | None = None, wrapper: Sequence[str] = ()
@@ -84,7 +84,6 @@ class Role:
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
-        """The running process."""
         assert self._process is not None, "not started"
         return self._process
 
@@ -102,11 +101,11 @@ class Role:
             self._process.wait()
 
     def suspend(self) -> None:
-        """SIGSTOP."""
+        """Stop the process with SIGSTOP."""
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Continue the process with SIGCONT."""
         self.process.send_signal(signal.SIGCONT)
 
     def terminate(self, timeout_s: float = 60.0) -> int:

@@ -17,7 +17,7 @@ def throttle_readers(cluster: KafkaCluster, bytes_per_s: int) -> None:
 
 
 def release_readers(cluster: KafkaCluster) -> None:
-    """No bound again."""
+    """Remove the bound of readers again."""
     _alter(cluster, "--delete-config", KEY)
 
 

@@ -28,8 +28,8 @@ UNKNOWN_SERIES = 12_345
 
 @dataclass(frozen=True, slots=True)
 class RecordedLog:
-    """windows: with samples; empty_windows: after half of them, nothing comes for so many. closed: whether the last
-    record is a tick that ends all before it."""
+    """windows: number with samples. empty_windows: number without, after half of the others. closed: the last record is
+    a tick that closes all windows."""
 
     partitions: int
     windows: int
@@ -59,12 +59,12 @@ class RecordedLog:
 
     @property
     def records(self) -> int:
-        """Of each partition."""
+        """Number of records in each partition."""
         return sum(1 for _ in self._moments()) + self.closed
 
     def write(self, log: Log, *, part: int = 0, of: int = 1) -> None:
-        """Append everything, or one part of so many equal ones: all of them in order are everything. Topics must take
-        written times."""
+        """Append all records, or part `part` of `of` equal parts; all parts in order are the whole. Topics must be
+        CreateTime ones."""
         for partition in range(self.partitions):
             self._write(log, partition, part, of)
         log.flush(WITHIN_S)

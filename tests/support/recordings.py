@@ -32,7 +32,7 @@ Sample = tuple[int, int, float]  # (row, ts_ms, value)
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What reaches the log at one broker time, in order."""
+    """Samples that reach the log at one broker time, in order."""
 
     broker_ms: int
     samples: list[Sample]
@@ -77,7 +77,7 @@ class Recording:
             yield _due(later, rng)
 
     def _sent(self, sample: Sample, broker_ms: int, rng: random.Random) -> Iterator[tuple[int, Sample]]:
-        """What comes of one sample, each after how long."""
+        """(delay in ms, sample) of the writes made from one sample: at once, late, with another value, too old."""
         row, ts, value = sample
         chance = rng.random()
         if chance < 0.02:

@@ -211,7 +211,7 @@ class WaitSource(MemorySource):
 
 
 class Scanner:
-    """One scanner process."""
+    """A scanner, as one process would run it."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -20,7 +20,7 @@ VERSION_AT = 4  # docs/formats/log-record.md
 
 
 class ReplayLog:
-    """What Replay and SeriesFeed use of a Log. `hidden`: topics whose readers see nothing new.
+    """The methods of a Log that Replay and SeriesFeed use. `hidden`: topics whose readers see no new records.
 
     `poll_errors`: raised by the next polls of a topic's readers, oldest first; `ask_errors`: by the next questions.
     """
@@ -59,7 +59,7 @@ class ReplayLog:
         self._put((SERIES, partition), key, value, None, 0)
 
     def high(self, topic: str = METRICS, partition: int = 0) -> int:
-        """High watermark."""
+        """High watermark of a partition."""
         return self._high[topic, partition]
 
     def between(self, place: TopicPartition, start: int, count: int) -> list[LogRecord]:

@@ -1,4 +1,4 @@
-"""Writers to a gateway in this process, each with series of its own, and the judgement of what they were told."""
+"""Writers to a gateway in this process, each with its own series, and a check of their answers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Senders:
 
     @property
     def oks(self) -> int:
-        """Requests told OK."""
+        """Number of requests answered OK."""
         return sum(len(sender.acked) for sender in self.senders) // 5
 
     @property

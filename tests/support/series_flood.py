@@ -18,8 +18,8 @@ PAUSE_S = 0.02  # After a refusal: a sender that is refused at once must not be 
 
 
 class SeriesFlood:
-    """Writes `series` new series (None: without end) from one source on a thread of its own. A context manager; leaving
-    it stops the flood.
+    """Writes `series` new series (None: without end) from one source, on its own thread. A context manager; leaving it
+    stops the flood.
 
     accepted: series that were answered with OK; refused: requests by reason; partitions: where accepted ones went.
     """

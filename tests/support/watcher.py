@@ -1,4 +1,4 @@
-"""Watcher: a watch on a thread of its own that notes every sample it is given, and how often."""
+"""Watcher: a watch on its own thread that counts how often it receives each sample."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Watcher:
 
     @property
     def samples(self) -> int:
-        """Samples given."""
+        """Number of samples received, repeated ones included."""
         return self._given.total()
 
     @property

@@ -1,7 +1,7 @@
-"""Writers: clients that write all the time and never give a request up, and the judgement of what they were told.
+"""Writers: clients that write all the time and never give a request up, and a check of their answers.
 
-Each request of a writer has samples of its own, now and then of a series never seen before, and one sample that
-overwrites the one before it (same series, same time). A request is sent again until it is answered OK; only then comes
+Each request of a writer has new samples, now and then of a new series, and one sample that overwrites the one before it
+(same series, same time). A request is sent again until it is answered OK; only then comes
 the next. So the newest acknowledged overwrite must stand, and nothing acknowledged may be missing.
 """
 
@@ -30,7 +30,7 @@ Key = tuple[bytes, int]
 
 @dataclass(slots=True)
 class _Told:
-    """What one writer sent and was told. calls: begin and end of each, monotonic; the end is None under way."""
+    """Samples and answers of one writer. calls: begin and end of each, monotonic; the end is None while it runs."""
 
     sent: dict[Key, float] = field(default_factory=dict)
     acked: set[Key] = field(default_factory=set)
@@ -53,7 +53,7 @@ class Writers:
         self._timeout_s = timeout_s
         self._rest_s = rest_s
         self.base_ms = time.time_ns() // 1_000_000
-        self._job = f"writers-{uuid.uuid4().hex[:8]}"  # Series of its own, whoever wrote to the store before.
+        self._job = f"writers-{uuid.uuid4().hex[:8]}"  # New series, different from all that the store has.
         self._told = [_Told() for _ in range(WRITERS)]
         self._stopping = threading.Event()
         self._broken: list[BaseException] = []
@@ -73,7 +73,7 @@ class Writers:
 
     @property
     def selector(self) -> str:
-        """What selects the samples that each writer sends once."""
+        """Selector of the samples that each writer sends once."""
         return f'{SAMPLE}{{job="{self._job}"}}'
 
     @property
@@ -83,12 +83,12 @@ class Writers:
 
     @property
     def oks(self) -> int:
-        """Requests told OK."""
+        """Number of requests answered OK."""
         return sum(told.oks for told in self._told)
 
     @property
     def errors(self) -> list[TsdbError]:
-        """What calls ended with that were not OK."""
+        """Errors of the calls that did not end with OK."""
         return [error for told in self._told for error in told.errors]
 
     @property
@@ -107,7 +107,7 @@ class Writers:
         return ended + sum((at := told.begun_at) is not None and at < begin for told in self._told)
 
     def wait_for_oks(self, count: int, within_s: float = 120.0) -> None:
-        """Until so many more requests were told OK; raises what broke a writer."""
+        """Wait until `count` more requests are answered OK. Raises the error that broke a writer."""
         goal = self.oks + count
         wait_until(lambda: self.oks >= goal or bool(self._broken), within_s)
         self._raise()

@@ -1,1 +1,1 @@
-"""What a person, a program or a stranger can get wrong, one row each, and the words that answer it."""
+"""Mistakes of users, programs and strangers, one row each, with the words of the answer."""

@@ -242,7 +242,7 @@ TOOLS = (
 
 COMMANDS = (*WORDS, *ADDRESSES, *CREDENTIALS, *SELECTORS, *TIMES, *FORMS, *WRITERS, *TOOLS)
 
-# Proof that a shell sees what the rows above say: each of these runs as a process of its own.
+# Each of these runs again as a separate process, to show that a shell gives the results of the rows above.
 PROCESSES = (
     WORDS[0],
     WORDS[8],

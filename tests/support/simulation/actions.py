@@ -78,7 +78,7 @@ def _value(world: World, rng: random.Random) -> float:
 
 
 def advance(world: World, rng: random.Random) -> None:
-    """Time passes. What was given up in the log lands before: no broker keeps it longer than a request may take."""
+    """Time passes. Abandoned appends land first: a broker does not keep them longer than a request may take."""
     world.log.land()
     world.clock.advance(rng.choice(ADVANCES_MS))
 
@@ -90,12 +90,12 @@ def land(world: World, rng: random.Random) -> None:
 
 
 def gateway_restart(world: World, rng: random.Random) -> None:
-    """It was killed."""
+    """The gateway is killed and started again."""
     world.start_gateway()
 
 
 def querier_restart(world: World, rng: random.Random) -> None:
-    """It was killed."""
+    """The querier is killed and started again."""
     world.start_querier()
 
 
@@ -136,7 +136,7 @@ def _edge_hold_ms(world: World, rng: random.Random) -> int | None:
 
 
 def store_kill(world: World, rng: random.Random) -> None:
-    """kill -9."""
+    """A store is killed, unless it is the last one."""
     if len(world.stores) > 1:
         world.kill_store(rng.randrange(len(world.stores)))
 
@@ -195,7 +195,7 @@ def loader_step(world: World, rng: random.Random) -> None:
 
 
 def loader_replace(world: World, rng: random.Random) -> None:
-    """As chunker_replace."""
+    """A new loader starts; the former one may not notice for some steps, as in chunker_replace."""
     if world.loaders:
         world.loaders[-1].group.unaware = rng.choice([0, 1, 5, 20])
     world.start_loader(rng.randrange(1 << 30))

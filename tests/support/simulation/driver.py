@@ -126,11 +126,11 @@ def _refused(world: World) -> str:
 def failure_of(
     seed: int, profile: Profile = ALL, steps: Sequence[Step] | None = None, *, counts: Counter[str] | None = None
 ) -> Failure | None:
-    """What a schedule breaks, if anything. counts: what happened in it is added there."""
+    """Run a schedule; the failure it causes, or None. counts: receives the events of the run."""
     chosen = tuple(schedule(seed, profile) if steps is None else steps)
     try:
         happened = run(seed, profile, chosen)
-    except Exception as error:  # Whatever a component raises is a finding.
+    except Exception as error:  # Every error of a component is a finding.
         return Failure(seed, profile.name, chosen, f"{type(error).__name__}: {error}")
     if counts is not None:
         counts.update(happened)

@@ -16,7 +16,7 @@ OnCommit = Callable[[str, Mapping[TopicPartition, Position]], None]
 
 
 class SimulatedGroup:
-    """What a group's coordinator knows. lost_ack, refused: shares of commits that go wrong."""
+    """State of a group's coordinator. lost_ack, refused: shares of commits that fail in these ways."""
 
     def __init__(self, group_id: str, log: SimulatedLog, clock: ManualClock, on_commit: OnCommit) -> None:
         self.group_id = group_id

@@ -61,7 +61,7 @@ class SimulatedHistory:
         return len(self._waiting)
 
     def answer(self, count: int) -> None:
-        """Answer up to so many statements, any of them first."""
+        """Answer up to `count` statements, in random order."""
         for _ in range(min(count, len(self._waiting))):
             statement = self._waiting[self.random.randrange(len(self._waiting))]
             if statement.kind == "series" and self.random.random() > self.series_share:
@@ -115,7 +115,7 @@ class SimulatedHistory:
         """Nothing is remembered of it."""
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Nothing to do: a simulated history has no resources."""
 
     def __enter__(self) -> Self:
         return self

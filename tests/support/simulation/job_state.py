@@ -30,7 +30,7 @@ class FoldJob:
 
 @dataclass
 class Jobs:
-    """Those under way."""
+    """The jobs that are under way."""
 
     imports: list[ImportJob] = field(default_factory=list)
     fold: FoldJob | None = None

@@ -95,7 +95,7 @@ class SimulatedLog:
         self._late: list[Callable[[], object]] = []
         self._held: list[tuple[OnDone, Appended]] = []
 
-    # What a driver does.
+    # Methods for the driver.
 
     def land(self) -> None:
         """Appends that were given up on land all the same."""
@@ -209,7 +209,7 @@ class SimulatedLog:
         return self._groups(group_id)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Nothing to do: the fake has no resources."""
 
     def __enter__(self) -> Self:
         return self
@@ -263,7 +263,7 @@ class SimulatedReader:
         return None
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Nothing to do: the fake has no resources."""
 
     def __enter__(self) -> Self:
         return self

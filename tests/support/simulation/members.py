@@ -56,7 +56,7 @@ class SimulatedChunker:
 
 
 class SimulatedLoader:
-    """One loader process."""
+    """A loader, as one process would run it."""
 
     def __init__(self, log: SimulatedLog, history: SimulatedHistory, clock: ManualClock, seed: int) -> None:
         options = LoaderOptions(TIMES, concurrency=16)

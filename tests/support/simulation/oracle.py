@@ -1,5 +1,5 @@
-"""What every read must answer: by (series, timestamp) all samples that count, each with its order, the highest of which
-wins. Filled with records as they land in the log, and with what imports write.
+"""Oracle: the right answer of every read. It has, by (series, timestamp), all samples that count, each with its order;
+the highest order wins. It is filled with records as they land in the log, and with the samples of imports.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Oracle:
         )
 
     def add_record(self, partition: int, record: LogRecord) -> None:
-        """A record of the log landed. What is too far ahead of it does not count."""
+        """Add a record that landed in the log. Samples too far ahead of it do not count."""
         value = record.value or b""
         decoded = decode_records(value, np.array([0, len(value)], np.int64))
         samples = zip(
@@ -111,7 +111,7 @@ class Oracle:
 
 @dataclass(frozen=True)
 class Answered:
-    """What one partition of an answer stated."""
+    """The state of one partition in an answer."""
 
     applied_offset: int
     coverage_start_ms: int

@@ -36,7 +36,7 @@ class SimulatedStore:
         self.poll()
 
     def step(self, records_max: int) -> None:
-        """Fetch and apply up to so many records of each partition."""
+        """Fetch and apply up to records_max records of each partition."""
         step = self._replay.step(0.0, records_max=records_max)
         for number, partition in self.store.partitions.items():
             waiting = self._replay.waiting_for(number)

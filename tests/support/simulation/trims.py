@@ -102,7 +102,7 @@ def forget_commits(world: World, rng: random.Random) -> None:
 
 
 def _finish(world: World, zombie: SimulatedChunker) -> None:
-    """What a zombie has under way, up to a marker and the commit that is refused."""
+    """Let a zombie finish its work, up to a marker and a commit that is refused."""
     for _ in range(FINISH_ROUNDS):
         zombie.work()
         world.log.answer()

@@ -102,7 +102,7 @@ class World:
         )
 
     def start_store(self, hold_ms: int) -> None:
-        """One more store."""
+        """Start one more store."""
         self.names += 1
         store = SimulatedStore(f"store-{self.names}", self.log, self.clock, hold_ms)
         self.stores.append(store)
@@ -111,7 +111,7 @@ class World:
         self._alone[store.name] = self._querier_over(_one(watched))
 
     def kill_store(self, index: int) -> None:
-        """It is gone."""
+        """A store and its memory are gone."""
         gone = self.stores.pop(index)
         gone.close()
         del self._alone[gone.name]
@@ -127,7 +127,6 @@ class World:
         return [chunker for chunker in self.chunkers if chunker.group is not owner]
 
     def start_loader(self, seed: int) -> None:
-        """As start_chunker."""
         self.loaders.append(SimulatedLoader(self.log, self.history, self.clock, seed))
 
     def history_read(self, kind: str) -> None:
@@ -145,7 +144,7 @@ class World:
             nonlocal under_way
             if profile.moments and kind not in profile.moments:
                 return
-            # What a querier asks on threads of its own it waits for: two would move at once.
+            # Only the driver's thread may move: a querier waits for its reads on other threads.
             if under_way or threading.get_ident() != self._thread or rng.random() >= profile.busy:
                 return
             under_way = True
@@ -162,10 +161,10 @@ class World:
         finally:
             self.history.before_read = lambda kind: None
 
-    # What the driver does.
+    # Methods for the driver.
 
     def seed(self, seed: int) -> None:
-        """Faults of the next step come from this."""
+        """Seed of the faults in the next step."""
         self.log.random, self.history.random = random.Random(f"log {seed}"), random.Random(f"history {seed}")
         for group in self.groups.values():
             group.random = random.Random(f"{group.group_id} {seed}")
@@ -179,7 +178,7 @@ class World:
             raise Violation(f"stopped: {stopped}")
 
     def calm_groups(self) -> None:
-        """Commits are answered."""
+        """From now on every commit is answered."""
         for group in self.groups.values():
             group.refused = group.lost_ack = 0.0
 
@@ -244,7 +243,7 @@ class World:
             self.groups[group_id].refused = self.groups[group_id].lost_ack = self.profile.failing
         return Member(self.groups[group_id])
 
-    # What holds at every moment.
+    # Invariants, checked at every step.
 
     def _stored(self, topic: str, partition: int, record: LogRecord) -> None:
         if topic == METRICS:
@@ -277,13 +276,13 @@ class World:
                     )
 
     def _promised(self, partition: int, position: int, emitted_ms: int) -> Iterator[tuple[int, int, Entry]]:
-        """What is below a position and emitted, but for named losses."""
+        """Samples below a position in emitted windows, except for named losses."""
         for series, ts_ms, entry in self.oracle.below(partition, position, emitted_ms):
             if not any(hole.start_ms <= ts_ms < hole.end_ms for hole in self._holes[partition]):
                 yield series, ts_ms, entry
 
     def check_loaded(self, loaded: Loaded) -> None:
-        """What `loaded` says is in history, and every series of it."""
+        """Check that all samples covered by `loaded` are in history, and all their series."""
         held: dict[tuple[int, int], int] = {}
         for series, ts_ms, entry in self._promised(loaded.partition, loaded.position, loaded.emitted_through_ms):
             source = self.oracle.sources[series]

@@ -1,4 +1,4 @@
-"""What applying does with samples and records that are not as they should be."""
+"""Applying invalid samples and records: too far ahead, unknown series, corrupt."""
 
 from __future__ import annotations
 

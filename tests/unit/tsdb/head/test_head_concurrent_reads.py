@@ -29,7 +29,7 @@ def record(number: int) -> Record:
 
 
 def expected(last: int, first_ms: int) -> dict[int, float]:
-    """What a reader sees that sees records up to `last`, from first_ms on."""
+    """The right answer of a reader that sees records up to `last`, from first_ms on."""
     return {
         START_MS + n: -float(n + REWRITE_AFTER) if n + REWRITE_AFTER <= last else float(n)
         for n in range(max(0, first_ms - START_MS), last + 1)
@@ -87,7 +87,7 @@ def check_read(head: Head, read: Callable[[Head, int], RawResult]) -> None:
     assert before is not None
     assert after is not None
     if covered_ms > first_ms:
-        return  # What was asked for was dropped in between: a store would refuse the answer.
+        return  # The requested range was dropped in between: a store would refuse the answer.
     assert raw.counts[0] == raw.counts[1], "a record is seen as a whole"
     count = int(raw.counts[0])
     for part in (slice(0, count), slice(count, None)):

@@ -11,7 +11,7 @@ from tsdb.model.errors import OutOfCoverage
 
 
 def append(ring: Ring, first: int, sizes: list[int]) -> None:
-    """Records from offset `first` on, of so many samples each; the value is the offset."""
+    """Append records from offset `first` on, with `sizes` samples each; the value is the offset."""
     starts = np.cumsum([0, *sizes]).astype(np.int64)
     offsets = np.arange(first, first + len(sizes))
     refs = np.zeros(starts[-1], np.uint32)

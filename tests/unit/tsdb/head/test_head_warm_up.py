@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def test_a_head_that_lives_after_the_warm_up_compiles_nothing() -> None:
-    """In a process of its own, for in this one other tests have compiled."""
+    """In a new process, because other tests have compiled kernels in this one."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests/support/compiled_after_warm_up.py")],
         env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PATH": "", "HOME": str(Path.home())},

@@ -19,7 +19,7 @@ class CalledOff(Exception):
 
 
 class Going:
-    """Goes on for so many looks."""
+    """Returns True for `looks` calls."""
 
     def __init__(self, looks: int) -> None:
         self.left = looks

@@ -1,4 +1,4 @@
-"""URLs of histories."""
+"""URLs of histories are parsed, or refused with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What writes share: the bound of bytes in flight, group answers, names written once."""
+"""Shared parts of writes: the bound of bytes in flight, group answers, names written once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loader says of itself while history is away."""
+"""Readiness and metrics of a loader while history is unavailable."""
 
 from __future__ import annotations
 

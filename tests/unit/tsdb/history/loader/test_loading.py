@@ -1,4 +1,4 @@
-"""What each kind of record does to history, and what becomes of one that is no use."""
+"""The effect of each kind of record on history, and the refusal of an unusable one."""
 
 from __future__ import annotations
 

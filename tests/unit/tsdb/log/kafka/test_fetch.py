@@ -53,7 +53,7 @@ class FakeConsumer:
 
 
 class FakeGuard:
-    """Confirms or not."""
+    """A guard that confirms topics, or does not, as the test sets."""
 
     confirms = True
 

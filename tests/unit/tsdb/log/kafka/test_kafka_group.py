@@ -69,7 +69,7 @@ class FakeConsumer:
 
 
 class FakeGuard:
-    """All is well."""
+    """A guard that finds every topic unchanged."""
 
     def partitions(self, topic: str) -> int:
         return 1

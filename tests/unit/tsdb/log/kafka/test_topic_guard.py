@@ -18,7 +18,7 @@ from tsdb.model.errors import InvalidRequest, Unavailable, WrongTopic
 
 @dataclass
 class Described:
-    """What the guard looks at of a description."""
+    """The fields of a topic description that the guard reads."""
 
     topic_id: str
     partitions: tuple[int, ...] = (0, 1)
