@@ -18,53 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Checked when no path is given. It grows folder by folder until it is the whole tree.
-CLEAN = (
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "README.md",
-    "SECURITY.md",
-    "bench",
-    "demo",
-    "deploy",
-    "docs",
-    "scripts",
-    "chunker",
-    "spark_backfill/building",
-    "spark_backfill/exports",
-    "spark_backfill/imports",
-    "spark_backfill/merge_late",
-    "spark_backfill/pipeline",
-    "spark_backfill/rebuild",
-    "spark_backfill/source",
-    "spark_backfill/verify",
-    "spark_backfill/writing",
-    "stack",
-    "tests/contract",
-    "tests/e2e",
-    "tests/fault",
-    "tests/integration",
-    "tests/property",
-    "tests/soak",
-    "tests/unit/chunker",
-    "tests/unit/tsdb/chunks",
-    "tests/unit/tsdb/parallel_consumer",
-    "tests/unit/tsdb/query",
-    "tests/unit/tsdb/reader",
-    "tests/unit/tsdb/store",
-    "tsdb/chunks",
-    "tsdb/cli",
-    "tsdb/config",
-    "tsdb/ops",
-    "tsdb/parallel_consumer",
-    "tsdb/history",
-    "tsdb/log",
-    "tsdb/model",
-    "tsdb/query",
-    "tsdb/reader",
-    "tsdb/replay",
-    "tsdb/store",
-)
+# Left out when no path is given: the prose of kernels is still to be rewritten.
+NOT_YET = "_kernels.py"
 GENERATED = ("tsdb/v1/",)
 # Shorter docstrings say no more than the name they stand under.
 DOCSTRING_WORDS_MIN = 4
@@ -287,7 +242,7 @@ def check(names: Iterable[str], root: Path = ROOT) -> Iterator[Finding]:
 
 
 def main(paths: list[str]) -> int:
-    names = tracked(paths or CLEAN)
+    names = tracked(paths) if paths else [name for name in tracked(["."]) if not name.endswith(NOT_YET)]
     findings = list(check(names))
     for finding in findings:
         print(finding)

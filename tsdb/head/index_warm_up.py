@@ -12,7 +12,7 @@ from tsdb.head.label_arena import LabelArena
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.selector import parse_selector
 
-SERIES = 1_000  # More than each table has room for at first: growing has kernels of its own.
+SERIES = 1_000  # More than the first size of each table: growing a table uses further kernels.
 _SELECTORS = ("warm_up", '{job="a",instance!~"b.*"}', '{instance=~"a.+"}', '{job=~"a[0-9]*",instance!=""}')
 
 

@@ -19,7 +19,7 @@ from tsdb.model.time_set import SliceLengths, TimeSet
 TIMES = TimeSet("warm_up", 1000, 5, 15, 8, 10, 20, 100, 1000)
 SLICES = SliceLengths(10, 20)
 HOLD_MS = 100
-SERIES = 600  # More columns than a slice's table of time axes has room for at first: growing has a kernel of its own.
+SERIES = 600  # More columns than the first size of a slice's table of time axes: growing it uses a further kernel.
 STEPS = 40
 STEP_MS = 5
 
