@@ -19,7 +19,7 @@ QUERY_WITHIN_S = 10.0
 
 
 @dataclass(slots=True)
-class _Told:
+class _Outcomes:
     """answered: by store. passed_on: sent to the next store after a refusal. failed: no store answered in time."""
 
     answered: list[int] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Readers:
         self._samples = samples
         self._rest_s = rest_s
         self._ready = [False] * len(stores)
-        self._told = [_Told() for _ in range(threads)]
+        self._outcomes = [_Outcomes() for _ in range(threads)]
         self._stopping = threading.Event()
         self._threads = [threading.Thread(target=self._look)]
         self._threads += [threading.Thread(target=self._run, args=(number,)) for number in range(threads)]
@@ -72,21 +72,21 @@ class Readers:
     @property
     def answered(self) -> int:
         """Queries answered in full."""
-        return sum(len(told.answered) for told in self._told)
+        return sum(len(outcome.answered) for outcome in self._outcomes)
 
     @property
     def passed_on(self) -> int:
         """Number of tries that another store took over."""
-        return sum(told.passed_on for told in self._told)
+        return sum(outcome.passed_on for outcome in self._outcomes)
 
     @property
     def failed(self) -> list[str]:
         """Queries that were not answered, or wrongly."""
-        return [text for told in self._told for text in told.failed]
+        return [text for outcome in self._outcomes for text in outcome.failed]
 
     def answered_by(self, store: int) -> int:
         """Queries that one store answered."""
-        return sum(list(told.answered).count(store) for told in self._told)
+        return sum(list(outcome.answered).count(store) for outcome in self._outcomes)
 
     def wait_for_answers(self, count: int, within_s: float = 60.0) -> None:
         """Wait until `count` more queries were answered."""
@@ -109,12 +109,12 @@ class Readers:
         turn = thread
         while not self._stopping.is_set():
             turn += 1
-            self._query(clients, turn, self._told[thread])
+            self._query(clients, turn, self._outcomes[thread])
             self._stopping.wait(self._rest_s)
         for client in clients:
             client.close()
 
-    def _query(self, clients: Sequence[Client], turn: int, told: _Told) -> None:
+    def _query(self, clients: Sequence[Client], turn: int, outcome: _Outcomes) -> None:
         give_up_at = time.monotonic() + QUERY_WITHIN_S
         refusal = "no store was ready"
         while time.monotonic() < give_up_at:
@@ -127,12 +127,12 @@ class Readers:
                 answer = clients[number].select(self._selector, *self._span, timeout_s=TRY_S)
             except Unavailable as error:
                 self._ready[number] = False  # Until the next look.
-                told.passed_on += 1
+                outcome.passed_on += 1
                 refusal = f"store {number}: {error.message} ({error.reason})"
                 continue
             if answer.samples == self._samples:
-                told.answered.append(number)
+                outcome.answered.append(number)
             else:
-                told.failed.append(f"store {number}: {answer.samples} samples, want {self._samples}")
+                outcome.failed.append(f"store {number}: {answer.samples} samples, want {self._samples}")
             return
-        told.failed.append(refusal)
+        outcome.failed.append(refusal)

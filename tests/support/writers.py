@@ -29,7 +29,7 @@ Key = tuple[bytes, int]
 
 
 @dataclass(slots=True)
-class _Told:
+class _Ledger:
     """Samples and answers of one writer. calls: begin and end of each, monotonic; the end is None while it runs."""
 
     sent: dict[Key, float] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Writers:
         self._rest_s = rest_s
         self.base_ms = time.time_ns() // 1_000_000
         self._job = f"writers-{uuid.uuid4().hex[:8]}"  # New series, different from all that the store has.
-        self._told = [_Told() for _ in range(WRITERS)]
+        self._ledgers = [_Ledger() for _ in range(WRITERS)]
         self._stopping = threading.Event()
         self._broken: list[BaseException] = []
         self._threads = [threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(WRITERS)]
@@ -78,33 +78,33 @@ class Writers:
 
     @property
     def acked(self) -> set[Key]:
-        """(labels, ts_ms) of all samples told OK, overwrites left out."""
-        return {key for told in self._told for key in list(told.acked)}
+        """(labels, ts_ms) of all samples answered with OK, overwrites left out."""
+        return {key for ledger in self._ledgers for key in list(ledger.acked)}
 
     @property
     def oks(self) -> int:
         """Number of requests answered OK."""
-        return sum(told.oks for told in self._told)
+        return sum(ledger.oks for ledger in self._ledgers)
 
     @property
     def errors(self) -> list[TsdbError]:
         """Errors of the calls that did not end with OK."""
-        return [error for told in self._told for error in told.errors]
+        return [error for ledger in self._ledgers for error in ledger.errors]
 
     @property
     def slowest_s(self) -> float:
         """The longest call so far."""
-        return max((end - begin for told in self._told for begin, end in told.calls), default=0.0)
+        return max((end - begin for ledger in self._ledgers for begin, end in ledger.calls), default=0.0)
 
     @property
     def in_flight(self) -> int:
         """Requests without an answer yet."""
-        return sum(told.begun_at is not None for told in self._told)
+        return sum(ledger.begun_at is not None for ledger in self._ledgers)
 
     def across(self, begin: float, end: float) -> int:
         """Calls that were under way all through [begin, end] (monotonic), ended or not."""
-        ended = sum(b < begin and e > end for told in self._told for b, e in list(told.calls))
-        return ended + sum((at := told.begun_at) is not None and at < begin for told in self._told)
+        ended = sum(b < begin and e > end for ledger in self._ledgers for b, e in list(ledger.calls))
+        return ended + sum((at := ledger.begun_at) is not None and at < begin for ledger in self._ledgers)
 
     def wait_for_oks(self, count: int, within_s: float = 120.0) -> None:
         """Wait until `count` more requests are answered OK. Raises the error that broke a writer."""
@@ -128,26 +128,28 @@ class Writers:
     def tokens(self) -> list[common_pb2.Token]:
         """The newest acknowledged record of each partition."""
         newest: dict[int, common_pb2.Token] = {}
-        for told in self._told:
-            for partition, token in list(told.tokens.items()):
+        for ledger in self._ledgers:
+            for partition, token in list(ledger.tokens.items()):
                 if partition not in newest or newest[partition].record_offset < token.record_offset:
                     newest[partition] = token
         return list(newest.values())
 
     def judge(self, reader: Client) -> int:
-        """Once stopped: what a store answers holds everything told OK, each newest overwrite, and nothing never sent.
+        """Once stopped: a read has every sample answered with OK, each newest overwrite, and no sample never sent.
 
         Returns how many acknowledged samples were checked.
         """
         got = self._read(reader, SAMPLE)
-        sent = {key: value for told in self._told for key, value in told.sent.items()}
+        sent = {key: value for ledger in self._ledgers for key, value in ledger.sent.items()}
         acked = self.acked
         lost = [key for key in acked if got.get(key) != sent[key]]
-        assert not lost, f"{len(lost)} of {len(acked)} samples told OK are not read back, such as {lost[:3]}"
+        assert not lost, f"{len(lost)} of {len(acked)} samples answered with OK are not read back, such as {lost[:3]}"
         assert not [key for key, value in got.items() if sent.get(key) != value], "a sample nobody sent"
         overwritten = self._read(reader, OVERWRITTEN)
         stands = [overwritten.get((self._labels(OVERWRITTEN, number, 0), self.base_ms)) for number in range(WRITERS)]
-        assert stands == [float(told.oks) for told in self._told], "an older write stands over a newer acknowledged one"
+        assert stands == [float(ledger.oks) for ledger in self._ledgers], (
+            "an older write stands over a newer acknowledged one"
+        )
         return len(acked) + WRITERS
 
     def _read(self, reader: Client, name: str) -> dict[Key, float]:
@@ -174,13 +176,13 @@ class Writers:
             self._broken.append(error)
 
     def _send_until_ok(self, client: Client, number: int) -> None:
-        told = self._told[number]
-        batch, samples = self._request(number, told.oks + 1)
-        told.sent.update(samples)
-        while not self._try(client, batch, told):
+        ledger = self._ledgers[number]
+        batch, samples = self._request(number, ledger.oks + 1)
+        ledger.sent.update(samples)
+        while not self._try(client, batch, ledger):
             pass  # The client has waited between its own tries, and the call's timeout bounds each round.
-        told.acked.update(samples)
-        told.oks += 1
+        ledger.acked.update(samples)
+        ledger.oks += 1
 
     def _request(self, number: int, index: int) -> tuple[WriteBatch, dict[Key, float]]:
         ts_ms, first = self.base_ms - index, index // REQUESTS_A_SERIES * SERIES
@@ -191,18 +193,18 @@ class Writers:
         batch.add(self._labels(OVERWRITTEN, number, 0), self.base_ms, float(index))
         return batch, samples
 
-    def _try(self, client: Client, batch: WriteBatch, told: _Told) -> bool:
-        told.begun_at = time.monotonic()
+    def _try(self, client: Client, batch: WriteBatch, ledger: _Ledger) -> bool:
+        ledger.begun_at = time.monotonic()
         try:
             result = client.write(batch)
         except (Unavailable, Overloaded) as error:
-            told.errors.append(error)
+            ledger.errors.append(error)
             return False
         finally:
-            told.calls.append((told.begun_at, time.monotonic()))
-            told.begun_at = None
+            ledger.calls.append((ledger.begun_at, time.monotonic()))
+            ledger.begun_at = None
         for token in result.tokens:
-            told.tokens[token.partition] = token
+            ledger.tokens[token.partition] = token
         return True
 
     def _labels(self, name: str, writer: int, number: int) -> bytes:

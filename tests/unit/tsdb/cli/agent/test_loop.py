@@ -15,7 +15,7 @@ from tsdb.model.clock import ManualClock
 from tsdb.model.labels import metric_name
 
 
-class Kept:
+class BatchSink:
     def __init__(self) -> None:
         self.batches: list[WriteBatch] = []
 
@@ -53,38 +53,38 @@ class Hanging(Slow):
 
 
 def test_rounds_keep_to_the_grid_although_measuring_takes_time() -> None:
-    clock, kept = ManualClock(5_000), Kept()
+    clock, sink = ManualClock(5_000), BatchSink()
     source = Slow(clock, [300, 0, 900])
-    assert run([source], kept, clock, interval_ms=1_000, duration_ms=5_000) == 5
+    assert run([source], sink, clock, interval_ms=1_000, duration_ms=5_000) == 5
     assert source.times == [5_000, 6_000, 7_000, 8_000, 9_000]
     assert clock.now_ms() == 9_000
 
 
 def test_rounds_that_a_slow_source_made_impossible_are_left_out() -> None:
-    clock, kept = ManualClock(0), Kept()
+    clock, sink = ManualClock(0), BatchSink()
     source = Slow(clock, [2_500])
-    run([source], kept, clock, interval_ms=1_000, duration_ms=5_000)
+    run([source], sink, clock, interval_ms=1_000, duration_ms=5_000)
     assert source.times == [0, 3_000, 4_000]
 
 
 def test_a_batch_holds_the_samples_of_all_sources() -> None:
-    clock, kept = ManualClock(7), Kept()
-    run([Slow(clock, []), Slow(clock, [])], kept, clock, interval_ms=1_000, duration_ms=1)
-    [batch] = kept.batches
+    clock, sink = ManualClock(7), BatchSink()
+    run([Slow(clock, []), Slow(clock, [])], sink, clock, interval_ms=1_000, duration_ms=1)
+    [batch] = sink.batches
     [part] = batch.parts(RequestLimits())
     assert batch.samples == 2
     assert np.frombuffer(part.request.ts_ms, "<i8").tolist() == [7, 7]
 
 
 def test_a_source_that_hangs_delays_no_other_and_misses_its_rounds() -> None:
-    clock, kept = ManualClock(0), Kept()
+    clock, sink = ManualClock(0), BatchSink()
     hanging, healthy = Hanging(clock), Slow(clock, [])
     began = time.monotonic()
-    rounds = run([hanging, healthy], kept, clock, interval_ms=250, duration_ms=1_000, gather_s=0.02, last_wait_s=0.02)
+    rounds = run([hanging, healthy], sink, clock, interval_ms=250, duration_ms=1_000, gather_s=0.02, last_wait_s=0.02)
     assert time.monotonic() - began < 5
     assert rounds == 4
     assert healthy.times == [0, 250, 500, 750]
-    missed = [ts for batch in kept.batches for name, ts in named(batch) if name == b"missed"]
+    missed = [ts for batch in sink.batches for name, ts in named(batch) if name == b"missed"]
     assert missed == [250, 500, 750]
     hanging.released.set()
 
@@ -93,14 +93,14 @@ def test_what_a_late_source_finds_goes_with_a_later_batch() -> None:
     clock = ManualClock(0)
     late, healthy = Hanging(clock), Slow(clock, [])
 
-    class Releasing(Kept):
+    class Releasing(BatchSink):
         def put(self, batch: WriteBatch) -> None:
             super().put(batch)
             late.released.set()
 
-    kept = Releasing()
-    run([late, healthy], kept, clock, interval_ms=1_000, duration_ms=1, gather_s=0.02, last_wait_s=10.0)
-    assert [named(batch) for batch in kept.batches] == [[(b"x", 0)], [(b"x", 0)]]
+    sink = Releasing()
+    run([late, healthy], sink, clock, interval_ms=1_000, duration_ms=1, gather_s=0.02, last_wait_s=10.0)
+    assert [named(batch) for batch in sink.batches] == [[(b"x", 0)], [(b"x", 0)]]
 
 
 def test_a_bug_in_a_source_ends_the_agent() -> None:
@@ -110,7 +110,7 @@ def test_a_bug_in_a_source_ends_the_agent() -> None:
 
     clock = ManualClock(0)
     with pytest.raises(AssertionError, match="a bug"):
-        run([Broken(clock, [])], Kept(), clock, interval_ms=1_000, duration_ms=1)
+        run([Broken(clock, [])], BatchSink(), clock, interval_ms=1_000, duration_ms=1)
 
 
 def named(batch: WriteBatch) -> list[tuple[bytes, int]]:
