@@ -226,7 +226,9 @@ class Core:
             # not counted as crashed.
             return self._commits.soon(self._partitions.values())
         fresh = {task.owner.topic_partition for task in starting if task.owner.assigned_at > since}
-        return not fresh or self._commits.soon([self._partitions[topic_partition] for topic_partition in fresh])
+        return not fresh or self._commits.soon(
+            part for part in self._partitions.values() if part.topic_partition in fresh
+        )
 
     def _wait_s(self, wait_s: float) -> float:
         for due_s in (self._runner.next_due_in_s(), self._admission.due_in_s()):
