@@ -205,7 +205,7 @@ def test_a_broker_started_later_is_read(caplog: pytest.LogCaptureFixture) -> Non
         assert counted == Counter(seen) == numbers(0, 40)
 
 
-def test_with_the_consumer_protocol_members_and_static_members_share_partitions(ground: Ground) -> None:
+def test_with_the_consumer_protocol_members_share_and_rebalance(ground: Ground) -> None:
     settings = {"group.protocol": "consumer"}
     ground.fill(400)
     seen: Counter[bytes] = Counter()

@@ -115,7 +115,7 @@ def test_after_a_kill_only_records_without_a_commit_are_repeated(
     total: Counter[Done] = Counter()
     for number, steps in enumerate([*kills, None]):
         before = covered(broker)
-        assert before <= set(total), "a commit covers what was never done"
+        assert before <= set(total), "a commit covers a record that was never handled"
         shop = Shop(seed + number, 0.1)
         simulation = Simulation(
             broker,

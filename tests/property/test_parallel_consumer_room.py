@@ -145,7 +145,7 @@ def test_partitions_assigned_in_turn_beside_stuck_ones_exceed_the_bound_by_a_qua
         part = parts[TOPIC, number] = _part(number)
         part.unfinished = room.records()
         part.over_quota_records = part.unfinished
-        assert number > 3 or part.unfinished > 0, "what came later had nothing"
+        assert number > 3 or part.unfinished > 0, "a partition assigned later got nothing"
     assert sum(part.unfinished for part in parts.values()) == 500
 
 

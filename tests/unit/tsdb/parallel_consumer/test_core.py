@@ -299,7 +299,7 @@ def test_a_member_at_its_bound_pauses_and_keeps_polling() -> None:
     assert simulation.core.status.partitions[TOPIC_PARTITION].paused
     polls = len(simulation.source.polls)
     simulation.run_until(lambda: clock.monotonic() > 70, wait_s=0.5)
-    assert len(simulation.source.polls) - polls >= 15, "the group hears of a member once a second"
+    assert len(simulation.source.polls) - polls >= 15, "the member polls once a second"
     simulation.run_until(lambda: broker.commits.get(TOPIC_PARTITION, Position(0)).next_offset == 50)
     assert not simulation.source.paused
 

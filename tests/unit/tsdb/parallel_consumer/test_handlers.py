@@ -175,7 +175,9 @@ def test_the_alarm_of_an_overdue_deferral_names_the_offset_again_and_again(caplo
     alarms = [record.getMessage() for record in caplog.records if "deferred end overdue" in record.getMessage()]
     assert 3 <= len(alarms) <= 6
     assert all("topic orders, partition 0, offset 17" in alarm for alarm in alarms)
-    assert broker.commits[TOPIC, 0].next_offset == 17, "it was given up, or what is below it was not committed"
+    assert broker.commits[TOPIC, 0].next_offset == 17, (
+        "the deferred record became a dead letter, or records below it were not committed"
+    )
     deferrals[0].complete()
     simulation.run_until(lambda: broker.commits[TOPIC, 0].next_offset == 30)
     assert simulation.core.status.deferred == []
@@ -323,7 +325,7 @@ def test_a_poisoned_record_of_a_batch_becomes_the_only_dead_letter(kind: str) ->
     assert sorted(dict(dead_letter.headers)["dlq-offset"] for dead_letter in dead_letters) == [b"33", b"77"]
     assert {record.offset for record in batches.done} == set(range(200)) - {33, 77}
     assert max(map(len, batches.batches)) > 1
-    assert [33] in batches.batches, "what failed is tried alone"
+    assert [33] in batches.batches, "a failed record is tried alone"
     assert all(len(batch) <= 20 for batch in batches.batches)
 
 

@@ -172,7 +172,7 @@ def test_a_revoked_partition_waits_for_the_running_record_and_starts_no_other() 
 
     def wait(timeout_s: float) -> None:
         waited.append(timeout_s)
-        assert bench.take_or_none() is None, "begun though the partition goes"
+        assert bench.take_or_none() is None, "a record began in a draining partition"
         running(None)
 
     bench.scheduler.wait = wait  # type: ignore[method-assign]  # what happens while the drain waits
