@@ -69,7 +69,7 @@ def check(settings: CommonSettings, output: TableOrJson = "table") -> None:
     elif found:
         print_table(("difference",), [(line,) for line in found])
     else:
-        note("history is as it must be")
+        note("history is correct")
     if found:
         raise typer.Exit(1)
 

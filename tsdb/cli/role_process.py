@@ -136,7 +136,7 @@ class RoleProcess:
                 if error.reason in OURS:
                     raise
                 if self._waiting_for != error.reason:
-                    log.warning("log not to be had yet; trying again", reason=error.reason, error=error.message)
+                    log.warning("log not available yet; retrying", reason=error.reason, error=error.message)
                 self._waiting_for = error.reason
                 self._closing.wait(RETRY_S)
         return None

@@ -111,7 +111,7 @@ def check(
     elif rows:
         print_table(COLUMNS, rows)
     else:
-        note("all topics are as they must be")
+        note("all topics are correct")
     if rows:
         raise typer.Exit(1)
 
