@@ -146,10 +146,10 @@ class _Made:
         source, seconds = random.Random(1), []
         for _ in range(READS):
             pack = source.choice(self._packs)
-            asked = HistoryQuery([pack.pack_id], pack.ids, FIRST_MS, FIRST_MS + self._windows * WINDOW_MS)
+            query = HistoryQuery([pack.pack_id], pack.ids, FIRST_MS, FIRST_MS + self._windows * WINDOW_MS)
             began = time.perf_counter()
             samples = sum(
-                one.samples for one in history_samples(self._history, asked, WINDOW_MS, _corrupt, lambda samples: None)
+                one.samples for one in history_samples(self._history, query, WINDOW_MS, _corrupt, lambda samples: None)
             )
             seconds.append(time.perf_counter() - began)
             assert samples == SERIES_OF_PACK * SAMPLES * self._windows, f"{samples} samples"

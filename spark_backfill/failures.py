@@ -53,5 +53,5 @@ def error_of(text: str) -> TsdbError:
         return (kind if known else TsdbError)(raised[3].strip(), reason=raised[2])
     # Lines of the JVM have the same form, but begin with a Java package.
     python = next((line for line in _PYTHON.finditer(text) if not line[1].startswith(("org.", "java."))), None)
-    said = (python[0] if python else text).strip()
-    return TsdbError(said[:TEXT_MAX] or "Spark gave no reason", reason="spark_failed")
+    quoted = (python[0] if python else text).strip()
+    return TsdbError(quoted[:TEXT_MAX] or "Spark gave no reason", reason="spark_failed")

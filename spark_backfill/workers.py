@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-LOOKED_AT_MAX = 5_000  # Collecting 5,000 objects takes 2 ms.
+UNFROZEN_OBJECTS_MAX = 5_000  # Collecting 5,000 objects takes 2 ms.
 
 
 def keep_loaded() -> None:
@@ -12,9 +12,9 @@ def keep_loaded() -> None:
 
     PySpark collects garbage after every task. With numba, pyarrow and PySpark in memory, 200,000 objects, each
     collection takes 90 ms of CPU, more than many tasks. Garbage is collected before the freeze. A worker loads more
-    modules with each new kind of task, so the freeze is repeated when more than LOOKED_AT_MAX objects are new.
+    modules with each new kind of task, so the freeze is repeated when more than UNFROZEN_OBJECTS_MAX objects are new.
     """
-    if len(gc.get_objects()) > LOOKED_AT_MAX and _in_task():
+    if len(gc.get_objects()) > UNFROZEN_OBJECTS_MAX and _in_task():
         gc.collect()
         gc.freeze()
 

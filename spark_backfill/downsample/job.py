@@ -97,7 +97,7 @@ class _Run:
             # Before the span is recorded: a querier that knows the span must not use an index without the new series.
             wait_until_seen(log, partitions, run.job_id, self._timeout_s, self._clock)
             if not done.refused:
-                _say(log, span)
+                _record_span(log, span)
         return _summary(span, done, dry_run=False)
 
     def _derive(self, orders: Mapping[int, int], span: Downsampled) -> Done:
@@ -152,10 +152,10 @@ class _Run:
         return self._options.loader_timeout_ms / 1000
 
 
-def _say(log: Log, span: Downsampled) -> None:
-    said = read_downsampled(log)
+def _record_span(log: Log, span: Downsampled) -> None:
+    recorded = read_downsampled(log)
     for resolution in RESOLUTIONS_MS:
-        write_downsampled(log, resolution, span.joined(said.get(resolution)))
+        write_downsampled(log, resolution, span.joined(recorded.get(resolution)))
 
 
 def _summary(span: Downsampled, done: Done, *, dry_run: bool) -> JobSummary:

@@ -64,5 +64,5 @@ class Layout:
 
     def fingerprint(self, files: Iterable[tuple[str, int, str]]) -> str:
         """Digest of this layout and of (path, bytes, time of change) of each file. Equal imports have equal digests."""
-        said = json.dumps([asdict(self), sorted(files)], sort_keys=True)
-        return hashlib.sha256(said.encode()).hexdigest()
+        text = json.dumps([asdict(self), sorted(files)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -144,8 +144,8 @@ def _rejects(rows: pa.RecordBatch, series: list[Series | Refused]) -> pa.RecordB
     for row, each in zip(rows.to_pylist(), series, strict=True):
         labels = each.reason if isinstance(each, Refused) else None
         reasons.append(row["problem"] or labels or "timestamp_out_of_range")
-        said = row["shown"] or f"{row['ts_ms']} {row['value']}"
-        texts.append(f"{row['labels']} {said}"[:SHOWN_CHARS_MAX])
+        shown = row["shown"] or f"{row['ts_ms']} {row['value']}"
+        texts.append(f"{row['labels']} {shown}"[:SHOWN_CHARS_MAX])
     return _batch(
         len(reasons),
         what=pa.array([REJECT] * len(reasons), pa.int8()),

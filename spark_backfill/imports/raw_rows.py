@@ -93,25 +93,25 @@ def _melted(frame: DataFrame, layout: Layout, kinds: dict[str, DataType]) -> Dat
     for name in layout.metrics:
         number = _number(F.col(name), kinds[name])
         problem = _first_of(*_value_problems(F.col(name), kinds[name], number))
-        said = F.when(F.col(name).isNotNull(), F.struct(F.lit(name).alias("m"), number.alias("v"), problem.alias("p")))
-        each.append(said)
+        value = F.struct(F.lit(name).alias("m"), number.alias("v"), problem.alias("p"))
+        each.append(F.when(F.col(name).isNotNull(), value))
     melted = frame.withColumn("_each", F.explode(F.array_compact(F.array(*each))))
     return melted.withColumns({"_value": F.col("_each.v"), "_metric": F.col("_each.m"), "_problem": F.col("_each.p")})
 
 
 def _labels(layout: Layout, kinds: dict[str, DataType]) -> Column:
     """All labels of a row, as JSON objects joined by SEPARATOR. Labels of a later object replace earlier ones."""
-    said = []
+    parts = []
     if layout.labels:
         column = F.col(layout.labels)
-        said.append(column if isinstance(kinds[layout.labels], StringType) else F.to_json(column))
+        parts.append(column if isinstance(kinds[layout.labels], StringType) else F.to_json(column))
     own = [F.col(column).cast("string").alias(label) for label, column in layout.label_columns]
     own += [F.lit(value).alias(label) for label, value in layout.constants]
     if layout.metrics:
         own.append(F.col("_metric").alias(METRIC_NAME))
     if own:
-        said.append(F.to_json(F.struct(*own)))
-    return F.concat_ws(SEPARATOR, *said)
+        parts.append(F.to_json(F.struct(*own)))
+    return F.concat_ws(SEPARATOR, *parts)
 
 
 def _time(column: Column, kind: DataType, layout: Layout) -> Column:

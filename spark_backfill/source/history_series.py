@@ -80,6 +80,6 @@ def _all(store: ChunkStore, epochs: Sequence[int], start_ms: int, end_ms: int) -
     # The phase of a series shifts its epochs into the past by less than one epoch.
     touched = [at for at in epochs if (at - 1) * EPOCH_MS < end_ms and start_ms < (at + 1) * EPOCH_MS]
     with ThreadPoolExecutor(READERS, thread_name_prefix="history-series") as readers:
-        asked = [(epoch, name) for epoch in touched for name in store.metric_names(epoch)]
-        rows = readers.map(lambda one: store.series(*one), asked)
+        keys = [(epoch, name) for epoch in touched for name in store.metric_names(epoch)]
+        rows = readers.map(lambda one: store.series(*one), keys)
         return [_Part(each.series_id, each.labels, each.pack_id) for each in rows]

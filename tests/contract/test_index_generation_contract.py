@@ -20,7 +20,7 @@ NOW_MS = 1_700_000_000_000
 SETTINGS = MetaSettings(2)
 
 
-def test_a_range_looked_at_before_an_import_has_its_series_when_the_job_ends(log_factory: LogFactory) -> None:
+def test_a_range_queried_before_an_import_has_its_series_when_the_job_ends(log_factory: LogFactory) -> None:
     log_factory.create()
     of_job, of_querier = log_factory.open(), log_factory.open()
     write_meta(of_job, SETTINGS)

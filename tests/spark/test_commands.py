@@ -32,7 +32,7 @@ def urls(embedded: ImportGround) -> tuple[str, ...]:
     return "--log", embedded.places.log, "--history", embedded.places.history, "--output", "json"
 
 
-def test_an_import_that_failed_goes_on_as_it_says(
+def test_a_failed_import_continues_by_the_command_of_its_message(
     shell: Shell, embedded: ImportGround, urls: tuple[str, ...], tmp_path: Path
 ) -> None:
     file = tmp_path / "rows.jsonl"

@@ -125,7 +125,7 @@ def _windows(pair: StormPair, packs: list[int]) -> list[list]:  # type: ignore[t
     return list(windows.values())
 
 
-def test_every_aggregate_is_what_a_loop_makes_and_late_data_is_taken_in(either: StormPair, spark: SparkSession) -> None:
+def test_every_aggregate_equals_that_of_a_loop_and_includes_late_data(either: StormPair, spark: SparkSession) -> None:
     pair = either
     kept = HistoryIndex(pair.history, IndexGeneration(pair.log, pair.log.topic_id(METRICS), SystemClock()).now)
     with pair.loading():
@@ -200,7 +200,7 @@ def test_windows_shorter_than_a_resolution_are_refused(pair: StormPair, spark: S
         downsample(spark, pair.places, MetaSettings(partitions=3, time_set=DEMO), OPTIONS)
 
 
-def test_without_a_loader_nothing_is_said_to_be_downsampled(pair: StormPair, spark: SparkSession) -> None:
+def test_without_a_loader_no_downsampled_span_is_recorded(pair: StormPair, spark: SparkSession) -> None:
     impatient = DownsampleOptions(loader_timeout_ms=500, tasks=8)
     with pytest.raises(Unavailable) as refused:
         run_job(pair, spark, impatient)

@@ -66,7 +66,7 @@ def held_of(labels: Sequence[str], ts_ms: NDArray[np.int64], values: NDArray[np.
     return {place: sorted(samples.items()) for place, samples in held.items()}
 
 
-def test_an_import_is_what_the_files_said_and_a_second_changes_nothing(
+def test_an_import_equals_its_files_and_a_second_one_changes_nothing(
     spark: SparkSession, ground: ImportGround, tmp_path: Path
 ) -> None:
     path, expected = past_node(tmp_path / "in")
@@ -85,7 +85,7 @@ def test_an_import_is_what_the_files_said_and_a_second_changes_nothing(
     wait_until(lambda: ground.rows() == rows, WAIT_S)
 
 
-def test_a_querier_finds_what_was_imported(spark: SparkSession, embedded: ImportGround, tmp_path: Path) -> None:
+def test_a_querier_finds_imported_samples(spark: SparkSession, embedded: ImportGround, tmp_path: Path) -> None:
     if CLOUD_1M.exists():
         path, (labels, ts_ms, values) = str(CLOUD_1M), columns_of(CLOUD_1M)
     else:
@@ -128,7 +128,7 @@ def line(labels: object = UP, ts_ms: object = PAST_MS, value: object = "1") -> s
     return json.dumps({"labels": labels, "ts_ms": ts_ms, "value": value})
 
 
-def test_what_is_no_sample_is_refused_with_its_reason(
+def test_a_row_that_is_no_sample_is_refused_with_its_reason(
     spark: SparkSession, embedded: ImportGround, tmp_path: Path
 ) -> None:
     now_ms = SystemClock().now_ms()
@@ -186,7 +186,7 @@ def test_files_of_other_layouts_mean_the_same(spark: SparkSession, embedded: Imp
     assert len({key.order for key in embedded.rows()}) == 2
 
 
-def test_what_cannot_be_imported_is_named_before_anything_is_written(
+def test_an_impossible_import_is_refused_before_anything_is_written(
     spark: SparkSession, embedded: ImportGround, tmp_path: Path
 ) -> None:
     file = tmp_path / "rows.csv"
@@ -208,7 +208,7 @@ def test_what_cannot_be_imported_is_named_before_anything_is_written(
 
 
 @pytest.mark.parametrize("way", ["files", "frame"])
-def test_a_range_looked_at_before_an_import_has_its_series_when_the_job_ends(
+def test_a_range_queried_before_an_import_has_its_series_when_the_job_ends(
     spark: SparkSession, embedded: ImportGround, tmp_path: Path, way: str
 ) -> None:
     index, choice, wanted = embedded.kept_index(), Choice(parse_selector("up")), range(embedded.shared.partitions)
@@ -231,7 +231,7 @@ def test_a_range_looked_at_before_an_import_has_its_series_when_the_job_ends(
     assert labels() == [canonical_labels(UP)]
 
 
-def test_without_a_loader_the_job_says_how_far_it_is(
+def test_without_a_loader_the_job_reports_its_progress(
     spark: SparkSession, embedded: ImportGround, tmp_path: Path
 ) -> None:
     file = tmp_path / "rows.jsonl"

@@ -81,7 +81,7 @@ def test_killed_workers_and_twins_leave_the_keys_of_one_run(
         assert undisturbed.rows() == held
 
 
-def test_a_frame_whose_writers_die_and_have_twins_is_written_as_one_that_nothing_disturbs(
+def test_a_frame_with_killed_and_repeated_writers_is_written_like_an_undisturbed_one(
     spark: SparkSession, embedded: ImportGround, tmp_path: Path
 ) -> None:
     spark.dataSource.register(DyingSource)

@@ -33,7 +33,7 @@ FOLD = MergeLateOptions(apply=True, fragments_max=1, delete_after_ms=0, loader_t
 
 
 @pytest.mark.parametrize("log_factory", ["sqlite"], indirect=True)
-def test_a_rebuild_whose_workers_die_and_twins_write_what_follows_from_the_log(
+def test_a_rebuild_with_killed_workers_writes_the_records_of_the_log(
     spark: SparkSession, log_factory: LogFactory, tmp_path: Path
 ) -> None:
     recorded, graves = RecordedLog(PARTITIONS, windows=4), tmp_path / GRAVES
@@ -55,7 +55,7 @@ def test_a_rebuild_whose_workers_die_and_twins_write_what_follows_from_the_log(
             twin.result()
 
 
-def test_folds_and_deletions_whose_workers_die_and_twins_change_no_answer(spark: SparkSession, tmp_path: Path) -> None:
+def test_folds_and_deletions_with_killed_workers_change_no_answer(spark: SparkSession, tmp_path: Path) -> None:
     graves = tmp_path / GRAVES
     with (
         LogFactory(f"sqlite:///{tmp_path}/log.db", "") as logs,

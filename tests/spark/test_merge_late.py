@@ -104,7 +104,7 @@ def test_a_history_loaded_anew_from_chunks_answers_the_same(
         assert_reads(anew, embedded.storm.wanted)
 
 
-def test_without_apply_nothing_is_written_and_the_plan_is_told(embedded: StormPair, spark: SparkSession) -> None:
+def test_without_apply_the_plan_is_reported_and_no_record_is_written(embedded: StormPair, spark: SparkSession) -> None:
     embedded.filled()
     before = len(embedded.chunk_records())
     told = run_job(embedded, spark, MergeLateOptions(fragments_max=1, tasks=8))
@@ -122,7 +122,7 @@ def test_few_fragments_are_left_until_they_are_old(embedded: StormPair, spark: S
     assert run_job(embedded, spark, old).figures["to_fold"] == len(embedded.storm.parts)
 
 
-def test_only_windows_of_the_range_are_looked_at(embedded: StormPair, spark: SparkSession) -> None:
+def test_only_windows_of_the_range_are_checked(embedded: StormPair, spark: SparkSession) -> None:
     embedded.filled()
     first_ms = min(window for _, window in embedded.storm.parts)
     one = MergeLateOptions(fragments_max=1, start_ms=first_ms + 1, end_ms=first_ms + WINDOW_MS, tasks=8)
@@ -140,7 +140,7 @@ def test_rows_stay_until_the_delay_after_they_were_read_back(embedded: StormPair
     assert_reads(embedded.history, embedded.storm.wanted)
 
 
-def test_what_comes_after_a_fold_is_ranked_rightly_and_folded_next(embedded: StormPair, spark: SparkSession) -> None:
+def test_samples_after_a_fold_keep_their_order_and_are_folded_next(embedded: StormPair, spark: SparkSession) -> None:
     embedded.filled()
     with embedded.loading():
         run_job(embedded, spark)
@@ -199,7 +199,7 @@ def test_a_corrupt_row_is_left_alone_and_the_others_are_folded(embedded: StormPa
     assert told.figures["folded"] == len(embedded.storm.parts) - 1
 
 
-def test_without_a_loader_the_run_says_so_and_a_later_one_goes_on(embedded: StormPair, spark: SparkSession) -> None:
+def test_without_a_loader_a_run_fails_and_a_later_one_continues(embedded: StormPair, spark: SparkSession) -> None:
     embedded.filled()
     impatient = MergeLateOptions(apply=True, fragments_max=1, delete_after_ms=0, loader_timeout_ms=500, tasks=8)
     with pytest.raises(Unavailable, match="did not load all of it") as refused:

@@ -78,7 +78,7 @@ def test_an_import_waits_for_a_log_that_does_not_answer_and_then_goes_on(
 
 
 @pytest.mark.parametrize("log_factory", ["kafka"], indirect=True)
-def test_a_rebuild_whose_log_stays_away_fails_and_marks_no_window_that_is_not_whole(
+def test_a_rebuild_without_its_log_fails_and_marks_only_complete_windows(
     spark: SparkSession, log_factory: LogFactory, kafka: KafkaCluster, tmp_path: Path
 ) -> None:
     recorded = RecordedLog(PARTITIONS, windows=4)

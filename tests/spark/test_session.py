@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pyspark.sql import SparkSession
 
 from spark_backfill.failures import quoted_errors
-from spark_backfill.workers import LOOKED_AT_MAX
+from spark_backfill.workers import UNFROZEN_OBJECTS_MAX
 
 
 def test_tasks_run_the_drivers_python_with_our_packages(spark: SparkSession) -> None:
@@ -29,16 +29,16 @@ def test_times_are_utc_and_filters_are_pushed(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
 
 
-def test_a_worker_looks_no_more_for_garbage_in_what_its_tasks_have_loaded(spark: SparkSession) -> None:
+def test_a_worker_excludes_loaded_objects_from_later_garbage_collections(spark: SparkSession) -> None:
     def task(_: Iterable[int]) -> Iterator[int]:
         with quoted_errors():
-            held.append([[] for _ in range(2 * LOOKED_AT_MAX)])
+            held.append([[] for _ in range(2 * UNFROZEN_OBJECTS_MAX)])
         yield len(gc.get_objects())
 
     held: list[list[list[int]]] = []  # In a worker it is the worker's own.
     for _ in range(3):  # Later tasks load more.
-        looked_at = spark.sparkContext.parallelize(range(2), 2).mapPartitions(task).collect()
-        assert max(looked_at) < LOOKED_AT_MAX
+        collected = spark.sparkContext.parallelize(range(2), 2).mapPartitions(task).collect()
+        assert max(collected) < UNFROZEN_OBJECTS_MAX
     gc.unfreeze()  # Other tests of this process may have frozen objects.
     with quoted_errors():
         pass

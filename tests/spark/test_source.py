@@ -177,7 +177,7 @@ def test_a_wrong_option_is_named(spark: SparkSession, options: dict[str, str], s
         spark.read.format("tsdb").options(**options).load().count()
 
 
-def test_what_is_too_recent_or_overwrites_is_refused(spark: SparkSession, embedded: ImportGround) -> None:
+def test_a_too_recent_or_overwriting_frame_is_refused(spark: SparkSession, embedded: ImportGround) -> None:
     register(spark)
     recent = samples().slice(0, 1).set_column(1, "ts", pa.array([SystemClock().now_ms() * 1000]).cast(ARROW_TS))
     with pytest.raises(InvalidRequest, match="newer ones go to the gateway"), translate_spark_errors():

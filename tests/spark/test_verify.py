@@ -202,7 +202,7 @@ def shown(damage: Damage) -> tuple[int, str, str, str, str]:
     ],
 )
 @pytest.mark.parametrize("log_factory", ["sqlite"], indirect=True)
-def test_a_range_that_cannot_be_looked_at_is_refused(
+def test_a_range_that_cannot_be_verified_is_refused(
     spark: SparkSession,
     log_factory: LogFactory,
     windows: tuple[int, int],

@@ -32,7 +32,7 @@ def keys(log: FakeLog) -> list[bytes | None]:
     return [record.key for record in log.records]
 
 
-def test_what_failed_is_sent_again(log: FakeLog) -> None:
+def test_a_failed_append_is_sent_again(log: FakeLog) -> None:
     faults = iter(
         [Fault(Unavailable("away")), None, Fault(Overloaded("full"), raised=True), Fault(Unavailable("late"), True)]
     )
@@ -45,7 +45,7 @@ def test_what_failed_is_sent_again(log: FakeLog) -> None:
     assert (appender.sent_records, appender.sent_bytes) == (3, 18)
 
 
-def test_what_is_of_no_use_is_raised(log: FakeLog) -> None:
+def test_a_final_error_is_raised(log: FakeLog) -> None:
     log.plan = lambda topic, partition, value: Fault(InvalidRequest("too large", reason="record_too_large"))
     appender = Appender(log, CHUNKS)
     appender.send(0, b"k", b"v")

@@ -42,7 +42,7 @@ def as_bits(found: Derived) -> dict[tuple[str, int, int], bytes]:
 
 @given(windows)
 @settings(max_examples=150)
-def test_buckets_are_what_a_loop_over_the_samples_makes(several: list[dict[tuple[int, int], float]]) -> None:
+def test_buckets_equal_those_of_a_loop_over_the_samples(several: list[dict[tuple[int, int], float]]) -> None:
     last: LastValues = {}
     of_twin: LastValues = {}
     for samples in several:

@@ -69,5 +69,5 @@ def test_ids_and_labels_are_taken_and_meet() -> None:
         IsNotNull(("job",)),
     ],
 )
-def test_what_is_not_understood_is_left(filter_: Filter) -> None:
+def test_other_filters_are_left_to_spark(filter_: Filter) -> None:
     assert push([filter_], COLUMNS).left == [filter_]

@@ -63,7 +63,7 @@ def test_the_first_write_that_ended_stands(log: Log) -> None:
         assert refused.value.reason == "other_frame"
 
 
-def test_a_write_that_lacks_a_task_or_ended_second_is_told(log: Log) -> None:
+def test_a_write_that_lacks_a_task_or_ended_second_is_refused(log: Log) -> None:
     finish_frame(log, "job", {0: "2-aa", 1: "1-bb"})
     for digests in ({0: "2-aa"}, {0: "2-aa", 1: "1-cc"}):
         with pytest.raises(ConfigMismatch, match="its tasks had other rows") as refused:

@@ -53,7 +53,7 @@ def said(key: ChunkKey | WindowKey, seen: Seen, at: dict[int, Horizon] = AT) -> 
         (WindowKey(100), Seen(0, None, 3, b"a"), []),
     ],
 )
-def test_a_key_is_judged_by_what_was_seen_of_it(key: ChunkKey | WindowKey, seen: Seen, want: list[str]) -> None:
+def test_findings_for_a_key_follow_from_its_digests(key: ChunkKey | WindowKey, seen: Seen, want: list[str]) -> None:
     assert said(key, seen) == want
 
 

@@ -74,7 +74,7 @@ def built(log: Log, wanted: list[Item], partition: int) -> set[tuple[bytes, byte
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", [LIMITS, BatchLimits()])
-def test_what_the_batches_build_is_what_an_uninterrupted_stage_writes(log: Log, limits: BatchLimits) -> None:
+def test_batches_build_the_records_of_an_uninterrupted_stage(log: Log, limits: BatchLimits) -> None:
     planned = items(offsets(log, limits))
     for partition in range(PARTITIONS):
         assert built(log, planned, partition) == uninterrupted(log, partition, DEMO)
@@ -100,7 +100,7 @@ def test_windows_without_any_record_share_an_item(log: Log) -> None:
     assert len(bases) < sum(item.end_ms - item.start_ms for item in bases) // DEMO.window_ms
 
 
-def test_windows_that_the_log_never_had_whole_are_passed_over(log: Log) -> None:
+def test_windows_that_the_log_never_had_whole_are_skipped(log: Log) -> None:
     start = first_offset(log)
     progress = start.partitions[0].progress
     whole_from_ms = progress.emitted_through_ms + 2 * DEMO.window_ms
@@ -111,7 +111,7 @@ def test_windows_that_the_log_never_had_whole_are_passed_over(log: Log) -> None:
     assert min(item.start_ms for item in after.items() if isinstance(item, BaseItem)) == whole_from_ms
 
 
-def test_a_frozen_planner_never_plans_for_what_came_later(log: Log) -> None:
+def test_a_frozen_planner_never_plans_for_later_records(log: Log) -> None:
     planner = Planner(log, build_options(log, Places()), BatchLimits())
     planner.freeze()
     planned = planner.next(first_offset(log))
@@ -126,7 +126,7 @@ def test_plans_for_another_incarnation_of_the_log_are_refused(log: Log) -> None:
         other.next(first_offset(log))
 
 
-def test_a_rebuild_builds_what_the_stage_wrote_of_its_windows(log: Log) -> None:
+def test_a_rebuild_builds_the_records_that_the_stage_wrote(log: Log) -> None:
     start_ms = BASE_MS - BASE_MS % DEMO.window_ms + DEMO.window_ms
     windows = range_of(start_ms, start_ms + 3 * DEMO.window_ms, DEMO.window_ms)
     planned = list(items_of(log, plan_partitions(log, windows, DEMO), windows, DEMO))
@@ -148,7 +148,7 @@ def test_a_rebuild_of_windows_that_are_open_is_refused(log: Log) -> None:
     assert refused.value.reason == "too_recent"
 
 
-def test_a_rebuild_of_what_was_trimmed_is_refused_and_says_from_when_on_it_can_be(tmp_path: Path) -> None:
+def test_a_rebuild_of_trimmed_windows_is_refused_with_the_first_possible_time(tmp_path: Path) -> None:
     with LogFactory(f"sqlite:///{tmp_path / 'trimmed.db'}", "") as logs:
         admin = logs.create(PARTITIONS, timestamp_type=CREATE_TIME)
         log = logs.open(clock=still(RECORDED.end_ms))

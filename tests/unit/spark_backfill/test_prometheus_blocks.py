@@ -86,7 +86,7 @@ def test_a_block_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert read(write_block(tmp_path / "b", TWO)) == expected(*TWO)
 
 
-def test_what_was_deleted_is_not_read(tmp_path: Path) -> None:
+def test_deleted_samples_are_not_read(tmp_path: Path) -> None:
     samples = list(TWO[0][1])
     block = write_block(tmp_path / "b", TWO, deleted={0: (samples[10][0], samples[20][0])})
     assert read(block) == expected((TWO[0][0], samples[:10] + samples[21:]), TWO[1])

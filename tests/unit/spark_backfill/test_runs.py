@@ -55,7 +55,7 @@ def test_a_row_is_a_series_of_a_window() -> None:
     ]
 
 
-def test_what_is_not_wanted_leaves_no_empty_run() -> None:
+def test_unwanted_samples_leave_no_empty_run() -> None:
     runs = Runs.of(fragments())
     assert runs.where(np.ones(7, np.bool_)) is runs
     kept = runs.where((runs.ts_ms >= START_MS + 5) & (runs.ts_ms < START_MS + 7))

@@ -25,7 +25,7 @@ def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("home", "said"), [("/nowhere", "JAVA_HOME is /nowhere"), ("", "set JAVA_HOME or put `java`")])
-def test_a_machine_without_java_is_told_what_to_set(home: str, said: str, tmp_path: Path) -> None:
+def test_without_java_the_error_names_the_variable_to_set(home: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigMismatch, match=said) as error:
         require_java({"JAVA_HOME": home, "PATH": str(tmp_path)})
     assert error.value.reason == "no_java"

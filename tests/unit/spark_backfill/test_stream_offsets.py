@@ -32,7 +32,7 @@ def test_the_work_of_a_batch_follows_from_the_offset_at_its_end_windows_first() 
     assert list(StreamOffset().items()) == []
 
 
-def test_a_further_life_has_no_work_and_takes_what_either_says_is_done() -> None:
+def test_a_new_query_has_no_work_and_takes_the_higher_progress() -> None:
     found = {0: Progress(65, 1200, 400), 1: Progress(9, 0)}
     life = adopted(OFFSET, "the-log", found)
     assert life.life == OFFSET.life + 1
@@ -49,7 +49,7 @@ def test_a_first_life_begins_where_the_group_stands() -> None:
     ("by", "done"),
     [(Progress(5, 10), True), (Progress(6, 11), True), (Progress(4, 11), False), (Progress(6, 9), False)],
 )
-def test_what_is_said_is_enough_when_neither_position_nor_windows_are_behind(by: Progress, done: bool) -> None:
+def test_progress_is_done_when_neither_position_nor_windows_are_behind(by: Progress, done: bool) -> None:
     assert is_done(Progress(5, 10), by) is done
 
 
@@ -63,6 +63,6 @@ def test_what_is_said_is_enough_when_neither_position_nor_windows_are_behind(by:
         ({"version": 1, "topic_id": "x", "life": "?", "partitions": []}, CorruptData),
     ],
 )
-def test_what_is_no_offset_of_ours_is_refused(data: dict[str, object], kind: type[Exception]) -> None:
+def test_an_invalid_offset_is_refused(data: dict[str, object], kind: type[Exception]) -> None:
     with pytest.raises(kind):
         offset_of(data)
