@@ -29,7 +29,7 @@ class Expiry:
         self._memory = memory
         self._window_ms = window_ms
         self._forgotten = forgotten
-        self._looked_at_ms: int | None = None
+        self._checked_at_ms: int | None = None
         self._release_in: int | None = None
 
     def run(self) -> int:
@@ -38,7 +38,7 @@ class Expiry:
         watermark = self._contents.watermark_ms
         if watermark is None or not self._is_due(watermark):
             return 0
-        self._looked_at_ms = watermark
+        self._checked_at_ms = watermark
         refs = self._index.expired(
             watermark - ANNOUNCED_WINDOWS * self._window_ms, self._contents.marked(self._index.refs_size)
         )
@@ -49,7 +49,7 @@ class Expiry:
         return len(refs)
 
     def _is_due(self, watermark_ms: int) -> bool:
-        last_ms = self._looked_at_ms
+        last_ms = self._checked_at_ms
         return last_ms is None or watermark_ms - last_ms >= self._window_ms // ROUNDS_A_WINDOW
 
     def _release(self) -> None:

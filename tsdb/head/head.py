@@ -156,7 +156,7 @@ class Head:
             raise InvalidRequest(
                 f"step_ms {step_ms} must not be negative, and goes without partial and last_n", reason="bad_step"
             )
-        refs = _own(refs)
+        refs = _writable_copy(refs)
         admit(self.open_bytes_expected(len(refs)))
         held, overlay, coverage_ms = self._snapshot(refs, start_ms, end_ms, with_orders=partial)
         collect_bytes = overlay.ts_ms.nbytes + overlay.values.nbytes + overlay.orders.nbytes
@@ -184,7 +184,7 @@ class Head:
     def sealed_bytes(self, refs: NDArray[np.uint32], start_ms: int, end_ms: int) -> int:
         """Upper bound of the bytes of the sealed samples of [start_ms, end_ms), decoded."""
         held, rooms = self._contents.held, np.zeros(len(refs), np.int64)
-        refs = _own(refs)
+        refs = _writable_copy(refs)
         sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, rooms)
         sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, rooms)
         return int(rooms.sum()) * SAMPLE_BYTES
@@ -197,7 +197,7 @@ class Head:
         Raises Overloaded (samples_limit), InvalidRequest (bad_range).
         """
         check_range(start_ms, end_ms)
-        refs = _own(refs)
+        refs = _writable_copy(refs)
         held, overlay, _ = self._snapshot(refs, start_ms, end_ms, with_orders=False)
         overlay.tidy()
         if len(held.below):
@@ -214,7 +214,7 @@ class Head:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(first, last) sample time held in [start_ms, end_ms) per ref; INT64_MAX, INT64_MIN for a ref without any."""
         check_range(start_ms, end_ms)
-        refs = _own(refs)
+        refs = _writable_copy(refs)
         held, overlay, _ = self._snapshot(refs, start_ms, end_ms, with_orders=False)
         return seen(held, refs, start_ms, end_ms, overlay)
 
@@ -263,7 +263,7 @@ class Head:
             return contents.held, overlay, contents.coverage_start_ms
 
 
-def _own(refs: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def _writable_copy(refs: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """A writable copy: for numba a read-only array is another type, with a second compilation."""
     return np.array(refs, np.uint32)
 

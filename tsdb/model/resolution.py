@@ -40,9 +40,9 @@ def is_derived(canonical: bytes) -> bool:
 
 def underived(matchers: Iterable[Matcher]) -> tuple[Matcher, ...]:
     """These matchers, for series that are not derived unless one of them names `__resolution__`."""
-    asked = tuple(matchers)
-    if not asked:
+    given = tuple(matchers)
+    if not given:
         return UNDERIVED
-    if any(matcher.name == RESOLUTION for matcher in asked):
-        return asked
-    return (*asked, Matcher(MatchType.EQUAL, RESOLUTION, ""))
+    if any(matcher.name == RESOLUTION for matcher in given):
+        return given
+    return (*given, Matcher(MatchType.EQUAL, RESOLUTION, ""))

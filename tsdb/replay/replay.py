@@ -251,16 +251,16 @@ class Replay(Generic[AnyTarget]):
             # Offsets at the end may belong to no record; without this they would count as lag for ever.
             progress.next_offset = max(progress.next_offset, event.next_offset)
             return
-        batch, records, trouble = self._usable(event)
+        batch, records, stop_error = self._usable(event)
         if len(batch.offsets):
             try:
                 self._apply_usable(batch, records, progress, done)
             except Overloaded as error:
                 self._hold(batch.partition, error)
                 return
-        if trouble is not None:
-            bad_records_total.labels(trouble.reason).inc()
-            self._stop(batch.partition, trouble)
+        if stop_error is not None:
+            bad_records_total.labels(stop_error.reason).inc()
+            self._stop(batch.partition, stop_error)
 
     def _usable(self, batch: RecordBatch) -> tuple[RecordBatch, DecodedRecords, TsdbError | None]:
         """The decoded records before the first that stops the partition, and the error of that one."""
@@ -273,9 +273,9 @@ class Replay(Generic[AnyTarget]):
         if not len(bad):
             return batch, records, None
         first = int(bad[0])
-        trouble = _unknown_version(batch, first) if unknown[first] else _clock_ahead(batch, first)
+        stop_error = _unknown_version(batch, first) if unknown[first] else _clock_ahead(batch, first)
         usable = batch.first(first)
-        return usable, decode_records(usable.values, usable.value_starts), trouble
+        return usable, decode_records(usable.values, usable.value_starts), stop_error
 
     def _apply_usable(
         self, batch: RecordBatch, records: DecodedRecords, progress: PartitionProgress, done: Step

@@ -48,7 +48,7 @@ class CassandraHistoryAdmin:
             self._ddl(table.create(self._keyspace, ttl_days))
         if any(table.name == "shared" for table in missing):
             for name, value in shared.items():
-                self._ask(f"INSERT INTO {self._keyspace}.shared (name, value) VALUES (%s, %s)", name, value)
+                self._execute(f"INSERT INTO {self._keyspace}.shared (name, value) VALUES (%s, %s)", name, value)
         return True
 
     def differences(self) -> list[str]:
@@ -57,7 +57,7 @@ class CassandraHistoryAdmin:
             return [f"keyspace {self._keyspace} has no tables of ours: {HINT}"]
         compressed = {
             table: options.get("enabled", "true") != "false" and "class" in options
-            for table, options in self._ask(_COMPRESSION, self._keyspace)
+            for table, options in self._execute(_COMPRESSION, self._keyspace)
         }
         return [
             line
@@ -66,7 +66,7 @@ class CassandraHistoryAdmin:
         ]
 
     def shared(self) -> dict[str, str]:
-        return dict(self._ask(f"SELECT name, value FROM {self._keyspace}.shared"))
+        return dict(self._execute(f"SELECT name, value FROM {self._keyspace}.shared"))
 
     def close(self) -> None:
         self._cluster.shutdown()
@@ -74,7 +74,7 @@ class CassandraHistoryAdmin:
     def _columns(self) -> dict[str, dict[str, str]]:
         """By table and column: the column's type and its place in the key."""
         tables: dict[str, dict[str, str]] = {}
-        for table, column, kind, position, type_ in self._ask(_COLUMNS, self._keyspace):
+        for table, column, kind, position, type_ in self._execute(_COLUMNS, self._keyspace):
             tables.setdefault(table, {})[column] = _described(type_, kind, position)
         return tables
 
@@ -82,7 +82,7 @@ class CassandraHistoryAdmin:
         with translate_cassandra_errors(f"creating {self._where}"):
             self._session.execute(statement, timeout=DDL_TIMEOUT_S)
 
-    def _ask(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    def _execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with translate_cassandra_errors(f"looking at {self._where}"):
             return list(self._session.execute(statement, values))
 

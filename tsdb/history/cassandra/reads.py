@@ -58,19 +58,19 @@ class PagedRead:
         self._statement = statement
         self._settings = settings
         self._page_size = page_size
-        self._future: ResponseFuture | None = self._ask(None)
+        self._future: ResponseFuture | None = self._request(None)
 
     def pages(self) -> Iterator[list[Row]]:
         """All pages, none empty. The next one is requested while the caller uses this one. Raises TsdbError."""
         paging_state: bytes | None = None
         while self._future is not None:
             rows, next_state = self._answer(self._future, paging_state)
-            self._future = None if next_state is None else self._ask(next_state)
+            self._future = None if next_state is None else self._request(next_state)
             paging_state = next_state
             if rows:
                 yield rows
 
-    def _ask(self, paging_state: bytes | None) -> ResponseFuture:
+    def _request(self, paging_state: bytes | None) -> ResponseFuture:
         metrics.statements_total.labels(metrics.READ).inc()
         self._statement.fetch_size = PAGE_ROWS[1] if self._page_size is None else self._page_size.rows()
         with translate_cassandra_errors("reading"):
@@ -90,7 +90,7 @@ class PagedRead:
                     raise metrics.count_failure(to_error(error, "reading")) from error
             metrics.busy_retries_total.inc()
             time.sleep(BUSY_PAUSE_S)
-            future = self._ask(paging_state)
+            future = self._request(paging_state)
 
 
 def read_ahead(

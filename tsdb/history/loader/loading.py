@@ -176,9 +176,9 @@ class Loading:
         """Write the hole first, then the dead letter, so that no read in between misses the loss."""
         hole = loss_of(record, self._time_set).hole(record, error.reason)
 
-        def hole_written(trouble: TsdbError | None) -> None:
-            if trouble is not None:
-                done(trouble)
+        def hole_written(write_error: TsdbError | None) -> None:
+            if write_error is not None:
+                done(write_error)
             else:
                 self._refuse(error, done)
 

@@ -82,7 +82,7 @@ class Raises:
             return
         gone = {number for number, one in last.items() if one.topic_id == topic_id and not _stands(held, one)}
         if gone:
-            self._tell(gone)
+            self._report_replaced(gone)
         for loaded, on_done in due:
             if loaded.partition in gone:
                 on_done(_replaced_error())
@@ -93,7 +93,7 @@ class Raises:
             except TsdbError as error:
                 on_done(error)
 
-    def _tell(self, gone: set[int]) -> None:
+    def _report_replaced(self, gone: set[int]) -> None:
         with self._lock:
             fresh = gone - self._replaced
             self._replaced |= fresh

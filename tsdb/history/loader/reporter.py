@@ -21,7 +21,7 @@ from tsdb.parallel_consumer import Status, TopicPartition
 EVERY_S = 0.25
 ENDS_EVERY_S = 5.0
 BLOCKED_PATIENCE_S = 5.0  # A shorter refusal is no outage.
-TELL_EVERY_S = 30.0
+LOG_EVERY_S = 30.0
 
 log = get_logger(__name__)
 
@@ -54,7 +54,7 @@ class LoaderReporter(Periodic):
         self._clock = clock
         self._ends = Ends()
         self._blocked_since: float | None = None
-        self._told_at: float | None = None
+        self._logged_at: float | None = None
         self._shown: set[TopicPartition] = set()  # Partitions with a value in the gauges.
         self.health: dict[int, PartitionHealth] = {}
         self.problem = HealthProblem()
@@ -65,14 +65,14 @@ class LoaderReporter(Periodic):
         self._blocked_since = (self._blocked_since or now) if status.blocked_error else None
         blocked_for_s = 0.0 if self._blocked_since is None else now - self._blocked_since
         problem = health_problem(status, blocked_for_s, BLOCKED_PATIENCE_S, now, self._refusal(BLOCKED_PATIENCE_S))
-        self._tell(problem, blocked_for_s, now)
+        self._log_problem(problem, blocked_for_s, now)
         self.problem, self.health = problem, partition_health(status, self._ends, problem, now)
         self._set_gauges(status, blocked_for_s)
         self._marks.write_due(status.partitions, status.at)
         # Last, because it may wait for a log that does not answer; known facts must show before that.
-        self._ask_ends(status, now)
+        self._refresh_ends(status, now)
 
-    def _ask_ends(self, status: Status, now: float) -> None:
+    def _refresh_ends(self, status: Status, now: float) -> None:
         places = set(status.partitions)
         fresh = self._ends.at is not None and now - self._ends.at < ENDS_EVERY_S and places <= set(self._ends.high)
         if fresh:
@@ -86,13 +86,13 @@ class LoaderReporter(Periodic):
         except (Unavailable, WrongTopic) as error:
             log.debug("ends of the log not to be had", reason=error.reason, error=error.message)
 
-    def _tell(self, problem: HealthProblem, blocked_for_s: float, now: float) -> None:
+    def _log_problem(self, problem: HealthProblem, blocked_for_s: float, now: float) -> None:
         if not problem.reason:
-            if self._told_at is not None:
+            if self._logged_at is not None:
                 log.info("loader goes on")
-            self._told_at = None
-        elif self._told_at is None or now - self._told_at >= TELL_EVERY_S:
-            self._told_at = now
+            self._logged_at = None
+        elif self._logged_at is None or now - self._logged_at >= LOG_EVERY_S:
+            self._logged_at = now
             log.warning(
                 "loader does not go on",
                 reason=problem.reason,

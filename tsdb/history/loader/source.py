@@ -18,7 +18,7 @@ from tsdb.ops.logs import get_logger
 from tsdb.parallel_consumer import CommitFailed, Polled, Position, Record, SourceListener
 
 POLL_BYTES_MAX = 16 << 20
-ASK_AGAIN_S = 1.0  # Between two tries, while the start of a partition cannot be found.
+RETRY_S = 1.0  # Between two tries, while the start of a partition cannot be found.
 
 log = get_logger(__name__)
 
@@ -39,7 +39,7 @@ class LogSource:
         self._loaded = loaded
         self._on_from_zero = on_from_zero
         self._clock = clock
-        self._ask_at = clock.monotonic()
+        self._poll_at = clock.monotonic()
         self._listener: SourceListener | None = None
         self._lock = threading.Lock()  # Guards _again; no other lock is taken under it.
         self._again: set[int] = set()
@@ -65,7 +65,7 @@ class LogSource:
         return self._log.topic_id(topic)
 
     def poll(self, timeout_s: float, records_max: int) -> Polled:
-        early_s = self._ask_at - self._clock.monotonic()
+        early_s = self._poll_at - self._clock.monotonic()
         if early_s > 0:
             self._clock.sleep(min(early_s, timeout_s))
             return Polled()
@@ -77,7 +77,7 @@ class LogSource:
             log.warning("partitions not to be had yet", reason=error.reason, error=error.message)
             now = self._clock.monotonic()
             self._refusal = error, self._refusal[1] if self._refusal else now
-            self._ask_at = now + ASK_AGAIN_S
+            self._poll_at = now + RETRY_S
             return Polled()
         self._refusal = None
         return _polled(events)
@@ -108,41 +108,41 @@ class LogSource:
         anew = [place for place, position in committed.items() if position is None or place[1] in zero]
         starts = {place: Position(at.next_offset, at.metadata) for place, at in committed.items() if at is not None}
         starts.update(self._first_offsets(anew))
-        self._tell_from_zero(zero)
-        self._told.on_assigned(starts)
+        self._begin_from_zero(zero)
+        self._started_listener.on_assigned(starts)
         return {place: start.next_offset for place, start in starts.items()}
 
     def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        self._told.on_revoked(list(partitions))
+        self._started_listener.on_revoked(list(partitions))
 
     def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        self._told.on_lost(list(partitions))
+        self._started_listener.on_lost(list(partitions))
 
     def _start_over(self) -> None:
         with self._lock:
-            asked = frozenset(self._again)
-        if not asked:
+            again = frozenset(self._again)
+        if not again:
             return
-        places = sorted(place for place in self._group.assigned() if place[1] in asked)
+        places = sorted(place for place in self._group.assigned() if place[1] in again)
         starts = self._first_offsets(places)
-        self._tell_from_zero({number for _, number in places})
+        self._begin_from_zero({number for _, number in places})
         if places:
             # Writes in flight belong to the lost history; their answers are ignored.
-            self._told.on_lost(places)
-            self._told.on_assigned(starts)
+            self._started_listener.on_lost(places)
+            self._started_listener.on_assigned(starts)
         for (topic, partition), start in starts.items():
             self._group.seek(topic, partition, start.next_offset)
         with self._lock:
-            self._again -= asked
+            self._again -= again
 
-    def _tell_from_zero(self, numbers: Collection[int]) -> None:
+    def _begin_from_zero(self, numbers: Collection[int]) -> None:
         ends = self._log.watermarks(CHUNKS, sorted(numbers)) if numbers else {}
         self._on_from_zero({number: marks.high for number, marks in ends.items()})
         if numbers:
             log.info("nothing is loaded of these partitions: starting from zero", partitions=sorted(numbers))
 
     @property
-    def _told(self) -> SourceListener:
+    def _started_listener(self) -> SourceListener:
         assert self._listener is not None, "partitions before start"
         return self._listener
 

@@ -37,8 +37,8 @@ class KafkaTopics:
         name = self._prefix + topic
         try:
             with translate_kafka_errors(f"topic {topic}"):
-                asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)
-                described = asked[name].result()
+                futures = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)
+                described = futures[name].result()
         except WrongTopic:
             return None
         return TopicState(
@@ -70,9 +70,9 @@ class KafkaTopics:
         self._wait(topic, leaders=0)
 
     def trim(self, topic: str, offsets: Mapping[int, int]) -> None:
-        asked = [TopicPartition(self._prefix + topic, partition, offset) for partition, offset in offsets.items()]
+        requested = [TopicPartition(self._prefix + topic, partition, offset) for partition, offset in offsets.items()]
         with translate_kafka_errors(f"trimming topic {topic}"):
-            for answer in self._admin.delete_records(asked, request_timeout=self._timeout_s).values():
+            for answer in self._admin.delete_records(requested, request_timeout=self._timeout_s).values():
                 answer.result()
 
     def close(self) -> None:
@@ -89,8 +89,8 @@ class KafkaTopics:
     def _config(self, topic: str, name: str) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, name)
         with translate_kafka_errors(f"settings of topic {topic}"):
-            asked = self._admin.describe_configs([resource], request_timeout=self._timeout_s)
-            entries = next(iter(asked.values())).result()
+            futures = self._admin.describe_configs([resource], request_timeout=self._timeout_s)
+            entries = next(iter(futures.values())).result()
         return {entry.name: str(entry.value) for entry in entries.values()}
 
     def _wait(self, topic: str, *, leaders: int) -> None:

@@ -190,36 +190,36 @@ class Fetch:
     def _settle_refused(self) -> None:
         """Raise the error of a refused offset. If the offset exists after all, fetch the partition again."""
         for partition in list(self._refused):
-            asked = self.next_offsets[partition]
+            next_offset = self.next_offsets[partition]
             try:
-                error = self._lost(partition, asked, self._refused[partition])
+                error = self._lost(partition, next_offset, self._refused[partition])
             except Unavailable:
                 return  # No broker answers: the partition waits until one does.
             if error is None:
                 refetches_total.inc()
-                self.assign(partition, asked)
+                self.assign(partition, next_offset)
                 continue
             self._drop(partition)
             raise error
 
-    def _lost(self, partition: TopicPartition, asked: int, refusal: KafkaError) -> TsdbError | None:
+    def _lost(self, partition: TopicPartition, next_offset: int, refusal: KafkaError) -> TsdbError | None:
         topic, number = partition
         marks = self._offsets.watermarks(topic, [number])[number]
-        if asked < marks.low:
+        if next_offset < marks.low:
             reason = "below_low_watermark"
-        elif asked > marks.high:
+        elif next_offset > marks.high:
             reason = "offset_above_end"
         elif refusal.code() == KafkaError._LOG_TRUNCATION:
             reason = "log_truncated"
         else:
             return None
         return LostOffsets(
-            f"{_place(partition)}: offset {asked} is not in the log, which holds [{marks.low}, {marks.high}): "
+            f"{_place(partition)}: offset {next_offset} is not in the log, which holds [{marks.low}, {marks.high}): "
             f"{refusal.str()}",
             reason=reason,
             topic=topic,
             partition=number,
-            asked=asked,
+            asked=next_offset,
             low=marks.low,
             high=marks.high,
         )

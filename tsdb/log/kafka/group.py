@@ -101,9 +101,9 @@ class KafkaGroup:
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Position | None]:
         if not partitions:
             return {}
-        asked = [self._fetch.kafka_partition(partition) for partition in partitions]
+        requested = [self._fetch.kafka_partition(partition) for partition in partitions]
         with translate_kafka_errors("commits of the group"):
-            answers = self._fetch.consumer.committed(asked, timeout=self._timeout_s)
+            answers = self._fetch.consumer.committed(requested, timeout=self._timeout_s)
         found: dict[TopicPartition, Position | None] = {}
         for partition, answer in zip(self._fetch.ours(answers), answers, strict=True):
             if answer.error is not None:
@@ -175,10 +175,10 @@ class KafkaGroup:
         ours = with_followers(self._fetch.ours(partitions), self._followers)
         return [partition for partition in ours if partition in self._fetch.owned]
 
-    def _give_up(self, consumer: Consumer, told: list[KafkaPartition], going: Sequence[TopicPartition]) -> None:
+    def _give_up(self, consumer: Consumer, named: list[KafkaPartition], going: Sequence[TopicPartition]) -> None:
         self._fetch.disown(going)
         if self._followers:
             # The library unassigns only the partitions it named; it does not know their followers.
-            known = set(self._fetch.ours(told))
+            known = set(self._fetch.ours(named))
             also = [self._fetch.kafka_partition(partition) for partition in going if partition not in known]
-            consumer.incremental_unassign([*told, *also])
+            consumer.incremental_unassign([*named, *also])

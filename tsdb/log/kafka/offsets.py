@@ -42,24 +42,26 @@ class KafkaOffsets:
         with self._lock:
             self._consumer.close()
 
-    def _list_offsets(self, topic: str, what: Mapping[int, int]) -> dict[int, int]:
+    def _list_offsets(self, topic: str, wanted: Mapping[int, int]) -> dict[int, int]:
         give_up_at = self._clock.monotonic() + self._timeout_s
         answers: dict[int, int] = {}
         while True:
             left_s = max(0.1, give_up_at - self._clock.monotonic())
-            error = self._ask(topic, {p: at for p, at in what.items() if p not in answers}, answers, left_s)
+            error = self._request(topic, {p: at for p, at in wanted.items() if p not in answers}, answers, left_s)
             if error is None:
                 return answers
             if not isinstance(error, Unavailable) or self._clock.monotonic() > give_up_at:
                 raise error
             self._clock.sleep(RETRY_S)
 
-    def _ask(self, topic: str, what: Mapping[int, int], answers: dict[int, int], timeout_s: float) -> TsdbError | None:
+    def _request(
+        self, topic: str, wanted: Mapping[int, int], answers: dict[int, int], timeout_s: float
+    ) -> TsdbError | None:
         """One request; adds to the answers and returns the first error."""
-        asked = [TopicPartition(self._kafka_name(topic), partition, at) for partition, at in what.items()]
+        requested = [TopicPartition(self._kafka_name(topic), partition, at) for partition, at in wanted.items()]
         try:
             with self._lock, translate_kafka_errors(f"offsets of topic {topic}"):
-                got = self._consumer.offsets_for_times(asked, timeout=timeout_s)
+                got = self._consumer.offsets_for_times(requested, timeout=timeout_s)
         except TsdbError as error:
             return _known_to_exist(error)
         answers.update({answer.partition: answer.offset for answer in got if answer.error is None})

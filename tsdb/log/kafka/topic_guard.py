@@ -42,7 +42,7 @@ class _Topic:
     failing_since: float | None = None
     unknown_since: float | None = None
     pending: Future[TopicDescription] | None = None
-    trouble: WrongTopic | None = None
+    error: WrongTopic | None = None
 
 
 class TopicGuard:
@@ -71,10 +71,10 @@ class TopicGuard:
     def check(self, topic: str) -> None:
         """Raises WrongTopic once a check found it. Checks in the background every CHECK_EVERY_S; does not wait."""
         known = self._known(topic)
-        if known.trouble is not None:
-            raise known.trouble
+        if known.error is not None:
+            raise known.error
         if self._clock.monotonic() - known.confirmed_at > CHECK_EVERY_S:
-            self._ask(topic, known)
+            self._request(topic, known)
 
     def confirm(self, topic: str, wait_s: float) -> bool:
         """Whether all records consumed before this call belong to the known topic. False: no answer within wait_s.
@@ -87,7 +87,7 @@ class TopicGuard:
         for _ in range(2):
             if self._is_fresh(known):
                 return True
-            wait_for([self._ask(topic, known)], max(0.0, give_up_at - self._clock.monotonic()))
+            wait_for([self._request(topic, known)], max(0.0, give_up_at - self._clock.monotonic()))
         return self._is_fresh(known)
 
     @property
@@ -99,19 +99,19 @@ class TopicGuard:
 
     def _known(self, topic: str) -> _Topic:
         known = self._topics.get(topic)
-        return known if known is not None else self._first_look(topic)
+        return known if known is not None else self._describe_first(topic)
 
     def _is_fresh(self, known: _Topic) -> bool:
-        if known.trouble is not None:
-            raise known.trouble
+        if known.error is not None:
+            raise known.error
         return self._clock.monotonic() - known.confirmed_at < FRESH_S
 
-    def _first_look(self, topic: str) -> _Topic:
-        asked_at = self._clock.monotonic()
+    def _describe_first(self, topic: str) -> _Topic:
+        requested_at = self._clock.monotonic()
         with translate_kafka_errors(f"topic {topic}"):
             described = self._describe(topic, self._timeout_s).result()
         with self._lock:
-            fresh = _Topic(str(described.topic_id), len(described.partitions), asked_at)
+            fresh = _Topic(str(described.topic_id), len(described.partitions), requested_at)
             return self._topics.setdefault(topic, fresh)
 
     def _describe(self, topic: str, timeout_s: float) -> Future[TopicDescription]:
@@ -120,23 +120,23 @@ class TopicGuard:
         future: Future[TopicDescription] = futures[name]
         return future
 
-    def _ask(self, topic: str, known: _Topic) -> Future[TopicDescription]:
+    def _request(self, topic: str, known: _Topic) -> Future[TopicDescription]:
         """Send a request in the background, one at a time."""
         with self._lock:
             if known.pending is not None:
                 return known.pending
-            asked_at = self._clock.monotonic()
+            requested_at = self._clock.monotonic()
             future = self._describe(topic, DESCRIBE_TIMEOUT_S)
             settled: Future[TopicDescription] = Future()
             known.pending = settled
-        future.add_done_callback(lambda done: self._answered(topic, known, asked_at, done, settled))
+        future.add_done_callback(lambda done: self._on_answer(topic, known, requested_at, done, settled))
         return settled
 
-    def _answered(
+    def _on_answer(
         self,
         topic: str,
         known: _Topic,
-        asked_at: float,
+        requested_at: float,
         answer: Future[TopicDescription],
         settled: Future[TopicDescription],
     ) -> None:
@@ -144,28 +144,28 @@ class TopicGuard:
         with self._lock:
             known.pending = None
             if error is None:
-                self._judge(topic, known, asked_at, answer.result())
+                self._compare_id(topic, known, requested_at, answer.result())
             elif isinstance(error, KafkaException):
-                self._failed(topic, known, asked_at, error.args[0])
+                self._failed(topic, known, requested_at, error.args[0])
         settled.set_result(None)  # type: ignore[arg-type]  # only a signal: the state above is settled
 
-    def _judge(self, topic: str, known: _Topic, asked_at: float, described: TopicDescription) -> None:
+    def _compare_id(self, topic: str, known: _Topic, requested_at: float, described: TopicDescription) -> None:
         known.failing_since = known.unknown_since = None
         if str(described.topic_id) == known.topic_id:
-            known.confirmed_at = asked_at
+            known.confirmed_at = requested_at
             return
-        self._condemn(known, wrong_topic(topic, known.topic_id, str(described.topic_id)))
+        self._refuse(known, wrong_topic(topic, known.topic_id, str(described.topic_id)))
 
-    def _failed(self, topic: str, known: _Topic, asked_at: float, error: KafkaError) -> None:
+    def _failed(self, topic: str, known: _Topic, requested_at: float, error: KafkaError) -> None:
         if isinstance(to_error(error, topic), WrongTopic):
             known.failing_since = None
-            known.unknown_since = known.unknown_since or asked_at
-            if asked_at - known.unknown_since >= GONE_AFTER_S:
-                self._condemn(known, wrong_topic(topic, known.topic_id, None))
+            known.unknown_since = known.unknown_since or requested_at
+            if requested_at - known.unknown_since >= GONE_AFTER_S:
+                self._refuse(known, wrong_topic(topic, known.topic_id, None))
         else:
-            known.failing_since = known.failing_since or asked_at
+            known.failing_since = known.failing_since or requested_at
 
-    def _condemn(self, known: _Topic, error: WrongTopic) -> None:
-        if known.trouble is None:
+    def _refuse(self, known: _Topic, error: WrongTopic) -> None:
+        if known.error is None:
             log.error("topic is not the one we know", reason=error.reason, error=error.message)
-        known.trouble = error
+        known.error = error

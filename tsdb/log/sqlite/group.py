@@ -53,7 +53,7 @@ class SqliteGroup:
         self._followers: Mapping[str, str] = {}
         self._number: int | None = None
         self._assigned: set[TopicPartition] = set()
-        self._untold: frozenset[TopicPartition] = frozenset()  # Taken, but their commits could not be read yet.
+        self._unassigned: frozenset[TopicPartition] = frozenset()  # Taken, but their commits could not be read yet.
         self._left = False
 
     def join(
@@ -143,15 +143,15 @@ class SqliteGroup:
                 self._listener.on_lost(gone)
             return
         self._revoke(set(with_followers(change.revoke, self._followers)) & self._assigned)
-        self._coordinator.released(self._number, sorted(change.revoke & self._untold))
-        self._untold = (self._untold | change.take) - change.revoke
-        fresh = with_followers(sorted(self._untold), self._followers)
+        self._coordinator.released(self._number, sorted(change.revoke & self._unassigned))
+        self._unassigned = (self._unassigned | change.take) - change.revoke
+        fresh = with_followers(sorted(self._unassigned), self._followers)
         if fresh:
             starts = self._listener.on_assigned(self.committed(fresh))
             assert set(starts) == set(fresh), f"a start for each of {fresh}; got {dict(starts)}"
             self._reader.assign(starts)
             self._assigned.update(fresh)
-            self._untold = frozenset()
+            self._unassigned = frozenset()
 
     def _revoke(self, partitions: frozenset[TopicPartition] | set[TopicPartition]) -> None:
         going = sorted(partitions)

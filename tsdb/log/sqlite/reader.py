@@ -62,7 +62,7 @@ class SqliteReader:
         while True:
             arrived = self._arrivals.count
             try:
-                events = self._look(arrived, max_records, max_bytes)
+                events = self._read_once(arrived, max_records, max_bytes)
                 self._unavailable_since = None
             except Unavailable:
                 self._unavailable_since = self._unavailable_since or time.monotonic()
@@ -107,7 +107,7 @@ class SqliteReader:
     ) -> None:
         self.close()
 
-    def _look(self, arrived: int, max_records: int, max_bytes: int) -> list[Event]:
+    def _read_once(self, arrived: int, max_records: int, max_bytes: int) -> list[Event]:
         with transaction(self._connection, "reading", write=False):
             version = self._connection.execute("PRAGMA data_version").fetchone()[0]
             if self._seen == (version, arrived):
