@@ -45,7 +45,7 @@ def stored(name: str) -> tuple[Fragment, bytes]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_golden_chunk_decodes_to_what_it_says(name: str) -> None:
+def test_a_golden_chunk_decodes_to_its_recorded_samples(name: str) -> None:
     want, value = stored(name)
     assert_same(decode_chunk(value), want)
 

@@ -44,7 +44,7 @@ def with_cover_bytes(cover: bytes) -> bytes:
     return sealed(bytes(body) + cover + len(cover).to_bytes(4, "little"))
 
 
-def test_the_golden_fold_decodes_to_what_it_says_and_is_encoded_to_its_bytes() -> None:
+def test_the_golden_fold_decodes_to_its_recorded_samples_and_encodes_to_its_bytes() -> None:
     value, claims = (FOLDER / "folded.chunk").read_bytes(), json.loads((FOLDER / "folded.json").read_text())
     want = tuple(ChunkKey(7, START_MS, Kind(kind), order, part) for order, kind, part in claims["keys"])
     assert decode_cover(value) == Cover(claims["parts"], want)
@@ -118,7 +118,7 @@ def test_broken_covers_under_a_right_checksum_never_do_harm() -> None:
         (b"\x01\x02" + b"\xff" * 8 + b"\x7f\x00\x00\x01\x00\x00", "at most 0"),
     ],
 )
-def test_a_cover_that_makes_no_sense_is_corrupt_and_says_why(cover: bytes, why: str) -> None:
+def test_an_invalid_cover_is_corrupt_with_the_reason(cover: bytes, why: str) -> None:
     with pytest.raises(CorruptData, match=why) as refused:
         decode_cover(with_cover_bytes(cover))
     assert refused.value.reason == "corrupt_chunk"

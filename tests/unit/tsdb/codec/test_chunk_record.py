@@ -63,7 +63,7 @@ def test_bytes_of_no_key_are_corrupt(data: bytes) -> None:
         decode_key(data)
 
 
-def test_a_kind_or_an_order_that_is_none_is_corrupt() -> None:
+def test_an_invalid_kind_or_order_is_corrupt() -> None:
     key = bytearray(encode_key(KEYS["base"]))
     for at, value in ((17, 4), (25, 0x80)):
         broken = key.copy()
@@ -95,7 +95,7 @@ def test_broken_markers_are_corrupt_and_newer_ones_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["progress", "progress with whole_from", "hole"])
-def test_text_that_is_none_or_too_long_is_corrupt(name: str) -> None:
+def test_text_that_is_not_utf_8_or_too_long_is_corrupt(name: str) -> None:
     _, _, decode = MARKERS[name]
     value = bytes.fromhex(STORED["values"][name])
     for body in (value[:-5] + b"\xff", value[:-4] + b"x" * 256, value[:10]):

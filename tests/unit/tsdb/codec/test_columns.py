@@ -171,7 +171,7 @@ def test_time_kernels_work_in_place_and_touch_nothing_else(name: str) -> None:
     assert out.tolist() == [55] * 4 + ts.tolist() + [55] * 5
 
 
-def test_the_same_column_gives_the_same_bytes_whatever_scratch_held() -> None:
+def test_the_same_column_gives_the_same_bytes_with_any_scratch_content() -> None:
     for values in value_columns().values():
         first, second = np.zeros(values_bound(240), np.uint8), np.full(values_bound(240), 9, np.uint8)
         ends = [
@@ -188,7 +188,7 @@ def test_too_long_a_column_is_refused_before_memory_is_taken() -> None:
         decode_times(b"\x00", -1)
 
 
-def test_a_longer_or_shorter_column_than_asked_is_corrupt() -> None:
+def test_a_column_of_another_length_than_expected_is_corrupt() -> None:
     data = encode_values(value_columns()["counter"])
     with pytest.raises(CorruptData, match=f"value column of {len(data) - 1} bytes does not hold 240 samples"):
         decode_values(data[:-1], 240)

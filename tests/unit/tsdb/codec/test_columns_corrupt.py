@@ -63,7 +63,7 @@ def test_a_truncated_time_axis_is_corrupt(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", value_encodings())
-def test_every_flipped_byte_decodes_as_the_twin_says_or_not_at_all(name: str) -> None:
+def test_every_flipped_byte_decodes_as_in_the_twin_or_not_at_all(name: str) -> None:
     data = value_encodings()[name]
     # The first bytes steer, so they get every value; the others get flips of every kind.
     for at in range(len(data)):
@@ -101,7 +101,7 @@ def test_every_flipped_byte_of_a_time_axis_decodes_or_is_corrupt(name: str) -> N
 
 
 @pytest.mark.parametrize("n", [1, 2, 31, 33, 1000])
-def test_a_column_asked_for_another_count_stays_in_its_room(n: int) -> None:
+def test_a_column_decoded_with_another_count_stays_in_its_room(n: int) -> None:
     for data in value_encodings().values():
         decode_guarded_values(data, n)
     for data in time_encodings().values():
@@ -144,7 +144,7 @@ def test_random_bytes_behind_every_first_byte_stay_in_their_room() -> None:
         (b"\xc8\x00\x00\xc0\x01\x01" + b"\x00" * 300, "width and top of more than 64 bits"),
     ],
 )
-def test_what_breaks_a_rule_of_the_document_is_corrupt(data: bytes, why: str) -> None:
+def test_bytes_that_break_a_rule_of_the_document_are_corrupt(data: bytes, why: str) -> None:
     assert decode_guarded_values(data, N) is None, why
     with pytest.raises(CorruptData, match="does not hold 40 samples"):
         decode_values(data, N)
@@ -155,7 +155,7 @@ def test_what_breaks_a_rule_of_the_document_is_corrupt(data: bytes, why: str) ->
 @pytest.mark.parametrize(
     "data", [b"", b"\x00", b"\x00\x80", b"\x00\x02", b"\x01\x00\x00", b"\x80\x00", b"\x78\x00\x42"]
 )
-def test_what_is_no_time_axis_is_corrupt(data: bytes) -> None:
+def test_bytes_that_are_no_time_axis_are_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptData, match="time axis"):
         decode_times(data, N)
 

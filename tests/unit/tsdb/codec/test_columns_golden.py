@@ -25,7 +25,7 @@ def stored(name: str) -> tuple[str, list[int], bytes]:
 
 
 @pytest.mark.parametrize("name", [path.name for path in FILES])
-def test_a_stored_column_decodes_to_what_was_stored_beside_it(name: str) -> None:
+def test_a_stored_column_decodes_to_the_values_stored_beside_it(name: str) -> None:
     what, column, data = stored(name)
     if what == "times":
         assert decode_times(data, len(column)).tolist() == column

@@ -49,7 +49,7 @@ def test_every_kernel_agrees_with_the_twin_at_any_length_and_alignment(kernel: C
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_a_sum_extends_over_what_follows(kernel: Callable[..., np.uint32]) -> None:
+def test_a_checksum_extends_over_further_bytes(kernel: Callable[..., np.uint32]) -> None:
     data = np.random.default_rng(8).integers(0, 256, 90, dtype=np.uint8)
     whole = record_twin.crc32c(data.tobytes())
     for cut in range(data.size):

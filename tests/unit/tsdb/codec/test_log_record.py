@@ -56,7 +56,7 @@ def encode_one_pack(samples: int, *, spread_ms: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize("name", GOLDEN_NAMES)
-def test_golden_files_decode_to_what_they_say(name: str) -> None:
+def test_golden_files_decode_to_their_recorded_values(name: str) -> None:
     stored = json.loads((GOLDEN / "v1/log_record" / f"{name}.json").read_text())
     decoded = decode_list([golden(name)])
     assert decoded.status.tolist() == [STATUS_OK]
@@ -113,7 +113,7 @@ def test_pack_lengths_that_do_not_fit_the_samples_are_a_bug(lengths: list[int]) 
         encode_record(packs, np.array(lengths, dtype=np.uint32), ids, ts_ms, values)
 
 
-def test_a_record_is_written_into_a_callers_buffer_where_it_says() -> None:
+def test_a_record_is_written_into_a_callers_buffer_at_the_given_place() -> None:
     out = np.zeros(400, dtype=np.uint8)
     ids, ts_ms, values = columns(6)
     packs, lengths = np.array([1, 2, 3], dtype=np.uint64), np.array([1, 2, 3], dtype=np.uint32)

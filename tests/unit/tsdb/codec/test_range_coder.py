@@ -35,7 +35,7 @@ def test_symbols_come_back_wherever_in_the_alphabet_they_lie(alphabet: int) -> N
 
 
 @pytest.mark.parametrize("alphabet", ALPHABETS)
-def test_any_bytes_are_symbols_of_the_alphabet_or_none(alphabet: int) -> None:
+def test_any_bytes_decode_to_symbols_of_the_alphabet_or_fail(alphabet: int) -> None:
     rng = np.random.default_rng(alphabet)
     for size in (0, 1, 3, 4, 50):
         for data in (rng.integers(0, 256, (20, size), np.uint8), np.full((1, size), 255, np.uint8)):

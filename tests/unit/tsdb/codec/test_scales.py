@@ -46,7 +46,7 @@ def test_one_value_that_fits_no_scale_is_an_exception(stranger: float, at: int) 
 
 
 @pytest.mark.parametrize("number", [-0.0, np.nan, np.inf, -np.inf, STALE, 2.0**53, -(2.0**53), 2.0**63, 1e300])
-def test_what_has_no_exact_integer_is_proved_by_no_scale(number: float) -> None:
+def test_a_number_without_an_exact_integer_is_proved_by_no_scale(number: float) -> None:
     assert not any(proves(scale, number) for scale in range(SCALES) if scale != FLOAT_BITS)
 
 
@@ -65,7 +65,7 @@ def test_more_digits_of_one_value_do_not_widen_all() -> None:
 @pytest.mark.parametrize(
     "number", [0.0, 1e-7, 9.999999e-8, 1e15, 999999999999999.9, 1 / 3, 2 / 3 * 1e10, -1 / 7, 1e-300]
 )
-def test_printed_is_what_fifteen_digits_say(number: float) -> None:
+def test_printed_has_fifteen_digits(number: float) -> None:
     plain = 1e-7 <= abs(number) < 1e15
     assert printed(number) == (float(f"{number:.15g}") if plain else number)
 

@@ -55,7 +55,7 @@ def decode_list(records: list[tuple[bytes, bytes]]) -> tuple[DecodedAnnouncement
 
 
 @pytest.mark.parametrize("name", GOLDEN_NAMES)
-def test_golden_files_decode_to_what_they_say_and_encode_to_themselves(name: str) -> None:
+def test_golden_files_decode_to_their_recorded_values_and_encode_to_themselves(name: str) -> None:
     stored, key, value = golden(name)
     canonical = canonical_labels(stored["labels"])
     said = Announcement(int(stored["series_id"], 16), stored["epoch"], int(stored["pack_id"], 16), canonical)

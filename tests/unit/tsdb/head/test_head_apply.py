@@ -32,7 +32,7 @@ def test_a_sample_too_far_ahead_of_its_records_broker_time_is_ignored_and_counte
     assert samples_of(head.gather_raw(refs_of(head, [0]), 0, 9999), [0]) == {0: {latest: 1.0}}
 
 
-def test_what_is_ahead_is_judged_by_its_own_record_not_by_the_watermark() -> None:
+def test_a_sample_ahead_is_measured_by_its_record_and_not_by_the_watermark() -> None:
     head = new_head(series=1)
     applied = apply(head, [Record(0, 2000), Record(1, 1000, ((0, 1500, 1.0),))])
     assert applied.ignored_ahead == 1

@@ -149,7 +149,7 @@ def test_the_newest_slices_below_coverage_are_joined_in_the_order_they_were_made
     assert raw.orders.tolist() == raw.values.tolist()
 
 
-def test_an_imports_tick_drops_what_starts_before_its_reach_and_raises_coverage_to_a_slices_end() -> None:
+def test_an_imports_tick_drops_slices_before_its_reach_and_raises_coverage_to_a_slices_end() -> None:
     head = new_head(series=1, hold_ms=1 << 50)
     run(head, start_ms=1000, records=30)
     tick_ms = 1055 + SMALL_TIMES.least_hold_ms + DAY_MS
@@ -178,7 +178,7 @@ def test_above_the_soft_limit_the_past_is_sealed_and_the_oldest_dropped() -> Non
     assert raw.ts_ms.tolist() == [ts for ts in range(1000, last_ms + 1, 5) if ts >= state.coverage_start_ms]
 
 
-def test_a_sealed_series_costs_at_most_36_bytes_beside_what_the_codec_makes() -> None:
+def test_a_sealed_series_costs_at_most_36_bytes_beside_its_encoded_columns() -> None:
     series = 600
     head = new_head(series=series, hold_ms=1 << 40)
     for step in range(10):

@@ -48,7 +48,7 @@ def test_a_step_is_stamped_with_its_start_and_aggregates_its_samples(aggregation
         (SUM, [float("inf"), float("-inf")], NAN),
     ],
 )
-def test_nan_takes_part_as_ieee_says_but_for_minimum_and_maximum(
+def test_nan_takes_part_as_in_ieee_but_not_in_minimum_and_maximum(
     aggregation: int, values: list[float], want: float
 ) -> None:
     head = head_with(values)
@@ -104,7 +104,7 @@ def test_an_answer_over_the_limit_of_samples_is_refused_with_limit_and_asked(sam
     assert head.gather_raw(refs, 0, 9999, last_n=1, samples_max=2).samples == 2
 
 
-def test_what_many_blocks_decode_is_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_decoded_in_many_blocks_are_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     head = head_with([float(n) for n in range(50)], series=7)
     refs = refs_of(head, range(7))
     whole = head.gather_raw(refs, 0, 9999, partial=True)
@@ -117,7 +117,7 @@ def test_what_many_blocks_decode_is_one_answer(monkeypatch: pytest.MonkeyPatch) 
     assert whole.orders.tolist() == parts.orders.tolist()
 
 
-def test_series_come_in_the_order_asked_and_those_without_samples_have_none() -> None:
+def test_series_come_in_the_order_of_the_refs_also_without_samples() -> None:
     head = head_with([1.0, 2.0], series=2)
     raw = head.gather_raw(refs_of(head, [2, 1, 0, 2]), 0, 9999)
     assert raw.counts.tolist() == [0, 2, 2, 0]
@@ -125,7 +125,7 @@ def test_series_come_in_the_order_asked_and_those_without_samples_have_none() ->
     assert head.gather_columns(refs_of(head, []), 0, 9999).samples == 0
 
 
-def test_seen_gives_first_and_last_and_has_samples_says_whether() -> None:
+def test_seen_gives_first_and_last_and_has_samples_whether_there_are_any() -> None:
     head = head_with([float(n) for n in range(40)])
     refs = refs_of(head, [0, 1])
     first, last = head.seen(refs)

@@ -70,7 +70,7 @@ def test_a_record_larger_than_the_ring_is_passed_over_by_name() -> None:
     assert ring.since(0) == []
 
 
-def test_samples_nobody_can_see_are_not_followed() -> None:
+def test_samples_invisible_to_reads_are_not_followed() -> None:
     ring = Ring(10, since_offset=0)
     refs = np.array([NO_REF, 5, IGNORED_REF], np.uint32)
     ring.append(0, np.array([0]), np.array([0, 3]), refs, np.array([1, 2, 3]), np.array([1.0, 2.0, 3.0]))

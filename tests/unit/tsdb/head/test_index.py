@@ -67,7 +67,7 @@ def test_a_series_is_found_by_id_and_by_labels_as_soon_as_it_is_registered() -> 
     assert (index.series, index.refs_size) == (2, 2)
 
 
-def test_announcements_are_told_apart_as_new_repeated_conflicting_and_malformed() -> None:
+def test_announcements_are_counted_as_new_repeated_conflicting_and_malformed() -> None:
     index = SeriesIndex()
     conflicts = sample("tsdb_index_label_conflicts_total")
     malformed = sample("tsdb_index_malformed_labels_total")
@@ -220,7 +220,7 @@ def test_groups_count_each_combination_and_an_absent_label_is_empty() -> None:
     assert index.group_counts(["job"], refs[:0]) == Counter()
 
 
-def test_labels_of_come_in_the_order_asked_as_often_as_asked() -> None:
+def test_labels_of_come_in_the_order_of_the_refs_with_repeats() -> None:
     index = made_of(UP, LOAD)
     assert labels_of(index, np.array([1, 0, 1], np.uint32)) == [LOAD, UP, LOAD]
     assert index.labels_of(np.empty(0, np.uint32))[0] == b""
@@ -323,7 +323,7 @@ def test_series_that_come_and_go_leave_no_memory_behind() -> None:
     assert len(index.label_values("instance", parse_selector('{instance=~"host-1.*"}'))) == 11
 
 
-def test_compaction_keeps_refs_selections_and_what_readers_still_hold() -> None:
+def test_compaction_keeps_refs_selections_and_labels_that_readers_hold() -> None:
     index = made_of(UP, LOAD, *hosts(50))
     up, jobs, one = ref_of(index, UP), parse_selector('{job=~"n.*"}'), parse_selector('{instance=~"host-.?"}')
     index.forget(up)

@@ -35,7 +35,7 @@ VALUES = [
         "(a)|(b)", "ab*c", "a{1}", "^a$", "a|b.*", "(a|b)c?", "()", "(a|b).*", "a.*b", "a.*|b", "ab{1,2}", "a\\x62",
     ],
 )  # fmt: skip
-def test_a_pattern_matches_what_the_whole_value_matches_and_dot_is_any_character(text: str) -> None:
+def test_a_pattern_is_anchored_at_both_ends_and_dot_is_any_character(text: str) -> None:
     pattern, twin = compile_pattern(text), re.compile(text, re.DOTALL)
     for value in VALUES:
         assert pattern.matches(value.encode()) == (twin.fullmatch(value) is not None), value

@@ -63,7 +63,7 @@ def test_a_union_holds_refs_of_small_large_and_empty_pairs_once() -> None:
     assert refs_of(postings) == []
 
 
-def test_a_union_is_not_changed_by_what_is_added_later() -> None:
+def test_a_union_is_not_changed_by_later_updates() -> None:
     postings = Postings()
     add(postings, 0, *range(50))
     union = postings.union(u32(0))

@@ -44,7 +44,7 @@ def covers_of(rows: Sequence[ChunkRow]) -> dict[int, set[ChunkKey]]:
     return {order: set(cover.keys) for order, cover in whole_covers([row.key for row in rows], firsts).items()}
 
 
-def test_a_fold_holds_what_the_merge_of_its_rows_holds_and_lists_their_keys() -> None:
+def test_a_fold_has_the_samples_of_the_merged_rows_and_lists_their_keys() -> None:
     rows = [*base(), *late(200, 7.0), *late(300, 8.0)]
     (made,) = folded(rows)
     assert made.key == ChunkKey(7, START_MS, Kind.FOLDED, TICK, 0)
@@ -77,7 +77,7 @@ def test_rows_that_no_whole_fold_covers_stand() -> None:
     assert fragments_of(standing(keys, covers)) == {(Kind.FOLDED, TICK), (Kind.LATE, 300)}
 
 
-def test_a_fold_of_a_fold_covers_it_and_what_it_covered() -> None:
+def test_a_fold_of_a_fold_covers_it_and_its_covered_keys() -> None:
     rows = [*base(), *late(200, 7.0)]
     both = [*rows, *folded(rows)]
     again = folded(both, TICK + 1)

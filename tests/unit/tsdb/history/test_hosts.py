@@ -34,7 +34,7 @@ def test_hosts_port_and_keyspace_are_taken_from_the_url(url: str, hosts: Hosts) 
         ("kafka://db/metrics", "neither a cluster nor a file"),
     ],
 )
-def test_a_url_that_is_none_is_refused_with_the_reason(url: str, why: str) -> None:
+def test_an_invalid_url_is_refused_with_the_reason(url: str, why: str) -> None:
     for opening in (open_history, open_history_admin):
         with pytest.raises(ConfigMismatch, match=why) as refused:
             opening(url)

@@ -89,7 +89,7 @@ def test_token_ranges_cover_the_ring_once_within_its_borders(ring: list[int], co
         ([("-5", "5", 0, 0)], 0),
     ],
 )
-def test_what_one_server_estimates_stands_for_the_whole_ring(
+def test_the_estimate_of_one_server_is_scaled_to_the_whole_ring(
     estimates: list[tuple[str, str, int, int]], size: int
 ) -> None:
     assert estimated_bytes(estimates) == size

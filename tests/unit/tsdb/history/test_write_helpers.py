@@ -15,7 +15,7 @@ from tsdb.history.write_group import WriteGroup
 from tsdb.model.errors import ConfigMismatch, Overloaded, TsdbError, Unavailable
 
 
-def test_what_is_alone_may_however_large_and_nothing_beside_it() -> None:
+def test_a_large_write_may_start_alone_and_nothing_beside_it() -> None:
     inflight = InflightBytes(100)
     inflight.take(1000, 0)
     with pytest.raises(Overloaded, match=r"1000 bytes wait .* 1 more .* limit is 100"):
@@ -27,14 +27,14 @@ def test_what_is_alone_may_however_large_and_nothing_beside_it() -> None:
         inflight.take(1, 0.01)
 
 
-def test_room_that_comes_free_is_taken_by_who_waits() -> None:
+def test_a_waiting_write_takes_room_that_becomes_free() -> None:
     inflight = InflightBytes(100)
     inflight.take(80, 0)
     threading.Timer(0.05, inflight.give_back, (80,)).start()
     inflight.take(50, 10)
 
 
-def test_closing_waits_for_what_is_out_and_lets_nobody_in() -> None:
+def test_closing_waits_for_bytes_in_flight_and_refuses_new_ones() -> None:
     inflight = InflightBytes(100)
     inflight.take(80, 0)
     assert inflight.close(0.01) == 1
@@ -68,7 +68,7 @@ def unexpected(what: object) -> None:
     pytest.fail(f"called with {what}")
 
 
-def test_a_name_is_written_once_and_all_who_wait_for_it_are_told() -> None:
+def test_a_name_is_written_once_and_every_waiter_gets_the_answer() -> None:
     names = KnownNames()
     (write,), first = ensure(names, (1, b"up"))
     none, second = ensure(names, (1, b"up"))
@@ -90,7 +90,7 @@ def test_a_name_whose_write_failed_is_written_again() -> None:
     write(None)
 
 
-def test_a_name_whose_write_cannot_begin_is_told_to_the_others_who_wait() -> None:
+def test_a_write_of_a_name_that_cannot_begin_is_an_error_for_all_waiters() -> None:
     names = KnownNames()
     others: list[TsdbError | None] = []
     full = Overloaded("full")
@@ -114,7 +114,7 @@ def test_known_names_are_bounded() -> None:
     assert ensure(names, (3, b"up"))[0] == []
 
 
-def test_waiting_for_a_write_raises_what_it_was_told() -> None:
+def test_waiting_for_a_write_raises_its_error() -> None:
     write_sync(lambda done: done(None))
     with pytest.raises(Unavailable, match="away"):
         write_sync(lambda done: done(Unavailable("away")))

@@ -45,7 +45,7 @@ UNKNOWN = pytest.mark.parametrize(
 
 
 @UNKNOWN
-def test_a_partition_known_to_exist_is_asked_for_again(code: int) -> None:
+def test_a_partition_known_to_exist_is_requested_again(code: int) -> None:
     error = KafkaError(code)
     assert offsets(KafkaException(error), error, 3, 9).watermarks("metrics", [0]) == {0: Watermarks(3, 9)}
 
@@ -59,7 +59,7 @@ def test_a_partition_known_to_exist_is_never_reported_as_unknown(code: int) -> N
         assert caught.value.retry_after_s is not None
 
 
-def test_a_partition_without_a_leader_is_asked_for_again() -> None:
+def test_a_partition_without_a_leader_is_requested_again() -> None:
     waiting = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
     assert offsets(waiting, 3, waiting, waiting, 9).watermarks("metrics", [0]) == {0: Watermarks(3, 9)}
 

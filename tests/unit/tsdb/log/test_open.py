@@ -16,7 +16,7 @@ from tsdb.model.errors import ConfigMismatch
 @pytest.mark.parametrize(
     "url", ["", "kafka://", "kafka://host", "kafka://host:port", "kafka://a:1,b", "sqlite:///", "sqlite://x", "x.db"]
 )
-def test_a_bad_url_is_refused_with_what_is_wanted(url: str) -> None:
+def test_a_bad_url_is_refused_with_the_expected_form(url: str) -> None:
     for opening in (open_log, open_topics):
         with pytest.raises(ConfigMismatch, match="want kafka://host:port") as refused:
             opening(url)

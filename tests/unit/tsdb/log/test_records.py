@@ -52,7 +52,7 @@ def test_appended_meanwhile_is_no_reason_to_read_on() -> None:
 
 
 @pytest.mark.parametrize("gap", [0, 1])
-def test_where_the_end_has_no_record_the_broker_tells_of_it(gap: int) -> None:
+def test_an_end_without_a_record_is_reported_by_the_broker(gap: int) -> None:
     """Offsets may have gaps: markers of transactions are records to nobody."""
     events: list[Event] = [batch(0, 6 - gap), EndOfLog(METRICS, 0, 8)]
     assert last({0: 8}, *events) == {0: 6 - gap}

@@ -7,7 +7,7 @@ import time
 from tsdb.model.clock import Clock, ManualClock, SystemClock
 
 
-def test_a_manual_clock_moves_only_when_told() -> None:
+def test_a_manual_clock_moves_only_by_its_methods() -> None:
     clock = ManualClock(1000)
     assert (clock.now_ms(), clock.monotonic()) == (1000, 0.0)
     clock.advance(1500)
@@ -28,7 +28,7 @@ def test_the_system_clock_is_utc_milliseconds() -> None:
     assert clock.monotonic() <= clock.monotonic()
 
 
-def test_the_system_clock_waits_as_long_as_asked() -> None:
+def test_the_system_clock_waits_for_the_given_time() -> None:
     clock = SystemClock()
     start = clock.monotonic()
     clock.sleep(0.002)

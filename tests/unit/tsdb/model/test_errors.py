@@ -17,7 +17,7 @@ CLASSES = [
 
 
 @pytest.mark.parametrize("error_class", CLASSES)
-def test_every_error_has_a_reason_of_its_own(error_class: type[TsdbError]) -> None:
+def test_every_error_has_its_own_reason(error_class: type[TsdbError]) -> None:
     error = error_class("what happened")
     assert re.fullmatch(r"[a-z_]+", error.reason)
     assert str(error) == error.message == "what happened"

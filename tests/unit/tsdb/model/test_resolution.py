@@ -22,7 +22,7 @@ SOURCE = canonical_labels({"__name__": "up", "job": "j", "instance": "i", "Zone"
 
 @pytest.mark.parametrize("resolution", RESOLUTIONS_MS)
 @pytest.mark.parametrize("aggregate", AGGREGATES)
-def test_labels_of_a_derived_series_tell_its_source(resolution: str, aggregate: str) -> None:
+def test_labels_of_a_derived_series_name_its_source(resolution: str, aggregate: str) -> None:
     derived = derived_labels(SOURCE, resolution, aggregate)
     assert derived.split(b"\xff")[::2] == sorted(derived.split(b"\xff")[::2])
     assert source_labels(derived) == (SOURCE, resolution, aggregate)

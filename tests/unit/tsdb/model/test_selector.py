@@ -61,7 +61,7 @@ def test_selectors_parse_to_matchers(text: str, matchers: tuple[Matcher, ...]) -
         ("9up", "at character 0 got '9up'"),
     ],
 )
-def test_what_does_not_parse_is_refused_with_its_place(text: str, message: str) -> None:
+def test_a_selector_that_does_not_parse_is_refused_with_the_position(text: str, message: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         parse_selector(text)
     assert refused.value.reason == "bad_selector"

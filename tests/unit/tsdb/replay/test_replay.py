@@ -137,7 +137,7 @@ def test_a_record_with_a_new_series_waits_until_series_is_read_past_it() -> None
     assert bench.progress().records == 2
 
 
-def test_a_series_nobody_announced_becomes_a_hole_and_is_counted() -> None:
+def test_a_series_without_announcement_becomes_a_hole_and_is_counted() -> None:
     bench = Bench()
     before = sample("tsdb_replay_ignored_samples_total", reason="unknown_series")
     bench.log.announce(0)

@@ -75,13 +75,13 @@ DOWN = connection.ConnectionException("host has been marked down")
         (ValueError("not the driver's"), TsdbError, "internal"),
     ],
 )
-def test_what_to_do_next_is_in_the_class(error: BaseException, kind: type[TsdbError], reason: str) -> None:
+def test_the_class_of_an_error_is_the_next_action(error: BaseException, kind: type[TsdbError], reason: str) -> None:
     got = to_error(error, "here")
     assert type(got) is kind
     assert got.reason == reason
 
 
-def test_busy_is_only_what_was_never_sent() -> None:
+def test_only_a_statement_that_was_never_sent_is_busy() -> None:
     assert is_busy(no_host(BUSY))
     assert is_busy(no_host(pool.NoConnectionsAvailable()))
     assert not is_busy(no_host(DOWN))

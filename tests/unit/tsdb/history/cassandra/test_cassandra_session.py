@@ -30,7 +30,7 @@ def opened(settings: HistorySettings) -> Iterator[Cluster]:
         cluster.shutdown()
 
 
-def test_a_quorum_of_the_data_centre_both_ways_and_only_reads_are_asked_twice() -> None:
+def test_reads_and_writes_use_local_quorum_and_only_reads_try_a_second_replica() -> None:
     with opened(HistorySettings(write_timeout_s=3.0, read_timeout_s=4.0, speculate_after_s=0.25)) as cluster:
         profiles = cluster.profile_manager.profiles
         writing, reading = profiles[EXEC_PROFILE_DEFAULT], profiles[READ_PROFILE]
@@ -62,7 +62,7 @@ def test_a_ca_switches_tls_on_and_a_file_that_is_none_is_named(tmp_path: Path) -
             open_cluster(Hosts(("h",), 1, "k"), HistorySettings(access=CassandraAccess(ssl_ca_location=str(path))))
 
 
-def test_while_nothing_answers_each_call_is_told_at_once_and_with_a_hint() -> None:
+def test_without_an_answer_each_call_fails_at_once_with_a_retry_hint() -> None:
     session = LazySession(Hosts(("127.0.0.1",), 1, "k"), HistorySettings())
     for _ in range(3):
         with pytest.raises(Unavailable) as away:
@@ -125,7 +125,7 @@ def test_a_node_must_show_a_certificate_for_its_address(
     assert done or "doesn't match" in away.value.message or "not valid for" in away.value.message, away.value.message
 
 
-def test_names_are_checked_unless_the_setting_says_otherwise() -> None:
+def test_names_are_checked_unless_the_setting_is_off() -> None:
     assert CassandraAccess().ssl_check_names
     settings = load(ROLES["loader"], {"log": "kafka://a:1", "history": "cassandra://a/k"})
     assert settings.history_settings().access.ssl_check_names

@@ -61,7 +61,7 @@ def test_a_write_that_found_no_room_is_sent_again_in_order() -> None:
     some.close()
 
 
-def test_a_write_that_never_finds_room_is_told_so_when_its_time_is_over() -> None:
+def test_a_write_without_room_fails_at_its_timeout() -> None:
     session, answers = FakeSession(BUSY), Answers()
     some = writes(write_timeout_s=0.2)
     some.put(write(session, 0, answers))
@@ -71,7 +71,7 @@ def test_a_write_that_never_finds_room_is_told_so_when_its_time_is_over() -> Non
     some.close()
 
 
-def test_other_errors_are_told_at_once() -> None:
+def test_other_errors_are_answered_at_once() -> None:
     session, answers = (
         FakeSession(OperationTimedOut(), NoHostAvailable("none", {}), RuntimeError("shut down")),
         Answers(),
@@ -103,7 +103,7 @@ def test_a_session_that_raises_is_an_answer_too() -> None:
         some.put(write(FakeSession(None), 0, answers))
 
 
-def test_pages_follow_what_rows_weigh() -> None:
+def test_page_size_follows_the_size_of_rows() -> None:
     size = PageSize(1_000_000)
     assert size.rows() == 15
     size.saw(10, 5_000_000)

@@ -20,7 +20,7 @@ ENDS = Ends({(CHUNKS, 2): 1_000, (SERIES, 2): 40}, NOW)
 STALL = Stall((CHUNKS, 2), 41, b"k", 3, 31.0, "slow")
 
 
-def test_being_behind_is_told_and_is_no_reason() -> None:
+def test_a_lag_is_shown_and_is_no_reason() -> None:
     (number, health), *_ = partition_health(status(), ENDS, HealthProblem(), NOW).items()
     assert (number, health.ready) == (2, True)
     assert (health.details["chunks_lag_records"], health.details["series_lag_records"]) == (960, 0)
@@ -50,5 +50,5 @@ def test_trouble_is_every_partition_s() -> None:
 
 
 @pytest.mark.parametrize("ends", [Ends(), Ends(ENDS.high, NOW - 16.0)])
-def test_without_a_fresh_end_nobody_can_say_that_nothing_is_missing(ends: Ends) -> None:
+def test_without_a_fresh_end_a_partition_is_unready(ends: Ends) -> None:
     assert partition_health(status(), ends, HealthProblem(), NOW)[2].reason == "log_unavailable"

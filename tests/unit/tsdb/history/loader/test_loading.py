@@ -120,7 +120,7 @@ def test_an_announcement_that_failed_is_not_remembered(rig: Rig) -> None:
     assert rig.store.writes == ["series", "series"]
 
 
-def test_what_is_forgotten_is_written_again_and_what_is_used_stays() -> None:
+def test_a_forgotten_announcement_is_written_again_and_a_used_one_stays() -> None:
     remembered = Remembered(10)
     for mark in range(100):
         remembered.add(mark, 0)
@@ -149,7 +149,7 @@ FLIPPED = VALUE[:-9] + bytes([VALUE[-9] ^ 1]) + VALUE[-8:]
         (Entry(SERIES, 2, b"\1" * 12, None), ANYWHERE, "corrupt_series"),
     ],
 )
-def test_what_cannot_be_loaded_is_a_hole_and_then_refused(
+def test_a_record_that_cannot_be_loaded_is_a_hole_and_then_refused(
     rig: Rig, entry: Entry, where: tuple[int, int, int], reason: str
 ) -> None:
     error = rig.load(entry, offset=321)
@@ -199,7 +199,7 @@ def test_records_of_a_pack_follow_one_another_and_markers_everything(entry: Entr
 
 
 @pytest.mark.parametrize(("position", "due"), [(None, False), (4, False), (5, True), (6, True)])
-def test_a_marker_waits_for_series_to_pass_what_it_states(position: int | None, due: bool) -> None:
+def test_a_marker_waits_for_series_to_pass_its_end_offset(position: int | None, due: bool) -> None:
     record = record_of(marker_entry(2, MARKER))
     assert marker_is_due(record, lambda place: position if place == (SERIES, 2) else 1_000) is due
 
@@ -244,14 +244,14 @@ def test_from_zero_no_marker_is_written_before_series_is_where_it_ended_at_the_s
     assert not rig.marks.from_zero(2)
 
 
-def test_from_zero_of_an_empty_topic_ends_at_once_and_says_nothing(rig: Rig) -> None:
+def test_from_zero_of_an_empty_topic_ends_at_once_without_a_write(rig: Rig) -> None:
     rig.marks.begin({2: 0}, {}, 1.0)
     rig.marks.write_due({(CHUNKS, 2): status(0, None), (SERIES, 2): status(0, None)}, 2.0)
     assert not rig.marks.from_zero(2)
     assert rig.store.writes == []
 
 
-def test_from_zero_nothing_that_was_shown_before_the_start_counts(rig: Rig) -> None:
+def test_from_zero_a_status_from_before_the_start_does_not_count(rig: Rig) -> None:
     rig.marks.begin({2: 50}, {}, 1.0)
     rig.load(marker_entry(2, MARKER), 10)
     rig.marks.write_due({(CHUNKS, 2): status(50, 50), (SERIES, 2): status(5, 5)}, 1.0)
@@ -259,7 +259,7 @@ def test_from_zero_nothing_that_was_shown_before_the_start_counts(rig: Rig) -> N
     assert rig.marks.from_zero(2)
 
 
-def test_from_zero_holes_are_written_before_anything_is_said_to_be_loaded(rig: Rig) -> None:
+def test_from_zero_holes_are_written_before_loaded(rig: Rig) -> None:
     holes = [HoleRecord(2, 0, -5, 50, "chunks_trimmed", 9), HoleRecord(2, 0, -5, 60, "series_trimmed", 7)]
     rig.marks.begin({2: 50}, {2: holes}, 1.0)
     shown = {(CHUNKS, 2): status(60, 60), (SERIES, 2): status(5, 5)}
@@ -277,7 +277,7 @@ def test_from_zero_holes_are_written_before_anything_is_said_to_be_loaded(rig: R
 
 
 @pytest.mark.parametrize("older", [None, Loaded("topic", 2, 99, WINDOW_MS), Loaded("topic", 2, 100, WINDOW_MS - 1)])
-def test_nothing_is_said_to_be_loaded_once_what_was_said_last_is_gone(rig: Rig, older: Loaded | None) -> None:
+def test_loaded_is_not_raised_once_its_last_value_is_gone(rig: Rig, older: Loaded | None) -> None:
     assert rig.load(marker_entry(2, MARKER)) is None
     rig.store.loaded_rows.clear()
     if older is not None:
@@ -294,7 +294,7 @@ def test_nothing_is_said_to_be_loaded_once_what_was_said_last_is_gone(rig: Rig, 
     assert rig.store.loaded_rows["topic", 2].position == 200
 
 
-def test_what_history_said_at_the_start_of_a_partition_must_stand_too(rig: Rig) -> None:
+def test_the_loaded_value_from_the_start_of_a_partition_must_still_be_there(rig: Rig) -> None:
     rig.raises.begin([1, 2], {2: Loaded("topic", 2, 70, 0)})
     assert rig.load(marker_entry(1, MARKER)) is None, "the first of a partition; it tells of the other"
     assert rig.replaced == [2]
@@ -308,7 +308,7 @@ def test_a_higher_value_of_another_loader_stands(rig: Rig) -> None:
     assert rig.replaced == []
 
 
-def test_a_raise_waits_while_history_cannot_be_looked_at(rig: Rig) -> None:
+def test_a_raise_waits_while_history_cannot_be_read(rig: Rig) -> None:
     rig.store.fault = lambda kind: Unavailable("away") if kind == "read_loaded" else None
     assert isinstance(rig.load(marker_entry(2, MARKER)), Unavailable)
     assert rig.store.writes == []

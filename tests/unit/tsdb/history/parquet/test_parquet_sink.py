@@ -81,7 +81,7 @@ def test_the_highest_loaded_stands_and_outlives_the_sink(sink: ChunkSink, tmp_pa
 @pytest.mark.parametrize(
     "text", ["", "[]", "{", '{"topic_id": "t"}', '{"topic_id": "t", "partition": [], "position": 1}']
 )
-def test_a_file_that_does_not_say_what_is_loaded_is_corrupt(sink: ChunkSink, tmp_path: Path, text: str) -> None:
+def test_a_loaded_file_without_its_fields_is_corrupt(sink: ChunkSink, tmp_path: Path, text: str) -> None:
     written(lambda done: sink.write_loaded(Loaded("t", 0, 5, 7), done))
     (path,) = (tmp_path / "files" / "_loaded" / "t").iterdir()
     path.write_text(text)
@@ -101,7 +101,7 @@ def test_holes_come_and_go(sink: ChunkSink, tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_chunk_that_cannot_be_decoded_is_told_to_who_wrote_it(sink: ChunkSink) -> None:
+def test_a_chunk_that_cannot_be_decoded_is_an_error_for_its_writer(sink: ChunkSink) -> None:
     answers = Answers()
     sink.write(row(1, 0).key, b"no chunk", answers)
     (error,) = answers.wait(1)
@@ -122,7 +122,7 @@ def test_a_folder_that_cannot_be_written_is_unavailable_and_then_all_goes_on(sin
     assert checksum_of_files(tmp_path / "files")
 
 
-def test_closing_writes_what_waits_and_refuses_more(tmp_path: Path) -> None:
+def test_closing_writes_the_waiting_rows_and_refuses_more(tmp_path: Path) -> None:
     answers = Answers()
     sink = open_history_sink(f"parquet:///{tmp_path}/files")
     rows = random_rows(3, packs=2, windows=1)
@@ -167,6 +167,6 @@ def test_the_folder_is_made_for_shared_settings_and_checked(tmp_path: Path) -> N
             admin.create({}, ttl_days=1)
 
 
-def test_nobody_reads_history_from_it(tmp_path: Path) -> None:
+def test_a_parquet_folder_cannot_be_opened_for_reads(tmp_path: Path) -> None:
     with pytest.raises(ConfigMismatch, match="written by loaders"):
         open_history(f"parquet:///{tmp_path}/files")

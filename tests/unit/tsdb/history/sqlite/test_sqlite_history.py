@@ -39,7 +39,7 @@ def change(url: str, statement: str) -> None:
         (sqlite3.SQLITE_MISUSE, TsdbError, "internal"),
     ],
 )
-def test_what_to_do_next_is_in_the_class(code: int, kind: type[TsdbError], reason: str) -> None:
+def test_the_class_of_an_error_is_the_next_action(code: int, kind: type[TsdbError], reason: str) -> None:
     error = sqlite3.OperationalError("what SQLite said")
     error.sqlite_errorcode, error.sqlite_errorname = code, "NAME"
     with pytest.raises(kind) as ours, translate_sqlite_errors("here"):
@@ -48,7 +48,7 @@ def test_what_to_do_next_is_in_the_class(code: int, kind: type[TsdbError], reaso
     assert ours.value.reason == reason
 
 
-def test_a_history_that_was_not_made_says_so(tmp_path: Path) -> None:
+def test_a_missing_history_is_refused_with_a_hint_to_create_it(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/history.db"
     with open_history_admin(url) as admin:
         [line] = history_differences(admin, META)
@@ -105,7 +105,7 @@ def test_a_file_that_is_no_database_is_corrupt_data(tmp_path: Path) -> None:
         store.loaded("topic")
 
 
-def test_a_folder_that_is_not_there_is_told_to_every_write(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error_for_every_write(tmp_path: Path) -> None:
     with open_history(f"sqlite:///{tmp_path}/missing/history.db") as store:
         answers = Answers()
         store.write(row(1, 0).key, b"", answers)

@@ -43,7 +43,7 @@ class FakeProducer:
         return 0
 
 
-def test_a_record_that_is_stored_nobody_says_where_is_worth_another_try_and_the_next_goes_on(
+def test_a_stored_record_without_an_offset_is_retryable_and_the_next_is_appended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """So a broker answers a batch that it had from a try before, once it has forgotten where that went."""

@@ -226,7 +226,7 @@ def test_records_that_came_with_an_error_go_out_before_it(fetch: Fetch, consumer
     assert poll(fetch) == []
 
 
-def test_polls_ask_for_fewer_records_when_they_are_large(fetch: Fetch, consumer: FakeConsumer) -> None:
+def test_polls_request_fewer_records_when_records_are_large(fetch: Fetch, consumer: FakeConsumer) -> None:
     consumer.messages = [message(5, bytes(100_000))]
     poll(fetch)
     fetch.poll(0.0, 1000, 1_000_000)

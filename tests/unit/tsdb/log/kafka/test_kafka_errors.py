@@ -35,13 +35,13 @@ def test_every_code_is_mapped_to_an_error_of_ours(code: int) -> None:
         (KafkaError.POLICY_VIOLATION, Unavailable, "log_error"),
     ],
 )
-def test_what_to_do_next_is_in_the_class(code: int, kind: type[TsdbError], reason: str) -> None:
+def test_the_class_of_an_error_is_the_next_action(code: int, kind: type[TsdbError], reason: str) -> None:
     error = to_error(KafkaError(code), "here")
     assert type(error) is kind
     assert error.reason == reason
 
 
-def test_what_an_append_can_fail_with_has_its_counter_from_the_start() -> None:
+def test_every_reason_of_a_failed_append_has_a_counter_from_the_start() -> None:
     reasons = {to_error(KafkaError(code), "").reason for code in CODES}
     assert reasons - {"stale_member", "metadata_too_large"} <= set(REASONS)
 

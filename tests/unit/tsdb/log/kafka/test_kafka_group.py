@@ -118,7 +118,7 @@ def group(alone: KafkaGroup, listener: Listener) -> KafkaGroup:
     return alone
 
 
-def test_partitions_start_where_the_listener_says(
+def test_partitions_start_at_the_listeners_offsets(
     group: KafkaGroup, consumer: FakeConsumer, listener: Listener
 ) -> None:
     consumer.due = ["on_assign"]
@@ -138,7 +138,7 @@ def test_followers_are_assigned_once_their_leaders_are_known(
     assert consumer.assigned_unknown == set(), "these would be read a second later"
 
 
-def test_partitions_without_readable_commits_are_given_back_and_asked_for_again(
+def test_partitions_without_readable_commits_are_given_back_and_taken_again(
     group: KafkaGroup, consumer: FakeConsumer, listener: Listener
 ) -> None:
     consumer.due, consumer.committed_fails = ["on_assign"], True

@@ -20,7 +20,7 @@ def test_each_kind_passes_once_as_a_warning() -> None:
     assert seldom.filter(_record("GETPID [a] coordinator load"))
 
 
-def test_what_was_left_out_is_counted() -> None:
+def test_left_out_messages_are_counted() -> None:
     seldom = Seldom(every_s=1e9)
     for _ in range(5):
         seldom.filter(_record("FAIL [a] refused"))

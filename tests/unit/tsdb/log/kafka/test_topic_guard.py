@@ -165,7 +165,7 @@ def test_unavailability_counts_from_the_first_question_unanswered(
     assert guard.unavailable_since_monotonic is None
 
 
-def test_a_broker_away_at_the_first_look_is_unavailable_and_asked_again() -> None:
+def test_a_broker_away_at_the_first_request_is_unavailable_and_tried_again() -> None:
     admin = FakeAdmin(KafkaError(KafkaError._TRANSPORT))
     guard = TopicGuard(cast(AdminClient, admin), lambda topic: f"p.{topic}", ManualClock(), 1.0)
     with pytest.raises(Unavailable):

@@ -22,7 +22,7 @@ def settle(coordinator: Coordinator, members: list[int]) -> dict[int, set[TopicP
             return {m: {p for p in ALL if coordinator.holds(m, p)} for m in members}
 
 
-def test_shares_are_even_and_what_stays_is_kept() -> None:
+def test_shares_are_even_and_members_keep_their_partitions() -> None:
     coordinator = Coordinator(ManualClock())
     first = coordinator.join(TOPICS)
     assert settle(coordinator, [first]) == {first: ALL}
