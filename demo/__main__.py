@@ -40,7 +40,7 @@ def main() -> int:
             held = demo(scratch, server)
     console.rule("next")
     console.print(
-        "  README.md               what it is, and when not to use it\n"
+        "  README.md               promises, and when not to use it\n"
         "  make test               every claim, on real servers\n"
         "  make stack-up           Kafka and Cassandra on this machine; the README shows how to run on them\n"
         "  docs/architecture/      how a record becomes an answer"

@@ -27,7 +27,7 @@ def check_topic(log: Log, topic_id: str) -> None:
     found = log.topic_id(METRICS)
     if found != topic_id:
         raise WrongTopic(
-            f"what is to be done is of topic id {topic_id}; the log's is {found}: it was made anew",
+            f"the work belongs to topic id {topic_id}; the log's is {found}: it was made anew",
             reason="topic_recreated",
             want=topic_id,
             got=found,

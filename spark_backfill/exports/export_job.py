@@ -86,7 +86,7 @@ def _whole(places: Places, span: Span) -> Span:
     if through_ms is None or (span.end_ms is not None and span.end_ms > through_ms):
         where = f"nothing is loaded of partition {missing[0]}" if missing else f"it is whole before {through_ms} ms"
         raise Unavailable(
-            f"history does not hold all of the range: {where}; ask for less, or for what there is (--partial)",
+            f"history does not hold all of the range: {where}; request less, or export the loaded part (--partial)",
             reason="history_behind",
         )
     return Span(span.start_ms, through_ms if span.end_ms is None else span.end_ms)

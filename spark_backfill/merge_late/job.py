@@ -104,12 +104,12 @@ class _Run:
 
     def _plans(self) -> RDD[WindowPlan]:
         """Plans of all packs. Persisted, because a plan names the exact rows of its fold."""
-        self._describe("what is there")
+        self._describe("planning")
         packs = packs_of(self._context, self._places, self._rule.span, self._tasks)
         return packs.mapPartitions(partial(plan_packs, self._places, self._rule)).persist()
 
     def _delete(self, plans: RDD[WindowPlan]) -> Done:
-        self._describe("deleting what folds cover")
+        self._describe("deleting covered rows")
         deletes = plans.filter(lambda plan: bool(plan.deletes))
         return deletes.mapPartitions(partial(delete_rows, self._places)).fold(Done(), Done.plus)
 

@@ -72,7 +72,7 @@ def offset_of(data: Mapping[str, Any]) -> StreamOffset:
         partitions = tuple(_partition_of(partition) for partition in data["partitions"])
         return StreamOffset(str(data["topic_id"]), int(data["life"]), partitions)
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptData(f"the checkpoint has an offset that is none: {error!r}", reason="checkpoint") from error
+        raise CorruptData(f"the checkpoint has an invalid offset: {error!r}", reason="checkpoint") from error
 
 
 def adopted(offset: StreamOffset, topic_id: str, found: Mapping[int, Progress]) -> StreamOffset:

@@ -86,8 +86,8 @@ class LogReader(NarrowedReader):
             whole_from_ms = None if record is None else record.broker_ms + 2 * times.ahead_ms
             if whole_from_ms is None or start_ms < whole_from_ms:
                 raise OutOfCoverage(
-                    f"partition {partition} of the log is trimmed: it is whole from {whole_from_ms} ms on; asked from"
-                    f" {start_ms} ms: ask history for what is older",
+                    f"partition {partition} of the log is trimmed: it is whole from {whole_from_ms} ms on; requested"
+                    f" from {start_ms} ms: read older samples from history",
                     reason="before_retention",
                 )
 

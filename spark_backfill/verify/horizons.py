@@ -53,8 +53,7 @@ def with_history(log: Log, build: BuildOptions, horizons: Mapping[int, Horizon])
     missing = sorted(horizons.keys() - loaded.keys())
     if missing:
         raise Unavailable(
-            f"history says nothing of what is loaded of {len(missing)} partition(s), {missing[:SHOWN]}: run a loader"
-            " first",
+            f"history has no loaded position of {len(missing)} partition(s), {missing[:SHOWN]}: run a loader first",
             reason="not_loaded",
         )
     found: dict[int, Horizon] = {}

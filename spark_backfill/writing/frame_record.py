@@ -114,5 +114,5 @@ def _decoded(job_id: str, value: bytes) -> FrameRecord:
         return FrameRecord(job_id, str(fields["topic_id"]), tasks)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigMismatch(
-            f"topic meta: what it says of frame {job_id} does not parse: {error}", reason="meta"
+            f"topic meta: the record of frame {job_id} does not parse: {error}", reason="meta"
         ) from None

@@ -121,7 +121,7 @@ def _decoded(job_id: str, value: bytes) -> ImportRun:
         return ImportRun(job_id, str(fields["topic_id"]), str(fields["fingerprint"]), ticks)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigMismatch(
-            f"topic meta: what it says of import {job_id} does not parse: {error}", reason="meta"
+            f"topic meta: the record of import {job_id} does not parse: {error}", reason="meta"
         ) from None
 
 
