@@ -35,7 +35,7 @@ REASONS = (
 )
 
 statements_total = counter(
-    "tsdb_history_statements_total", "Statements sent to history, by what they are of.", "kind", (*WRITES, READ)
+    "tsdb_history_statements_total", "Statements sent to history, by kind.", "kind", (*WRITES, READ)
 )
 failures_total = counter(
     "tsdb_history_failures_total", "Statements that history refused or did not answer, by reason.", "reason", REASONS
@@ -45,7 +45,7 @@ busy_retries_total = counter(
 )
 written_bytes_total = counter("tsdb_history_written_bytes_total", "Bytes of chunks that history acknowledged.")
 inflight_bytes = gauge("tsdb_history_inflight_bytes", "Bytes of writes that history has not answered yet.")
-write_seconds = histogram("tsdb_history_write_duration_seconds", "From a write's start to its answer.")
+write_seconds = histogram("tsdb_history_write_duration_seconds", "Time from the start of a write to its answer.")
 read_rows_total = counter("tsdb_history_read_rows_total", "Rows of chunks read from history.")
 read_bytes_total = counter("tsdb_history_read_bytes_total", "Bytes of chunks read from history.")
 

@@ -47,7 +47,7 @@ bad_records_total = counter(
 )
 
 lost_offsets_total = counter(
-    "tsdb_replay_lost_offsets_total", "Fresh starts of a partition because the log no longer holds what comes next."
+    "tsdb_replay_lost_offsets_total", "Fresh starts of a partition because the log no longer has its next offset."
 )
 
 

@@ -33,7 +33,7 @@ FRESHNESS_BUCKETS_S = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 1_800, 3_600, 7_
 
 loaded_records_total = counter(
     "tsdb_loader_records_total",
-    "Records put into history, by kind; of series_repeat, window and progress_kept_back nothing is written.",
+    "Records put into history, by kind; series_repeat, window and progress_kept_back write nothing.",
     label="kind",
     values=KINDS,
 )

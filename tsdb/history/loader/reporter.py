@@ -30,8 +30,10 @@ lag = gauge(
     "Records from the lowest that is not in history to the end of the partition.",
     label=("topic", "partition"),
 )
-position = gauge("tsdb_loader_position", "Offset below which all is in history.", label=("topic", "partition"))
-blocked_seconds = gauge("tsdb_loader_blocked_seconds", "For how long history has not taken what it was given.")
+position = gauge("tsdb_loader_position", "Offset below which every record is in history.", label=("topic", "partition"))
+blocked_seconds = gauge(
+    "tsdb_loader_blocked_seconds", "Seconds for which history has accepted no writes; 0 while it accepts them."
+)
 from_zero = gauge("tsdb_loader_from_zero", "1 while the partition is loaded from zero, else 0.", label="partition")
 
 

@@ -26,7 +26,7 @@ BYTES_GUESS = 1024.0  # Size of a record before the first was seen.
 log = get_logger(__name__)
 
 refetches_total = counter(
-    "tsdb_log_refetches_total", "Partitions asked for again after a broker refused an offset that it holds."
+    "tsdb_log_refetches_total", "Partitions fetched again after a broker refused an offset that it holds."
 )
 
 
