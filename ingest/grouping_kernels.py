@@ -37,8 +37,8 @@ def order_rows_kernel(
 ) -> int:
     """Good rows by (partition, pack_id, series_id), equal ones as they came; fills order, returns their count.
 
-    Bottom-up merge sort; two runs that are in order already are not merged, so a sender that keeps an order of
-    its own costs one pass.
+    Bottom-up merge sort; two runs that are in order already are not merged. A sender with a constant
+    order costs one pass.
     """
     count = 0
     for row in range(good.size):

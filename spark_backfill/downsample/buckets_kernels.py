@@ -22,7 +22,7 @@ def increases_kernel(
 ) -> int:
     """Increase of each series in each bucket that has a sample, series by series; returns how many buckets.
 
-    before: by series the last value ahead of its first sample here, NaN where there is none. A step down is a reset:
+    before: by series the last value ahead of its first sample here, NaN without such a value. A step down is a reset:
     the counter began again at 0. NaN values are passed over.
     """
     bucket = 0

@@ -1,6 +1,6 @@
 """COLUMNS: decodes the columns of sealed slices, trims them to a range and puts them where their series goes on.
 
-What is decoded came over a network: every count, length and index is checked before it is used.
+The bytes come over a network: every count, length and index is checked before it is used.
 """
 
 from __future__ import annotations

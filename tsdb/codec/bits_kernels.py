@@ -1,7 +1,7 @@
 """Bits of one integer: lengths, trailing zeros, zigzag, and the order-preserving integer of a float64.
 
 All on int64 that wraps modulo 2^64, as two's complement does; a kernel that mixes int64 and uint64 would silently get
-floats. What must not see a sign is an intrinsic.
+floats. Operations that must ignore the sign are intrinsics.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tsdb.codec.varint_kernels import get_varint
 
 OK, BROKEN, TOO_MANY_SAMPLES = 0, -1, -2
 
-# What the header says.
+# Fields of the header.
 WINDOW_MS, WINDOW_INDEX, SERIES, AXES, IDS_AT, SAMPLES, ORDERS_AT = range(7)
 HEAD_SIZE = 7
 

@@ -125,7 +125,7 @@ def cut_parts_kernel(
 ) -> int:
     """Where parts end: part p has the series before cuts[p] and at most bounds[p] bytes. Returns how many there are.
 
-    A series that alone takes over bytes_max, or has too many samples, is a part of its own with bounds[p] = -1.
+    A series that alone takes over bytes_max, or has too many samples, is a separate part with bounds[p] = -1.
     """
     parts, size, samples, first = 0, HEADER_BOUND, 0, 0
     axis_part = np.full(axis_end.size, -1, np.int64)

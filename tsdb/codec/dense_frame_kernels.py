@@ -1,4 +1,4 @@
-"""Headed frames: a frame behind a head byte of its own, in blocks or through the entropy coder, the smaller.
+"""Headed frames: a frame behind its own head byte, in blocks or through the entropy coder, the smaller.
 
 Layout: docs/formats/columns.md, "Frames".
 """

@@ -1,6 +1,6 @@
 """Layout of the log record and the kernels that write it. Document: docs/formats/log-record.md, version 1.
 
-What reads it is in log_record_decode_kernels.py.
+Its reader is log_record_decode_kernels.py.
 """
 
 from __future__ import annotations

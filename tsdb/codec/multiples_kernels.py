@@ -1,4 +1,4 @@
-"""Multiples: columns whose values are whole multiples of one base, give or take the rounding of whoever computed them.
+"""Multiples: columns whose values are whole multiples of one base, up to the rounding of their computation.
 
 Averages over 7 hosts, sensor counts times a volt per count, a ratio plus a constant: the multiples are small integers,
 and what is left is a few units in the last place. Dense only. Layout: docs/formats/columns.md, "Multiples". After
@@ -27,7 +27,7 @@ AGREEING = 20  # of SAMPLED
 
 @helper
 def find_base(values: NDArray[np.float64], start: int, n: int) -> float:
-    """The base that most sampled values are multiples of; 0 when there is none."""
+    """The base that most sampled values are multiples of; 0 without such a base."""
     sizes = np.empty(SAMPLED)
     count = 0
     for sample in range(SAMPLED):

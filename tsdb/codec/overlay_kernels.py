@@ -138,7 +138,7 @@ def merge_run_kernel(
             orders[to] = over_orders[over]
         over -= 1
         to -= 1
-    # What was replaced left a gap between the untouched front and what moved.
+    # Replaced samples leave a gap between the untouched front and the samples that moved.
     gap = to - low
     if gap:
         new_end = end + added - gap

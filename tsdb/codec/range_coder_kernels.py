@@ -20,8 +20,8 @@ GAIN = 32
 LIMIT = 3072  # about 96 symbols; well below RANGE_MIN, so that no share rounds to nothing
 RANGE_MIN = 1 << 24
 WORD = 1 << 32
-# What occurs of a wide alphabet lies near its ends, so a decoder searches from the nearer one: symbols of noise take
-# 15 ns in place of 52. A narrow one is searched from below: choosing an end costs what it saves.
+# Symbols of a wide alphabet lie near its ends, so a decoder searches from the nearer end: symbols of noise take 15 ns
+# in place of 52. A narrow one is searched from below: choosing an end costs what it saves.
 TWO_ENDED_FROM = 32  # symbols
 SHORT_TAIL_FROM = 1 << 25  # an interval this wide holds a whole multiple of 2^24 with all that may follow it
 

@@ -71,7 +71,7 @@ def _smallest_from(scale: int, last: int, number: float) -> int:
 
 @helper
 def _sampled_scale(values: NDArray[np.float64], start: int, n: int, first: int, last: int) -> int:
-    """Smallest scale in [first, last] that all but one of a few values agree on; NO_SCALE if there is none."""
+    """Smallest scale in [first, last] that all but one of a few values agree on; NO_SCALE without such a scale."""
     count = min(n, SAMPLED)
     most = second = first
     for sample in range(count):

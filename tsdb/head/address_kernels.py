@@ -1,7 +1,6 @@
 """Arrays at addresses: lets one kernel walk any number of slices through a table of the addresses of their arrays.
 
-Nothing here checks or owns memory: whoever calls a kernel with an address holds the array it belongs to for as long as
-the call runs.
+Nothing here checks or owns memory: the caller of a kernel holds the array of each address until the call returns.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from tsdb.head.rows import (
     Rows,
 )
 
-# What `append` wants done before it goes on.
+# Answers of `append`: the work that it needs before it goes on.
 DONE = 0
 IMPORT_TICK = 1  # Cursor is past the tick's record.
 NEED_SLICE = 2  # cursor[WANTED] is the start of the missing slice.

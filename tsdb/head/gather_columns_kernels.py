@@ -30,7 +30,7 @@ from tsdb.head.rows import (
     Rows,
 )
 
-# What `plan` says of each slice.
+# Columns of `needs`, which `plan` fills for each slice.
 NEED_COLUMNS, NEED_AXES, NEED_DATA, NEED_AXIS_DATA, NEED_SAMPLES = range(5)
 NEED_SIZE = 5
 _INDEX_MASK = np.uint64(0xFFFFFFFF)

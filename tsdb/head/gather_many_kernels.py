@@ -50,8 +50,8 @@ def collect_since_kernel(
     ts: NDArray[np.int64],
     values: NDArray[np.float64],
 ) -> int:
-    """What is open or late of series of several heads: the runs of before, and behind each what came since in
-    [start_ms, end_ms).
+    """Open and late samples of series of several heads: the earlier runs, and behind each its samples in
+    [start_ms, end_ms) that came since.
 
     Head i has refs[ref_ends[i]:ref_ends[i + 1]], open rows likewise, and late_rows[i]. goes_on (heads,): whether a head
     was only appended to since the old rows; another's old runs are left out, and all that it has is taken. starts
@@ -64,7 +64,7 @@ def collect_since_kernel(
     for head in range(ref_ends.size - 1):
         if goes_on[head]:
             _entries_before(open_rows, open_ends, old_open_rows, old_open_ends, head, after)
-        # Looked up first and alone: a processor waits for many such lookups at once.
+        # These lookups come first and alone: a processor waits for many such lookups at once.
         here, newer_here = refs[ref_ends[head] : ref_ends[head + 1]], newer[ref_ends[head] : ref_ends[head + 1]]
         for row in range(open_ends[head], open_ends[head + 1]):
             last = u32_at(open_rows[row, OPEN_LAST], open_rows[row, OPEN_LAST_SIZE])
@@ -107,7 +107,7 @@ def _all_true(flags: NDArray[np.bool_]) -> bool:
 
 @helper
 def _mark_newer(refs: NDArray[np.uint32], last: NDArray[np.uint32], after: int, newer: NDArray[np.bool_]) -> bool:
-    """newer (n,): set where a ref's newest entry comes after so many. Returns whether any does."""
+    """newer (n,): set where a ref's newest entry has a number above `after`. Returns whether any is set."""
     found = False
     for which in range(refs.size):
         if refs[which] < last.size and signed(last[refs[which]]) > after:

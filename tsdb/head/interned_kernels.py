@@ -94,7 +94,7 @@ def _slot_of(interned: Interned, data: NDArray[np.uint8], start: Any, end: Any, 
 
 @helper
 def hash32_kernel(data: NDArray[np.uint8], start: Any, end: Any, seed: Any) -> Any:
-    """Half of hash_kernel."""
+    """The upper 32 bits of hash_kernel."""
     return np.uint32(hash_kernel(data, start, end, seed) >> np.uint64(32))
 
 

@@ -47,7 +47,7 @@ def add_kernel(chains: Chains, keys: NDArray[np.uint64], segments: NDArray[np.in
             segments[found, 0], segments[found, 1] = start, end
             found += 1
             if chains.held[pair] == 1 and not in_bitmap:
-                # Whoever moves what is held into a bitmap finds a chain in any case.
+                # The caller moves postings into a bitmap from a chain, so a single posting becomes a chain too.
                 chains.head[pair] = _entry(chains, chains.head[pair], NOTHING)
             chains.held[pair] += np.uint32(end - start)
         else:

@@ -38,7 +38,7 @@ def find_kernel(
     ids: NDArray[np.uint64],
     out_refs: NDArray[np.uint32],
 ) -> int:
-    """out_refs (n,): the ref of each id, NO_REF where there is none. Returns how many there are none of."""
+    """out_refs (n,): the ref of each id, NO_REF for an unknown id. Returns the number of unknown ids."""
     misses = 0
     for index in range(ids.size):
         ref = find_ref_kernel(table_keys, table_refs, ids[index])
