@@ -2,13 +2,15 @@
 
 gRPC reads a message only on demand, so a call demands it only once it has a slot. Under pressure the call that has been
 receiving longest is cancelled: a caller that sends slowly, or sends nothing, never locks out other callers. The newest
-waiting call is served first, since the callers of older ones are more likely to have given up. Thread-safe.
+waiting call is served first, since the callers of older ones are more likely to have given up. A connection that
+receives no other request goes before all that do. Thread-safe.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import Counter as Tally
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,6 +25,8 @@ TIMEOUT_S = 10.0  # 16 MiB at 13 Mbit/s; a sender that needs longer should send 
 PATIENCE_S = 0.3  # Timeout under pressure. A message that arrived with its headers is received within milliseconds.
 WAIT_S = 5.0  # Wait for a slot. Each slot becomes free within PATIENCE_S, so a longer wait means overload.
 RETRY_AFTER_S = 0.5
+RESERVED_SHARE = 4  # A quarter of the slots is for connections that hold none: many large requests of a few never lock
+# them out.
 
 _evicted = counter(
     "tsdb_grpc_evicted_calls_total",
@@ -38,6 +42,7 @@ class _Receipt:
 
     def __init__(self, context: grpc.ServicerContext) -> None:
         self.context = context
+        self.peer = context.peer()
         self.since = time.monotonic()
         self.granted = threading.Event()
         self.evicted = False
@@ -57,11 +62,13 @@ class Receipts:
     def __init__(self, slots: int, threads: CallThreads, *, timeout_s: float = TIMEOUT_S) -> None:
         self._free = slots
         self._slots = slots
+        self._reserved = slots // RESERVED_SHARE
         self._threads = threads
         self._timeout_s = timeout_s
         # Guards all below and _free; a leaf.
         self._lock = threading.Lock()
         self._holding: dict[_Receipt, None] = {}  # Oldest first.
+        self._held: Tally[str] = Tally()  # Slots by connection, without zero entries.
         self._waiting: list[_Receipt] = []  # Newest last.
 
     def receive(
@@ -109,10 +116,8 @@ class Receipts:
     def _enter(self, context: grpc.ServicerContext) -> _Receipt:
         receipt = _Receipt(context)
         with self._lock:
-            if self._free:
-                self._grant_locked(receipt)
-            else:
-                self._waiting.append(receipt)
+            self._waiting.append(receipt)
+            self._grant_locked()
         _receiving.inc()
         return receipt
 
@@ -132,13 +137,24 @@ class Receipts:
             if receipt in self._holding:
                 del self._holding[receipt]
                 self._free += 1
+                self._held[receipt.peer] -= 1
+                self._held += Tally()  # Drops zero entries.
             else:
                 self._waiting.remove(receipt)
-            while self._free and self._waiting:
-                self._grant_locked(self._waiting.pop())
+            self._grant_locked()
 
-    def _grant_locked(self, receipt: _Receipt) -> None:
-        self._free -= 1
-        receipt.since = time.monotonic()
-        self._holding[receipt] = None
-        receipt.granted.set()
+    def _grant_locked(self) -> None:
+        while self._free and (receipt := self._next_locked()) is not None:
+            self._waiting.remove(receipt)
+            self._free -= 1
+            self._held[receipt.peer] += 1
+            receipt.since = time.monotonic()
+            self._holding[receipt] = None
+            receipt.granted.set()
+
+    def _next_locked(self) -> _Receipt | None:
+        """The newest waiting call of a connection without a slot, else of any while more than the reserve is free."""
+        for receipt in reversed(self._waiting):
+            if receipt.peer not in self._held:
+                return receipt
+        return self._waiting[-1] if self._waiting and self._free > self._reserved else None

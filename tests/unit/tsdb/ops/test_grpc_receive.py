@@ -160,10 +160,14 @@ def _writes(channel: grpc.Channel) -> bool:
 
 
 class _Context:
-    """A call that only notes that it was cancelled."""
+    """A call of a connection that only notes that it was cancelled."""
 
-    def __init__(self) -> None:
+    def __init__(self, peer: str = "ipv4:127.0.0.1:1") -> None:
         self.cancelled = threading.Event()
+        self._peer = peer
+
+    def peer(self) -> str:
+        return self._peer
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -188,4 +192,31 @@ def test_a_call_past_the_timeout_is_cancelled_without_pressure() -> None:
         receipts.relieve()
     receiving.join(10)
     assert not receiving.is_alive()
+    threads.shutdown()
+
+
+def test_a_connection_that_receives_nothing_else_goes_before_one_with_many_large_requests() -> None:
+    threads, arrived, received = CallThreads(4, "test"), threading.Event(), threading.Event()
+    receipts = Receipts(4, threads)
+
+    def large() -> Iterator[bytes]:
+        assert arrived.wait(10)
+        yield from ()
+
+    def small() -> Iterator[bytes]:
+        received.set()
+        yield from ()
+
+    calls = [(large(), _Context()) for _ in range(20)]
+    receiving = [threading.Thread(target=receipts.receive, args=(None, *call)) for call in calls]
+    for thread in receiving:
+        thread.start()
+    wait_until(lambda: sample("tsdb_grpc_receiving_requests") == 20)
+    other = threading.Thread(target=receipts.receive, args=(None, small(), _Context("ipv4:127.0.0.1:2")))
+    other.start()
+    assert received.wait(10), "no slot while a connection receives 20 large requests"
+    arrived.set()
+    for thread in (*receiving, other):
+        thread.join(10)
+    assert sample("tsdb_grpc_receiving_requests") == 0
     threads.shutdown()
