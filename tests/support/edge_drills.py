@@ -67,7 +67,7 @@ def no_descriptors(role: Role, *, connections: int, calls: int) -> None:
         process.rlimit(psutil.RLIMIT_NOFILE, limit)
         bystander.check_all_is_read_back()
     print(f"{held} descriptors held, {_lines(role) - lines_before} lines logged")
-    assert held >= DESCRIPTORS * 3 // 4  # What strangers get of them: half for gRPC, a quarter for HTTP.
+    assert held >= DESCRIPTORS * 3 // 4  # The ports give strangers no more: half for gRPC, a quarter for HTTP.
     assert _lines(role) - lines_before <= LINES_MAX
     assert role.log_file.read_text().count("no file descriptor") >= 1
     check_unharmed(quiet, attacked)
