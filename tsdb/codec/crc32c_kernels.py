@@ -65,7 +65,7 @@ def _bytewise(crc: np.uint32, data: NDArray[np.uint8], start: int, end: int) -> 
 
 
 @helper
-def _slice_word(word: int, row: int) -> np.uint32:
+def _slice_word(word: np.uint64, row: int) -> np.uint32:
     """Contribution of eight bytes; row is the table of the last of them."""
     byte = np.uint64(0xFF)
     sums = _TABLES[row + 7, word & byte]
