@@ -21,3 +21,15 @@ def test_a_head_that_lives_after_the_warm_up_compiles_nothing() -> None:
         check=True,
     )
     assert json.loads(done.stdout) == []
+
+
+def test_kernels_free_all_that_they_and_their_helpers_allocate() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests/support/kernel_memory.py")],
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PATH": "", "HOME": str(Path.home()), "NUMBA_NRT_STATS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    assert json.loads(done.stdout) == [0, 0]
