@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from numba.core.runtime import rtsys
+from numba.core.runtime.nrt import rtsys
 
 from ingest.warm_up import warm_up as warm_up_gateway
 from tsdb.chunks.warm_up import warm_up as warm_up_chunks

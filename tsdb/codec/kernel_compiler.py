@@ -65,7 +65,7 @@ class OneSignature(CPUDispatcher):
         return bool(ALLOCATING.intersection(names)) or any(one.owns_memory for one in ours)
 
     def compile(self, sig: Any) -> Any:
-        self.targetoptions["_nrt"] = self.owns_memory  # type: ignore[attr-defined]
+        self.targetoptions["_nrt"] = self.owns_memory
         arguments, _ = normalize_signature(sig)
         return super().compile(self._settled(arguments))
 
