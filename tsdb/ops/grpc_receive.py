@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter as Tally
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,8 +24,7 @@ TIMEOUT_S = 10.0  # 16 MiB at 13 Mbit/s; a sender that needs longer should send 
 PATIENCE_S = 0.3  # Timeout under pressure. A message that arrived with its headers is received within milliseconds.
 WAIT_S = 5.0  # Wait for a slot. Each slot becomes free within PATIENCE_S, so a longer wait means overload.
 RETRY_AFTER_S = 0.5
-RESERVED_SHARE = 4  # A quarter of the slots is for connections that hold none: many large requests of a few never lock
-# them out.
+RESERVED_SHARE = 4  # A quarter of the slots is for connections without a slot: a few senders never lock them out.
 
 _evicted = counter(
     "tsdb_grpc_evicted_calls_total",
@@ -60,15 +58,13 @@ class Receipts:
     """`slots`: requests received at once. The owner calls `relieve` every few hundred milliseconds."""
 
     def __init__(self, slots: int, threads: CallThreads, *, timeout_s: float = TIMEOUT_S) -> None:
-        self._free = slots
         self._slots = slots
         self._reserved = slots // RESERVED_SHARE
         self._threads = threads
         self._timeout_s = timeout_s
-        # Guards all below and _free; a leaf.
+        # Guards all below; a leaf.
         self._lock = threading.Lock()
         self._holding: dict[_Receipt, None] = {}  # Oldest first.
-        self._held: Tally[str] = Tally()  # Slots by connection, without zero entries.
         self._waiting: list[_Receipt] = []  # Newest last.
 
     def receive(
@@ -136,25 +132,22 @@ class Receipts:
         with self._lock:
             if receipt in self._holding:
                 del self._holding[receipt]
-                self._free += 1
-                self._held[receipt.peer] -= 1
-                self._held += Tally()  # Drops zero entries.
             else:
                 self._waiting.remove(receipt)
             self._grant_locked()
 
     def _grant_locked(self) -> None:
-        while self._free and (receipt := self._next_locked()) is not None:
+        while (receipt := self._next_locked()) is not None:
             self._waiting.remove(receipt)
-            self._free -= 1
-            self._held[receipt.peer] += 1
             receipt.since = time.monotonic()
             self._holding[receipt] = None
             receipt.granted.set()
 
     def _next_locked(self) -> _Receipt | None:
         """The newest waiting call of a connection without a slot, else of any while more than the reserve is free."""
-        for receipt in reversed(self._waiting):
-            if receipt.peer not in self._held:
-                return receipt
-        return self._waiting[-1] if self._waiting and self._free > self._reserved else None
+        free = self._slots - len(self._holding)
+        if not free or not self._waiting:
+            return None
+        served = {receipt.peer for receipt in self._holding}
+        first = next((receipt for receipt in reversed(self._waiting) if receipt.peer not in served), None)
+        return first or (self._waiting[-1] if free > self._reserved else None)
