@@ -28,9 +28,8 @@ def warm_up_index() -> None:
     for selector in _SELECTORS:
         index.select(parse_selector(selector))
     refs = index.refs_of(index.id_of_ref[: index.refs_size])
-    for some_refs in (refs, index.all_refs()):  # Those of a selection are not writeable.
-        index.labels_of(some_refs)
-        index.group_counts(["job"], some_refs)
+    index.labels_of(refs)
+    index.group_counts(["job"], refs)
     index.label_values("job", parse_selector("warm_up"))
     index.layout_order(refs)
     index.forget(refs)
