@@ -57,7 +57,6 @@ def test_a_standalone_that_is_ready_has_all_its_kernels(tmp_path: Path) -> None:
                 read(client, write(client, range(request * PER_REQUEST, (request + 1) * PER_REQUEST)))
             read(client, write(client, range(REQUESTS * PER_REQUEST)))
         wait_until(lambda: role.metrics()['tsdb_loader_records_total{kind="chunk"}'] > 0, 60.0)
-
         assert sorted(role.kernels() - before) == []
         assert role.terminate() == 0
 
