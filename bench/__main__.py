@@ -19,20 +19,21 @@ ALL = "all"
 
 def main(argv: Sequence[str]) -> int:
     """Run the benchmark. Exit code: 0 good, 1 a benchmark failed, 2 misused."""
-    names = benchmarks()
-    if not argv or argv[0] not in (*names, ALL):
-        print(f"usage: python -m bench {{{','.join((*names, ALL))}}} [options]", file=sys.stderr)
+    found = benchmarks()
+    if not argv or argv[0] not in (*found, ALL):
+        print(f"usage: python -m bench {{{','.join((*found, ALL))}}} [options]", file=sys.stderr)
         return 2
     if argv[0] == ALL:
-        return _run_all(names, argv[1:])
-    print(json.dumps(importlib.import_module(f"bench.{argv[0]}").main(argv[1:])))
+        return _run_all(list(found), argv[1:])
+    print(json.dumps(importlib.import_module(found[argv[0]]).main(argv[1:])))
     return 0
 
 
-def benchmarks() -> list[str]:
-    """Names of the modules that have a `main(argv)`, in alphabetical order."""
-    found = [module.name for module in pkgutil.iter_modules(bench.__path__) if not module.name.startswith("_")]
-    return sorted(name for name in found if hasattr(importlib.import_module(f"bench.{name}"), "main"))
+def benchmarks() -> dict[str, str]:
+    """Name -> module of each module that has a `main(argv)`, by name."""
+    modules = [module.name for module in pkgutil.walk_packages(bench.__path__, "bench.") if "__" not in module.name]
+    found = {name.rpartition(".")[2]: name for name in modules if hasattr(importlib.import_module(name), "main")}
+    return dict(sorted(found.items()))
 
 
 def _run_all(names: Sequence[str], options: Sequence[str]) -> int:

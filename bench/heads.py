@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.workload import INTERVAL_MS, Share, Workload
-from tsdb.codec.log_record import DecodedRecords
-from tsdb.codec.series_record import decode_announcements
+from tsdb.codec.records.log_record import DecodedRecords
+from tsdb.codec.records.series_record import decode_announcements
 from tsdb.head.head import Head
 from tsdb.model.time_set import PRODUCTION, slice_lengths
 

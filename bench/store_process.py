@@ -75,8 +75,8 @@ def serve(argv: Sequence[str]) -> None:
     from tsdb.log.open import open_log
     from tsdb.model.clock import SystemClock
     from tsdb.model.time_set import PRODUCTION, slice_lengths
-    from tsdb.ops.grpc_health import Health
-    from tsdb.ops.grpc_server import GrpcService, build_server
+    from tsdb.ops.grpc.health import Health
+    from tsdb.ops.grpc.server import GrpcService, build_server
     from tsdb.reader.limits import SelectLimits
     from tsdb.store.service import ReaderService
     from tsdb.store.store import Store, StoreOptions

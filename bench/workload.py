@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.log_record import encode_record
-from tsdb.codec.series_record import encode_announcement
+from tsdb.codec.records.log_record import encode_record
+from tsdb.codec.records.series_record import encode_announcement
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.partitioner import partition_of
 from tsdb.model.placement import PlacementRule

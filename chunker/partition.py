@@ -19,9 +19,9 @@ from chunker.ticker import Ticker
 from tsdb.chunks.progress import Progress, encode_metadata
 from tsdb.chunks.records import ChunkRecord, hole_record
 from tsdb.chunks.stage import ChunkStage
-from tsdb.codec.chunk import PART_BYTES_MAX
-from tsdb.codec.chunk_key import ProgressKey, encode_key
-from tsdb.codec.chunk_marker import encode_progress_marker
+from tsdb.codec.chunk.chunk import PART_BYTES_MAX
+from tsdb.codec.chunk.key import ProgressKey, encode_key
+from tsdb.codec.chunk.marker import encode_progress_marker
 from tsdb.head.limits import HeadLimits
 from tsdb.log.interface import METRICS, SERIES, Group, Log, Position
 from tsdb.model.clock import Clock

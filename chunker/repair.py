@@ -14,8 +14,8 @@ from chunker.takeover import check_end, ensure_not_empty, known_progress, log_fa
 from tsdb.chunks.progress import Progress, encode_metadata
 from tsdb.chunks.records import hole_record
 from tsdb.chunks.resume import check_gap, first_progress, gap_hole, progress_after_gap
-from tsdb.codec.chunk_key import ProgressKey, encode_key
-from tsdb.codec.chunk_marker import HoleRecord, encode_progress_marker
+from tsdb.codec.chunk.key import ProgressKey, encode_key
+from tsdb.codec.chunk.marker import HoleRecord, encode_progress_marker
 from tsdb.log.interface import CHUNKS, METRICS, SERIES, Group, Log, Position, TopicPartition
 from tsdb.model.clock import Clock
 from tsdb.model.errors import CorruptData, LostOffsets, TsdbError, Unavailable, UnknownVersion, WrongTopic

@@ -8,9 +8,9 @@ import numpy as np
 
 from tsdb.chunks.progress import Progress, decode_commit
 from tsdb.chunks.resume import LogFacts, check_gap, first_progress, progress_of, required_ms, seek_offset
-from tsdb.codec.chunk_key import ProgressKey, encode_key
-from tsdb.codec.chunk_marker import HoleRecord, ProgressMarker, decode_progress_marker
-from tsdb.codec.log_record import encode_tick
+from tsdb.codec.chunk.key import ProgressKey, encode_key
+from tsdb.codec.chunk.marker import HoleRecord, ProgressMarker, decode_progress_marker
+from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import CHUNKS, METRICS, SERIES, Log, Position
 from tsdb.log.records import first_records, read_batches
 from tsdb.model.clock import Clock

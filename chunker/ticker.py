@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tsdb.codec.log_record import encode_tick
+from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import METRICS, Appended, Log
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ingest.batch import Batch
 from ingest.grouping_kernels import fill_groups_kernel, order_rows_kernel
-from ingest.resolved_rows import ResolvedRows
+from ingest.series.resolved_rows import ResolvedRows
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ingest.series.limits import SeriesLimits
-from tsdb.codec.log_record import RECORD_BYTES_MAX
+from tsdb.codec.records.log_record import RECORD_BYTES_MAX
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.labels import LabelLimits
 

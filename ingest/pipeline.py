@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.announcements import Announcements, Due
 from ingest.appender import Appender
 from ingest.batch import Batch, make_batch
 from ingest.grouping import group
@@ -20,9 +19,10 @@ from ingest.inflight import Inflight, Reservation
 from ingest.limits import IngestLimits
 from ingest.log_errors import deadline_error
 from ingest.refusals import Offender, Refusals, count_refused_request, count_refused_samples, shown_series
-from ingest.resolved_rows import ResolvedRows
 from ingest.series.admission import SeriesAdmission
-from ingest.series_cache import SeriesCache
+from ingest.series.announcements import Announcements, Due
+from ingest.series.cache import SeriesCache
+from ingest.series.resolved_rows import ResolvedRows
 from ingest.validate import validate
 from tsdb.log.chains import chain_of
 from tsdb.log.interface import METRICS, Log

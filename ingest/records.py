@@ -8,7 +8,7 @@ import numpy as np
 
 from ingest.grouping import Grouped
 from ingest.records_kernels import encode_ranges_kernel
-from tsdb.codec.log_record import encoded_size
+from tsdb.codec.records.log_record import encoded_size
 
 
 @dataclass(frozen=True, slots=True)

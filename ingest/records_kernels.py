@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.jit import helper, kernel
-from tsdb.codec.log_record_kernels import encode_record_kernel
+from tsdb.codec.records.log_record_kernels import encode_record_kernel
 
 
 @kernel

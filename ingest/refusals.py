@@ -15,7 +15,7 @@ from tsdb.ops.metrics import counter
 
 OFFENDERS_MAX = 16
 MESSAGE_BYTES_MAX = 224
-# An error is sent in HTTP/2 headers. tsdb.ops.grpc_errors allows 12 values there; three of them are counts.
+# An error is sent in HTTP/2 headers. tsdb.ops.grpc.errors allows 12 values there; three of them are counts.
 LISTED_IN_ERROR_MAX = 9
 SERIES_CHARS_MAX = 100
 

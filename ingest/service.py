@@ -21,7 +21,7 @@ ANSWER_SHARE = 0.05  # Share of the caller's deadline kept for the answer, since
 
 
 class IngestService(ingest_pb2_grpc.IngestServicer):
-    """Called on the server's threads. tsdb.ops.grpc_calls maps our errors to statuses."""
+    """Called on the server's threads. tsdb.ops.grpc.calls maps our errors to statuses."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ingest.batch import Batch
 from ingest.refusals import Refusals, shown_series
-from ingest.resolved_rows import ResolvedRows
+from ingest.series.resolved_rows import ResolvedRows
 from tsdb.model.time_set import TimeSet
 
 

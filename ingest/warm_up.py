@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.announcements import find_due
 from ingest.batch import make_batch
 from ingest.grouping import group
 from ingest.limits import IngestLimits
 from ingest.records import encode_ranges, partition_ranges
-from ingest.resolved_rows import empty_rows
-from tsdb.codec.log_record import encode_tick
+from ingest.series.announcements import find_due
+from ingest.series.resolved_rows import empty_rows
+from tsdb.codec.records.log_record import encode_tick
 
 
 def warm_up() -> None:

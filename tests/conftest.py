@@ -13,9 +13,9 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 
 from stack.cassandra import CassandraNode
 from stack.kafka import KafkaCluster
-from support import leftovers
-from support.histories import HistoryFactory
-from support.logs import LogFactory
+from support.drills import leftovers
+from support.servers.histories import HistoryFactory
+from support.servers.logs import LogFactory
 
 # A slow example is a busy machine or a kernel that compiles; whether something hangs is pytest-timeout's to say.
 settings.register_profile("tests", deadline=None, print_blob=True)

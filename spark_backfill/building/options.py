@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from spark_backfill.places import Places, places_of
-from tsdb.codec.chunk import PART_BYTES_MAX
+from tsdb.codec.chunk.chunk import PART_BYTES_MAX
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.time_set import SliceLengths, TimeSet
 

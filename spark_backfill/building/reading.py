@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from chunker.takeover import series_offset
 from tsdb.chunks.batches import part
-from tsdb.codec.log_record import DecodedRecords
-from tsdb.codec.series_record import DecodedAnnouncements
+from tsdb.codec.records.log_record import DecodedRecords
+from tsdb.codec.records.series_record import DecodedAnnouncements
 from tsdb.head.head import Applied
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import Clock

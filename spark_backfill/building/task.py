@@ -13,8 +13,8 @@ from spark_backfill.building.items import BaseItem, Item
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.sending import Sender
 from tsdb.chunks.records import ChunkRecord
-from tsdb.codec.chunk_key import ChunkKey, HoleKey, Kind, WindowKey, decode_key
-from tsdb.codec.chunk_marker import decode_window_marker
+from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, WindowKey, decode_key
+from tsdb.codec.chunk.marker import decode_window_marker
 from tsdb.model.clock import Clock, SystemClock
 
 RECEIPT_DDL = (

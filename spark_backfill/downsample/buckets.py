@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_backfill.downsample.buckets_kernels import increases_kernel
-from tsdb.codec.fragment import Fragment
-from tsdb.head import step_kernels as steps
+from tsdb.codec.chunk.fragment import Fragment
+from tsdb.head.read import step_kernels as steps
 from tsdb.model.resolution import AGGREGATES, COUNT, INCREASE, LAST, MAX, MIN, SUM
 
 _STEPS = {COUNT: steps.COUNT, SUM: steps.SUM, MIN: steps.MIN, MAX: steps.MAX, LAST: steps.LAST}

@@ -1,6 +1,6 @@
 """Kernel of downsampling: by how much a counter grew in each bucket, resets taken into account.
 
-The other aggregates are those of the querier's steps (tsdb.head.step_kernels), so that both say the same.
+The other aggregates are those of the querier's steps (tsdb.head.read.step_kernels), so that both say the same.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tsdb.codec.chunk import decode_cover
-from tsdb.codec.chunk_key import ChunkKey, Kind
+from tsdb.codec.chunk.chunk import decode_cover
+from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.history.interface import ChunkStore, WindowRange
 
 Newest = dict[int, int]

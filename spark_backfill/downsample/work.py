@@ -15,10 +15,10 @@ from spark_backfill.downsample.staleness import newest_orders, stale_windows
 from spark_backfill.failures import quoted_errors
 from spark_backfill.places import Places
 from spark_backfill.writing.appender import Appender
-from tsdb.codec.chunk import decode_chunk, encode_chunk
-from tsdb.codec.chunk_key import ChunkKey, Kind, encode_key
-from tsdb.codec.fragment import Fragment
-from tsdb.codec.series_record import encode_announcement
+from tsdb.codec.chunk.chunk import decode_chunk, encode_chunk
+from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
+from tsdb.codec.records.series_record import encode_announcement
 from tsdb.history.interface import ChunkStore, WindowRange
 from tsdb.history.merge import merge
 from tsdb.log.interface import CHUNKS, SERIES

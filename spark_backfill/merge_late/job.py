@@ -14,7 +14,7 @@ from spark_backfill.packs import packs_of
 from spark_backfill.places import Places
 from spark_backfill.summary import JobSummary
 from spark_backfill.writing.loader_wait import Ends, wait_for_loader
-from tsdb.codec.log_record import encode_tick
+from tsdb.codec.records.log_record import encode_tick
 from tsdb.history.interface import WindowRange
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import Clock, SystemClock

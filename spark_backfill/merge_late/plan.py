@@ -10,8 +10,8 @@ from spark_backfill.failures import quoted_errors
 from spark_backfill.merge_late.read_backs import Fold
 from spark_backfill.packs import PackSpan
 from spark_backfill.places import Places
-from tsdb.codec.chunk_cover import Cover
-from tsdb.codec.chunk_key import ChunkKey, Kind
+from tsdb.codec.chunk.cover import Cover
+from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.history.fold import foldable, fragments_of, standing, whole_covers
 from tsdb.history.interface import ChunkRow, ChunkStore, WindowRange
 from tsdb.model.errors import CorruptData, UnknownVersion

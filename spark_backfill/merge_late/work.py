@@ -13,7 +13,7 @@ from spark_backfill.merge_late.plan import Rule, WindowPlan, plan_window, rows_o
 from spark_backfill.merge_late.reasons import Reasons, counted
 from spark_backfill.places import Places
 from spark_backfill.writing.appender import Appender
-from tsdb.codec.chunk_key import ChunkKey, Kind, encode_key
+from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
 from tsdb.history.fold import fold, redundant
 from tsdb.history.interface import ChunkRow, WindowRange
 from tsdb.log.interface import CHUNKS

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from spark_backfill.pipeline.group_membership import GroupMembership
 from spark_backfill.pipeline.offsets import is_done
 from tsdb.chunks.progress import Progress, encode_metadata
-from tsdb.codec.chunk_key import ProgressKey, encode_key
-from tsdb.codec.chunk_marker import encode_progress_marker
+from tsdb.codec.chunk.key import ProgressKey, encode_key
+from tsdb.codec.chunk.marker import encode_progress_marker
 from tsdb.log.interface import CHUNKS, METRICS, SERIES, Log, Position
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.logs import get_logger

@@ -21,7 +21,7 @@ from spark_backfill.rebuild.plan import items_of, plan_partitions
 from spark_backfill.summary import JobSummary
 from tsdb.chunks.late_scan import Windows
 from tsdb.chunks.records import ChunkRecord
-from tsdb.codec.chunk_key import ChunkKey, Kind, RecordKey, WindowKey, decode_key
+from tsdb.codec.chunk.key import ChunkKey, Kind, RecordKey, WindowKey, decode_key
 from tsdb.model.clock import SystemClock
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from spark_backfill.reading import batches_between
 from spark_backfill.source.columns import ARROW_TS
 from spark_backfill.source.options import SourceOptions
 from spark_backfill.source.rows import US_PER_MS
-from tsdb.codec.chunk_key import ChunkKey, HoleKey, WindowKey, decode_key
+from tsdb.codec.chunk.key import ChunkKey, HoleKey, WindowKey, decode_key
 from tsdb.history.row_keys import signed
 from tsdb.log.interface import CHUNKS, LogRecord
 from tsdb.model.errors import CorruptData, InvalidRequest

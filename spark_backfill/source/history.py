@@ -22,8 +22,8 @@ from spark_backfill.source.options import Span
 from spark_backfill.source.rows import TS_MS_MAX, TS_MS_MIN, record_batches
 from spark_backfill.source.runs import Runs, gathered, run_batches
 from spark_backfill.source.series_table import SeriesTable
-from tsdb.codec.chunk import decode_chunk
-from tsdb.codec.fragment import Fragment
+from tsdb.codec.chunk.chunk import decode_chunk
+from tsdb.codec.chunk.fragment import Fragment
 from tsdb.history.interface import ChunkRow, ChunkStore, TokenRange, WindowRange
 from tsdb.history.merge import merge
 from tsdb.history.open import open_history_admin

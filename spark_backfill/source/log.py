@@ -21,7 +21,7 @@ from spark_backfill.source.log_series import log_series
 from spark_backfill.source.narrowed import NarrowedReader
 from spark_backfill.source.rows import Samples, record_batches
 from spark_backfill.source.series_table import SeriesTable
-from tsdb.codec.log_record import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION, DecodedRecords, decode_records
+from tsdb.codec.records.log_record import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION, DecodedRecords, decode_records
 from tsdb.log.interface import METRICS, Log, RecordBatch, Watermarks
 from tsdb.log.meta import read_meta
 from tsdb.log.records import first_records

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from spark_backfill.source.series_table import SeriesTable
-from tsdb.codec.record_status import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION
-from tsdb.codec.series_record import decode_announcements
-from tsdb.head.index import SeriesIndex
+from tsdb.codec.records.record_status import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION
+from tsdb.codec.records.series_record import decode_announcements
+from tsdb.index.index import SeriesIndex
 from tsdb.log.interface import SERIES, Log
 from tsdb.log.records import read_batches
 from tsdb.model.errors import UnknownVersion

@@ -13,8 +13,8 @@ from spark_backfill.failures import quoted_errors
 from spark_backfill.reading import batches_between
 from spark_backfill.verify.seen import NOTHING, Seen, digest
 from tsdb.chunks.late_scan import Windows
-from tsdb.codec.chunk import decode_cover
-from tsdb.codec.chunk_key import ChunkKey, Kind, WindowKey, decode_key, encode_key
+from tsdb.codec.chunk.chunk import decode_cover
+from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey, decode_key, encode_key
 from tsdb.history.interface import TokenRange
 from tsdb.log.interface import CHUNKS
 from tsdb.model.clock import SystemClock

@@ -20,7 +20,7 @@ from spark_backfill.verify.repair import repair
 from spark_backfill.verify.seen import Seen
 from spark_backfill.writing.loader_wait import Ends, wait_for_loader
 from tsdb.chunks.late_scan import Windows
-from tsdb.codec.chunk_key import ChunkKey, WindowKey, decode_key
+from tsdb.codec.chunk.key import ChunkKey, WindowKey, decode_key
 from tsdb.log.interface import CHUNKS, Log
 from tsdb.model.clock import Clock, SystemClock
 from tsdb.model.errors import InvalidRequest

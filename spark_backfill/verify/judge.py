@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from spark_backfill.verify.seen import NOTHING, Seen
-from tsdb.codec.chunk_key import ChunkKey, Kind, WindowKey
+from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey
 
 DERIVED = (Kind.BASE, Kind.LATE)  # Kinds that the log gives; imports and folds exist only in `chunks` and history.
 

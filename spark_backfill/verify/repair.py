@@ -20,7 +20,7 @@ from spark_backfill.rebuild.plan import PartitionRange
 from spark_backfill.verify.gather import TopicStretch
 from spark_backfill.verify.judge import DERIVED, Finding, Problem
 from spark_backfill.writing.appender import Appender
-from tsdb.codec.chunk_key import ChunkKey, Kind, WindowKey, encode_key
+from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey, encode_key
 from tsdb.log.interface import CHUNKS
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from spark_backfill.failures import quoted_errors
 from spark_backfill.places import Places
 from spark_backfill.writing.appender import Appender
-from tsdb.codec.series_record import encode_announcement
+from tsdb.codec.records.series_record import encode_announcement
 from tsdb.history.row_keys import unsigned
 from tsdb.log.interface import SERIES
 

@@ -10,8 +10,8 @@ import numpy as np
 from spark_backfill.places import Places
 from spark_backfill.writing.appender import Appender
 from spark_backfill.writing.fragments import Cut, SortedRows, cuts
-from tsdb.codec.chunk import encode_chunk
-from tsdb.codec.chunk_key import ChunkKey, Kind, encode_key
+from tsdb.codec.chunk.chunk import encode_chunk
+from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
 from tsdb.log.interface import CHUNKS
 from tsdb.model.errors import InvalidRequest
 

@@ -27,7 +27,7 @@ from spark_backfill.writing.fragments import SortedRows
 from spark_backfill.writing.frame_record import NO_ROWS, FrameRecord, find_frame, finish_frame, rows_digest
 from spark_backfill.writing.import_run import ImportRun, begin_run
 from spark_backfill.writing.loader_wait import wait_until_seen
-from tsdb.codec.series_record import encode_announcement
+from tsdb.codec.records.series_record import encode_announcement
 from tsdb.log.interface import METRICS, SERIES
 from tsdb.log.meta import read_meta
 from tsdb.model.clock import SystemClock

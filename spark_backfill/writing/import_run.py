@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from tsdb.codec.log_record import encode_tick
+from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import META, METRICS, Log
 from tsdb.log.records import read_to_end
 from tsdb.model.clock import Clock

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from stack.cassandra import CassandraNode
-from support.chunk_rows import random_rows
-from support.histories import META, WINDOW_MS, Answers, HistoryFactory, announcement, row, write_rows, written
-from support.history_contents import checksum_of_files, checksum_of_store
-from tsdb.codec.chunk_key import ChunkKey, Kind
-from tsdb.codec.chunk_marker import HoleRecord
+from support.data.chunk_rows import random_rows
+from support.oracles.history_contents import checksum_of_files, checksum_of_store
+from support.servers.histories import META, WINDOW_MS, Answers, HistoryFactory, announcement, row, write_rows, written
+from tsdb.codec.chunk.key import ChunkKey, Kind
+from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.interface import ChunkRow, ChunkStore, Loaded, WindowRange
 from tsdb.history.open import open_history_sink

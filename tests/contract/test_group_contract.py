@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
-from support.logs import LogFactory, append_all, poll_until, read_values, records_of, wait_until
+from support.servers.logs import LogFactory, append_all, poll_until, read_values, records_of, wait_until
 from tsdb.log.interface import CHUNKS, METADATA_UNITS_MAX, METRICS, SERIES, Event, Group, Log, Position, TopicPartition
 from tsdb.model.errors import InvalidRequest, LostOffsets, Unavailable, WrongTopic
 

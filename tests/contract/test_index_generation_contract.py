@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from support.fake_history import FakeHistory
-from support.heads import canonical_of, id_of
-from support.logs import LogFactory
+from support.data.heads import canonical_of, id_of
+from support.fakes.fake_history import FakeHistory
+from support.servers.logs import LogFactory
 from tsdb.history.interface import Loaded
 from tsdb.log.index_generation import BEFORE_THE_FIRST, generation_key, last_generation, raise_generation
 from tsdb.log.interface import META, METRICS

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from support.chunk_topics import Expected, append_entries, staged
-from support.histories import HistoryFactory, written
-from support.loaders import OPTIONS, assert_holds
-from support.logs import LogFactory, wait_until
+from support.data.chunk_topics import Expected, append_entries, staged
+from support.servers.histories import HistoryFactory, written
+from support.servers.loaders import OPTIONS, assert_holds
+from support.servers.logs import LogFactory, wait_until
 from tsdb.history.interface import ChunkStore, Loaded
 from tsdb.history.loader.loader import Loader
 from tsdb.history.loader.trimmed import CHUNKS_TRIMMED, LONG_AGO_MS, SERIES_TRIMMED

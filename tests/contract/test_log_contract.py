@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from support.logs import (
+from support.servers.logs import (
     WITHIN_S,
     LogFactory,
     append_all,

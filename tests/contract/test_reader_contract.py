@@ -15,19 +15,19 @@ import pytest
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from grpc_status import rpc_status
 
-from support.fake_history import FakeHistory
-from support.feeder import Feeder
-from support.head_twin import HeadTwin
-from support.heads import Sample, bits, canonical_of, id_of
-from support.logs import LogFactory
-from support.node import Node, make_topics
-from support.querier_node import QuerierNode
+from support.data.feeder import Feeder
+from support.data.heads import Sample, bits, canonical_of, id_of
+from support.fakes.fake_history import FakeHistory
+from support.oracles.head_twin import HeadTwin
+from support.servers.logs import LogFactory
+from support.servers.node import Node, make_topics
+from support.servers.querier_node import QuerierNode
 from tsdb.client import ReadOptions, SelectResult
 from tsdb.client.select import AGGREGATIONS
-from tsdb.head.pattern import PATTERN_BYTES_MAX
+from tsdb.index.pattern import PATTERN_BYTES_MAX
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import Matcher, MatchType
-from tsdb.ops.grpc_errors import DOMAIN
+from tsdb.ops.grpc.errors import DOMAIN
 from tsdb.reader.limits import SelectLimits
 from tsdb.v1 import common_pb2, reader_pb2
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from support.logs import LogFactory, append_all
+from support.servers.logs import LogFactory, append_all
 from tsdb.log.interface import META, METRICS, SERIES
 from tsdb.log.meta import SETTINGS_KEY, check_meta, ensure_meta, read_meta, read_values, write_meta
 from tsdb.log.records import first_records, last_records

@@ -28,10 +28,10 @@ from support.bad_inputs.rows import GATEWAY, STORE, BadFile, Bytes, Call, Comman
 from support.bad_inputs.settings import SECRET, SETTINGS, TOML
 from support.bad_inputs.uses import USES
 from support.cli import Shell
-from support.fuzz import send
-from support.logs import wait_until
-from support.probes import healthy
-from support.processes import TSDB, Role, tsdb_ok
+from support.data.fuzz import send
+from support.servers.logs import wait_until
+from support.servers.probes import healthy
+from support.servers.processes import TSDB, Role, tsdb_ok
 from tsdb.client import Client, ReadOptions, WriteBatch, connect
 
 ROWS_AT_LEAST = 200

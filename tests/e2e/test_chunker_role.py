@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.logs import wait_until
-from support.probes import healthy, partitions_ready
-from support.processes import Role, tsdb_json, tsdb_ok
+from support.servers.logs import wait_until
+from support.servers.probes import healthy, partitions_ready
+from support.servers.processes import Role, tsdb_json, tsdb_ok
 from tsdb.client import WriteBatch, connect
 from tsdb.model.time_set import DEMO
 from tsdb.model.window import window_end

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from support import recordings
-from support.compaction import compact, make_compacting_topics
-from support.histories import HistoryFactory, truncate
-from support.history_contents import checksum_of_store
-from support.history_drill import HistoryDrill
-from support.logs import LogFactory
-from support.way import Way
+from support.data import recordings
+from support.drills.history_drill import HistoryDrill
+from support.oracles.history_contents import checksum_of_store
+from support.servers.compaction import compact, make_compacting_topics
+from support.servers.histories import HistoryFactory, truncate
+from support.servers.logs import LogFactory
+from support.servers.way import Way
 from tsdb.history.interface import ChunkStore
 from tsdb.log.interface import Log
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.chunk_topics import Expected, append_entries, staged
-from support.histories import HistoryFactory
-from support.loaders import assert_holds, is_loaded
-from support.logs import wait_until
-from support.processes import Role, run_tsdb, tsdb_ok
+from support.data.chunk_topics import Expected, append_entries, staged
+from support.servers.histories import HistoryFactory
+from support.servers.loaders import assert_holds, is_loaded
+from support.servers.logs import wait_until
+from support.servers.processes import Role, run_tsdb, tsdb_ok
 from tsdb.history.interface import ChunkStore
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.open import open_log

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from support import recordings
-from support.history_drill import read_at_every_stage
-from support.recordings import CLOUD_1M
-from support.ways import new_way
+from support.data import recordings
+from support.data.recordings import CLOUD_1M
+from support.drills.history_drill import read_at_every_stage
+from support.servers.ways import new_way
 
 WINDOWS = 22
 KINDS = ("node", "cloud") if CLOUD_1M.exists() else ("node",)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from support.logs import wait_until
-from support.processes import Role
+from support.servers.logs import wait_until
+from support.servers.processes import Role
 from tsdb.client import Client, ReadOptions, WriteBatch, connect
 from tsdb.client.select import SelectKeywords
 
@@ -26,7 +26,7 @@ class RoleWithKernels(Role):
 
     def start(self, *, ready: bool = True) -> None:
         with self.log_file.open("ab") as log:
-            command = [sys.executable, str(ROOT / "tests/support/role_kernels.py"), *self.arguments]
+            command = [sys.executable, str(ROOT / "tests/support/scripts/role_kernels.py"), *self.arguments]
             environment = {**self._env, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
             pipe = subprocess.PIPE
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, env=environment)

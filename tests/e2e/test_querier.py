@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.deployments import PARTITIONS, create_topics
-from support.logs import wait_until
-from support.processes import Role, run_tsdb, tsdb_json, tsdb_ok, wait_for_samples
+from support.servers.deployments import PARTITIONS, create_topics
+from support.servers.logs import wait_until
+from support.servers.processes import Role, run_tsdb, tsdb_json, tsdb_ok, wait_for_samples
 
 SERIES = 40
 SAMPLES = 50

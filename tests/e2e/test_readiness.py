@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.deployments import PARTITIONS, Deployment, on_kafka
-from support.logs import wait_until
-from support.probes import healthy, partitions_ready, serving
-from support.processes import Role, tsdb_json
-from support.quotas import release_readers, throttle_readers
+from support.servers.deployments import PARTITIONS, Deployment, on_kafka
+from support.servers.logs import wait_until
+from support.servers.probes import healthy, partitions_ready, serving
+from support.servers.processes import Role, tsdb_json
+from support.servers.quotas import release_readers, throttle_readers
 from tsdb.client import Unavailable, WriteBatch, connect
 
 NOISE_SAMPLES = 600_000  # Of incompressible values on one partition: about 5 MB, several fetches.

@@ -15,14 +15,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.certificates import Authority
-from support.deployments import Deployment, embedded
-from support.fuzz import payloads, send
-from support.logs import LogFactory
-from support.probes import healthy, write_once
-from support.processes import Role, run_tsdb, tsdb_ok
+from support.data.fuzz import payloads, send
+from support.servers.certificates import Authority
+from support.servers.deployments import Deployment, embedded
+from support.servers.logs import LogFactory
+from support.servers.probes import healthy, write_once
+from support.servers.processes import Role, run_tsdb, tsdb_ok
 from tsdb.client import ReadOptions, Unavailable, WriteBatch, WriteResult
-from tsdb.codec.log_record import encode_tick
+from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import METRICS
 from tsdb.model.clock import ManualClock
 

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.deployments import Deployment, on_kafka
-from support.processes import Role
-from support.readers import Readers
-from support.writers import Writers
+from support.drills.readers import Readers
+from support.drills.writers import Writers
+from support.servers.deployments import Deployment, on_kafka
+from support.servers.processes import Role
 from tsdb.client import ReadOptions, WriteBatch, connect
 
 SERIES = 600

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from support.deployments import Deployment, embedded, on_kafka
-from support.processes import tsdb_json, tsdb_ok, wait_for_samples
-from support.tables import NODE_5S, assert_equal_samples, read_table
+from support.data.tables import NODE_5S, assert_equal_samples, read_table
+from support.servers.deployments import Deployment, embedded, on_kafka
+from support.servers.processes import tsdb_json, tsdb_ok, wait_for_samples
 
 EVERYTHING = '{__name__=~".+"}'
 # Not ours to ship: used where it lies beside the checkout.

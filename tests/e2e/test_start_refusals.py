@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from support.deployments import Deployment, embedded
-from support.probes import write_once
-from support.processes import run_tsdb
+from support.servers.deployments import Deployment, embedded
+from support.servers.probes import write_once
+from support.servers.processes import run_tsdb
 
 ENDS_WITHIN_S = 60.0
 WRITE_WITHIN_S = 10.0

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.deployments import Deployment, embedded
-from support.edge_attackers import HEALTH, REFLECTION, WRITE
-from support.edge_drills import bombs, crowd, crowds_of, ends_in_time, no_descriptors
+from support.drills.edge_attackers import HEALTH, REFLECTION, WRITE
+from support.drills.edge_drills import bombs, crowd, crowds_of, ends_in_time, no_descriptors
+from support.servers.deployments import Deployment, embedded
 
 CALLS = 40
 CONNECTIONS = 600  # 512 locked all probes out before there was a listener of ours.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from stack.kafka import KafkaCluster
-from support.deployments import embedded, on_kafka
-from support.memory_drills import MIB, STORE_BESIDE_BYTES, limited_flood, unlimited_flood
+from support.drills.memory_drills import MIB, STORE_BESIDE_BYTES, limited_flood, unlimited_flood
+from support.servers.deployments import embedded, on_kafka
 
 SERIES = 12_000
 SOURCE_MAX = 1_000

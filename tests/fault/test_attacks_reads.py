@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from support.deployments import embedded
-from support.read_attacks import ATTACKS, MIB, Attacked, check_bystander, check_term, raw_reads
+from support.drills.read_attacks import ATTACKS, MIB, Attacked, check_bystander, check_term, raw_reads
+from support.servers.deployments import embedded
 
 SERIES, SAMPLES, LONG_SERIES = 1_500, 200, 1_000
 ANSWERS_BYTES_MAX = 24 * MIB  # An answer has 5 MiB: two find room on one connection.

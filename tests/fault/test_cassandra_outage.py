@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stack.cassandra import CassandraNode
-from support.histories import HistoryFactory, row
+from support.servers.histories import HistoryFactory, row
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.interface import ChunkRow, ChunkStore, WindowRange
 from tsdb.history.row_keys import MONTH_MS

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from stack.kafka import KafkaCluster
-from support.deployments import embedded, on_kafka
-from support.drills import kill_gateway
+from support.drills.drills import kill_gateway
+from support.servers.deployments import embedded, on_kafka
 
 
 def test_every_ok_outlives_kills_of_the_embedded_process(tmp_path: Path) -> None:

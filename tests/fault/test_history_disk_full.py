@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from stack.kafka import KafkaCluster
-from support.deployments import create_topics
-from support.disk_drills import files_cannot_grow, history_is_full
-from support.histories import HistoryFactory
-from support.processes import Role
+from support.drills.disk_drills import files_cannot_grow, history_is_full
+from support.servers.deployments import create_topics
+from support.servers.histories import HistoryFactory
+from support.servers.processes import Role
 from tsdb.log.open import open_log
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from stack.cassandra import CassandraNode
 from stack.kafka import KafkaCluster
-from support import recordings
-from support.history_drill import HistoryDrill
-from support.ways import Strike, history_away, new_way, stop, suspend
+from support.data import recordings
+from support.drills.history_drill import HistoryDrill
+from support.servers.ways import Strike, history_away, new_way, stop, suspend
 
 HOUR_MS = 3600 * 1000
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.deployments import Deployment, on_kafka
-from support.outages import GATEWAY_FLAGS, Strike, broker_away, freeze, kill, stop
+from support.drills.outages import GATEWAY_FLAGS, Strike, broker_away, freeze, kill, stop
+from support.servers.deployments import Deployment, on_kafka
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.histories import META, row
+from support.servers.histories import META, row
 from tsdb.history.interface import WindowRange
 from tsdb.history.open import open_history, open_history_admin
 from tsdb.history.row_keys import MONTH_MS
@@ -35,7 +35,7 @@ def test_every_row_that_was_acknowledged_before_a_kill_is_there(tmp_path: Path) 
 def write_until_killed(url: str) -> list[int]:
     """Numbers that the process said were acknowledged."""
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    command = [sys.executable, "-m", "support.history_writer", url]
+    command = [sys.executable, "-m", "support.scripts.history_writer", url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT) as process:
         assert process.stdout is not None
         said = [int(process.stdout.readline()) for _ in range(ROWS_LEAST)]

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.deployments import Deployment, on_kafka
-from support.drills import OKS_BETWEEN, kill_store
-from support.processes import Role
-from support.watcher import Watcher
-from support.writers import Writers
+from support.drills.drills import OKS_BETWEEN, kill_store
+from support.drills.watcher import Watcher
+from support.drills.writers import Writers
+from support.servers.deployments import Deployment, on_kafka
+from support.servers.processes import Role
 from tsdb.client import ReadOptions, SelectResult, WriteBatch, WriteResult
 from tsdb.model.labels import canonical_labels
 

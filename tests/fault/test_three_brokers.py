@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.deployments import Deployment, on_kafka
-from support.logs import wait_until
-from support.outages import GATEWAY_FLAGS, OKS_BETWEEN, RECOVERED_WITHIN_S
-from support.probes import healthy, write_once
-from support.writers import WRITERS, Writers
+from support.drills.outages import GATEWAY_FLAGS, OKS_BETWEEN, RECOVERED_WITHIN_S
+from support.drills.writers import WRITERS, Writers
+from support.servers.deployments import Deployment, on_kafka
+from support.servers.logs import wait_until
+from support.servers.probes import healthy, write_once
 from tsdb.client import ReadOptions, Unavailable
 from tsdb.log.interface import METRICS
 

@@ -9,7 +9,7 @@ import pytest
 from cassandra.cluster import Session
 
 from stack.cassandra import CassandraNode
-from support.histories import META, row, written
+from support.servers.histories import META, row, written
 from tsdb.history.cassandra.session import open_cluster
 from tsdb.history.cassandra.statements import prepare
 from tsdb.history.hosts import Hosts

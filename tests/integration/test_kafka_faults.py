@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.log_writers import LogWriters
-from support.logs import LogFactory, append_all, poll_until, read_to_end, read_values, records_of, wait_until
+from support.drills.log_writers import LogWriters
+from support.servers.logs import LogFactory, append_all, poll_until, read_to_end, read_values, records_of, wait_until
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.settings import LogSettings
 from tsdb.log.topics import topic_specs

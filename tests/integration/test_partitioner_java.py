@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from stack.maven import KAFKA, jars
-from support.log_records import GOLDEN
+from support.data.log_records import GOLDEN
 from tsdb.model.partitioner import murmur2, partition_of
 
 PARTITIONS = (1, 2, 3, 16, 18, 1009)

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.chunk_cases import fragment, samples_of
-from tsdb.codec.chunk import PART_BYTES_MAX, PART_BYTES_MIN, decode_chunk, encode_chunk
-from tsdb.codec.fragment import Fragment
+from support.data.chunk_cases import fragment, samples_of
+from tsdb.codec.chunk.chunk import PART_BYTES_MAX, PART_BYTES_MIN, decode_chunk, encode_chunk
+from tsdb.codec.chunk.fragment import Fragment
 
 WINDOW_MS = 1_000
 

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.announcements import joined
-from support.chunk_runs import ChunkRun
-from support.chunk_twin import ChunkTwin
-from support.heads import (
+from support.data.announcements import joined
+from support.data.heads import (
     DAY_MS,
     SMALL_SLICES,
     SMALL_TIMES,
@@ -24,10 +22,12 @@ from support.heads import (
     decoded_of,
     positions_of,
 )
+from support.oracles.chunk_twin import ChunkTwin
+from support.servers.chunk_runs import ChunkRun
 from tsdb.chunks.late_scan import ALL_WINDOWS, LateScan, Windows
 from tsdb.chunks.rebuild import WindowRebuild
-from tsdb.codec.chunk import PART_BYTES_MAX, PART_BYTES_MIN
-from tsdb.codec.chunk_key import ChunkKey, Kind, decode_key
+from tsdb.codec.chunk.chunk import PART_BYTES_MAX, PART_BYTES_MIN
+from tsdb.codec.chunk.key import ChunkKey, Kind, decode_key
 from tsdb.model.time_set import SliceLengths
 from tsdb.model.window import window_end
 

@@ -7,16 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from support import columns_twin as twin
-from support.column_cases import bits
-from tsdb.codec.columns import (
+from support.data.column_cases import bits
+from support.oracles import columns_twin as twin
+from tsdb.codec.columns.columns import (
     decode_times,
     decode_values,
     encode_times,
     encode_values,
     encode_values_dense,
 )
-from tsdb.codec.columns_kernels import times_bound, values_bound
+from tsdb.codec.columns.columns_kernels import times_bound, values_bound
 from tsdb.model.errors import CorruptData
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.fragment_twin import Samples, fragment_of, merged_twin, samples_of
-from tsdb.codec.chunk import decode_chunk, encode_chunk
-from tsdb.codec.chunk_key import ChunkKey, Kind
+from support.oracles.fragment_twin import Samples, fragment_of, merged_twin, samples_of
+from tsdb.codec.chunk.chunk import decode_chunk, encode_chunk
+from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.history.fold import fold, redundant, whole_covers
 from tsdb.history.interface import ChunkRow
 from tsdb.history.merge import merge

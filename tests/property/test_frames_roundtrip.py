@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tsdb.client.select import SelectAnswer
-from tsdb.codec.columns import encode_times, encode_values
-from tsdb.head.gather import RawResult, SealedColumns
+from tsdb.codec.columns.columns import encode_times, encode_values
+from tsdb.head.read.gather import RawResult, SealedColumns
 from tsdb.reader.frames import FRAME_BYTES_MAX, FRAME_SAMPLES_MAX, column_frames, raw_frames, series_block
 from tsdb.v1 import reader_pb2
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.heads import Record, apply, new_head, refs_of
-from tsdb.head.gather import RawResult
+from support.data.heads import Record, apply, new_head, refs_of
 from tsdb.head.head import Head
 from tsdb.head.limits import HeadLimits
+from tsdb.head.read.gather import RawResult
 from tsdb.model.time_set import SliceLengths
 
 SERIES = range(6)

@@ -13,8 +13,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from support.heads import Record, apply, new_head
-from tsdb.codec.series_record import decode_announcements, encode_announcement
+from support.data.heads import Record, apply, new_head
+from tsdb.codec.records.series_record import decode_announcements, encode_announcement
 from tsdb.head.head import Head
 from tsdb.head.limits import HeadLimits
 from tsdb.model.labels import canonical_labels, series_id

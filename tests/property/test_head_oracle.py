@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.head_twin import HeadTwin
-from support.heads import DAY_MS, SMALL_TIMES, Record, apply, bits, new_head, refs_of, samples_of
+from support.data.heads import DAY_MS, SMALL_TIMES, Record, apply, bits, new_head, refs_of, samples_of
+from support.oracles.head_twin import HeadTwin
 from tsdb.client.columns import decode_partition
-from tsdb.head.gather import RawResult
 from tsdb.head.head import Head
 from tsdb.head.limits import HeadLimits
+from tsdb.head.read.gather import RawResult
 from tsdb.model.time_set import SliceLengths
 from tsdb.reader.frames import column_frames, raw_frames
 from tsdb.v1 import reader_pb2

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from support.announcements import announced
-from tsdb.head.index import SeriesIndex
+from support.data.announcements import announced
+from tsdb.index.index import SeriesIndex
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels, parse_labels, series_id
 from tsdb.model.selector import Matcher, MatchType

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support import record_twin as twin
-from support.log_records import decode_list, encode_packs, packs_of
-from support.record_twin import Pack
-from tsdb.codec.log_record import STATUS_CORRUPT, STATUS_OK, STATUS_UNKNOWN_VERSION, decode_records
+from support.data.log_records import decode_list, encode_packs, packs_of
+from support.oracles import record_twin as twin
+from support.oracles.record_twin import Pack
+from tsdb.codec.records.log_record import STATUS_CORRUPT, STATUS_OK, STATUS_UNKNOWN_VERSION, decode_records
 
 U64 = st.integers(0, (1 << 64) - 1)
 # Bases far enough from the ends that base + delta stays an int64; the ends have golden files.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.fragment_twin import Samples, bits, fragment_of, merged_twin, samples_of
+from support.oracles.fragment_twin import Samples, bits, fragment_of, merged_twin, samples_of
 from tsdb.history.merge import merge
 
 SPECIAL = [*map(bits, (0.0, -0.0, float("inf"), float("nan"), 1.5)), 0x7FF0000000000002]

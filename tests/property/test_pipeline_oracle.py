@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.limits import IngestLimits
-from support.fake_log import Fault, Plan
-from support.gateways import Bench, label_set
-from tsdb.codec.log_record import decode_records
-from tsdb.codec.series_record import decode_announcement
+from support.fakes.fake_log import Fault, Plan
+from support.servers.gateways import Bench, label_set
+from tsdb.codec.records.log_record import decode_records
+from tsdb.codec.records.series_record import decode_announcement
 from tsdb.log.interface import SERIES
 from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.model.labels import series_id

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.heads import Record, apply, new_head, register
+from support.data.heads import Record, apply, new_head, register
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
 from tsdb.model.selector import parse_selector

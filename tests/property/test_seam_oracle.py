@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.fake_history import FakeHistory, StagedLog
-from support.head_twin import HeadTwin
-from support.heads import DAY_MS, SMALL_TIMES, Record, apply, bits, canonical_of, id_of, new_head
-from support.queriers import TOPIC_ID, ServedHeads, one_store, querier_over, select
+from support.data.heads import DAY_MS, SMALL_TIMES, Record, apply, bits, canonical_of, id_of, new_head
+from support.fakes.fake_history import FakeHistory, StagedLog
+from support.oracles.head_twin import HeadTwin
+from support.servers.queriers import TOPIC_ID, ServedHeads, one_store, querier_over, select
 from tsdb.client import SelectQuery, SelectResult
 from tsdb.client.select import AGGREGATIONS
 from tsdb.model.errors import Unavailable

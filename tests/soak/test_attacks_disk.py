@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.deployments import create_topics
-from support.disk_drills import SmallDisk, check_says_why, history_is_full, log_is_full
-from support.histories import HistoryFactory
-from support.processes import Role
+from support.drills.disk_drills import SmallDisk, check_says_why, history_is_full, log_is_full
+from support.servers.deployments import create_topics
+from support.servers.histories import HistoryFactory
+from support.servers.processes import Role
 from tsdb.log.open import open_log
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]

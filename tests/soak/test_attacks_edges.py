@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.deployments import embedded, on_kafka
-from support.edge_attackers import Bombs
-from support.edge_drills import bombs, crowd, crowds_of, ends_in_time, kinds_of, no_descriptors
-from support.processes import Role
+from support.drills.edge_attackers import Bombs
+from support.drills.edge_drills import bombs, crowd, crowds_of, ends_in_time, kinds_of, no_descriptors
+from support.servers.deployments import embedded, on_kafka
+from support.servers.processes import Role
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 

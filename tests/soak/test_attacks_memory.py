@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.deployments import embedded, on_kafka
-from support.memory_drills import (
+from support.drills.memory_drills import (
     GATEWAY_BESIDE_BYTES,
     MIB,
     STORE_BESIDE_BYTES,
     limited_flood,
     unlimited_flood,
 )
+from support.servers.deployments import embedded, on_kafka
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 

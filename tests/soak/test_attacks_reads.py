@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.deployments import embedded
-from support.read_attacks import ATTACKS, Attacked, check_bystander, check_term, raw_reads
+from support.drills.read_attacks import ATTACKS, Attacked, check_bystander, check_term, raw_reads
+from support.servers.deployments import embedded
 from tsdb.config import StoreSettings
 
 SERIES, SAMPLES, LONG_SERIES = 10_000, 480, 20_000

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.chunk_kills import kill_chunker, kill_process
-from support.chunk_reruns import assert_reruns_equal, empty_logs
-from support.chunkers import FastClock
-from support.logs import LogFactory
+from support.drills.chunk_kills import kill_chunker, kill_process
+from support.drills.chunk_reruns import assert_reruns_equal, empty_logs
+from support.servers.chunkers import FastClock
+from support.servers.logs import LogFactory
 from tsdb.log.topics import CREATE_TIME
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.consumer_drills import (
+from support.consumer.consumer_drills import (
     members_come_and_go,
     members_killed,
     one_poison,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.deployments import Deployment, embedded, on_kafka
-from support.drills import kill_gateway, kill_store
-from support.outages import GATEWAY_FLAGS, Strike, broker_away, freeze, kill, stop
+from support.drills.drills import kill_gateway, kill_store
+from support.drills.outages import GATEWAY_FLAGS, Strike, broker_away, freeze, kill, stop
+from support.servers.deployments import Deployment, embedded, on_kafka
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 

@@ -8,10 +8,10 @@ import pytest
 
 from stack.cassandra import CassandraNode
 from stack.kafka import KafkaCluster
-from support import recordings
-from support.history_drill import read_at_every_stage
-from support.recordings import CLOUD_1M
-from support.ways import Strike, history_away, new_way, stop, suspend
+from support.data import recordings
+from support.data.recordings import CLOUD_1M
+from support.drills.history_drill import read_at_every_stage
+from support.servers.ways import Strike, history_away, new_way, stop, suspend
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 

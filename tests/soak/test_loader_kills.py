@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from support.chunk_topics import append_entries, staged
-from support.histories import HistoryFactory
-from support.loaders import OPTIONS, assert_holds, is_loaded, run_and_kill
-from support.logs import LogFactory, wait_until
+from support.data.chunk_topics import append_entries, staged
+from support.servers.histories import HistoryFactory
+from support.servers.loaders import OPTIONS, assert_holds, is_loaded, run_and_kill
+from support.servers.logs import LogFactory, wait_until
 from tsdb.history.loader.loader import Loader
 from tsdb.log.interface import METRICS
 from tsdb.model.clock import SystemClock

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.pipeline_service import WITHIN_S, Strike, as_systemd, as_timeout, ends_well
+from support.spark.pipeline_service import WITHIN_S, Strike, as_systemd, as_timeout, ends_well
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(2 * WITHIN_S)]
 

@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 
 from spark_backfill.rebuild.job import rebuild
 from spark_backfill.session import SessionOptions, session
-from support.chunkers import inside, uninterrupted, written_to
-from support.held_up import HELD_UP, HeldUpPlaces, attempts_of, has_met
-from support.logs import LogFactory
-from support.pipelines import build_options, still
-from support.recorded_log import BASE_MS, RecordedLog
-from support.spark import CONF, places
-from support.spark_cluster import SparkCluster
+from support.data.recorded_log import BASE_MS, RecordedLog
+from support.servers.chunkers import inside, uninterrupted, written_to
+from support.servers.logs import LogFactory
+from support.spark.held_up import HELD_UP, HeldUpPlaces, attempts_of, has_met
+from support.spark.pipelines import build_options, still
+from support.spark.spark import CONF, places
+from support.spark.spark_cluster import SparkCluster
 from tsdb.chunks.late_scan import Windows
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.time_set import DEMO

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from support.histories import HistoryFactory
-from support.imports import ImportGround
-from support.logs import LogFactory
-from support.spark import test_session
+from support.servers.histories import HistoryFactory
+from support.servers.logs import LogFactory
+from support.spark.imports import ImportGround
+from support.spark.spark import test_session
 
 
 @pytest.fixture(scope="session")

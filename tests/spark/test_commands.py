@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from support.cli import Shell
-from support.imports import ImportGround
-from support.logs import LogFactory
-from tsdb.codec.log_record import encode_tick
+from support.servers.logs import LogFactory
+from support.spark.imports import ImportGround
+from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import METRICS
 from tsdb.log.meta import write_meta
 from tsdb.model.meta import MetaSettings

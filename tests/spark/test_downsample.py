@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 from spark_backfill.downsample.job import DownsampleOptions, downsample
 from spark_backfill.merge_late.job import MergeLateOptions, merge_late
 from spark_backfill.summary import JobSummary
-from support.derived_twin import LastValues, derived_twin
-from support.histories import META, WINDOW_MS, HistoryFactory
-from support.import_faults import GRAVES, DyingPlaces
-from support.late_storm import EVER, FIRST_WINDOW
-from support.loaders import is_loaded
-from support.logs import LogFactory, wait_until
-from support.storm_pair import StormPair
-from tsdb.codec.chunk import decode_chunk
+from support.data.late_storm import EVER, FIRST_WINDOW
+from support.oracles.derived_twin import LastValues, derived_twin
+from support.servers.histories import META, WINDOW_MS, HistoryFactory
+from support.servers.loaders import is_loaded
+from support.servers.logs import LogFactory, wait_until
+from support.spark.import_faults import GRAVES, DyingPlaces
+from support.spark.storm_pair import StormPair
+from tsdb.codec.chunk.chunk import decode_chunk
 from tsdb.history.interface import Loaded
 from tsdb.history.merge import merge
 from tsdb.log.downsampled import read_downsampled

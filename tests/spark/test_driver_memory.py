@@ -15,8 +15,8 @@ from spark_backfill.exports.export_job import ExportOptions, export
 from spark_backfill.imports.import_job import ImportOptions, import_files
 from spark_backfill.imports.layout import Layout
 from spark_backfill.merge_late.job import MergeLateOptions, merge_late
-from support.driver_memory import DriverUsage
-from support.imports import ImportGround
+from support.spark.driver_memory import DriverUsage
+from support.spark.imports import ImportGround
 
 PAST_MS = 1_577_836_800_000
 SERIES, STEPS = 24, 80

@@ -11,17 +11,17 @@ from pyspark.sql import SparkSession
 from spark_backfill.pipeline.planner import BatchLimits
 from spark_backfill.rebuild.job import rebuild
 from spark_backfill.verify.job import VerifyOptions, verify
-from support.chunk_twin import pack_of
-from support.driver_memory import DriverUsage
-from support.heads import announcement, id_of
-from support.histories import HistoryFactory
-from support.loaders import is_loaded
-from support.logs import LogFactory, wait_until
-from support.pipelines import build_options, run_all, still
-from support.recorded_log import BASE_MS, RecordedLog
-from support.spark import places
+from support.data.heads import announcement, id_of
+from support.data.recorded_log import BASE_MS, RecordedLog
+from support.oracles.chunk_twin import pack_of
+from support.servers.histories import HistoryFactory
+from support.servers.loaders import is_loaded
+from support.servers.logs import LogFactory, wait_until
+from support.spark.driver_memory import DriverUsage
+from support.spark.pipelines import build_options, run_all, still
+from support.spark.spark import places
 from tsdb.chunks.late_scan import Windows
-from tsdb.codec.log_record import encode_record, encode_tick
+from tsdb.codec.records.log_record import encode_record, encode_tick
 from tsdb.history.interface import ChunkStore
 from tsdb.history.loader.loader import Loader, LoaderOptions
 from tsdb.log.interface import METRICS, SERIES, Log

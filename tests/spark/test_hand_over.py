@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from support.chunkers import FastClock
-from support.hand_over import hand_over
-from support.logs import LogFactory
-from support.recorded_log import BASE_MS
-from support.spark import places
+from support.data.recorded_log import BASE_MS
+from support.drills.hand_over import hand_over
+from support.servers.chunkers import FastClock
+from support.servers.logs import LogFactory
+from support.spark.spark import places
 
 SPEED = 8.0  # A window of the demo takes four seconds.
 

@@ -20,14 +20,14 @@ from pyspark.sql import SparkSession
 from spark_backfill import register
 from spark_backfill.imports.import_job import ImportOptions, import_files
 from spark_backfill.imports.layout import Layout
-from support.chunkers import chunker_options, running
-from support.imports import ImportGround, SamplesByWindow
-from support.logs import wait_until
-from support.node import Node
-from support.querier_node import QuerierNode
-from support.recordings import CLOUD_1M
-from support.tables import NODE_5S
-from support.tsdb_blocks import write_block
+from support.data.recordings import CLOUD_1M
+from support.data.tables import NODE_5S
+from support.data.tsdb_blocks import write_block
+from support.servers.chunkers import chunker_options, running
+from support.servers.logs import wait_until
+from support.servers.node import Node
+from support.servers.querier_node import QuerierNode
+from support.spark.imports import ImportGround, SamplesByWindow
 from tsdb.history.interface import Loaded
 from tsdb.log.interface import METRICS
 from tsdb.model.clock import SystemClock

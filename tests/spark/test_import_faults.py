@@ -20,11 +20,11 @@ from spark_backfill.failures import translate_spark_errors
 from spark_backfill.imports.import_job import ImportOptions, import_files
 from spark_backfill.imports.layout import Layout
 from spark_backfill.source.columns import ARROW_MAP, ARROW_TS
-from support.histories import HistoryFactory
-from support.import_faults import GRAVES, DyingPlaces, DyingSource
-from support.imports import ImportGround
-from support.logs import LogFactory
-from tsdb.codec.chunk_key import ChunkKey
+from support.servers.histories import HistoryFactory
+from support.servers.logs import LogFactory
+from support.spark.import_faults import GRAVES, DyingPlaces, DyingSource
+from support.spark.imports import ImportGround
+from tsdb.codec.chunk.key import ChunkKey
 from tsdb.log.interface import CHUNKS
 from tsdb.model.errors import ConfigMismatch
 

@@ -12,15 +12,15 @@ from pyspark.sql import SparkSession
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.merge_late.job import MergeLateOptions, merge_late
 from spark_backfill.rebuild.job import rebuild
-from support.chunkers import inside, uninterrupted, written_to
-from support.histories import META, HistoryFactory
-from support.import_faults import GRAVES, DyingPlaces
-from support.late_storm import assert_reads
-from support.logs import LogFactory
-from support.pipelines import build_options, still
-from support.recorded_log import BASE_MS, RecordedLog
-from support.spark import places
-from support.storm_pair import StormPair
+from support.data.late_storm import assert_reads
+from support.data.recorded_log import BASE_MS, RecordedLog
+from support.servers.chunkers import inside, uninterrupted, written_to
+from support.servers.histories import META, HistoryFactory
+from support.servers.logs import LogFactory
+from support.spark.import_faults import GRAVES, DyingPlaces
+from support.spark.pipelines import build_options, still
+from support.spark.spark import places
+from support.spark.storm_pair import StormPair
 from tsdb.chunks.late_scan import Windows
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.time_set import DEMO

@@ -16,13 +16,13 @@ from spark_backfill.merge_late.read_backs import ReadBacks
 from spark_backfill.merge_late.work import NOT_REDUNDANT, fold_windows
 from spark_backfill.packs import PackSpan
 from spark_backfill.summary import JobSummary
-from support.histories import META, WINDOW_MS, HistoryFactory, write_rows
-from support.late_storm import EVER, Again, LateStorm, PackWindow, assert_reads, fragments_left
-from support.loaders import is_loaded
-from support.logs import LogFactory, wait_until
-from support.querier_node import QuerierNode
-from support.storm_pair import Loading, StormPair, assert_answers
-from tsdb.codec.chunk_key import ChunkKey, Kind, decode_key
+from support.data.late_storm import EVER, Again, LateStorm, PackWindow, assert_reads, fragments_left
+from support.servers.histories import META, WINDOW_MS, HistoryFactory, write_rows
+from support.servers.loaders import is_loaded
+from support.servers.logs import LogFactory, wait_until
+from support.servers.querier_node import QuerierNode
+from support.spark.storm_pair import Loading, StormPair, assert_answers
+from tsdb.codec.chunk.key import ChunkKey, Kind, decode_key
 from tsdb.history.interface import ChunkRow, ChunkStore
 from tsdb.log.interface import CHUNKS, LogRecord
 from tsdb.model.errors import Unavailable

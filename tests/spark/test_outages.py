@@ -22,16 +22,16 @@ from spark_backfill.imports.layout import Layout
 from spark_backfill.rebuild.job import rebuild
 from stack.cassandra import CassandraNode
 from stack.kafka import KafkaCluster
-from support.chunk_twin import Written
-from support.chunkers import inside, uninterrupted, windows_in, written_to
-from support.imports import ImportGround
-from support.logs import LogFactory
-from support.pauses import FOLDER, PausingPlaces, PausingSource, Strike
-from support.pipelines import build_options, still
-from support.recorded_log import BASE_MS, RecordedLog
-from support.spark import places
+from support.data.recorded_log import BASE_MS, RecordedLog
+from support.oracles.chunk_twin import Written
+from support.servers.chunkers import inside, uninterrupted, windows_in, written_to
+from support.servers.logs import LogFactory
+from support.spark.imports import ImportGround
+from support.spark.pauses import FOLDER, PausingPlaces, PausingSource, Strike
+from support.spark.pipelines import build_options, still
+from support.spark.spark import places
 from tsdb.chunks.late_scan import Windows
-from tsdb.codec.chunk_key import ChunkKey, Kind, decode_key
+from tsdb.codec.chunk.key import ChunkKey, Kind, decode_key
 from tsdb.history.settings import HistorySettings
 from tsdb.log.settings import LogSettings
 from tsdb.log.topics import CREATE_TIME

@@ -13,8 +13,9 @@ from pyspark.sql import SparkSession
 
 from spark_backfill.pipeline.group_membership import GroupMembership
 from spark_backfill.rebuild.job import rebuild
-from support.chunk_twin import Written
-from support.chunkers import (
+from support.data.recorded_log import BASE_MS, RecordedLog
+from support.oracles.chunk_twin import Written
+from support.servers.chunkers import (
     FastClock,
     assert_uninterrupted,
     chunker_options,
@@ -26,11 +27,10 @@ from support.chunkers import (
     windows_in,
     written_to,
 )
-from support.logs import LogFactory, wait_until
-from support.pipeline_process import PipelineProcess
-from support.pipelines import WorkerKiller, build_options, pipeline_options, run_all, run_until, still
-from support.recorded_log import BASE_MS, RecordedLog
-from support.spark import places
+from support.servers.logs import LogFactory, wait_until
+from support.spark.pipeline_process import PipelineProcess
+from support.spark.pipelines import WorkerKiller, build_options, pipeline_options, run_all, run_until, still
+from support.spark.spark import places
 from tsdb.chunks.late_scan import Windows
 from tsdb.log.interface import CHUNKS, METRICS, Log
 from tsdb.log.topics import CREATE_TIME

@@ -17,8 +17,8 @@ from spark_backfill.exports.export_job import ExportOptions, export
 from spark_backfill.failures import translate_spark_errors
 from spark_backfill.source.columns import ARROW_MAP, ARROW_TS
 from spark_backfill.source.options import Span
-from support.imports import ImportGround
-from support.node import Gateway, label_set
+from support.servers.node import Gateway, label_set
+from support.spark.imports import ImportGround
 from tsdb.history.row_keys import signed
 from tsdb.log.interface import CHUNKS
 from tsdb.model.clock import SystemClock

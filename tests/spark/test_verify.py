@@ -14,14 +14,14 @@ from spark_backfill.rebuild.compare import compare
 from spark_backfill.rebuild.plan import range_of
 from spark_backfill.summary import JobSummary
 from spark_backfill.verify.job import VerifyOptions, verify
-from support.histories import HistoryFactory
-from support.loaders import is_loaded
-from support.logs import LogFactory, wait_until
-from support.pipelines import build_options, run_all, still
-from support.recorded_log import BASE_MS, RecordedLog
-from support.spark import places
+from support.data.recorded_log import BASE_MS, RecordedLog
+from support.servers.histories import HistoryFactory
+from support.servers.loaders import is_loaded
+from support.servers.logs import LogFactory, wait_until
+from support.spark.pipelines import build_options, run_all, still
+from support.spark.spark import places
 from tsdb.chunks.late_scan import Windows
-from tsdb.codec.chunk_key import ChunkKey, Kind, WindowKey, decode_key, encode_key
+from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey, decode_key, encode_key
 from tsdb.history.interface import ChunkRow, ChunkStore
 from tsdb.history.loader.loader import Loader, LoaderOptions
 from tsdb.history.waiting import write_sync

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.logs import wait_until
+from support.servers.logs import wait_until
 
 TESTS = Path(__file__).parents[1]
 CONFTEST = """
-from support import leftovers
+from support.drills.drills import leftovers
 
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.log_record import FLAG_IMPORT_TICK, DecodedRecords
+from tsdb.codec.records.log_record import FLAG_IMPORT_TICK, DecodedRecords
 
 
 def part(records: DecodedRecords, first: int, last: int) -> DecodedRecords:

@@ -20,12 +20,12 @@ from tsdb.chunks.late_minutes import LateMinutes
 from tsdb.chunks.losses import corrupt_losses, unknown_losses
 from tsdb.chunks.records import ChunkRecord, hole_record, late_records
 from tsdb.chunks.stage import NEVER_MS
-from tsdb.codec.chunk import PART_BYTES_MAX
-from tsdb.codec.log_record import DecodedRecords
-from tsdb.codec.series_record import DecodedAnnouncements
+from tsdb.codec.chunk.chunk import PART_BYTES_MAX
+from tsdb.codec.records.log_record import DecodedRecords
+from tsdb.codec.records.series_record import DecodedAnnouncements
 from tsdb.head.head import Applied
 from tsdb.head.memory import HeadMemory
-from tsdb.head.rows import NO_REF
+from tsdb.index.series_table_kernels import NO_REF
 from tsdb.model.time_set import SliceLengths, TimeSet
 
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.chunk_marker import HoleRecord
-from tsdb.codec.log_record import DecodedRecords
+from tsdb.codec.chunk.marker import HoleRecord
+from tsdb.codec.records.log_record import DecodedRecords
 from tsdb.head.head import Head
 from tsdb.head.holes import corrupt_holes, unknown_holes
-from tsdb.head.rows import IGNORED_REF, NO_REF
+from tsdb.head.slices.rows import IGNORED_REF
 from tsdb.head.state import Hole
+from tsdb.index.series_table_kernels import NO_REF
 from tsdb.model.time_set import TimeSet
 
 

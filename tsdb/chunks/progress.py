@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tsdb.codec.chunk_marker import ALWAYS_WHOLE_MS, ProgressMarker
+from tsdb.codec.chunk.marker import ALWAYS_WHOLE_MS, ProgressMarker
 from tsdb.codec.crc32c import crc32c
 from tsdb.model.errors import CorruptData, UnknownVersion, WrongTopic
 

@@ -14,9 +14,9 @@ from tsdb.chunks.batches import with_samples, without_import_ticks
 from tsdb.chunks.heads import stretch_head
 from tsdb.chunks.records import ChunkRecord, window_record
 from tsdb.chunks.window import ClosedWindow
-from tsdb.codec.chunk import PART_BYTES_MAX
-from tsdb.codec.log_record import DecodedRecords
-from tsdb.codec.series_record import DecodedAnnouncements
+from tsdb.codec.chunk.chunk import PART_BYTES_MAX
+from tsdb.codec.records.log_record import DecodedRecords
+from tsdb.codec.records.series_record import DecodedAnnouncements
 from tsdb.head.head import Applied
 from tsdb.head.memory import HeadMemory
 from tsdb.model.time_set import SliceLengths, TimeSet

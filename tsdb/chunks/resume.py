@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tsdb.chunks.progress import Progress
-from tsdb.codec.chunk_marker import HoleRecord, ProgressMarker
+from tsdb.codec.chunk.marker import HoleRecord, ProgressMarker
 from tsdb.model.errors import LostOffsets
 from tsdb.model.time_set import TimeSet
 from tsdb.model.window import ceil_to, floor_to

@@ -25,13 +25,13 @@ from tsdb.chunks.losses import corrupt_losses, unknown_losses
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.records import ChunkRecord, hole_record, late_records, window_record
 from tsdb.chunks.window import BaseRecords, ClosedWindow
-from tsdb.codec.chunk import PART_BYTES_MAX
-from tsdb.codec.log_record import DecodedRecords
-from tsdb.codec.series_record import DecodedAnnouncements
+from tsdb.codec.chunk.chunk import PART_BYTES_MAX
+from tsdb.codec.records.log_record import DecodedRecords
+from tsdb.codec.records.series_record import DecodedAnnouncements
 from tsdb.head.head import Applied, Head, Maintained
 from tsdb.head.limits import HeadLimits
 from tsdb.head.memory import HeadMemory
-from tsdb.head.rows import NO_REF
+from tsdb.index.series_table_kernels import NO_REF
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.time_set import SliceLengths, TimeSet
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.stage import ChunkStage
-from tsdb.codec.chunk import decode_chunk
-from tsdb.codec.log_record import decode_records, encode_record
-from tsdb.codec.series_record import decode_announcements, encode_announcement
+from tsdb.codec.chunk.chunk import decode_chunk
+from tsdb.codec.records.log_record import decode_records, encode_record
+from tsdb.codec.records.series_record import decode_announcements, encode_announcement
 from tsdb.head.warm_up import warm_up as warm_up_head
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.time_set import SliceLengths, TimeSet

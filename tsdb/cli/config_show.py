@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tsdb.cli.arguments import TableOrJson
-from tsdb.cli.groups import Commands
-from tsdb.cli.output import print_json, print_table
-from tsdb.cli.setting_options import with_settings
+from tsdb.cli.options.arguments import TableOrJson
+from tsdb.cli.options.groups import Commands
+from tsdb.cli.options.setting_options import with_settings
+from tsdb.cli.terminal.output import print_json, print_table
 from tsdb.config import ROLES, CommonSettings, effective
 
 config = Commands("Settings.")

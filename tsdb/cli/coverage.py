@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tsdb.cli.arguments import TableOrJson
-from tsdb.cli.connection import Connection, address, connected
-from tsdb.cli.output import message_dict, note, print_json, print_table, time_text
+from tsdb.cli.options.arguments import TableOrJson
+from tsdb.cli.options.connection import Connection, address, connected
+from tsdb.cli.terminal.output import message_dict, note, print_json, print_table, time_text
 from tsdb.model.errors import Unavailable
 from tsdb.v1 import common_pb2, reader_pb2
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsdb.cli.arguments import End, Last, Start, TableOrJson, TimeRange, time_range
-from tsdb.cli.groups import Commands
-from tsdb.cli.history_settings import HISTORY_SETTINGS, ToolSettings, history_url
-from tsdb.cli.output import note, print_json, print_table, time_text
-from tsdb.cli.setting_options import with_settings
+from tsdb.cli.history.settings import HISTORY_SETTINGS, ToolSettings
+from tsdb.cli.options.arguments import End, Last, Start, TableOrJson, TimeRange, time_range
+from tsdb.cli.options.groups import Commands
+from tsdb.cli.options.setting_options import with_settings
+from tsdb.cli.terminal.output import note, print_json, print_table, time_text
+from tsdb.roles.history_access import history_url
 
 if TYPE_CHECKING:
     from tsdb.history.interface import HistoryHole

@@ -22,8 +22,8 @@ Partition = Annotated[int | None, typer.Option("--partition", min=0, help="Only 
 def opened_log(settings: CommonSettings) -> Iterator[Log]:
     """The log of the settings; closed after the block."""
     # Imported here: these modules are otherwise loaded only by a running role.
-    from tsdb.cli.assemble import log_settings
     from tsdb.log.open import open_log
+    from tsdb.roles.log import log_settings
 
     with open_log(settings.log, prefix=settings.log_prefix, settings=log_settings(settings)) as log:
         yield log

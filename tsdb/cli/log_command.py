@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from tsdb.cli.arguments import Milliseconds, TableOrJson, instant
-from tsdb.cli.groups import Commands
 from tsdb.cli.log_access import LOG_SETTINGS, OnePartition, Partition, chosen, opened_log
-from tsdb.cli.output import print_json, print_table, row_cells
-from tsdb.cli.setting_options import with_settings
+from tsdb.cli.options.arguments import Milliseconds, TableOrJson, instant
+from tsdb.cli.options.groups import Commands
+from tsdb.cli.options.setting_options import with_settings
+from tsdb.cli.terminal.output import print_json, print_table, row_cells
 from tsdb.config import CommonSettings
 from tsdb.log.interface import METRICS, Log, RecordBatch
 
@@ -71,7 +71,7 @@ def offsets(
 
 
 def _records(batch: RecordBatch) -> Iterator[dict[str, object]]:
-    from tsdb.codec.log_record import FLAG_IMPORT_TICK, STATUS_CORRUPT, STATUS_OK, decode_records
+    from tsdb.codec.records.log_record import FLAG_IMPORT_TICK, STATUS_CORRUPT, STATUS_OK, decode_records
 
     records = decode_records(batch.values, batch.value_starts)
     for index in range(len(batch.offsets)):

@@ -7,17 +7,17 @@ from typing import Annotated
 import typer
 
 from tsdb.cli import roles
-from tsdb.cli.chunks import chunks
+from tsdb.cli.chunks.command import chunks
 from tsdb.cli.client_commands import add_client_commands
-from tsdb.cli.completion import completion
 from tsdb.cli.config_show import config
-from tsdb.cli.dlq import dlq
-from tsdb.cli.groups import Commands, RootGroup
-from tsdb.cli.history import history
+from tsdb.cli.dlq.command import dlq
+from tsdb.cli.history.command import history
 from tsdb.cli.holes import holes
 from tsdb.cli.log_command import log_command
+from tsdb.cli.options.completion import completion
+from tsdb.cli.options.groups import Commands, RootGroup
 from tsdb.cli.spark.command import spark
-from tsdb.cli.streams import prepare_streams
+from tsdb.cli.terminal.streams import prepare_streams
 from tsdb.cli.topics import topics
 from tsdb.cli.warmup import warmup
 

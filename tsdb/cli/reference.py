@@ -13,9 +13,9 @@ from typing import Any, Literal, get_args, get_origin
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from tsdb.cli.connection import CONNECTION_OPTIONS
 from tsdb.cli.coverage import coverage
 from tsdb.cli.main import app
+from tsdb.cli.options.connection import CONNECTION_OPTIONS
 from tsdb.config import ROLES, flags
 from tsdb.config.roles import known_keys
 

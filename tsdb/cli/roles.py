@@ -9,8 +9,7 @@ from importlib import import_module
 
 import typer
 
-from tsdb.cli.role_process import Opened, RoleProcess
-from tsdb.cli.setting_options import with_settings
+from tsdb.cli.options.setting_options import with_settings
 from tsdb.config import (
     ChunkerSettings,
     CommonSettings,
@@ -24,6 +23,7 @@ from tsdb.config import (
 from tsdb.ops.descriptors import raise_limit
 from tsdb.ops.lifecycle import run_until_signal
 from tsdb.ops.logs import configure_logging, get_logger
+from tsdb.roles.process import Opened, RoleProcess
 
 SWITCH_INTERVAL_S = 0.0005  # Longest wait of a read for a thread that runs Python. The default is 5 ms.
 
@@ -42,9 +42,9 @@ log = get_logger(__name__)
 def run_role(name: str, settings: CommonSettings, open_role: Callable[[], Opened]) -> int:
     """Run a role until a signal or a failure. Returns the exit code."""
     # Imported here: client commands do not need servers.
-    from tsdb.cli.assemble import http_limits, server_tls, server_tokens
-    from tsdb.cli.ready_line import ReadyWatch, ready_line
-    from tsdb.ops.http import serve_ops
+    from tsdb.ops.http.server import serve_ops
+    from tsdb.roles.ready_line import ReadyWatch, ready_line
+    from tsdb.roles.servers import http_limits, server_tls, server_tokens
 
     configure_logging(json=settings.log_format == "json", level=settings.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -83,7 +83,5 @@ def _runner(name: str) -> Callable[..., None]:
 
 def _opener(name: str) -> Callable[..., Opened]:
     # Imports only the modules of that role: a gateway starts without Cassandra's driver.
-    modules = {"gateway": "assemble", "store": "assemble"}
-    module = import_module(f"tsdb.cli.{modules.get(name, f'assemble_{name}')}")
-    opener: Callable[..., Opened] = getattr(module, f"open_{name}")
+    opener: Callable[..., Opened] = getattr(import_module(f"tsdb.roles.{name}"), f"open_{name}")
     return opener

@@ -6,9 +6,18 @@ from typing import Annotated
 
 import typer
 
-from tsdb.cli.arguments import End, Last, OptionalSelectorArgument, Start, TableOrJson, TimeRange, selector, time_range
-from tsdb.cli.connection import Connection, connected
-from tsdb.cli.output import print_json, print_table, time_text
+from tsdb.cli.options.arguments import (
+    End,
+    Last,
+    OptionalSelectorArgument,
+    Start,
+    TableOrJson,
+    TimeRange,
+    selector,
+    time_range,
+)
+from tsdb.cli.options.connection import Connection, connected
+from tsdb.cli.terminal.output import print_json, print_table, time_text
 from tsdb.client import Client, ReadOptions
 from tsdb.model.labels import format_series
 

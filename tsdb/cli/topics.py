@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from tsdb.cli.arguments import Milliseconds, TableOrJson, duration, duration_text
-from tsdb.cli.groups import Commands
-from tsdb.cli.output import note, print_json, print_table
-from tsdb.cli.setting_options import with_settings
+from tsdb.cli.options.arguments import Milliseconds, TableOrJson, duration, duration_text
+from tsdb.cli.options.groups import Commands
+from tsdb.cli.options.setting_options import with_settings
+from tsdb.cli.terminal.output import note, print_json, print_table
 from tsdb.config import CommonSettings
 from tsdb.log.interface import METRICS
 from tsdb.log.topics import REPLICATION, Difference, TopicSpec, check_topics, create_topics, topic_specs
@@ -57,9 +57,9 @@ def create(
     Prints each topic with its settings, and the next commands; JSON has made, topics and partitions.
     """
     # Imported here: these modules are otherwise loaded only by a running role.
-    from tsdb.cli.assemble import log_settings, meta_settings
     from tsdb.log.meta import ensure_meta
     from tsdb.log.open import open_log, open_topics
+    from tsdb.roles.log import log_settings, meta_settings
 
     access = log_settings(settings)
     specs = topic_specs(partitions, replication=replication, retention_ms=retention.ms)
@@ -119,9 +119,9 @@ def check(
 def _differences(
     settings: CommonSettings, partitions: int | None, replication: int, retention_ms: int
 ) -> list[Difference]:
-    from tsdb.cli.assemble import log_settings, meta_settings
     from tsdb.log.meta import check_meta
     from tsdb.log.open import open_log, open_topics
+    from tsdb.roles.log import log_settings, meta_settings
 
     access = log_settings(settings)
     with open_topics(settings.log, prefix=settings.log_prefix, settings=access) as admin:

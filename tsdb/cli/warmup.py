@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import time
 
-from tsdb.cli.arguments import TableOrJson
-from tsdb.cli.output import note, print_json, print_table
-from tsdb.cli.progress import progress_bar
+from tsdb.cli.options.arguments import TableOrJson
+from tsdb.cli.terminal.output import note, print_json, print_table
+from tsdb.cli.terminal.progress import progress_bar
 
 # In one process: two would each compile the helpers that both need, which costs half as much CPU time again.
 PACKAGES = ("tsdb.head", "tsdb.chunks", "tsdb.history.loader", "tsdb.client", "tsdb.query", "ingest")

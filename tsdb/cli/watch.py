@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from tsdb.cli.arguments import Milliseconds, SelectorArgument, duration
-from tsdb.cli.connection import Connection, connected
-from tsdb.cli.output import json_line, json_value
+from tsdb.cli.options.arguments import Milliseconds, SelectorArgument, duration
+from tsdb.cli.options.connection import Connection, connected
+from tsdb.cli.terminal.output import json_line, json_value
 from tsdb.client import WatchBatch
 from tsdb.model.labels import parse_labels
 

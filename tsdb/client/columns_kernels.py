@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.columns_kernels import decode_times_kernel, decode_values_kernel
+from tsdb.codec.columns.columns_kernels import decode_times_kernel, decode_values_kernel
 from tsdb.codec.jit import helper, kernel
 from tsdb.codec.overlay_kernels import copy_run_kernel, merge_run_kernel
 

@@ -13,7 +13,7 @@ import grpc
 
 from tsdb.client.call import Method
 from tsdb.model.errors import InvalidRequest, TsdbError, Unavailable
-from tsdb.ops.grpc_errors import DETAILS_HEADER, from_rpc_error
+from tsdb.ops.grpc.errors import DETAILS_HEADER, from_rpc_error
 
 # Parts of gRPC's text for a failed connection, the reason, and our message. A cause that no retry can remove has the
 # reason "tls" or "wrong_port".

@@ -211,7 +211,7 @@ class Client:
             raise client_closed() from error
 
     def _wait(self, seconds: float) -> None:
-        # Without event engine threads (tsdb.ops.grpc_environment) gRPC polls its sockets only while a thread waits for
+        # Without event engine threads (tsdb.ops.grpc.environment) gRPC polls its sockets only while a thread waits for
         # events, and an unpolled connection attempt fails after 20 s. The subscription keeps the polling on.
         self._channel.subscribe(_ignore)
         try:

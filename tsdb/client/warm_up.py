@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tsdb.client.columns import decode_partition
-from tsdb.codec.columns import encode_times, encode_values
+from tsdb.codec.columns.columns import encode_times, encode_values
 from tsdb.v1 import reader_pb2
 
 SAMPLES = 16

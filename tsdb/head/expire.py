@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tsdb.head.contents import Contents
-from tsdb.head.index import SeriesIndex
 from tsdb.head.memory import HeadMemory
+from tsdb.head.slices.contents import Contents
+from tsdb.index.index import SeriesIndex
 
 ANNOUNCED_WINDOWS = 2  # A gateway announces each series it writes once a window; after two no gateway writes it.
 ROUNDS_A_WINDOW = 8  # Checks per window. Each check passes over all series.

@@ -9,12 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.log_record import DecodedRecords
-from tsdb.codec.series_record import DecodedAnnouncements
-from tsdb.head.apply import Apply
-from tsdb.head.contents import Contents
+from tsdb.codec.records.log_record import DecodedRecords
+from tsdb.codec.records.series_record import DecodedAnnouncements
 from tsdb.head.expire import Expiry
-from tsdb.head.gather import (
+from tsdb.head.limits import HeadLimits
+from tsdb.head.maintain import Maintenance
+from tsdb.head.memory import HeadMemory
+from tsdb.head.read.gather import (
     COLLECT_PER_REF,
     SAMPLE_BYTES,
     Admit,
@@ -29,18 +30,17 @@ from tsdb.head.gather import (
     gather_raw,
     join,
 )
-from tsdb.head.gather_columns import gather_columns
-from tsdb.head.gather_kernels import sealed_counts_kernel
-from tsdb.head.index import SeriesIndex
-from tsdb.head.limits import HeadLimits
-from tsdb.head.maintain import Maintenance
-from tsdb.head.memory import HeadMemory
-from tsdb.head.pack_cache import PackCache
-from tsdb.head.ring import RingBatch
-from tsdb.head.rows import OPEN_COUNT, OPEN_LAST_SIZE
-from tsdb.head.sealed_slice import rows_of
-from tsdb.head.seen import seen
+from tsdb.head.read.gather_columns import gather_columns
+from tsdb.head.read.gather_kernels import sealed_counts_kernel
+from tsdb.head.read.ring import RingBatch
+from tsdb.head.slices.contents import Contents
+from tsdb.head.slices.rows import OPEN_COUNT, OPEN_LAST_SIZE
+from tsdb.head.slices.sealed_slice import rows_of
+from tsdb.head.slices.seen import seen
 from tsdb.head.state import Applied, HeadSizes, HeadState, Hole, Maintained
+from tsdb.head.write.apply import Apply
+from tsdb.head.write.pack_cache import PackCache
+from tsdb.index.index import SeriesIndex
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.time_set import SliceLengths, TimeSet
 
@@ -146,10 +146,10 @@ class Head:
     ) -> RawResult:
         """Samples of [start_ms, end_ms) of each series, in the order of refs, time ascending, each timestamp once.
 
-        step_ms, aggregation: see tsdb.head.step_kernels. last_n: only the newest n of each series. partial: with the
-        order of samples below coverage. Below coverage the result may be incomplete; the caller checks. admit: called
-        before memory is taken; its errors pass through. Raises Overloaded (samples_limit), InvalidRequest (bad_range,
-        bad_step).
+        step_ms, aggregation: see tsdb.head.read.step_kernels. last_n: only the newest n of each series. partial: with
+        the order of samples below coverage. Below coverage the result may be incomplete; the caller checks. admit:
+        called before memory is taken; its errors pass through. Raises Overloaded (samples_limit), InvalidRequest
+        (bad_range, bad_step).
         """
         check_range(start_ms, end_ms)
         if step_ms < 0 or (step_ms and (partial or last_n)):
@@ -225,7 +225,7 @@ class Head:
 
     @property
     def contents(self) -> Contents:
-        """For gathers over several heads (tsdb.head.gather_many), which take its lock."""
+        """For gathers over several heads (tsdb.head.read.gather_many), which take its lock."""
         return self._contents
 
     def watch_since(self, record_offset: int) -> list[RingBatch]:

@@ -7,9 +7,9 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.log_record import STATUS_CORRUPT, DecodedRecords
-from tsdb.head.rows import NO_REF
+from tsdb.codec.records.log_record import STATUS_CORRUPT, DecodedRecords
 from tsdb.head.state import Hole
+from tsdb.index.series_table_kernels import NO_REF
 from tsdb.model.time_set import TimeSet
 
 CORRUPT_RECORD, UNKNOWN_SERIES = "corrupt_record", "unknown_series"

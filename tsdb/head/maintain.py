@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.apply_kernels import CLOCK_OPEN_FROM
-from tsdb.head.contents import NEVER_MS, Contents
-from tsdb.head.index import SeriesIndex
-from tsdb.head.late_list import grouped
 from tsdb.head.memory import HeadMemory
 from tsdb.head.rebuild import fold_late, late_remains, merge_slices, seal_open
-from tsdb.head.rows import OPEN_END, OPEN_NEWEST_OFFSET
-from tsdb.head.sealed_slice import SealedSlice
+from tsdb.head.slices.contents import NEVER_MS, Contents
+from tsdb.head.slices.late_list import grouped
+from tsdb.head.slices.rows import OPEN_END, OPEN_NEWEST_OFFSET
+from tsdb.head.slices.sealed_slice import SealedSlice
 from tsdb.head.state import Maintained
+from tsdb.head.write.apply_kernels import CLOCK_OPEN_FROM
+from tsdb.index.index import SeriesIndex
 from tsdb.model.window import ceil_to, floor_to
 
 MERGED_BYTES_MAX = 1 << 31  # Column ends are 32 bits wide; a merged slice stays far from that.

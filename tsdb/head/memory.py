@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tsdb.head.contents import Contents
-from tsdb.head.index import SeriesIndex
+from tsdb.head.slices.contents import Contents
+from tsdb.index.index import SeriesIndex
 from tsdb.model.errors import Overloaded
 
 LABELS_PART = 2

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
-from tsdb.codec.chunk_key import ChunkKey, Kind
+from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.history.interface import ChunkRow
 from tsdb.history.row_keys import TOKEN_MAX, month_of, signed, unsigned
 from tsdb.model.errors import CorruptData, InvalidRequest

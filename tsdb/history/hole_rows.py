@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from tsdb.codec.chunk_marker import HoleRecord
+from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.history.interface import HistoryHole
 from tsdb.history.row_keys import signed, unsigned
 

@@ -15,9 +15,9 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.chunk_key import ChunkKey
-from tsdb.codec.chunk_marker import HoleRecord
-from tsdb.codec.series_record import Announcement
+from tsdb.codec.chunk.key import ChunkKey
+from tsdb.codec.chunk.marker import HoleRecord
+from tsdb.codec.records.series_record import Announcement
 from tsdb.model.errors import TsdbError
 from tsdb.model.window import ceil_to, floor_to
 

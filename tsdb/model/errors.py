@@ -1,7 +1,7 @@
 """Errors: one class per next step of the caller.
 
 Each has a `reason` (a short code from a bounded set, also the label of the error's counter), a text for humans, and
-`metadata` for machines. Only `tsdb.ops.grpc_errors` makes gRPC statuses from them.
+`metadata` for machines. Only `tsdb.ops.grpc.errors` makes gRPC statuses from them.
 """
 
 from __future__ import annotations

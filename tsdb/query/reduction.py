@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.fragment import Fragment
-from tsdb.head.gather import Runs, compact
-from tsdb.head.step_kernels import aggregate_kernel
+from tsdb.codec.chunk.fragment import Fragment
+from tsdb.head.read.gather import Runs, compact
+from tsdb.head.read.step_kernels import aggregate_kernel
 
 NO_PACK = 0  # Pack of a fragment with series of several packs.
 

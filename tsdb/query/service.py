@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import grpc
 
-from tsdb.head.matching import conditions_of
+from tsdb.index.matching import conditions_of
 from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.ops.metrics import counter
 from tsdb.query.coverage import coverage

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tsdb.ops.grpc_slots import waiting
+from tsdb.ops.grpc.slots import waiting
 from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index import HistoryIndex
 from tsdb.query.history.reads import HistoryReads

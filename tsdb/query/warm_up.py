@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tsdb.codec.chunk import decode_chunk, encode_chunk
-from tsdb.codec.fragment import Fragment
-from tsdb.head.index_warm_up import warm_up_index
+from tsdb.codec.chunk.chunk import decode_chunk, encode_chunk
+from tsdb.codec.chunk.fragment import Fragment
+from tsdb.index.warm_up import warm_up_index
 from tsdb.query.history.stretch import Stretch
 from tsdb.query.join.seam import Seam
 from tsdb.query.reduction import Reduction

@@ -13,7 +13,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Collection
 
 from tsdb.model.errors import Overloaded
-from tsdb.ops.grpc_slots import waiting
+from tsdb.ops.grpc.slots import waiting
 from tsdb.ops.metrics import counter, gauge
 
 SMALL_BYTES = 2 << 20

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.gather import RawResult, SealedColumns
+from tsdb.head.read.gather import RawResult, SealedColumns
 from tsdb.reader.wire import Fields
 from tsdb.v1 import common_pb2, reader_pb2
 

@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.log_record import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION, DecodedRecords, decode_records
+from tsdb.codec.records.log_record import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION, DecodedRecords, decode_records
 from tsdb.head.head import Applied
 from tsdb.log.interface import METRICS, EndOfLog, Event, RecordBatch
 from tsdb.model.clock import Clock

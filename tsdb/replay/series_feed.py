@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.record_status import STATUS_CORRUPT, STATUS_OK
-from tsdb.codec.series_record import DecodedAnnouncements, decode_announcements
+from tsdb.codec.records.record_status import STATUS_CORRUPT, STATUS_OK
+from tsdb.codec.records.series_record import DecodedAnnouncements, decode_announcements
 from tsdb.log.interface import SERIES, Log, LogReader, RecordBatch
 from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, Overloaded, Unavailable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from tsdb.head.pair_search import CheckGoing, go_on
+from tsdb.index.pair_search import CheckGoing, go_on
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
 from tsdb.store.partition import Partition

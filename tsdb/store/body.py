@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tsdb.head.gather import RawResult
+from tsdb.head.read.gather import RawResult
 from tsdb.reader.frames import FRAME_BYTES_MAX, raw_frames
 from tsdb.reader.wire import Fields
 from tsdb.store.encoded import EncodedColumns

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass
 
-from tsdb.head.gather import SealedColumns, SealedSlices, Touched
+from tsdb.head.read.gather import SealedColumns, SealedSlices, Touched
 from tsdb.reader.frames import column_frames
 
 

@@ -1,8 +1,8 @@
 """Interpreter: settings of Python and malloc for a process that replays and serves at the same time.
 
 Replay frees tens of MiB at a time and malloc keeps them: a store of 100,000 series used 900 MiB where it needed 400
-(bench/memory.py). A reader also waits for the GIL behind a busy worker, one switch interval each time, several times
-per answer.
+(bench/store/memory.py). A reader also waits for the GIL behind a busy worker, one switch interval each time, several
+times per answer.
 """
 
 from __future__ import annotations

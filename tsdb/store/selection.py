@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.gather import RawResult
-from tsdb.head.gather_many import ManyRefs
 from tsdb.head.head import Head
-from tsdb.head.index import SeriesIndex
-from tsdb.head.unsealed_cache import UnsealedCache
+from tsdb.head.read.gather import RawResult
+from tsdb.head.read.gather_many import ManyRefs
+from tsdb.head.read.unsealed_cache import UnsealedCache
+from tsdb.index.index import SeriesIndex
 from tsdb.model.selector import Matcher
 from tsdb.ops.metrics import counter, gauge
 from tsdb.reader.frames import series_block

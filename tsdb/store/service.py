@@ -10,7 +10,7 @@ import grpc
 
 from tsdb.head.head import Head
 from tsdb.model.errors import InvalidRequest, Overloaded
-from tsdb.ops.grpc_slots import waiting
+from tsdb.ops.grpc.slots import waiting
 from tsdb.ops.metrics import counter, histogram
 from tsdb.reader.answer_bytes import texts_bytes
 from tsdb.reader.limits import LABEL_VALUES_MAX, WATCHES_MAX, SelectLimits

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.head.head import Head
-from tsdb.head.matching import conditions_of
-from tsdb.head.pair_search import CheckGoing
-from tsdb.head.ring import RingBatch
+from tsdb.head.read.ring import RingBatch
+from tsdb.index.matching import conditions_of
+from tsdb.index.pair_search import CheckGoing
 from tsdb.model.errors import OutOfCoverage, Unavailable
 from tsdb.model.selector import Matcher
 from tsdb.reader.frames import series_block

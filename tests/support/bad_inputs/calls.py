@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 
 from support.bad_inputs.rows import Bytes, Call
-from support.fuzz import HTTP2_PREFACE
+from support.data.fuzz import HTTP2_PREFACE
 from tsdb.v1 import common_pb2, ingest_pb2, reader_pb2
 
 MATCHERS = [common_pb2.Matcher(name="__name__", value="up")]

@@ -15,9 +15,9 @@ from typing import Self
 
 import numpy as np
 
-from tsdb.codec.chunk_key import ChunkKey
-from tsdb.codec.chunk_marker import HoleRecord
-from tsdb.codec.series_record import Announcement
+from tsdb.codec.chunk.key import ChunkKey
+from tsdb.codec.chunk.marker import HoleRecord
+from tsdb.codec.records.series_record import Announcement
 from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesIndexRows, TokenRange, WindowRange
 from tsdb.model.errors import Unavailable
 from tsdb.model.labels import metric_name

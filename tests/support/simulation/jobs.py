@@ -25,8 +25,8 @@ from support.simulation.log import LogFaults, SimulatedLog
 from support.simulation.oracle import Entry, Source
 from support.simulation.times import TIMES
 from support.simulation.world import World
-from tsdb.codec.log_record import encode_tick
-from tsdb.codec.series_record import encode_announcement
+from tsdb.codec.records.log_record import encode_tick
+from tsdb.codec.records.series_record import encode_announcement
 from tsdb.history.interface import ChunkStore, WindowRange
 from tsdb.log.interface import CHUNKS, METRICS, SERIES
 from tsdb.model.errors import Unavailable

@@ -18,13 +18,13 @@ from tsdb.chunks.late_minutes import LateMinutes
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.stage import ChunkStage, Emission
 from tsdb.chunks.window import ClosedWindow
-from tsdb.codec.chunk_cover import Cover
-from tsdb.codec.chunk_key import ChunkKey, ProgressKey, encode_key
-from tsdb.codec.chunk_marker import ProgressMarker, decode_progress_marker
-from tsdb.codec.fragment import Fragment
-from tsdb.head.contents import Contents
+from tsdb.codec.chunk.cover import Cover
+from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.key import ChunkKey, ProgressKey, encode_key
+from tsdb.codec.chunk.marker import ProgressMarker, decode_progress_marker
 from tsdb.head.head import Head
 from tsdb.head.maintain import Maintenance
+from tsdb.head.slices.contents import Contents
 from tsdb.head.state import HeadState
 from tsdb.history.interface import Loaded
 from tsdb.history.loader.loaded_marks import LoadedMarks

@@ -11,8 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from tsdb.codec.chunk import decode_chunk
-from tsdb.codec.log_record import decode_records
+from tsdb.codec.chunk.chunk import decode_chunk
+from tsdb.codec.records.log_record import decode_records
 from tsdb.log.interface import LogRecord
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.partitioner import partition_of

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from support.head_twin import STEP_RULES
-from support.queriers import querier_over, select
+from support.oracles.head_twin import STEP_RULES
+from support.servers.queriers import querier_over, select
 from support.simulation.oracle import Answered, Source, Violation, check_samples
 from support.simulation.stores import KnownStores, SimulatedStore, WatchedStore
 from support.simulation.times import DAY_MS, TIMES

@@ -13,7 +13,7 @@ from typing import cast
 
 from ingest.limits import IngestLimits
 from ingest.pipeline import Pipeline
-from support.queriers import querier_over
+from support.servers.queriers import querier_over
 from support.simulation.groups import Member, SimulatedGroup
 from support.simulation.history import SimulatedHistory
 from support.simulation.job_state import Jobs
@@ -23,9 +23,9 @@ from support.simulation.oracle import Entry, Oracle, Violation, samples_of_chunk
 from support.simulation.profile import Profile
 from support.simulation.stores import KnownStores, SimulatedStore, WatchedStore
 from support.simulation.times import BEGIN_MS, TIMES
-from tsdb.codec.chunk import PART_BYTES_MIN
-from tsdb.codec.chunk_key import ChunkKey, HoleKey, decode_key
-from tsdb.codec.chunk_marker import HoleRecord, decode_hole
+from tsdb.codec.chunk.chunk import PART_BYTES_MIN
+from tsdb.codec.chunk.key import ChunkKey, HoleKey, decode_key
+from tsdb.codec.chunk.marker import HoleRecord, decode_hole
 from tsdb.history.interface import ChunkStore, Loaded
 from tsdb.log.interface import CHUNKS, METRICS, LogRecord, Position, TopicPartition
 from tsdb.model.clock import ManualClock

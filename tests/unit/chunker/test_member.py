@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from chunker.member import Member
 from chunker.partition import ChunkPartition, WriteState
-from support.logs import WITHIN_S
+from support.servers.logs import WITHIN_S
 from tsdb.log.interface import METRICS, Group, GroupListener
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import LostOffsets

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from chunker.outbox import SEND_AGAIN_S, Budget, Outbox
-from support.fake_log import FakeLog, Fault
+from support.fakes.fake_log import FakeLog, Fault
 from tsdb.chunks.records import ChunkRecord
 from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS, Log

@@ -9,8 +9,8 @@ import pytest
 
 from chunker.source import EVENTS_MAX, PartitionSource
 from chunker.ticker import AGAIN_S, IDLE_S, Ticker
-from support.fake_log import FakeLog, Fault
-from tsdb.codec.log_record import encode_tick
+from support.fakes.fake_log import FakeLog, Fault
+from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import METRICS, EndOfLog, Event, Group, Log, RecordBatch
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import LostOffsets, Unavailable

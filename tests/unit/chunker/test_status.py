@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from chunker.member import Member
 from chunker.status import StatusReporter
-from support.logs import wait_until
+from support.servers.logs import wait_until
 from tsdb.log.interface import Log
 from tsdb.model.clock import SystemClock
 

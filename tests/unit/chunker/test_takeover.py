@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from chunker.takeover import highest_marker, take_over
-from support.logs import LogFactory
+from support.servers.logs import LogFactory
 from tsdb.chunks.progress import Progress
-from tsdb.codec.chunk_key import ProgressKey, encode_key
-from tsdb.codec.chunk_marker import encode_progress_marker
-from tsdb.codec.log_record import encode_tick
+from tsdb.codec.chunk.key import ProgressKey, encode_key
+from tsdb.codec.chunk.marker import encode_progress_marker
+from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import CHUNKS, METRICS, Log
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.clock import ManualClock

@@ -12,10 +12,10 @@ import pytest
 import typer
 
 from support.deploy_files import DEPLOY, ROOT, Manifest, alerts, command_lines, compose, manifests, schemas, variables
-from support.schema import faults
+from support.oracles.schema import faults
 from tsdb.cli.main import app
 from tsdb.config.roles import ROLES
-from tsdb.ops.http_app import HEALTHY, READY
+from tsdb.ops.http.app import HEALTHY, READY
 
 ALL = manifests()
 METRIC = re.compile(r"\b(?:tsdb|process)_[a-z0-9_]+\b")

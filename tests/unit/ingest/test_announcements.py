@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from support.counters import sample
-from support.fake_log import Fault
-from support.gateways import NOW_MS, Bench, label_set
+from support.fakes.fake_log import Fault
+from support.servers.gateways import NOW_MS, Bench, label_set
 from tsdb.log.interface import METRICS, SERIES
 from tsdb.model.errors import ConfigMismatch, Overloaded, Unavailable
 from tsdb.model.labels import series_id

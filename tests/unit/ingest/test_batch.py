@@ -7,7 +7,7 @@ import pytest
 
 from ingest.batch import make_batch
 from ingest.limits import IngestLimits
-from support.gateways import Bench, label_set
+from support.servers.gateways import Bench, label_set
 from tsdb.model.errors import ConfigMismatch, InvalidRequest
 
 

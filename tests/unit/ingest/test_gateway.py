@@ -8,10 +8,10 @@ import pytest
 
 from ingest.gateway import Gateway
 from ingest.limits import IngestLimits
-from support.fake_log import FakeLog
-from support.gateway_server import call, gateway_server, ingest_stub, write_request
-from support.gateways import NOW_MS, label_set
-from support.logs import wait_until
+from support.fakes.fake_log import FakeLog
+from support.servers.gateway_server import call, gateway_server, ingest_stub, write_request
+from support.servers.gateways import NOW_MS, label_set
+from support.servers.logs import wait_until
 from tsdb.log.interface import METRICS
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import Unavailable

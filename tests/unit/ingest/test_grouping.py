@@ -9,8 +9,8 @@ from ingest.batch import Batch, make_batch
 from ingest.grouping import Grouped, group
 from ingest.limits import IngestLimits
 from ingest.records import RecordRange, encode_ranges, partition_ranges, split
-from ingest.resolved_rows import ResolvedRows, empty_rows
-from tsdb.codec.log_record import decode_records, encode_record, encoded_size
+from ingest.series.resolved_rows import ResolvedRows, empty_rows
+from tsdb.codec.records.log_record import decode_records, encode_record, encoded_size
 
 
 def random_request(seed: int, count: int) -> tuple[Batch, ResolvedRows, np.ndarray]:

@@ -9,8 +9,8 @@ import pytest
 
 from ingest.limits import IngestLimits
 from support.counters import sample
-from support.fake_log import Fault
-from support.gateways import NOW_MS, PARTITIONS, Bench, label_set
+from support.fakes.fake_log import Fault
+from support.servers.gateways import NOW_MS, PARTITIONS, Bench, label_set
 from tsdb.chain import Link
 from tsdb.log.chains import chain_of
 from tsdb.log.interface import METRICS

@@ -7,7 +7,7 @@ import pytest
 from ingest.refusals import MESSAGE_BYTES_MAX, OFFENDERS_MAX, Refusals, count_refused_samples, cut
 from support.counters import sample
 from tsdb.model.errors import InvalidRequest
-from tsdb.ops.grpc_errors import to_status
+from tsdb.ops.grpc.errors import to_status
 from tsdb.ops.metrics import registry
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from ingest.limits import IngestLimits
-from ingest.resolved_rows import NO_SLOT
-from ingest.series_cache import ALIASES_MAX, SeriesCache
+from ingest.series.cache import ALIASES_MAX, SeriesCache
+from ingest.series.resolved_rows import NO_SLOT
 from support.counters import sample
-from support.gateways import PARTITIONS, Bench, label_set
+from support.servers.gateways import PARTITIONS, Bench, label_set
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import SEPARATOR, series_id
 from tsdb.model.partitioner import partition_of

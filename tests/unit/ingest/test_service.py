@@ -13,15 +13,15 @@ import pytest
 
 from ingest.limits import IngestLimits
 from support.counters import sample
-from support.fake_log import Fault
-from support.fuzz import payloads, send
-from support.gateway_server import WRITE, call, gateway_server, ingest_stub, write_request
-from support.gateways import NOW_MS, Bench, label_set
-from support.grpc_echo import call_raw
+from support.data.fuzz import payloads, send
+from support.fakes.fake_log import Fault
+from support.fakes.grpc_echo import call_raw
+from support.servers.gateway_server import WRITE, call, gateway_server, ingest_stub, write_request
+from support.servers.gateways import NOW_MS, Bench, label_set
 from tsdb.log.interface import METRICS
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError, Unavailable
 from tsdb.model.labels import series_id
-from tsdb.ops.grpc_errors import from_rpc_error
+from tsdb.ops.grpc.errors import from_rpc_error
 
 FUZZ_SEED = 11
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_backfill.writing.appender import Appender
-from support.fake_log import FakeLog, Fault
+from support.fakes.fake_log import FakeLog, Fault
 from tsdb.log.interface import CHUNKS
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import InvalidRequest, Overloaded, Unavailable

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_backfill.downsample.buckets import LastValues, buckets_of, last_values
-from support.derived_twin import Derived, derived_twin
-from support.fragment_twin import bits, fragment_of
-from tsdb.codec.fragment import Fragment
+from support.oracles.derived_twin import Derived, derived_twin
+from support.oracles.fragment_twin import bits, fragment_of
+from tsdb.codec.chunk.fragment import Fragment
 from tsdb.model.resolution import AGGREGATES
 
 RESOLUTION_MS = 10

@@ -12,7 +12,7 @@ import pytest
 
 from spark_backfill.writing.fragments import SortedRows
 from spark_backfill.writing.frame_record import NO_ROWS, find_frame, finish_frame, rows_digest
-from support.logs import LogFactory
+from support.servers.logs import LogFactory
 from tsdb.log.interface import META, METRICS, Log
 from tsdb.model.errors import ConfigMismatch, UnknownVersion
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from spark_backfill.writing.import_run import DAY_MS, begin_run, check_job_id, find_run
-from support.logs import LogFactory
-from tsdb.codec.log_record import FLAG_IMPORT_TICK, decode_records
+from support.servers.logs import LogFactory
+from tsdb.codec.records.log_record import FLAG_IMPORT_TICK, decode_records
 from tsdb.log.interface import META, METRICS, Log
 from tsdb.log.records import read_batches
 from tsdb.model.clock import ManualClock

@@ -8,7 +8,7 @@ import pytest
 
 from spark_backfill.verify.judge import Horizon, judge
 from spark_backfill.verify.seen import NOTHING, Seen
-from tsdb.codec.chunk_key import ChunkKey, Kind, WindowKey
+from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey
 
 WINDOW_MS = 100
 AT = {0: Horizon(50, 1000, 200, loaded_position=40, loaded_through_ms=900, loader_offset=10)}

@@ -17,14 +17,14 @@ from spark_backfill.pipeline.offsets import StreamOffset, adopted
 from spark_backfill.pipeline.planner import BatchLimits, Planner
 from spark_backfill.places import Places
 from spark_backfill.rebuild.plan import items_of, plan_partitions, range_of
-from support.chunkers import uninterrupted
-from support.logs import LogFactory
-from support.pipelines import build_options, still
-from support.recorded_log import BASE_MS, RecordedLog
+from support.data.recorded_log import BASE_MS, RecordedLog
+from support.servers.chunkers import uninterrupted
+from support.servers.logs import LogFactory
+from support.spark.pipelines import build_options, still
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.resume import first_progress
-from tsdb.codec.chunk_key import ChunkKey, WindowKey, decode_key
-from tsdb.codec.log_record import encode_tick
+from tsdb.codec.chunk.key import ChunkKey, WindowKey, decode_key
+from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.settings import LogSettings
 from tsdb.log.sqlite.faults import FaultPlan

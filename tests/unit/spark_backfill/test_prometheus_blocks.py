@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from spark_backfill.imports.prometheus.blocks import blocks_at, read_share
 from spark_backfill.imports.prometheus.xor_kernels import BROKEN, decode_xor_kernel
-from support.tsdb_blocks import Labels, Sample, bits_of, write_block, xor_chunk
+from support.data.tsdb_blocks import Labels, Sample, bits_of, write_block, xor_chunk
 from tsdb.model.errors import CorruptData, InvalidRequest, UnknownVersion
 
 START_MS = 1_577_836_800_000

@@ -11,9 +11,9 @@ from spark_backfill.source.columns import columns_of, sample_schema
 from spark_backfill.source.options import source_options
 from spark_backfill.source.runs import BATCH_SAMPLES, Runs, gathered, run_batches
 from spark_backfill.source.series_table import SeriesTable
-from support.chunk_cases import START_MS, fragment
-from support.column_cases import STALE
-from tsdb.codec.fragment import Fragment
+from support.data.chunk_cases import START_MS, fragment
+from support.data.column_cases import STALE
+from tsdb.codec.chunk.fragment import Fragment
 from tsdb.model.errors import InvalidRequest
 
 ALL = columns_of(sample_schema(runs=True), runs=True)

@@ -17,9 +17,9 @@ from tsdb.cli.agent.loop import run
 from tsdb.cli.agent.sample import Source
 from tsdb.cli.agent.scrape import ScrapeSource, parse_target
 from tsdb.cli.agent.sender import Sender
-from tsdb.cli.arguments import Milliseconds, TableOrJson, duration
-from tsdb.cli.connection import Connection, connected
-from tsdb.cli.output import print_json, print_table
+from tsdb.cli.options.arguments import Milliseconds, TableOrJson, duration
+from tsdb.cli.options.connection import Connection, connected
+from tsdb.cli.terminal.output import print_json, print_table
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import InvalidRequest
 from tsdb.ops.logs import configure_logging

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.cli.times import parse_time
+from tsdb.cli.options.times import parse_time
 from tsdb.client import WriteBatch
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels

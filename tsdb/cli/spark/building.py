@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsdb.cli.arguments import Milliseconds, instant
+from tsdb.cli.options.arguments import Milliseconds, instant
 
 if TYPE_CHECKING:
     from spark_backfill.building.options import BuildOptions

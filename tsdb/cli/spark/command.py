@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tsdb.cli.groups import Commands
+from tsdb.cli.options.groups import Commands
 from tsdb.cli.spark.downsample import downsample
 from tsdb.cli.spark.export import export
 from tsdb.cli.spark.import_files import import_files

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tsdb.cli.arguments import Milliseconds, duration, instant
+from tsdb.cli.options.arguments import Milliseconds, duration, instant
 from tsdb.cli.spark.running import JobRun, spark_job
 
 

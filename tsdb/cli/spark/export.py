@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsdb.cli.arguments import End, Last, OptionalSelectorArgument, Start, time_range
+from tsdb.cli.options.arguments import End, Last, OptionalSelectorArgument, Start, time_range
 from tsdb.cli.spark.running import JobRun, spark_job
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tsdb.cli.arguments import Milliseconds, duration
+from tsdb.cli.options.arguments import Milliseconds, duration
 from tsdb.cli.spark.running import JobRun, spark_job
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ def checked(settings: CommonSettings) -> MetaSettings:
     while one of them is away.
     """
     # Imported here, as in all of `tsdb.cli`, since most commands do not need it.
-    from tsdb.cli.assemble import connect, meta_settings
     from tsdb.history.open import open_history_admin
     from tsdb.history.shared_settings import check_history
     from tsdb.log.interface import METRICS
+    from tsdb.roles.log import connect, meta_settings
 
     with connect(settings) as log:
         shared = meta_settings(settings, log.partitions(METRICS))

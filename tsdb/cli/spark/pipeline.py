@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsdb.cli.arguments import Milliseconds, TableOrJson, duration
-from tsdb.cli.output import note
-from tsdb.cli.progress import PLAIN_EVERY_S
-from tsdb.cli.setting_options import with_settings
+from tsdb.cli.options.arguments import Milliseconds, TableOrJson, duration
+from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.spark.opening import SPARK_SETTINGS
 from tsdb.cli.spark.running import Conf, JobRun, Master, spark_conf
+from tsdb.cli.terminal.output import note
+from tsdb.cli.terminal.progress import PLAIN_EVERY_S
 from tsdb.config import CommonSettings
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spark_backfill.pipeline.pipeline import Pipeline, PipelineOptions
     from spark_backfill.summary import JobSummary
     from tsdb.log.interface import Log
-    from tsdb.ops.http import OpsServer
+    from tsdb.ops.http.server import OpsServer
 
 SETTINGS = (
     *SPARK_SETTINGS,
@@ -58,8 +58,8 @@ def pipeline(
     when a chunker joins.
     """
     from spark_backfill.pipeline.pipeline import PipelineOptions
-    from tsdb.cli.assemble import connect
     from tsdb.cli.spark.building import build_options
+    from tsdb.roles.log import connect
 
     run = JobRun(settings, master, spark_conf(conf), output)
     shared = run.checked()
@@ -96,9 +96,9 @@ def _serve(
 
 def _ops(running: Pipeline, settings: CommonSettings) -> OpsServer:
     from spark_backfill.pipeline.health import partitions_of
-    from tsdb.cli.assemble import http_limits, server_tls, server_tokens
     from tsdb.ops.health import Liveness, Readiness
-    from tsdb.ops.http import serve_ops
+    from tsdb.ops.http.server import serve_ops
+    from tsdb.roles.servers import http_limits, server_tls, server_tokens
 
     listen = settings.http_listen
     return serve_ops(

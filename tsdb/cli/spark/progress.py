@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tsdb.cli.progress import progress_bar
+from tsdb.cli.terminal.progress import progress_bar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tsdb.cli.arguments import TableOrJson
-from tsdb.cli.output import note, print_json, print_table, row_cells
-from tsdb.cli.setting_options import with_settings
+from tsdb.cli.options.arguments import TableOrJson
+from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.spark.opening import SPARK_SETTINGS, checked
+from tsdb.cli.terminal.output import note, print_json, print_table, row_cells
 from tsdb.config import CommonSettings
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.meta import MetaSettings
@@ -46,7 +46,7 @@ class JobRun:
     def places(self) -> Places:
         """Access to log and history for the tasks."""
         from spark_backfill.places import Places
-        from tsdb.cli.assemble import log_settings
+        from tsdb.roles.log import log_settings
 
         settings = self.settings
         return Places(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsdb.cli.arguments import Milliseconds, duration
+from tsdb.cli.options.arguments import Milliseconds, duration
 from tsdb.cli.spark.building import From, Packs, To, build_options, pack_ids
 from tsdb.cli.spark.running import JobRun, spark_job
 

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from cassandra.query import BoundStatement
 
-from tsdb.codec.chunk_key import ChunkKey
-from tsdb.codec.chunk_marker import HoleRecord
-from tsdb.codec.series_record import Announcement
+from tsdb.codec.chunk.key import ChunkKey
+from tsdb.codec.chunk.marker import HoleRecord
+from tsdb.codec.records.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.cassandra.reads import PageSize, Row, read_ahead
 from tsdb.history.cassandra.session import Connected, LazySession

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tsdb.codec.chunk_key import ChunkKey, ProgressKey, RecordKey, decode_key, encode_key
+from tsdb.codec.chunk.key import ChunkKey, ProgressKey, RecordKey, decode_key, encode_key
 from tsdb.history.loader.loss import loss_of
 from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, Headers, Log, LogRecord
 from tsdb.log.records import read_batches

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from tsdb.codec.chunk_key import ProgressKey, WindowKey, decode_key
-from tsdb.codec.chunk_marker import decode_progress_marker
+from tsdb.codec.chunk.key import ProgressKey, WindowKey, decode_key
+from tsdb.codec.chunk.marker import decode_progress_marker
 from tsdb.log.interface import CHUNKS, SERIES
 from tsdb.model.errors import TsdbError
 from tsdb.parallel_consumer import Record, SpecialLane, TopicPartition

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from tsdb.codec.chunk_marker import HoleRecord, ProgressMarker
+from tsdb.codec.chunk.marker import HoleRecord, ProgressMarker
 from tsdb.history.interface import ChunkSink, Loaded, OnDone
 from tsdb.history.loader.raises import Raises
 from tsdb.log.interface import CHUNKS, SERIES

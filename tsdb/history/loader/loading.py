@@ -9,10 +9,10 @@ from collections.abc import Callable
 from functools import partial
 
 from tsdb.chain import Chain, freshness_ms
-from tsdb.codec.chunk import decode_chunk
-from tsdb.codec.chunk_key import ChunkKey, HoleKey, Kind, ProgressKey, WindowKey, decode_key
-from tsdb.codec.chunk_marker import HoleRecord, decode_hole, decode_progress_marker
-from tsdb.codec.series_record import decode_announcement
+from tsdb.codec.chunk.chunk import decode_chunk
+from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, ProgressKey, WindowKey, decode_key
+from tsdb.codec.chunk.marker import HoleRecord, decode_hole, decode_progress_marker
+from tsdb.codec.records.series_record import decode_announcement
 from tsdb.history.interface import ChunkSink
 from tsdb.history.loader.errors import REFUSED_ROWS, NotLoadable
 from tsdb.history.loader.loaded_marks import LoadedMarks

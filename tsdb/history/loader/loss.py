@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tsdb.codec.chunk_key import ChunkKey, HoleKey, decode_key
-from tsdb.codec.chunk_marker import HoleRecord
+from tsdb.codec.chunk.key import ChunkKey, HoleKey, decode_key
+from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.log.interface import CHUNKS
 from tsdb.model.errors import CorruptData
 from tsdb.model.time_set import TimeSet

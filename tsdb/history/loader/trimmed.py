@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tsdb.codec.chunk_marker import HoleRecord
+from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.log.interface import CHUNKS, SERIES, Log
 from tsdb.log.records import first_records
 from tsdb.model.errors import LostOffsets, Unavailable

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tsdb.codec.chunk import decode_chunk, encode_chunk
-from tsdb.codec.fragment import Fragment
-from tsdb.codec.series_record import decode_announcement, encode_announcement
+from tsdb.codec.chunk.chunk import decode_chunk, encode_chunk
+from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.records.series_record import decode_announcement, encode_announcement
 
 SAMPLES = 12
 WINDOW_MS = 1000

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tsdb.codec.chunk_key import ChunkKey
-from tsdb.codec.chunk_marker import HoleRecord
+from tsdb.codec.chunk.key import ChunkKey
+from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.history.chunk_rows import columns_of
 from tsdb.model.errors import InvalidRequest
 

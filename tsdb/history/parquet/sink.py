@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tsdb.codec.chunk import decode_chunk
-from tsdb.codec.chunk_key import ChunkKey
-from tsdb.codec.chunk_marker import HoleRecord
-from tsdb.codec.fragment import Fragment
-from tsdb.codec.series_record import Announcement
+from tsdb.codec.chunk.chunk import decode_chunk
+from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.key import ChunkKey
+from tsdb.codec.chunk.marker import HoleRecord
+from tsdb.codec.records.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.chunk_rows import check_size
 from tsdb.history.inflight import ROW_BYTES, InflightBytes

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tsdb.codec.chunk_key import ChunkKey, Kind
-from tsdb.codec.fragment import Fragment
-from tsdb.codec.series_record import Announcement
+from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.key import ChunkKey, Kind
+from tsdb.codec.records.series_record import Announcement
 from tsdb.model.labels import labels_json
 
 SAMPLES = ("series_id", "ts_ms", "value", "order", "pack_id", "window_start_ms", "kind")

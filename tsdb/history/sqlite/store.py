@@ -10,9 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tsdb.codec.chunk_key import ChunkKey
-from tsdb.codec.chunk_marker import HoleRecord
-from tsdb.codec.series_record import Announcement
+from tsdb.codec.chunk.key import ChunkKey
+from tsdb.codec.chunk.marker import HoleRecord
+from tsdb.codec.records.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.chunk_rows import check_size, columns_of, key_of
 from tsdb.history.hole_rows import holes_of, key_columns_of

@@ -7,8 +7,8 @@ others reduce it: then records stay in this process for a while.
 
 from __future__ import annotations
 
-# A record of 100 us gains nothing from two cores, one of 1 ms a fifth and more (bench/pc_overhead.py): a hand-over
-# costs some 20 us in each process, and threads that talk to processes compete with ours.
+# A record of 100 us gains nothing from two cores, one of 1 ms a fifth and more (bench/consumer/pc_overhead.py): a
+# hand-over costs some 20 us in each process, and threads that talk to processes compete with ours.
 WORTH_FROM_S = 200e-6
 NOT_WORTH_FROM_S = 100e-6  # Hysteresis: a handler in between does not switch back and forth.
 WEIGHT = 0.2

@@ -14,8 +14,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.fragment import Fragment
-from tsdb.head import step_kernels as steps
+from tsdb.codec.chunk.fragment import Fragment
+from tsdb.head.read import step_kernels as steps
 from tsdb.log.downsampled import Downsampled
 from tsdb.model.clock import Clock
 from tsdb.model.labels import series_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from tsdb.codec.chunk_marker import HoleRecord
+from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.history.interface import ChunkRow
 from tsdb.model.errors import CorruptData, HoleInRange
 from tsdb.query.history.reads import HistoryReads

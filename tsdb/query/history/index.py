@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.matching import Condition, conditions_of
-from tsdb.head.pair_search import CheckGoing, go_on
 from tsdb.history.interface import Loaded
+from tsdb.index.matching import Condition, conditions_of
+from tsdb.index.pair_search import CheckGoing, go_on
 from tsdb.model.errors import Overloaded
 from tsdb.model.labels import METRIC_NAME
 from tsdb.model.resolution import underived

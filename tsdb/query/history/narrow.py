@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.fragment import Fragment
+from tsdb.codec.chunk.fragment import Fragment
 from tsdb.query.history.stretch import Stretch
 
 EVER = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.record_status import STATUS_OK
-from tsdb.codec.series_record import DecodedAnnouncements
-from tsdb.head.index import SeriesIndex
+from tsdb.codec.records.record_status import STATUS_OK
+from tsdb.codec.records.series_record import DecodedAnnouncements
 from tsdb.history.interface import Loaded, SeriesIndexRows
+from tsdb.index.index import SeriesIndex
 from tsdb.model.errors import CorruptData
 from tsdb.ops.metrics import gauge
 

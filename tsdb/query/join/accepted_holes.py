@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tsdb.codec.chunk_marker import HoleRecord
+from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.model.errors import HoleInRange, TsdbError
 from tsdb.query.history.reads import HistoryReads
 from tsdb.query.stores.routing import Share

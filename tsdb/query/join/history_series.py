@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tsdb.head.pair_search import CheckGoing
+from tsdb.index.pair_search import CheckGoing
 from tsdb.query.history.holes import HistoryHoles
 from tsdb.query.history.index import Choice, HistorySeries
 from tsdb.query.join.accepted_holes import check_memory_holes

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.fragment import Fragment
-from tsdb.head.gather import RawResult
+from tsdb.codec.chunk.fragment import Fragment
+from tsdb.head.read.gather import RawResult
 from tsdb.history.interface import Loaded
 from tsdb.model.labels import metric_name
 from tsdb.ops.metrics import counter

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.fragment import Fragment
-from tsdb.head.gather import RawResult
+from tsdb.codec.chunk.fragment import Fragment
+from tsdb.head.read.gather import RawResult
 from tsdb.history.merge import merge
 from tsdb.model.errors import CorruptData
 from tsdb.query.history.narrow import narrow

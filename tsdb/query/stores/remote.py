@@ -10,7 +10,7 @@ import grpc
 
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
-from tsdb.ops.grpc_errors import from_rpc_error
+from tsdb.ops.grpc.errors import from_rpc_error
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.reader.read_call import Caller

@@ -12,7 +12,7 @@ from ingest.limits import IngestLimits
 from ingest.refusals import MESSAGE_BYTES_MAX
 from ingest.series.limits import SeriesLimits
 from support.counters import sample
-from support.gateways import Bench, label_set
+from support.servers.gateways import Bench, label_set
 from tsdb.log.interface import SERIES
 from tsdb.model.errors import ConfigMismatch, InvalidRequest, Overloaded
 from tsdb.model.time_set import PRODUCTION

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[4]
 def test_a_stage_that_lives_after_the_warm_up_compiles_nothing() -> None:
     """In a separate process, because other tests have compiled kernels in this one."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests/support/chunks_after_warm_up.py")],
+        [sys.executable, str(ROOT / "tests/support/scripts/chunks_after_warm_up.py")],
         env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PATH": "", "HOME": str(Path.home())},
         capture_output=True,
         text=True,

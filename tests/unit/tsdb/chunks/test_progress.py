@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tsdb.chunks.progress import Progress, decode_commit, encode_metadata
-from tsdb.codec.chunk_marker import ALWAYS_WHOLE_MS
+from tsdb.codec.chunk.marker import ALWAYS_WHOLE_MS
 from tsdb.codec.crc32c import crc32c
 from tsdb.log.interface import METADATA_UNITS_MAX
 from tsdb.model.errors import CorruptData, TsdbError, UnknownVersion, WrongTopic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.heads import SMALL_TIMES as TIMES
+from support.data.heads import SMALL_TIMES as TIMES
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.resume import (
     LONG_AGO_MS,

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from support.announcements import joined
-from support.chunk_twin import pack_of
-from support.heads import SMALL_SLICES, Record, announcement, decoded_of, id_of, positions_of
-from support.heads import SMALL_TIMES as TIMES
+from support.data.announcements import joined
+from support.data.heads import SMALL_SLICES, Record, announcement, decoded_of, id_of, positions_of
+from support.data.heads import SMALL_TIMES as TIMES
+from support.oracles.chunk_twin import pack_of
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.stage import ChunkStage
 from tsdb.chunks.window import due_times
-from tsdb.codec.chunk import decode_chunk
-from tsdb.codec.chunk_key import ChunkKey, HoleKey, Kind, RecordKey, WindowKey, decode_key
-from tsdb.codec.chunk_marker import decode_hole
-from tsdb.codec.log_record import decode_records
+from tsdb.codec.chunk.chunk import decode_chunk
+from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, RecordKey, WindowKey, decode_key
+from tsdb.codec.chunk.marker import decode_hole
+from tsdb.codec.records.log_record import decode_records
 from tsdb.head.limits import HeadLimits
 from tsdb.model.errors import ConfigMismatch, Overloaded
 from tsdb.model.time_set import PRODUCTION, SliceLengths

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.cli import Shell
-from support.fake_reader import FakeServer
+from support.fakes.fake_reader import FakeServer
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import time
 import pytest
 import typer
 
-from tsdb.cli.arguments import instant
+from tsdb.cli.options.arguments import instant
 
 DAY_MS = 86_400_000
 

@@ -11,15 +11,15 @@ import pytest
 
 from chunker.chunker import GROUP_ID
 from chunker.repair import IdleListener
-from support.chunkers import FastClock, chunker_options, running, wait_emitted
 from support.cli import Shell
-from support.late_writer import announce_all
-from support.logs import LogFactory
-from support.replay_log import encoded
+from support.data.late_writer import announce_all
+from support.fakes.replay_log import encoded
+from support.servers.chunkers import FastClock, chunker_options, running, wait_emitted
+from support.servers.logs import LogFactory
 from tsdb.chunks.progress import Progress, encode_metadata
-from tsdb.codec.chunk_key import decode_key
+from tsdb.codec.chunk.key import decode_key
 from tsdb.codec.crc32c import crc32c
-from tsdb.codec.log_record import encode_tick
+from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import CHUNKS, METRICS, Log, Position
 from tsdb.log.records import read_to_end
 from tsdb.log.topics import CREATE_TIME

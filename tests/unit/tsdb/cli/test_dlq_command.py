@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.chunk_topics import WINDOW_MS, append_entries, chunk_entry, chunk_value
 from support.cli import Shell
-from support.fake_chunk_store import FakeChunkStore
-from support.loaders import OPTIONS, is_loaded
-from support.logs import LogFactory, wait_until
-from tsdb.codec.chunk_key import ChunkKey, Kind
+from support.data.chunk_topics import WINDOW_MS, append_entries, chunk_entry, chunk_value
+from support.fakes.fake_chunk_store import FakeChunkStore
+from support.servers.loaders import OPTIONS, is_loaded
+from support.servers.logs import LogFactory, wait_until
+from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.history.loader.dead_letters import DeadLetter
 from tsdb.history.loader.loader import Loader, LoaderOptions
 from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, Log, Position, TopicPartition

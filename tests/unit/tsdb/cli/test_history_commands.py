@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from support.cli import Shell
-from support.fragment_twin import bits, fragment_of
-from support.histories import WINDOW_MS, announcement, written
-from tsdb.codec.chunk import encode_chunk
-from tsdb.codec.chunk_key import ChunkKey, Kind
-from tsdb.codec.chunk_marker import HoleRecord
+from support.oracles.fragment_twin import bits, fragment_of
+from support.servers.histories import WINDOW_MS, announcement, written
+from tsdb.codec.chunk.chunk import encode_chunk
+from tsdb.codec.chunk.key import ChunkKey, Kind
+from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.history.open import open_history
 from tsdb.model.window import index_epoch
 

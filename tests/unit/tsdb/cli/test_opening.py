@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from support.cli import Shell
-from tsdb.cli.assemble import open_gateway
 from tsdb.config import GatewaySettings
 from tsdb.model.errors import Unavailable
+from tsdb.roles.gateway import open_gateway
 
 
 def test_a_gateway_whose_port_is_in_use_gives_its_log_back(shell: Shell, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tsdb.cli.progress import PLAIN_EVERY_S, PlainProgress
+from tsdb.cli.terminal.progress import PLAIN_EVERY_S, PlainProgress
 
 
 def test_plain_progress_says_how_far_and_how_long_still() -> None:

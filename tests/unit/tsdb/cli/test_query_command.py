@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.cli import Shell
-from support.fake_reader import FakeServer
+from support.fakes.fake_reader import FakeServer
 from tsdb.model.errors import HoleInRange, OutOfCoverage
 from tsdb.model.labels import canonical_labels
 from tsdb.v1 import reader_pb2

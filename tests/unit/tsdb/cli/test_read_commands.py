@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from support.cli import Shell
-from support.fake_reader import TOPIC_ID, FakeServer
+from support.fakes.fake_reader import TOPIC_ID, FakeServer
 from tsdb.model.errors import OutOfCoverage, Unavailable
 from tsdb.model.labels import canonical_labels
 from tsdb.v1 import reader_pb2

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tsdb.cli.streams import prepare_streams
+from tsdb.cli.terminal.streams import prepare_streams
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.cli import Shell
-from support.fake_reader import FakeServer
+from support.fakes.fake_reader import FakeServer
 from tsdb.cli.samples.source import Format, read_rows
 from tsdb.model.errors import InvalidRequest, Unavailable
 from tsdb.model.labels import canonical_labels

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.fake_reader import TOPIC_ID, FakeServer
+from support.fakes.fake_reader import TOPIC_ID, FakeServer
 from tsdb.client import (
     AsyncClient,
     Client,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tsdb.client.columns import decode_partition
-from tsdb.codec.columns import encode_times, encode_values
+from tsdb.codec.columns.columns import encode_times, encode_values
 from tsdb.model.errors import CorruptData
 from tsdb.v1 import reader_pb2
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from support.certificates import Authority
-from support.fake_reader import FakeServer
+from support.fakes.fake_reader import FakeServer
+from support.servers.certificates import Authority
 from tsdb.client import Client, ClientTls, InvalidRequest, TsdbError, Unavailable, WriteBatch, connect
 from tsdb.ops.tls import ServerTls
 

@@ -10,12 +10,12 @@ import sys
 import pytest
 
 from stack.ports import Ports
-from support.fake_reader import FakeServer
+from support.fakes.fake_reader import FakeServer
 
 SOON_S = 10.0
 CODE = """
 import sys
-from tsdb.ops.grpc_environment import set_grpc_environment
+from tsdb.ops.grpc.environment import set_grpc_environment
 set_grpc_environment()
 from tsdb.client import Unavailable, connect
 with connect(sys.argv[1]) as client:

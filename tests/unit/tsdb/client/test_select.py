@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from support.fake_reader import raw_frame
+from support.fakes.fake_reader import raw_frame
 from tsdb.client.options import ReadOptions
 from tsdb.client.select import AGGREGATIONS, SelectAnswer, SelectKeywords, SelectQuery
 from tsdb.model.errors import CorruptData, InvalidRequest, Unavailable

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.certificates import Authority
-from support.fake_reader import FakeServer
+from support.fakes.fake_reader import FakeServer
+from support.servers.certificates import Authority
 from tsdb.client import ClientTls, InvalidRequest, Unavailable, connect
 from tsdb.ops.tls import ServerTls
 

@@ -7,12 +7,21 @@ import json
 import numpy as np
 import pytest
 
-from support.chunk_cases import MINUTE_MS, START_MS, WINDOW_MS, arrays, assert_same, fragment, fragments, samples_of
-from support.column_cases import GOLDEN
-from support.record_twin import crc32c
-from tsdb.codec import chunk_kernels as kernels
-from tsdb.codec.chunk import PART_BYTES_MIN, SAMPLES_MAX, VERSION, decode_chunk, encode_chunk
-from tsdb.codec.fragment import Fragment
+from support.data.chunk_cases import (
+    MINUTE_MS,
+    START_MS,
+    WINDOW_MS,
+    arrays,
+    assert_same,
+    fragment,
+    fragments,
+    samples_of,
+)
+from support.data.column_cases import GOLDEN
+from support.oracles.record_twin import crc32c
+from tsdb.codec.chunk import chunk_kernels as kernels
+from tsdb.codec.chunk.chunk import PART_BYTES_MIN, SAMPLES_MAX, VERSION, decode_chunk, encode_chunk
+from tsdb.codec.chunk.fragment import Fragment
 from tsdb.model.errors import CorruptData, UnknownVersion
 
 FOLDER = GOLDEN / "v1/chunk"

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from support.chunk_cases import START_MS, WINDOW_MS, assert_same, fragments
-from support.column_cases import GOLDEN
-from support.record_twin import crc32c
-from tsdb.codec.chunk import decode_chunk, decode_cover, encode_chunk
-from tsdb.codec.chunk_cover import COVERED_KEYS_MAX, Cover, add_cover, cover_bytes_max
-from tsdb.codec.chunk_key import ChunkKey, Kind
+from support.data.chunk_cases import START_MS, WINDOW_MS, assert_same, fragments
+from support.data.column_cases import GOLDEN
+from support.oracles.record_twin import crc32c
+from tsdb.codec.chunk.chunk import decode_chunk, decode_cover, encode_chunk
+from tsdb.codec.chunk.cover import COVERED_KEYS_MAX, Cover, add_cover, cover_bytes_max
+from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.model.errors import CorruptData
 
 FOLDER = GOLDEN / "v2/chunk"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from support.column_cases import GOLDEN
-from support.record_twin import crc32c
-from tsdb.codec.chunk_key import ChunkKey, HoleKey, Kind, ProgressKey, RecordKey, WindowKey, decode_key, encode_key
-from tsdb.codec.chunk_marker import (
+from support.data.column_cases import GOLDEN
+from support.oracles.record_twin import crc32c
+from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, ProgressKey, RecordKey, WindowKey, decode_key, encode_key
+from tsdb.codec.chunk.marker import (
     HoleRecord,
     ProgressMarker,
     WindowMarker,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from support import columns_twin as twin
-from support.column_cases import SPECIAL, STALE, bits, node_columns, time_columns, value_columns
-from tsdb.codec.columns import (
+from support.data.column_cases import SPECIAL, STALE, bits, node_columns, time_columns, value_columns
+from support.oracles import columns_twin as twin
+from tsdb.codec.columns.columns import (
     COLUMN_SAMPLES_MAX,
     decode_times,
     decode_values,
@@ -17,7 +17,7 @@ from tsdb.codec.columns import (
     encode_values_dense,
     scratch,
 )
-from tsdb.codec.columns_kernels import (
+from tsdb.codec.columns.columns_kernels import (
     decode_times_kernel,
     decode_values_kernel,
     encode_times_kernel,

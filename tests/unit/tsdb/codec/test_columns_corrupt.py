@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from support import columns_twin as twin
-from support.column_cases import time_columns, value_columns
-from tsdb.codec.columns import decode_times, decode_values, encode_times, encode_values, encode_values_dense
-from tsdb.codec.columns_kernels import decode_times_kernel, decode_values_kernel
+from support.data.column_cases import time_columns, value_columns
+from support.oracles import columns_twin as twin
+from tsdb.codec.columns.columns import decode_times, decode_values, encode_times, encode_values, encode_values_dense
+from tsdb.codec.columns.columns_kernels import decode_times_kernel, decode_values_kernel
 from tsdb.model.errors import CorruptData
 
 N = 40

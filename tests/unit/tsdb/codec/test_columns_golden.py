@@ -10,9 +10,9 @@ import json
 import numpy as np
 import pytest
 
-from support import columns_twin as twin
-from support.column_cases import GOLDEN
-from tsdb.codec.columns import decode_times, decode_values, encode_times, encode_values, encode_values_dense
+from support.data.column_cases import GOLDEN
+from support.oracles import columns_twin as twin
+from tsdb.codec.columns.columns import decode_times, decode_values, encode_times, encode_values, encode_values_dense
 
 FILES = sorted((GOLDEN / "v1/columns").glob("*.column"))
 

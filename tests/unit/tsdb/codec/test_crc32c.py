@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from support import record_twin
+from support.oracles import record_twin
 from tsdb.codec import crc32c_kernels
 from tsdb.codec.crc32c import crc32c
 

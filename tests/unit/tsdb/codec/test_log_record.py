@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from support import record_twin as twin
-from support.log_records import GOLDEN, decode_list, encode_packs, golden_packs, packs_of
-from support.record_twin import Pack
-from tsdb.codec import log_record_kernels as kernels
-from tsdb.codec.log_record import (
+from support.data.log_records import GOLDEN, decode_list, encode_packs, golden_packs, packs_of
+from support.oracles import record_twin as twin
+from support.oracles.record_twin import Pack
+from tsdb.codec.records import log_record_kernels as kernels
+from tsdb.codec.records.log_record import (
     FLAG_IMPORT_TICK,
     FLAG_SHARED_TIME,
     RECORD_BYTES_MAX,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from support.column_cases import STALE
-from tsdb.codec.scale_choice_kernels import integers_of
-from tsdb.codec.scale_kernels import FLOAT_BITS, RATIO, RATIO_PRINTED, SCALES, printed, proves, to_float
+from support.data.column_cases import STALE
+from tsdb.codec.columns.scale_choice_kernels import integers_of
+from tsdb.codec.columns.scale_kernels import FLOAT_BITS, RATIO, RATIO_PRINTED, SCALES, printed, proves, to_float
 
 N = 64
 COUNT = np.arange(1, N + 1)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.log_records import GOLDEN
-from support.record_twin import crc32c
-from tsdb.codec import series_record_kernels as kernels
-from tsdb.codec.record_status import STATUS_CORRUPT, STATUS_OK, STATUS_UNKNOWN_VERSION
-from tsdb.codec.series_record import (
+from support.data.log_records import GOLDEN
+from support.oracles.record_twin import crc32c
+from tsdb.codec.records import series_record_kernels as kernels
+from tsdb.codec.records.record_status import STATUS_CORRUPT, STATUS_OK, STATUS_UNKNOWN_VERSION
+from tsdb.codec.records.series_record import (
     Announcement,
     DecodedAnnouncements,
     decode_announcement,

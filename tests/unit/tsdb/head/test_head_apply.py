@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from support.heads import (
+from support.data.heads import (
     SMALL_TIMES,
     Record,
     apply,
@@ -19,7 +19,7 @@ from support.heads import (
     register,
     samples_of,
 )
-from tsdb.codec.log_record import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION
+from tsdb.codec.records.log_record import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION
 from tsdb.head.limits import HeadLimits
 from tsdb.model.errors import Overloaded, UnknownVersion
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from support.heads import Record, apply, new_head, refs_of
+from support.data.heads import Record, apply, new_head, refs_of
 from tsdb.client.columns import decode_partition
-from tsdb.head.gather import RawResult
 from tsdb.head.head import Head
+from tsdb.head.read.gather import RawResult
 from tsdb.reader.frames import column_frames, raw_frames
 from tsdb.v1 import reader_pb2
 

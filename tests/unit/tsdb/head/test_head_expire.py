@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from support.heads import SMALL_TIMES, Record, apply, id_of, new_head, refs_of, register, samples_of
-from tsdb.codec.series_record import decode_announcements, encode_announcement
+from support.data.heads import SMALL_TIMES, Record, apply, id_of, new_head, refs_of, register, samples_of
+from tsdb.codec.records.series_record import decode_announcements, encode_announcement
 from tsdb.head.expire import RELEASE_AFTER
 from tsdb.head.head import Head
 from tsdb.head.limits import HeadLimits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from support.heads import DAY_MS, SMALL_SLICES, SMALL_TIMES, Record, apply, new_head, refs_of, samples_of
+from support.data.heads import DAY_MS, SMALL_SLICES, SMALL_TIMES, Record, apply, new_head, refs_of, samples_of
 from tsdb.head.head import Head
 from tsdb.head.limits import HeadLimits
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from support.heads import Record, apply, new_head, refs_of, samples_of
+from support.data.heads import Record, apply, new_head, refs_of, samples_of
 from tsdb.head.head import TIME_MAX_MS, Head
 from tsdb.model.errors import InvalidRequest, Overloaded
 
@@ -108,7 +108,7 @@ def test_samples_decoded_in_many_blocks_are_one_answer(monkeypatch: pytest.Monke
     head = head_with([float(n) for n in range(50)], series=7)
     refs = refs_of(head, range(7))
     whole = head.gather_raw(refs, 0, 9999, partial=True)
-    monkeypatch.setattr("tsdb.head.gather.BLOCK_SAMPLES", 60)
+    monkeypatch.setattr("tsdb.head.read.gather.BLOCK_SAMPLES", 60)
     parts = head.gather_raw(refs, 0, 9999, partial=True)
     assert whole.orders is not None
     assert parts.orders is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.fragment_twin import bits, fragment_of, samples_of
+from support.oracles.fragment_twin import bits, fragment_of, samples_of
 from tsdb.history.merge import merge
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from tsdb.codec.chunk_key import ChunkKey, Kind
+from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.history.cassandra.tokens import estimated_bytes, token_ranges
 from tsdb.history.chunk_rows import columns_of, key_of, pieces_of
 from tsdb.history.interface import ChunkRow, TokenRange, WindowRange

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.log_records import GOLDEN
+from support.data.log_records import GOLDEN
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import (
     LabelLimits,

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tsdb.codec import log_record, series_record
+from tsdb.codec.records import log_record, series_record
 from tsdb.model.meta import MetaSettings, differences
 from tsdb.model.placement import PACK_RULE_VERSION
 from tsdb.model.time_set import DEMO, TimeSet

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.log_records import GOLDEN
+from support.data.log_records import GOLDEN
 from tsdb.model.partitioner import murmur2, partition_of
 
 VECTORS = json.loads((GOLDEN / "v1/hash_vectors.json").read_text())["murmur2"]

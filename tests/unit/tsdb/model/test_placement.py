@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.log_records import GOLDEN
+from support.data.log_records import GOLDEN
 from tsdb.model.labels import canonical_labels
 from tsdb.model.partitioner import partition_of
 from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS, FAMILY_SUFFIXES, PlacementRule, metric_family

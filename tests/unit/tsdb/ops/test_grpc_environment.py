@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tsdb.ops.grpc_environment import EXPERIMENTS, set_grpc_environment
+from tsdb.ops.grpc.environment import EXPERIMENTS, set_grpc_environment
 
 # Records, as gRPC is imported, what it finds.
 WATCH = """
@@ -22,7 +22,7 @@ import {module}
 """
 
 
-@pytest.mark.parametrize("module", ["tsdb.cli.main", "bench.store_process", "bench.read"])
+@pytest.mark.parametrize("module", ["tsdb.cli.main", "bench.store_process", "bench.store.read"])
 @pytest.mark.parametrize("own", [None, "promise"])
 def test_it_is_set_before_grpc_is_loaded(module: str, own: str | None) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}

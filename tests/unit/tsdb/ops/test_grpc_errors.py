@@ -11,9 +11,9 @@ import grpc
 import pytest
 
 from support.counters import sample
-from support.grpc_echo import Scripted, call_raw, plain_channel, scripted_server, write
+from support.fakes.grpc_echo import Scripted, call_raw, plain_channel, scripted_server, write
 from tsdb.model import errors
-from tsdb.ops.grpc_errors import CODES, code_of, from_rpc_error, to_status
+from tsdb.ops.grpc.errors import CODES, code_of, from_rpc_error, to_status
 from tsdb.v1 import ingest_pb2
 
 CLASSES = [

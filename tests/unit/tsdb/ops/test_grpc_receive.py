@@ -12,14 +12,14 @@ import grpc
 import pytest
 
 from support.counters import sample
-from support.grpc_echo import Scripted, call_raw, plain_channel, scripted_server, write
-from support.logs import wait_until
+from support.fakes.grpc_echo import Scripted, call_raw, plain_channel, scripted_server, write
+from support.servers.logs import wait_until
 from tsdb.model.errors import InvalidRequest, TsdbError
 from tsdb.ops.auth import Tokens
-from tsdb.ops.grpc_errors import from_rpc_error
-from tsdb.ops.grpc_receive import Receipts
-from tsdb.ops.grpc_server import GrpcLimits, GrpcServer
-from tsdb.ops.grpc_threads import CallThreads
+from tsdb.ops.grpc.errors import from_rpc_error
+from tsdb.ops.grpc.receive import Receipts
+from tsdb.ops.grpc.server import GrpcLimits, GrpcServer
+from tsdb.ops.grpc.threads import CallThreads
 
 WRITE = "/tsdb.v1.Ingest/Write"
 CHECK = "/grpc.health.v1.Health/Check"

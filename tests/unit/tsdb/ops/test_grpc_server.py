@@ -15,16 +15,16 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from support import fuzz
-from support.certificates import Authority
 from support.counters import sample
-from support.edge_attackers import HTTP2_PREFACE, HTTP2_SETTINGS
-from support.grpc_echo import Scripted, call_raw, plain_channel, scripted_server, write
+from support.data import fuzz
+from support.drills.edge_attackers import HTTP2_PREFACE, HTTP2_SETTINGS
+from support.fakes.grpc_echo import Scripted, call_raw, plain_channel, scripted_server, write
+from support.servers.certificates import Authority
 from tsdb.model.errors import InvalidRequest, Overloaded, Unauthenticated, Unavailable
 from tsdb.ops.auth import Tokens
-from tsdb.ops.grpc_errors import from_rpc_error
-from tsdb.ops.grpc_health import Health, partition_service
-from tsdb.ops.grpc_server import GrpcLimits, GrpcServer, build_server
+from tsdb.ops.grpc.errors import from_rpc_error
+from tsdb.ops.grpc.health import Health, partition_service
+from tsdb.ops.grpc.server import GrpcLimits, GrpcServer, build_server
 from tsdb.ops.tls import ServerTls
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
 

@@ -11,13 +11,13 @@ import grpc
 import pytest
 
 from support.counters import sample
-from support.grpc_echo import Scripted, plain_channel, scripted_server, write
-from support.logs import wait_until
+from support.fakes.grpc_echo import Scripted, plain_channel, scripted_server, write
+from support.servers.logs import wait_until
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import Overloaded
-from tsdb.ops.grpc_errors import from_rpc_error
-from tsdb.ops.grpc_server import GrpcLimits, GrpcServer
-from tsdb.ops.grpc_slots import RECENT_S, CallSlots, waiting
+from tsdb.ops.grpc.errors import from_rpc_error
+from tsdb.ops.grpc.server import GrpcLimits, GrpcServer
+from tsdb.ops.grpc.slots import RECENT_S, CallSlots, waiting
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
 
 WITHIN_S = 20.0

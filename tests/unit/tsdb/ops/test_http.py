@@ -17,13 +17,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from support import fuzz
-from support.certificates import Authority
 from support.counters import sample
+from support.data import fuzz
+from support.servers.certificates import Authority
 from tsdb.model.errors import Unavailable
 from tsdb.ops.auth import Tokens
 from tsdb.ops.health import Liveness, PartitionHealth, Readiness
-from tsdb.ops.http import OpsServer, serve_ops
+from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.ops.tls import ServerTls
 
 

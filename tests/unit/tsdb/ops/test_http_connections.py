@@ -18,11 +18,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from support.certificates import Authority
 from support.counters import sample
+from support.servers.certificates import Authority
 from tsdb.ops.health import Liveness, Readiness
-from tsdb.ops.http import OpsServer, serve_ops
-from tsdb.ops.http_connections import HttpLimits
+from tsdb.ops.http.connections import HttpLimits
+from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.ops.tls import ServerTls
 
 PROBE_WITHIN_S = 1.0

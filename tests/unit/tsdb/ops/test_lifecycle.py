@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support import lifecycle_process
+from support.scripts import lifecycle_process
 from tsdb.ops.lifecycle import Deadline
 
 ENDED = ["close server", "close middle", "close log", "join server", "join middle", "join log"]

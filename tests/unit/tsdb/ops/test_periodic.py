@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from support.logs import wait_until
+from support.servers.logs import wait_until
 from tsdb.ops.lifecycle import Fallible
 from tsdb.ops.periodic import Periodic
 

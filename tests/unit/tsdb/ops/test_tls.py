@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from support.certificates import Authority
+from support.servers.certificates import Authority
 from tsdb.model.errors import ConfigMismatch
 from tsdb.ops.tls import ServerTls
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from prometheus_client import CollectorRegistry
 
-from support.logs import wait_until
+from support.servers.logs import wait_until
 from tsdb.parallel_consumer import (
     Action,
     AsyncioExecutor,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from support.logs import wait_until
+from support.servers.logs import wait_until
 from tsdb.parallel_consumer import (
     Action,
     AsyncioExecutor,

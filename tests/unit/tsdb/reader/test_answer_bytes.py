@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from support.heads import Record, apply, new_head
-from support.queriers import Context, ServedHeads
+from support.data.heads import Record, apply, new_head
+from support.servers.queriers import Context, ServedHeads
 from tsdb.model.errors import Overloaded
 from tsdb.model.time_set import SliceLengths
 from tsdb.reader.answer_bytes import SMALL_BYTES, AnswerBytes, HeldBytes

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tsdb.head.gather import RawResult
+from tsdb.head.read.gather import RawResult
 from tsdb.reader.frames import FRAME_SAMPLES_MAX, raw_frames, series_block
 from tsdb.reader.wire import Fields
 from tsdb.v1 import reader_pb2

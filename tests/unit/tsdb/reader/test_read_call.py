@@ -10,14 +10,14 @@ import grpc
 import pytest
 
 from support.counters import sample
-from support.logs import wait_until
-from support.long_values import SLOW_PATTERN, head_of_long_values
-from support.queriers import Context, ServedHeads, one_store, querier_over
+from support.data.long_values import SLOW_PATTERN, head_of_long_values
+from support.servers.logs import wait_until
+from support.servers.queriers import Context, ServedHeads, one_store, querier_over
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import Overloaded, Unavailable
-from tsdb.ops.grpc_errors import from_rpc_error
-from tsdb.ops.grpc_health import Health
-from tsdb.ops.grpc_server import GrpcService, build_server
+from tsdb.ops.grpc.errors import from_rpc_error
+from tsdb.ops.grpc.health import Health
+from tsdb.ops.grpc.server import GrpcService, build_server
 from tsdb.reader.read_call import ReadCall, ReadCalls
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
 

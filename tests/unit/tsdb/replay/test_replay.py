@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from support.counters import sample
-from support.heads import SMALL_TIMES, canonical_of, id_of, new_head, refs_of, samples_of
-from support.replay_log import ReplayLog, encoded, of_newer_version
-from tsdb.codec.log_record import encode_tick
-from tsdb.codec.series_record import encode_announcement
+from support.data.heads import SMALL_TIMES, canonical_of, id_of, new_head, refs_of, samples_of
+from support.fakes.replay_log import ReplayLog, encoded, of_newer_version
+from tsdb.codec.records.log_record import encode_tick
+from tsdb.codec.records.series_record import encode_announcement
 from tsdb.head.head import Head
 from tsdb.head.limits import HeadLimits
 from tsdb.log.interface import METRICS, SERIES

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from support.heads import Record, apply, new_head
+from support.data.heads import Record, apply, new_head
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import Unavailable
 from tsdb.replay.replay import PartitionProgress

@@ -7,8 +7,8 @@ from typing import cast
 import grpc
 import pytest
 
-from support.heads import Record, apply, new_head, register
-from support.queriers import Context, ServedHeads
+from support.data.heads import Record, apply, new_head, register
+from support.servers.queriers import Context, ServedHeads
 from tsdb.head.head import Head
 from tsdb.v1 import common_pb2, reader_pb2
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from support.heads import new_head
-from tsdb.codec.series_record import decode_announcements, encode_announcement
+from support.data.heads import new_head
+from tsdb.codec.records.series_record import decode_announcements, encode_announcement
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import Overloaded, Unavailable

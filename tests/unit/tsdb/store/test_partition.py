@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.heads import new_head
+from support.data.heads import new_head
 from tsdb.head.state import HeadSizes, HeadState, Hole
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable

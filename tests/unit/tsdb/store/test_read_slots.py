@@ -9,13 +9,13 @@ from typing import Any
 import grpc
 import pytest
 
-from support.heads import Record, apply, new_head
-from support.logs import wait_until
-from support.queriers import TOPIC_ID, ServedHeads, one_store, querier_over
+from support.data.heads import Record, apply, new_head
+from support.servers.logs import wait_until
+from support.servers.queriers import TOPIC_ID, ServedHeads, one_store, querier_over
 from tsdb.model.errors import Overloaded
-from tsdb.ops.grpc_errors import from_rpc_error
-from tsdb.ops.grpc_health import Health
-from tsdb.ops.grpc_server import GrpcLimits, GrpcService, build_server
+from tsdb.ops.grpc.errors import from_rpc_error
+from tsdb.ops.grpc.health import Health
+from tsdb.ops.grpc.server import GrpcLimits, GrpcService, build_server
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
 
 RUNNING_MAX = 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.heads import Record, apply, new_head
+from support.data.heads import Record, apply, new_head
 from tsdb.head.head import HeadState, Hole
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import HoleInRange, OutOfCoverage

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from support.heads import Record, apply, new_head, register
+from support.data.heads import Record, apply, new_head, register
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
 from tsdb.model.selector import parse_selector

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from support.heads import id_of, new_head, register
+from support.data.heads import id_of, new_head, register
 from tsdb.head.head import Head
 from tsdb.model.errors import Overloaded
 from tsdb.model.selector import parse_selector

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from support.heads import Record, apply, canonical_of, id_of, new_head, register
+from support.data.heads import Record, apply, canonical_of, id_of, new_head, register
 from tsdb.head.head import Head
 from tsdb.head.limits import HeadLimits
 from tsdb.model.clock import ManualClock

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from support.counters import sample
-from support.heads import new_head
-from support.replay_log import ReplayLog
-from tsdb.codec.log_record import encode_tick
+from support.data.heads import new_head
+from support.fakes.replay_log import ReplayLog
+from tsdb.codec.records.log_record import encode_tick
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import Unavailable
 from tsdb.replay.replay import PartitionProgress

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from support.heads import new_head, register
-from support.logs import wait_until
+from support.data.heads import new_head, register
+from support.servers.logs import wait_until
 from tsdb.head.head import Head
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable

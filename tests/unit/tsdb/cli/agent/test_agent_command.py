@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.cli import Shell
-from support.fake_reader import FakeServer
+from support.fakes.fake_reader import FakeServer
 from tsdb.model.labels import metric_name, parse_labels
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.fake_reader import FakeServer
+from support.fakes.fake_reader import FakeServer
 from tsdb.cli.agent.sender import Sender
 from tsdb.client import Client, WriteBatch, connect
 from tsdb.model.errors import InvalidRequest, Overloaded, Unavailable

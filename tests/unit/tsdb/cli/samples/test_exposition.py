@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.exposition_fuzz import pages
+from support.data.exposition_fuzz import pages
 from tsdb.cli.samples.dialect import Dialect, dialect_of_page
 from tsdb.cli.samples.exposition import LINE_BYTES_MAX, ExposedSample, ExpositionParser
 from tsdb.model.errors import InvalidRequest

@@ -13,7 +13,7 @@ import pytest
 from cassandra import ConsistencyLevel
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster
 
-from support.certificates import Authority
+from support.servers.certificates import Authority
 from tsdb.config import ROLES, load
 from tsdb.history.cassandra.session import READ_PROFILE, LazySession, open_cluster
 from tsdb.history.hosts import Hosts

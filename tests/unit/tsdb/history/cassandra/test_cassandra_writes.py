@@ -10,7 +10,7 @@ from cassandra import OperationTimedOut
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionBusy
 
-from support.histories import Answers
+from support.servers.histories import Answers
 from tsdb.history.cassandra.reads import PAGE_ROWS, PageSize
 from tsdb.history.cassandra.writes import CassandraWrites, Write
 from tsdb.history.settings import HistorySettings

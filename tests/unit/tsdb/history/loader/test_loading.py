@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from support.chunk_topics import WINDOW_MS, Entry, chunk_entry, chunk_value, marker_entry, series_entry
-from support.fake_chunk_store import FakeChunkStore, away
-from tsdb.codec.chunk_cover import COVER_VERSION
-from tsdb.codec.chunk_key import ChunkKey, HoleKey, Kind, WindowKey, encode_key
-from tsdb.codec.chunk_marker import HoleRecord, ProgressMarker, WindowMarker, encode_hole, encode_window_marker
+from support.data.chunk_topics import WINDOW_MS, Entry, chunk_entry, chunk_value, marker_entry, series_entry
+from support.fakes.fake_chunk_store import FakeChunkStore, away
+from tsdb.codec.chunk.cover import COVER_VERSION
+from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, WindowKey, encode_key
+from tsdb.codec.chunk.marker import HoleRecord, ProgressMarker, WindowMarker, encode_hole, encode_window_marker
 from tsdb.codec.crc32c import crc32c
 from tsdb.history.interface import Loaded
 from tsdb.history.loader.errors import NotLoadable

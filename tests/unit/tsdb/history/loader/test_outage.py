@@ -7,9 +7,9 @@ from collections.abc import Collection
 
 import pytest
 
-from support.chunk_topics import Expected, staged
-from support.fake_chunk_store import FakeChunkStore
-from tsdb.codec.chunk_key import ChunkKey
+from support.data.chunk_topics import Expected, staged
+from support.fakes.fake_chunk_store import FakeChunkStore
+from tsdb.codec.chunk.key import ChunkKey
 from tsdb.history.loader.errors import POLICY
 from tsdb.history.loader.lanes import lane_of, marker_is_due
 from tsdb.history.loader.loaded_marks import LoadedMarks

@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-from support.chunk_rows import random_rows
-from support.histories import META, Answers, announcement, row, write_rows, written
-from support.history_contents import checksum_of_files, checksum_of_store
-from support.logs import wait_until
-from tsdb.codec.chunk_marker import HoleRecord
+from support.data.chunk_rows import random_rows
+from support.oracles.history_contents import checksum_of_files, checksum_of_store
+from support.servers.histories import META, Answers, announcement, row, write_rows, written
+from support.servers.logs import wait_until
+from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.history.interface import ChunkSink, Loaded
 from tsdb.history.open import open_history, open_history_admin, open_history_sink
 from tsdb.history.parquet import sink as sink_module

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.histories import META, Answers, row, written
+from support.servers.histories import META, Answers, row, written
 from tsdb.history.interface import WindowRange
 from tsdb.history.open import open_history, open_history_admin
 from tsdb.history.shared_settings import ensure_history, history_differences, shared_rows

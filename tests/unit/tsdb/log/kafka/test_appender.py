@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message
 
-from support.logs import wait_until
+from support.servers.logs import wait_until
 from tsdb.log.interface import METRICS, Appended
 from tsdb.log.kafka import appender
 from tsdb.log.kafka.appender import KafkaAppender

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support.logs import WITHIN_S, append_all, poll_until, read_to_end, read_values, records_of, wait_until
+from support.servers.logs import WITHIN_S, append_all, poll_until, read_to_end, read_values, records_of, wait_until
 from tsdb.log.interface import METRICS, SERIES, Appended, EndOfLog, RecordBatch
 from tsdb.log.open import open_topics
 from tsdb.log.records import last_records

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.logs import LogFactory
+from support.servers.logs import LogFactory
 from tsdb.log.interface import METRICS
 from tsdb.log.settings import LogSettings
 from tsdb.model.errors import ConfigMismatch

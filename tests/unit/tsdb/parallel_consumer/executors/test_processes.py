@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from support.logs import wait_until
+from support.servers.logs import wait_until
 from tsdb.parallel_consumer import (
     Backoff,
     ConsumerMetrics,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.registries import DLQ, PARTITIONS, TOPIC, WAIT, Killed, Member, Scanner, World
+from support.consumer.registries import DLQ, PARTITIONS, TOPIC, WAIT, Killed, Member, Scanner, World
 from tsdb.parallel_consumer import CommitFailed, InvalidConfig, Options, OutRecord, Polled, Position, Record
 from tsdb.parallel_consumer.registry import RegistryOptions
 from tsdb.parallel_consumer.scheduling.dead_letters import PREFIX

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from support.logs import wait_until
+from support.servers.logs import wait_until
 from tsdb.parallel_consumer import (
     AsyncioExecutor,
     Backoff,

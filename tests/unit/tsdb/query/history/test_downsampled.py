@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from support.counters import sample
-from support.derived_twin import LastValues, derived_twin
-from support.fake_history import PLACEMENT
-from support.fragment_twin import bits as bits_of
-from support.fragment_twin import fragment_of
-from support.heads import bits, canonical_of, id_of
-from support.queriers import TOPIC_ID, one_store, select
-from support.seams import END_MS, NUMBERS, START_MS, WINDOW_MS, Seam
+from support.data.heads import bits, canonical_of, id_of
+from support.fakes.fake_history import PLACEMENT
+from support.oracles.derived_twin import LastValues, derived_twin
+from support.oracles.fragment_twin import bits as bits_of
+from support.oracles.fragment_twin import fragment_of
+from support.servers.queriers import TOPIC_ID, one_store, select
+from support.servers.seams import END_MS, NUMBERS, START_MS, WINDOW_MS, Seam
 from tsdb.client import SelectQuery, SelectResult
-from tsdb.codec.chunk import encode_chunk
-from tsdb.codec.chunk_key import ChunkKey, Kind
-from tsdb.head import step_kernels as steps
+from tsdb.codec.chunk.chunk import encode_chunk
+from tsdb.codec.chunk.key import ChunkKey, Kind
+from tsdb.head.read import step_kernels as steps
 from tsdb.log.downsampled import Downsampled
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import InvalidRequest

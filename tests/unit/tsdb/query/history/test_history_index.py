@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from support.fake_history import PLACEMENT, FakeHistory
-from support.heads import canonical_of, id_of
+from support.data.heads import canonical_of, id_of
+from support.fakes.fake_history import PLACEMENT, FakeHistory
 from tsdb.history.interface import Loaded
 from tsdb.model.errors import CorruptData, Overloaded, Unavailable
 from tsdb.model.labels import series_id

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from support.logs import WITHIN_S, LogFactory
-from support.queriers import TOPIC_ID, one_store, select
-from support.seams import END_MS, START_MS, WINDOW_MS, Seam
+from support.servers.logs import WITHIN_S, LogFactory
+from support.servers.queriers import TOPIC_ID, one_store, select
+from support.servers.seams import END_MS, START_MS, WINDOW_MS, Seam
 from tsdb.client import SelectQuery
 from tsdb.log.index_generation import POLL_EVERY_S, raise_generation
 from tsdb.log.interface import META, METRICS, Log, Watermarks

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from support.fragment_twin import bits, fragment_of, samples_of
-from tsdb.codec.fragment import Fragment
+from support.oracles.fragment_twin import bits, fragment_of, samples_of
+from tsdb.codec.chunk.fragment import Fragment
 from tsdb.model.errors import CorruptData
 from tsdb.query.history.narrow import narrow
 from tsdb.query.history.stretch import Stretch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.fake_stores import state
+from support.fakes.fake_stores import state
 from tsdb.history.interface import Loaded
 from tsdb.model.errors import Unavailable
 from tsdb.query.join.completeness import check_complete, check_series_complete, reaches, seam_ms

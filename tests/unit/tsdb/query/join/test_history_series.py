@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from support.heads import canonical_of, id_of
-from support.queriers import context
-from support.seams import END_MS, NUMBERS, START_MS, WINDOW_MS, Seam
+from support.data.heads import canonical_of, id_of
+from support.servers.queriers import context
+from support.servers.seams import END_MS, NUMBERS, START_MS, WINDOW_MS, Seam
 from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
 from tsdb.v1 import common_pb2, reader_pb2
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.heads import bits, canonical_of, id_of
-from support.queriers import Context, context, messages, select
-from support.seams import END_MS, NUMBERS, START_MS, STEP_MS, WINDOW_MS, Seam
+from support.data.heads import bits, canonical_of, id_of
+from support.servers.queriers import Context, context, messages, select
+from support.servers.seams import END_MS, NUMBERS, START_MS, STEP_MS, WINDOW_MS, Seam
 from tsdb.client import ReadOptions, SelectQuery, SelectResult
-from tsdb.codec.chunk_key import ChunkKey
-from tsdb.codec.chunk_marker import HoleRecord
+from tsdb.codec.chunk.key import ChunkKey
+from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.head.state import Hole
 from tsdb.history.interface import HistoryHole, Loaded
 from tsdb.model.errors import CorruptData, HoleInRange, InvalidRequest, Overloaded, TsdbError, Unavailable

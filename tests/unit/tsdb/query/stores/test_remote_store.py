@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from support.fake_reader import FakeServer
-from support.queriers import Context
+from support.fakes.fake_reader import FakeServer
+from support.servers.queriers import Context
 from tsdb.client.channel import open_channel
 from tsdb.client.retry import worth_retrying
 from tsdb.model.clock import SystemClock

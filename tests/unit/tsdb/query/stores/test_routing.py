@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.fake_stores import FakeStore, FakeStores, state
+from support.fakes.fake_stores import FakeStore, FakeStores, state
 from tsdb.model.errors import InvalidRequest, OutOfCoverage, Overloaded, TsdbError, Unavailable
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share, best_states
 

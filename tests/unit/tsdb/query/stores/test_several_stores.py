@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from support.fake_stores import FakeStore, FakeStores, state
-from support.heads import SMALL_TIMES, Record, apply, canonical_of, id_of, new_head
-from support.queriers import TOPIC_ID, Context, ServedHeads, context, messages, querier_over, select
+from support.data.heads import SMALL_TIMES, Record, apply, canonical_of, id_of, new_head
+from support.fakes.fake_stores import FakeStore, FakeStores, state
+from support.servers.queriers import TOPIC_ID, Context, ServedHeads, context, messages, querier_over, select
 from tsdb.client import ReadOptions, SelectQuery
 from tsdb.head.head import Head
 from tsdb.model.errors import CorruptData, Overloaded, Unavailable, WrongTopic

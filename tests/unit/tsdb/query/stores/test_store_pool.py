@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.fake_reader import TOPIC_ID as READER_TOPIC_ID
-from support.fake_reader import FakeServer
+from support.fakes.fake_reader import TOPIC_ID as READER_TOPIC_ID
+from support.fakes.fake_reader import FakeServer
 from tsdb.client.channel import open_channel
 from tsdb.model.clock import ManualClock
 from tsdb.query.stores.pool import RESOLVE_EVERY_S, StoreAddress, StorePool, resolve

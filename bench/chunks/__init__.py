@@ -1,0 +1,1 @@
+"""Benchmarks of the chunk stage and of the codec."""

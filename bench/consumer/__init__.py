@@ -1,0 +1,1 @@
+"""Benchmarks of the parallel consumer and of the chain headers."""

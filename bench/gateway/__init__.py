@@ -1,0 +1,1 @@
+"""Benchmarks of writes through a gateway."""

@@ -1,0 +1,1 @@
+"""Benchmarks of history: its size, its reads and the loader."""

@@ -1,0 +1,1 @@
+"""Benchmarks of a store: replay, memory and reads."""

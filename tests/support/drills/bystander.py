@@ -1,0 +1,216 @@
+"""Bystander: a client that does no harm and must not be harmed. It writes, reads and probes while others attack.
+
+Figures are taken twice, quiet and under attack. The quiet ones are taken beside a process that keeps one core busy,
+since an attacker on this machine costs the servers that much CPU whatever it does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import threading
+import time
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from support.servers.logs import wait_until
+from support.servers.processes import Role
+from tsdb.client import ReadOptions, WriteBatch, WriteResult, connect
+
+TIMES_QUIET_MAX = 5.0
+SECONDS_MAX = 1.0
+# Below this a p99 is the scheduler's on two cores that servers, attackers and this client share.
+NOISE_S = 0.05
+# Other load on the machine makes a round slower, and never faster, so harm must show in every round.
+ROUNDS = 5
+REST_S = 0.02  # Between two calls of one kind.
+TIMEOUT_S = 20.0
+SERIES = 20
+MINUTE_MS = 60_000
+RSS_EVERY_S = 0.05
+
+
+@dataclass(slots=True)
+class Figures:
+    """Seconds of each call, by kind (write, read, probe), and what failed."""
+
+    seconds: dict[str, list[float]] = field(default_factory=lambda: {"write": [], "read": [], "probe": []})
+    failures: list[str] = field(default_factory=list)
+
+    def p99(self, kind: str) -> float:
+        """Seconds that one call of a hundred exceeds; the slowest of fewer."""
+        ordered = sorted(self.seconds[kind])
+        return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+
+    def __str__(self) -> str:
+        parts = [f"{kind} p99 {self.p99(kind) * 1e3:.1f} ms of {len(all_)}" for kind, all_ in self.seconds.items()]
+        return ", ".join(parts) + (f", {len(self.failures)} failed: {self.failures[:3]}" if self.failures else "")
+
+
+class Bystander:
+    """Threads that write, read and probe all the time. A context manager.
+
+    gateway: written to. reader: read from. probed: every role whose `/-/ready` and `/-/healthy` must answer 200.
+    token: bearer token of its calls.
+    """
+
+    def __init__(self, gateway: Role, reader: Role, probed: Sequence[Role], *, token: str | None = None) -> None:
+        self._gateway = connect(gateway.grpc, token=token, timeout_s=TIMEOUT_S)
+        self._reader = connect(reader.grpc, token=token, timeout_s=TIMEOUT_S)
+        self._probes = [f"http://{role.http}/-/{path}" for role in probed for path in ("ready", "healthy")]
+        self._name = f"bystander_{uuid.uuid4().hex[:8]}"
+        self._written = 0
+        self._newest: WriteResult | None = None
+        self._base_ms = time.time_ns() // 1_000_000
+        self._figures = Figures()
+        self._stopping = threading.Event()
+        calls: dict[str, Callable[[], None]] = {"write": self._write, "read": self._read, "probe": self._probe}
+        self._threads = [threading.Thread(target=self._repeat, args=call, daemon=True) for call in calls.items()]
+
+    def __enter__(self) -> Self:
+        self._write()
+        self._read(self._newest)
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(TIMEOUT_S + SECONDS_MAX)
+        self._gateway.close()
+        self._reader.close()
+
+    def quiet(self, *, calls: int = 100) -> Figures:
+        """Figures of `calls` calls of each kind without an attack, beside one busy core."""
+        with _busy_core():
+            return self._take(calls)
+
+    def attacked(self, quiet: Figures, *, calls: int = 100) -> Figures:
+        """Figures of `calls` calls of each kind, taken while others attack: the first of ROUNDS rounds within the
+        bounds, or the last one. A call that fails ends the rounds."""
+        for _ in range(ROUNDS):
+            figures = self._take(calls)
+            if figures.failures or not too_slow(quiet, figures):
+                break
+            print(f"a round over its bounds: {figures}")
+        return figures
+
+    def _take(self, calls: int) -> Figures:
+        self._figures = taken = Figures()
+        wait_until(lambda: min(map(len, taken.seconds.values())) >= calls or len(taken.failures) >= calls, 120.0)
+        return taken
+
+    def check_all_is_read_back(self) -> int:
+        """Every sample acknowledged is answered; returns how many there are."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(TIMEOUT_S + SECONDS_MAX)
+        assert self._newest is not None
+        options = ReadOptions(after=self._newest.tokens)
+        answer = self._reader.select(
+            self._name, self._base_ms, self._base_ms + self._written, options=options, timeout_s=60.0
+        )
+        assert answer.samples == self._written * SERIES, f"{answer.samples} of {self._written * SERIES} samples read"
+        return answer.samples
+
+    def _repeat(self, kind: str, call: Callable[[], None]) -> None:
+        while not self._stopping.is_set():
+            figures, begin = self._figures, time.monotonic()
+            try:
+                call()
+            except Exception as error:
+                figures.failures.append(f"{kind}: {type(error).__name__}: {error}")
+            figures.seconds[kind].append(time.monotonic() - begin)
+            self._stopping.wait(REST_S)
+
+    def _write(self) -> None:
+        batch = WriteBatch()
+        for number in range(SERIES):
+            labels = {"__name__": self._name, "job": "bystander", "number": str(number)}
+            batch.add(labels, self._base_ms + self._written, float(self._written))
+        self._newest = self._gateway.write(batch)
+        self._written += 1
+
+    def _read(self, after: WriteResult | None = None) -> None:
+        options = ReadOptions(after=after.tokens) if after else None
+        answer = self._reader.select(self._name, self._base_ms, self._base_ms + MINUTE_MS, options=options)
+        assert len(answer) == SERIES, f"{len(answer)} of {SERIES} series answered"
+
+    def _probe(self) -> None:
+        for url in self._probes:
+            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+                assert answer.status == 200
+
+
+def check_unharmed(quiet: Figures, attacked: Figures) -> None:
+    """Nothing failed, and p99 is at most five times the quiet one and under a second, probes included."""
+    print(f"quiet:    {quiet}\nattacked: {attacked}")
+    assert not attacked.failures, attacked
+    assert not too_slow(quiet, attacked)
+
+
+def too_slow(quiet: Figures, attacked: Figures) -> list[str]:
+    """Each kind of call whose p99 under attack is over its bound, with both figures."""
+    bounds_s = {kind: min(SECONDS_MAX, TIMES_QUIET_MAX * max(quiet.p99(kind), NOISE_S)) for kind in quiet.seconds}
+    return [
+        f"{kind}: {attacked.p99(kind):.3f} s; bound is {bound_s:.3f} s"
+        for kind, bound_s in bounds_s.items()
+        if attacked.p99(kind) > bound_s
+    ]
+
+
+class RssPeak:
+    """The largest resident size of a process while it is watched, bytes. A context manager."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.before_bytes = self._process.memory_info().rss
+        self.peak_bytes = self.before_bytes
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join(TIMEOUT_S)
+
+    @property
+    def grown_bytes(self) -> int:
+        """How far it went above the size at the beginning."""
+        return self.peak_bytes - self.before_bytes
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(RSS_EVERY_S):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.peak_bytes = max(self.peak_bytes, self._process.memory_info().rss)
+
+
+@contextlib.contextmanager
+def _busy_core() -> Iterator[None]:
+    process = multiprocessing.get_context("spawn").Process(target=_burn, daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+        process.close()
+
+
+def _burn() -> None:
+    while True:
+        sum(range(100_000))

@@ -1,0 +1,167 @@
+"""Drills of a full disk: a loader whose history cannot grow, and one process whose whole disk is full."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from support.data.chunk_topics import append_entries, staged
+from support.servers.histories import HistoryFactory
+from support.servers.loaders import assert_holds, is_loaded
+from support.servers.logs import wait_until
+from support.servers.processes import Role
+from tsdb.client import Client, ReadOptions, Unavailable, WriteBatch, connect
+from tsdb.log.interface import METRICS, Log
+
+REASONS = ("disk_full", "disk_error")
+PARTITIONS = 3  # As the shared settings of the histories of tests have it.
+PAGE_BYTES = 4096
+HISTORY_PAGE_BYTES = 16_384
+NAME = "filling"
+BATCH = 2_000
+BASE_MS = time.time_ns() // 1_000_000 - 3_600_000
+ANSWER_WITHIN_S = 1.0
+DRAIN_S = 25.0
+LINES_MAX = 6  # One of each cause a minute; without a bound it was nine a second.
+WATCHED_S = 3.0
+
+Full = Callable[[Role], AbstractContextManager[None]]
+
+
+class SmallDisk:
+    """A tmpfs with the files of a folder, mounted over it for one process alone. Needs Linux with mount namespaces."""
+
+    def __init__(self, folder: Path, size_bytes: int) -> None:
+        self._folder = folder
+        mount = f'cp -a "$0" "$0.files" && mount -t tmpfs -o size={size_bytes} tmpfs "$0" && cp -a "$0.files/." "$0"'
+        self.wrapper = ("unshare", "--mount", "--map-root-user", "sh", "-c", f'{mount} && exec "$@"', str(folder))
+
+    @contextlib.contextmanager
+    def full(self, role: Role) -> Iterator[None]:
+        """Not a byte is left on it until the context ends."""
+        ballast = seen_by(role, self._folder) / "ballast"
+        with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(PAGE_BYTES))
+        try:
+            yield
+        finally:
+            ballast.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def files_cannot_grow(role: Role) -> Iterator[None]:
+    """No file of the process grows past a page of history, as on a full disk, until the context ends."""
+    process = psutil.Process(role.process.pid)
+    _, hard = process.rlimit(psutil.RLIMIT_FSIZE)
+    process.rlimit(psutil.RLIMIT_FSIZE, (HISTORY_PAGE_BYTES, hard))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, hard))
+
+
+def seen_by(role: Role, path: Path) -> Path:
+    """The path as the process sees it, with the file systems that only it has."""
+    return Path(f"/proc/{role.process.pid}/root{path}")
+
+
+def history_is_full(loader: Role, log: Log, folder: Path, full: Full, *, windows: int) -> None:
+    """A loader whose history's disk is full says so, loses nothing, and goes on by itself once there is room."""
+    topic_id = log.topic_id(METRICS)
+    entries, expected = staged(topic_id, PARTITIONS, 1, 50, 1)
+    append_entries(log, entries)
+    wait_until(lambda: is_loaded(log), 120.0)
+    with full(loader):
+        entries, more = staged(topic_id, PARTITIONS, windows, 50, 2, first_window=1)
+        append_entries(log, entries)
+        check_says_why(loader, folder / "history.db")
+        assert not is_loaded(log)
+    wait_until(lambda: is_loaded(log), 120.0)
+    loader.wait_ready()
+    # A copy, for SQLite follows the link out of the process's own file systems.
+    copy = shutil.copytree(seen_by(loader, folder), folder.with_name("copy"), ignore=lambda *_: {"history.db-shm"})
+    with HistoryFactory(f"sqlite:///{copy}/history.db") as factory:
+        assert_holds(factory.open(), log, expected.later(more))
+    with full(loader):
+        append_entries(log, staged(topic_id, PARTITIONS, windows, 50, 3, first_window=windows + 1)[0])
+        check_ends(loader)
+
+
+def log_is_full(role: Role, folder: Path, full: Full) -> None:
+    """One process whose disk is full refuses writes by name, answers reads and probes, and goes on by itself."""
+    with connect(role.grpc, timeout_s=60.0) as client:
+        accepted = write(client, 0)
+        with full(role):
+            accepted += fill(client, accepted)
+            check_says_why(role, folder)
+            for _ in range(40):
+                began = time.monotonic()
+                answer = client.select(NAME, 0, 1 << 50, options=ReadOptions(allow_stale=True))
+                assert time.monotonic() - began <= ANSWER_WITHIN_S
+                assert answer.samples == accepted
+        role.wait_ready()
+        accepted += write(client, accepted)
+        assert client.select(NAME, 0, 1 << 50).samples == accepted
+    with full(role):
+        check_ends(role)
+    print(f"disk full after {accepted} samples")
+
+
+def write(client: Client, first: int) -> int:
+    """One batch of samples; how many."""
+    batch = WriteBatch()
+    times = np.arange(BASE_MS + first, BASE_MS + first + BATCH)
+    batch.add({"__name__": NAME, "job": "disk"}, times, np.random.default_rng(first).random(BATCH))
+    client.write(batch, timeout_s=5.0)
+    return BATCH
+
+
+def fill(client: Client, first: int) -> int:
+    """Write until refused for the disk; how many samples were accepted."""
+    accepted = 0
+    while True:
+        try:
+            accepted += write(client, first + accepted)
+        except Unavailable as error:
+            if error.reason in REASONS:
+                return accepted
+            raise
+
+
+def check_says_why(role: Role, path: Path) -> None:
+    """/-/ready names the path, probes answer at once, and the log of the process stays readable."""
+    wait_until(lambda: (role.ready()[1] or {}).get("reason") in REASONS, 60.0)
+    print((role.ready()[1] or {}).get("message"))
+    lines_before, until = lines_of(role), time.monotonic() + WATCHED_S
+    while time.monotonic() < until:
+        began = time.monotonic()
+        status, body = role.ready()
+        assert time.monotonic() - began <= ANSWER_WITHIN_S
+        # Of a real disk some writes fit: the write-ahead log of SQLite uses what it has again.
+        assert status == 200 or str(path) in body["message"], body
+    assert lines_of(role) - lines_before <= LINES_MAX
+
+
+def check_ends(role: Role) -> None:
+    """SIGTERM ends it within its drain."""
+    began = time.monotonic()
+    role.process.terminate()
+    role.process.wait(2 * DRAIN_S)
+    took_s = time.monotonic() - began
+    print(f"SIGTERM ended {role.arguments[0]} within {took_s:.1f} s")
+    assert took_s <= DRAIN_S
+
+
+def lines_of(role: Role) -> int:
+    """Lines that the process has logged."""
+    return len(role.log_file.read_text().splitlines())

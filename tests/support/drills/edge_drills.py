@@ -1,0 +1,105 @@
+"""Drills at the edges: connections and bombs against each port of a deployment, with a bystander beside them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import psutil
+
+from support.drills.bystander import Bystander, RssPeak, check_unharmed
+from support.drills.edge_attackers import MIB, Attack, Bombs, Crowd, bomb_kinds, crowds
+from support.servers.processes import Role
+
+DRAIN_S = 25.0
+# docs/bounds.md, gRPC: twice the memory of requests, as received and in hand, and what the allocator keeps of it.
+WRITES_BYTES = 2 * 256 * MIB + 128 * MIB
+READS_BYTES = 2 * 64 * MIB + 128 * MIB
+CROWD_BYTES = 256 * MIB
+DESCRIPTORS = 200
+LINES_MAX = 40
+
+
+def crowd(gateway: Role, reader: Role, *, connections: int, calls: int) -> None:
+    """Idle, slow and half-open connections on every port: nobody else feels them, and little memory goes to them."""
+    roles = _roles(gateway, reader)
+    attackers = [one for role in roles for one in _crowds(role, connections)]
+    with Bystander(gateway, reader, roles) as bystander:
+        quiet = bystander.quiet(calls=calls)
+        with RssPeak(reader.process.pid) as rss, Attack(attackers):
+            attacked = bystander.attacked(quiet, calls=calls)
+        bystander.check_all_is_read_back()
+    print(f"{connections} connections a port, RSS +{rss.grown_bytes / MIB:.0f} MiB")
+    check_unharmed(quiet, attacked)
+    assert rss.grown_bytes <= CROWD_BYTES
+
+
+def bombs(
+    gateway: Role, reader: Role, *, kinds: Sequence[tuple[str, str]], target: Role, count: int, calls: int
+) -> None:
+    """Bombs of each kind, `count` at once, on one port: refused within the bound of memory, nobody else feels them."""
+    bound = WRITES_BYTES if target is gateway else READS_BYTES
+    with Bystander(gateway, reader, _roles(gateway, reader)) as bystander:
+        quiet = bystander.quiet(calls=calls)
+        for method, kind in kinds:
+            lines_before = _lines(target)
+            with RssPeak(target.process.pid) as rss, Attack([Bombs(target.grpc, method, kind, count)]):
+                attacked = bystander.attacked(quiet, calls=calls)
+            print(f"{kind} to {method}: RSS +{rss.grown_bytes / MIB:.0f} MiB of {bound / MIB:.0f}")
+            check_unharmed(quiet, attacked)
+            assert rss.grown_bytes <= bound
+            assert "Traceback" not in target.log_file.read_text()
+            assert _lines(target) - lines_before <= LINES_MAX
+        bystander.check_all_is_read_back()
+
+
+def no_descriptors(role: Role, *, connections: int, calls: int) -> None:
+    """The process may open no more files, and strangers hold all that are left: probes and clients go on."""
+    process = psutil.Process(role.process.pid)
+    limit = process.rlimit(psutil.RLIMIT_NOFILE)
+    with Bystander(role, role, [role]) as bystander:
+        quiet = bystander.quiet(calls=calls)
+        lines_before = _lines(role)
+        process.rlimit(psutil.RLIMIT_NOFILE, (DESCRIPTORS, limit[1]))
+        with Attack(_crowds(role, connections)):
+            attacked = bystander.attacked(quiet, calls=calls)
+            held = process.num_fds()
+        process.rlimit(psutil.RLIMIT_NOFILE, limit)
+        bystander.check_all_is_read_back()
+    print(f"{held} descriptors held, {_lines(role) - lines_before} lines logged")
+    assert held >= DESCRIPTORS * 3 // 4  # The ports give strangers no more: half for gRPC, a quarter for HTTP.
+    assert _lines(role) - lines_before <= LINES_MAX
+    assert role.log_file.read_text().count("no file descriptor") >= 1
+    check_unharmed(quiet, attacked)
+
+
+def ends_in_time(role: Role, attackers: Sequence[Crowd | Bombs]) -> None:
+    """SIGTERM in the middle of an attack ends the process within drain_s."""
+    with Attack(attackers):
+        begin = time.monotonic()
+        assert role.terminate() == 0
+        ended_s = time.monotonic() - begin
+    print(f"SIGTERM ended {role.arguments[0]} within {ended_s:.1f} s")
+    assert ended_s <= DRAIN_S
+
+
+def crowds_of(role: Role, connections: int) -> list[Crowd]:
+    """Idle, slow and half-open connections on both ports of a role."""
+    return _crowds(role, connections)
+
+
+def kinds_of(*, write: bool) -> list[tuple[str, str]]:
+    """Every bomb for a role."""
+    return bomb_kinds(write)
+
+
+def _crowds(role: Role, connections: int) -> list[Crowd]:
+    return [*crowds(role.http, connections, http=True), *crowds(role.grpc, connections, http=False)]
+
+
+def _roles(gateway: Role, reader: Role) -> list[Role]:
+    return list({gateway.grpc: gateway, reader.grpc: reader}.values())
+
+
+def _lines(role: Role) -> int:
+    return len(role.log_file.read_text().splitlines())

@@ -1,0 +1,122 @@
+"""Drills of memory: one source floods a gateway or a store with series, others write and read beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from support.data.series_flood import LABEL_VALUE_BYTES, SeriesFlood
+from support.drills.bystander import Bystander, RssPeak, check_unharmed
+from support.servers.deployments import Deployment
+from support.servers.logs import wait_until
+from support.servers.processes import Role
+from tsdb.client import Client, ReadOptions, Unavailable, WriteBatch, WriteResult, connect
+
+MIB = 1 << 20
+# docs/bounds.md, Memory: what a store takes beside its heads, and a gateway in the same process for the series that it
+# remembers.
+STORE_BESIDE_BYTES = 650 * MIB
+GATEWAY_BESIDE_BYTES = 450 * MIB
+DRAIN_S = 25.0
+HEALTHY = 12  # Sources that are spread over the partitions.
+
+
+def limited_flood(running: Deployment, *, source_max: int, calls: int) -> None:
+    """A source far over its limit of series: refused by name, and nobody else feels it."""
+    roles = list({running.gateway.grpc: running.gateway, running.store.grpc: running.store}.values())
+    with Bystander(running.gateway, running.store, roles) as bystander:
+        quiet = bystander.quiet(calls=calls)
+        with RssPeak(running.store.process.pid) as rss, SeriesFlood(running.gateway, None) as flood:
+            wait_until(lambda: "source_series_limit" in flood.refused, 60.0)
+            attacked = bystander.attacked(quiet, calls=calls)
+        bystander.check_all_is_read_back()
+    assert flood.accepted <= source_max
+    assert flood.refused.keys() == {"source_series_limit"}, flood.messages
+    assert 'instance="flood"' in flood.messages["source_series_limit"]
+    print(f"{flood.accepted} series accepted, {flood.refused}, RSS +{rss.grown_bytes / MIB:.0f} MiB")
+    assert rss.grown_bytes <= 4 * source_max * LABEL_VALUE_BYTES + 150 * MIB
+    check_unharmed(quiet, attacked)
+
+
+def unlimited_flood(
+    running: Deployment, *, series: int, hard_bytes: int, beside_bytes: int, restart_hard_bytes: int
+) -> None:
+    """A flood that no limit of series stops: one partition of the store waits, alone, and again after a restart. With
+    more memory everything is there."""
+    bound = hard_bytes + beside_bytes
+    with running.writer() as writer, RssPeak(running.store.process.pid) as rss:
+        healthy = write_healthy(writer)
+        with SeriesFlood(running.gateway, series) as flood:
+            wait_until(lambda: "memory_hard" in reasons(running.store).values(), 120.0)
+            healthy += write_healthy(writer)
+            flood.wait(300.0)
+    assert flood.accepted == series, flood.messages
+    (full,) = flood.partitions
+    check_alone(running.store, full, healthy)
+    print(f"{series} series, RSS {rss.peak_bytes / MIB:.0f} MiB of {bound / MIB:.0f}")
+    assert rss.peak_bytes <= bound
+    began = time.monotonic()
+    assert running.store.terminate() == 0
+    assert time.monotonic() - began <= DRAIN_S
+    running.store.start(ready=False)
+    with RssPeak(running.store.process.pid) as again:
+        check_alone(running.store, full, healthy)
+    print(f"after a restart RSS {again.peak_bytes / MIB:.0f} MiB")
+    assert again.peak_bytes <= bound
+    restart_with(running.store, restart_hard_bytes)
+    check_complete(running.reader(), healthy, series)
+
+
+def write_healthy(writer: Client) -> list[WriteResult]:
+    """One sample of each healthy source; the answers, by source."""
+    now_ms = time.time_ns() // 1_000_000
+    results = []
+    for source in range(HEALTHY):
+        batch = WriteBatch()
+        batch.add({"__name__": "healthy", "job": "h", "instance": f"{source}"}, now_ms, float(source))
+        results.append(writer.write(batch))
+    return results
+
+
+def reasons(store: Role) -> dict[int, str]:
+    """Why each partition is not ready; empty where it is."""
+    _, body = store.ready()
+    partitions = (body or {}).get("partitions", {})
+    return {int(number): str(state["reason"] or "") for number, state in partitions.items()}
+
+
+def check_alone(store: Role, full: int, healthy: Sequence[WriteResult]) -> None:
+    """Only the full partition waits, saying why; the healthy sources of the others are answered."""
+    wait_until(lambda: reasons(store).get(full) == "memory_hard", 200.0)
+    wait_until(lambda: not any(reason for number, reason in reasons(store).items() if number != full), 200.0)
+    message = store.ready()[1]["partitions"][str(full)]["message"]
+    for part in ('instance="flood"', "bytes of labels", "memory_hard_bytes"):
+        assert part in message, message
+    others = {token.partition for result in healthy for token in result.tokens} - {full}
+    assert others, "healthy sources are spread over the partitions"
+    with connect(store.grpc, timeout_s=20.0) as reader:
+        for partition in others:
+            expected = sum(result.tokens[0].partition == partition for result in healthy[:HEALTHY])
+            answer = reader.select("healthy", 0, 1 << 50, options=ReadOptions(partitions=[partition]))
+            assert len(answer) == expected
+        with pytest.raises(Unavailable, match="memory_hard"):
+            reader.select("healthy", 0, 1 << 50, options=ReadOptions(partitions=[full]), timeout_s=2.0)
+
+
+def restart_with(store: Role, hard_bytes: int) -> None:
+    """The same store with other limits of memory."""
+    store.terminate()
+    for flag in ("--memory-soft-bytes", "--memory-hard-bytes"):
+        store.arguments[store.arguments.index(flag) + 1] = str(hard_bytes)
+    store.start()
+
+
+def check_complete(reader: Client, healthy: Sequence[WriteResult], series: int) -> None:
+    """Everything that was accepted is answered."""
+    tokens = [token for result in healthy for token in result.tokens]
+    with reader:
+        answer = reader.select("healthy", 0, 1 << 50, options=ReadOptions(after=tokens), timeout_s=60.0)
+        assert answer.samples == len(healthy)
+        assert sum(group.series for group in reader.series_groups("flood", ["instance"])) == series

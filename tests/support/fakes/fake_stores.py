@@ -1,0 +1,112 @@
+"""Stores with answers set by a test: for routing, fan-out and the requests of a querier to each store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from support.servers.queriers import TOPIC_ID
+from tsdb.model.errors import TsdbError
+from tsdb.reader.read_call import Caller
+from tsdb.v1 import common_pb2, reader_pb2
+
+
+def state(
+    partition: int = 0,
+    *,
+    coverage_ms: int = 0,
+    since: int = 0,
+    ready: bool = True,
+    lag_ms: int = 0,
+    from_start: bool = False,
+    topic_id: str = TOPIC_ID,
+) -> common_pb2.PartitionState:
+    """The state of one partition in a store."""
+    return common_pb2.PartitionState(
+        partition=partition,
+        topic_id=topic_id,
+        since_offset=since,
+        coverage_start_ms=coverage_ms,
+        ready=ready,
+        lag_ms=lag_ms,
+        from_start=from_start,
+    )
+
+
+class FakeStore:
+    """A StoreReader. `fail`: raised by the next calls, in order. `asked`: all requests, in order.
+
+    A Select answers no series, one message; `after`: further messages.
+    """
+
+    def __init__(self, name: str, states: Sequence[common_pb2.PartitionState]) -> None:
+        self._name = name
+        self.known = {one.partition: one for one in states}
+        self.fail: list[TsdbError] = []
+        self.asked: list[Any] = []
+        self.watched: list[reader_pb2.WatchResponse | TsdbError] = []
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def states(self) -> Mapping[int, common_pb2.PartitionState]:
+        return self.known
+
+    def refresh(self, timeout_s: float) -> None:
+        pass
+
+    def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
+        self._ask(request)
+        yield reader_pb2.SelectResponse(
+            header=self._header(request.options.partitions),
+            series=[common_pb2.SeriesBlock(partition=partition) for partition in request.options.partitions],
+            trailer=reader_pb2.SelectTrailer(),
+        )
+
+    def series(self, request: reader_pb2.SeriesRequest, caller: Caller) -> Iterator[reader_pb2.SeriesResponse]:
+        self._ask(request)
+        yield reader_pb2.SeriesResponse(header=self._header(request.options.partitions))
+        for partition in request.options.partitions:
+            yield reader_pb2.SeriesResponse(series=common_pb2.SeriesBlock(partition=partition))
+
+    def label_names(
+        self, request: reader_pb2.LabelNamesRequest, caller: Caller
+    ) -> Iterator[reader_pb2.LabelNamesResponse]:
+        self._ask(request)
+        yield reader_pb2.LabelNamesResponse(header=self._header(request.options.partitions), names=["from", self._name])
+
+    def label_values(
+        self, request: reader_pb2.LabelValuesRequest, caller: Caller
+    ) -> Iterator[reader_pb2.LabelValuesResponse]:
+        self._ask(request)
+        header = self._header(request.options.partitions)
+        yield reader_pb2.LabelValuesResponse(header=header, values=["from", self._name])
+
+    def watch(self, request: reader_pb2.WatchRequest, caller: Caller) -> Iterator[reader_pb2.WatchResponse]:
+        self._ask(request)
+        for message in self.watched:
+            if isinstance(message, TsdbError):
+                raise message
+            yield message
+
+    def _ask(self, request: Any) -> None:
+        self.asked.append(request)
+        if self.fail:
+            raise self.fail.pop(0)
+
+    def _header(self, partitions: Sequence[int]) -> reader_pb2.SelectHeader:
+        return reader_pb2.SelectHeader(partitions=[self.known[partition] for partition in partitions])
+
+
+class FakeStores:
+    """The Stores of some fake stores."""
+
+    def __init__(self, *stores: FakeStore) -> None:
+        self.stores = stores
+
+    def all(self) -> Sequence[FakeStore]:
+        return self.stores
+
+    def refresh(self, timeout_s: float) -> None:
+        pass

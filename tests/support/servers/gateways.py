@@ -1,0 +1,76 @@
+"""A pipeline over a fake log and a clock that stands still, and requests for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.limits import IngestLimits
+from ingest.pipeline import Pipeline, WriteResult
+from support.fakes.fake_log import FakeLog
+from tsdb.model.clock import ManualClock
+from tsdb.model.labels import canonical_labels
+from tsdb.model.labels import series_id as hash_labels
+from tsdb.model.placement import PlacementRule
+from tsdb.model.time_set import PRODUCTION, TimeSet
+from tsdb.ops.lifecycle import Deadline
+
+NOW_MS = 1_700_000_000_000
+PARTITIONS = 4
+
+
+def label_set(number: int, *, name: str = "m", instance: int = 0) -> bytes:
+    """Canonical labels of one of many series; those of one instance share a partition, those of one name a pack."""
+    return canonical_labels({"__name__": name, "job": "j", "instance": f"i{instance}", "n": str(number)})
+
+
+@dataclass
+class Bench:
+    """Gateway, log and clock for a test of the write path. `write` gives each series one sample by default."""
+
+    time_set: TimeSet = PRODUCTION
+    limits: IngestLimits = field(default_factory=IngestLimits)
+    partitions: int = PARTITIONS
+    series_id: Callable[[bytes], int] = hash_labels
+
+    def __post_init__(self) -> None:
+        self.clock = ManualClock(NOW_MS)
+        self.log = FakeLog(self.partitions, self.clock)
+        self.pipeline = self.restart()
+
+    def restart(self) -> Pipeline:
+        """A gateway that knows nothing, over the same log; also as after a kill."""
+        self.pipeline = Pipeline(
+            self.log,
+            PlacementRule(),
+            self.partitions,
+            self.time_set,
+            self.limits,
+            self.clock,
+            series_id=self.series_id,
+        )
+        return self.pipeline
+
+    def write(
+        self,
+        labels: Sequence[bytes],
+        *,
+        ts_ms: Sequence[int] | None = None,
+        values: Sequence[float] | NDArray[np.float64] | None = None,
+        counts: Sequence[int] | None = None,
+        partial: bool = False,
+        timeout_s: float = 10.0,
+    ) -> WriteResult:
+        """One request, now; values count up from 0."""
+        times = np.full(len(labels), self.clock.now_ms()) if ts_ms is None else np.array(ts_ms, np.int64)
+        return self.pipeline.write(
+            labels,
+            None if counts is None else np.array(counts, np.uint32),
+            times.astype(np.int64),
+            np.arange(len(times), dtype=np.float64) if values is None else np.array(values, np.float64),
+            partial,
+            Deadline.after(timeout_s),
+        )

@@ -1,0 +1,67 @@
+"""A pipeline in a separate process, with its JVM and workers, for tests that kill it.
+
+`python -m support.spark.pipeline_process URL PREFIX CHECKPOINT END_MS` processes the whole log in many small batches,
+with the clock stopped at END_MS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+TESTS = Path(__file__).resolve().parents[2]
+
+
+class PipelineProcess:
+    """Started at once; `kill` is SIGKILL for all of it, driver, JVM and workers alike."""
+
+    def __init__(self, url: str, prefix: str, checkpoint: Path, end_ms: int, scratch: Path) -> None:
+        path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+        self._output = (scratch / "pipeline.log").open("wb")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.spark.pipeline_process", url, prefix, str(checkpoint), str(end_ms)],
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended by itself."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """Kill driver, JVM and workers at any point of their work."""
+        # The JVM is in a separate process session, so the process group does not include it.
+        for one in (psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        self._process.wait()
+        self._output.close()
+
+
+def main(url: str, prefix: str, checkpoint: str, end_ms: str) -> None:
+    """Run until killed, or done."""
+    from spark_backfill.places import Places
+    from support.spark.pipelines import run_all, still
+    from support.spark.spark import test_session
+    from tsdb.log.open import open_log
+    from tsdb.log.settings import LogSettings
+
+    clock = still(int(end_ms))
+    settings = LogSettings(group_session_s=6.5)  # About the least that a broker allows.
+    with (
+        open_log(url, prefix=prefix, settings=settings, clock=clock) as log,
+        test_session(Path(checkpoint).parent / "scratch") as spark,
+    ):
+        run_all(spark, log, Places(url, prefix), Path(checkpoint), clock=clock)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

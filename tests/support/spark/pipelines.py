@@ -1,0 +1,122 @@
+"""Streaming chunk stages in the shared session, and what they leave behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+from pyspark.sql import SparkSession
+
+from spark_backfill.building.options import BuildOptions
+from spark_backfill.pipeline.group_membership import GroupMembership
+from spark_backfill.pipeline.pipeline import Pipeline, PipelineOptions, Totals
+from spark_backfill.pipeline.planner import BatchLimits
+from spark_backfill.places import Places
+from support.servers.chunkers import FastClock
+from support.servers.logs import WITHIN_S
+from tsdb.log.interface import CHUNKS, METRICS, Log
+from tsdb.model.clock import Clock, SystemClock
+from tsdb.model.time_set import DEMO, TimeSet, slice_lengths
+
+SMALL = BatchLimits(stretch_records=300, records_max=1_500, windows_max=3)  # Many batches of many tasks.
+
+
+def build_options(log: Log, places: Places, times: TimeSet = DEMO, *, patience_s: float = 60.0) -> BuildOptions:
+    """As `tsdb spark pipeline` has by default."""
+    return BuildOptions(places, log.topic_id(METRICS), times, slice_lengths(times.name), patience_s=patience_s)
+
+
+def pipeline_options(
+    log: Log, places: Places, checkpoint: Path, *, trigger_s: float | None = None, limits: BatchLimits = SMALL
+) -> PipelineOptions:
+    """All there is, unless trigger_s is given."""
+    return PipelineOptions(build_options(log, places), checkpoint.as_uri(), trigger_s, limits)
+
+
+def run_all(
+    spark: SparkSession,
+    log: Log,
+    places: Places,
+    checkpoint: Path,
+    *,
+    clock: Clock | None = None,
+    limits: BatchLimits = SMALL,
+) -> Totals:
+    """Everything the log holds."""
+    clock = clock or SystemClock()
+    options = pipeline_options(log, places, checkpoint, limits=limits)
+    return Pipeline(spark, log, options, clock).run(GroupMembership(log, clock))
+
+
+def run_until(
+    spark: SparkSession, log: Log, options: PipelineOptions, clock: Clock, done: Callable[[], bool]
+) -> Totals:
+    """Stopped as soon as it holds, whatever is under way."""
+    pipeline = Pipeline(spark, log, options, clock, lambda: pipeline.stop() if done() else None)
+    return pipeline.run(GroupMembership(log, clock))
+
+
+class WorkerKiller:
+    """Kills the Python workers of the shared session once, while a batch runs: when `chunks` has grown a little."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="worker-killer")
+        self.killed = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join(WITHIN_S)
+
+    def _run(self) -> None:
+        partitions = range(self._log.partitions(CHUNKS))
+        while not self._ended.wait(0.05):
+            if sum(marks.high for marks in self._log.watermarks(CHUNKS, partitions).values()) > 2 * len(partitions):
+                self.killed = sum(map(_killed, _python_workers()))
+                if self.killed:
+                    return
+
+
+def _python_workers() -> list[psutil.Process]:
+    """Children of Spark's Python daemons, which fork a worker a task."""
+    ours = psutil.Process().children(recursive=True)
+    daemons = {one.pid for one in ours if _is_daemon(one)}
+    return [one for one in ours if _parent_of(one) in daemons]
+
+
+def _parent_of(process: psutil.Process) -> int | None:
+    try:
+        return process.ppid()
+    except psutil.Error:
+        return None  # It ended while we looked.
+
+
+def _killed(process: psutil.Process) -> bool:
+    try:
+        process.kill()
+    except psutil.Error:
+        return False
+    return True
+
+
+def _is_daemon(process: psutil.Process) -> bool:
+    try:
+        return "pyspark.daemon" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def still(at_ms: int) -> FastClock:
+    """Time stands still, so that nothing ticks."""
+    return FastClock(at_ms, 0.0)

@@ -1,0 +1,47 @@
+"""One SparkSession for all Spark tests, and what they share: Places of logs and histories, and their set-up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from spark_backfill.places import Places
+from spark_backfill.session import SessionOptions, session
+from support.servers.histories import HistoryFactory
+from support.servers.logs import LogFactory
+
+ROOT = Path(__file__).resolve().parents[3]
+TASKS_AT_ONCE = 2
+# A failed task is tried again, as on a cluster.
+MASTER = f"local[{TASKS_AT_ONCE},4]"
+CONF = {
+    "spark.driver.memory": "768m",
+    # Small data: compiling well takes longer than running does.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.default.parallelism": "8",
+    # Workers import what tests hand to tasks.
+    "spark.executorEnv.PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))),
+    "spark.log.level": "ERROR",
+}
+
+
+@contextmanager
+def test_session(scratch: Path) -> Iterator[SparkSession]:
+    """A small session without pages; its files are in `scratch`."""
+    conf = {**CONF, "spark.local.dir": str(scratch / "local"), "spark.sql.warehouse.dir": str(scratch / "warehouse")}
+    with session(SessionOptions(MASTER, "tests", ui=False, conf=conf)) as spark:
+        yield spark
+
+
+def places(log: LogFactory | None = None, history: HistoryFactory | None = None) -> Places:
+    """Where tasks find the log and history of a test."""
+    return Places(
+        log.url if log else "",
+        log.prefix if log else "",
+        history.url if history else "",
+    )

@@ -1,0 +1,1 @@
+"""`tsdb chunks`: the chunks topic and the chunk stage."""

@@ -1,0 +1,1 @@
+"""`tsdb history`: create, check and inspect history, without a server of ours."""

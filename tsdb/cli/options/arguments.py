@@ -1,0 +1,135 @@
+"""Arguments of commands: times, durations and selectors. Typer parses them, so that a mistake is a misuse (exit 2)."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import typer
+
+from tsdb.cli.options.times import parse_time
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.selector import parse_selector
+
+_UNITS_MS = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_RELATIVE = re.compile(r"(now|today)(?:-(.+))?")
+# Functions, ranges, operators and modifiers of PromQL, outside of matchers.
+_BEYOND_SELECTOR = re.compile(r"[()\[\]+*/%^<>@-]|\s(and|or|unless|by|without|on|ignoring|offset)\s")
+_IN_BRACES = re.compile(r"\{(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`|[^}\"'`])*\}")
+_NO_PROMQL = (
+    "{text} is more than a selector, and functions and operators of PromQL are not supported here yet: give a"
+    ' selector such as up{{job="a"}}; --step 1m --agg avg gives one sample for each step'
+)
+SHOWN_CHARS_MAX = 200
+DEFAULT_RANGE_MS = 3_600_000  # One hour, the usual first view of a dashboard.
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)")
+
+
+@dataclass(frozen=True, slots=True)
+class Milliseconds:
+    """A parsed duration or time, in ms."""
+
+    ms: int
+
+
+def duration(text: str) -> Milliseconds:
+    """10m, 1.5h, 500ms; a bare number is seconds. Above 0."""
+    match = _DURATION.fullmatch(text)
+    ms = round(float(match[1]) * _UNITS_MS[match[2]]) if match else 0
+    if not 0 < ms < 1 << 53:
+        raise typer.BadParameter(f"{text!r} is not a duration such as 30s, 10m, 1.5h or 2d, from 1 ms")
+    return Milliseconds(ms)
+
+
+def duration_text(ms: int) -> str:
+    """A duration in the form that `duration` parses, in the largest unit with a whole number."""
+    unit = next(unit for unit in ("d", "h", "m", "s", "ms") if ms % _UNITS_MS[unit] == 0)
+    return f"{ms // _UNITS_MS[unit]}{unit}"
+
+
+def instant(text: str) -> Milliseconds:
+    """A time: ms since the epoch, ISO 8601 (UTC without a zone), now, today (its start, UTC), now-90m or today-2d."""
+    relative = _RELATIVE.fullmatch(text)
+    if relative:
+        now_ms = time.time_ns() // 1_000_000
+        start_ms = now_ms if relative[1] == "now" else now_ms - now_ms % _UNITS_MS["d"]
+        return Milliseconds(start_ms - (duration(relative[2]).ms if relative[2] else 0))
+    try:
+        return Milliseconds(parse_time(text))
+    except InvalidRequest as error:
+        raise typer.BadParameter(error.message) from None
+
+
+def selector(text: str) -> str:
+    """The given selector, after a check."""
+    try:
+        parse_selector(text)
+    except InvalidRequest as error:
+        if _BEYOND_SELECTOR.search(_IN_BRACES.sub("", text)):
+            raise typer.BadParameter(_NO_PROMQL.format(text=shown(text))) from None
+        raise typer.BadParameter(error.message) from None
+    return text
+
+
+def shown(text: str) -> str:
+    """The given text, quoted and shortened for a message."""
+    return repr(text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "...")
+
+
+SelectorArgument = Annotated[
+    str, typer.Argument(parser=selector, metavar="SELECTOR", help='The series: name{label="value",other=~"re.*"}.')
+]
+OptionalSelectorArgument = Annotated[
+    str | None, typer.Argument(parser=selector, metavar="[SELECTOR]", help="The series; by default all.")
+]
+Start = Annotated[
+    Milliseconds | None,
+    typer.Option("--start", parser=instant, metavar="TIME", help="Start, included: ms since the epoch or ISO 8601."),
+]
+End = Annotated[
+    Milliseconds | None,
+    typer.Option("--end", parser=instant, metavar="TIME", help="End, excluded: ms since the epoch or ISO 8601."),
+]
+Last = Annotated[
+    Milliseconds | None,
+    typer.Option("--last", parser=duration, metavar="DURATION", help="The range of this length up to now, as in 10m."),
+]
+TableOrJson = Annotated[Literal["table", "json"], typer.Option("--output", help="Output format.")]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """[start_ms, end_ms), ms since epoch UTC."""
+
+    start_ms: int
+    end_ms: int
+
+
+def time_range(start: Milliseconds | None, end: Milliseconds | None, last: Milliseconds | None) -> TimeRange | None:
+    """The range given by --start and --end, or by --last; None without these options."""
+    if last is not None:
+        if start is not None or end is not None:
+            raise typer.BadParameter("give --last, or --start and --end")
+        now_ms = time.time_ns() // 1_000_000
+        return TimeRange(now_ms - last.ms, now_ms + 1)
+    if start is None and end is None:
+        return None
+    if start is None or end is None:
+        raise typer.BadParameter("--start and --end go together")
+    if start.ms >= end.ms:
+        raise typer.BadParameter(f"--start {start.ms} is not before --end {end.ms}")
+    return TimeRange(start.ms, end.ms)
+
+
+def recent_range(start: Milliseconds | None, end: Milliseconds | None, last: Milliseconds | None) -> TimeRange:
+    """As `time_range`, with defaults: the end is now, the start one hour before the end."""
+    if last is not None or (start is not None and end is not None):
+        found = time_range(start, end, last)
+        assert found is not None
+        return found
+    end = end or Milliseconds(time.time_ns() // 1_000_000 + 1)
+    found = time_range(start or Milliseconds(end.ms - DEFAULT_RANGE_MS), end, None)
+    assert found is not None
+    return found

@@ -1,0 +1,130 @@
+"""Options of every command that calls a server, passed to it as one Connection.
+
+`@connected()` puts these options into a command's signature in place of its parameter `connection`, so that a command
+declares only its other options.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from tsdb.cli.options.arguments import Milliseconds, duration, duration_text
+from tsdb.client import Client, ClientTls, InvalidRequest, connect
+from tsdb.client.channel import check_address
+
+READ_TIMEOUT = "10s"  # Short, since a person waits for the answer.
+WRITE_TIMEOUT = "60s"  # Longer than a broker fail-over.
+TIMEOUT_MAX_MS = 30 * 24 * 3_600_000  # gRPC has an upper bound for deadlines.
+
+
+def address(text: str) -> str:
+    """The given HOST:PORT, after a check."""
+    try:
+        return check_address(text)
+    except InvalidRequest as error:
+        raise typer.BadParameter(error.message) from None
+
+
+def _timeout(text: str) -> Milliseconds:
+    found = duration(text)
+    if found.ms > TIMEOUT_MAX_MS:
+        raise typer.BadParameter(f"{text!r} is above {duration_text(TIMEOUT_MAX_MS)}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Address, TLS, token and timeout of a call. Each field is an option; help lists them in this order."""
+
+    address: Annotated[
+        str,
+        typer.Option("--address", parser=address, metavar="HOST:PORT", envvar="TSDB_ADDRESS", help="Server to call."),
+    ]
+    tls: Annotated[bool, typer.Option("--tls", help="Use TLS with the system's authorities.")] = False
+    tls_ca: Annotated[
+        Path | None, typer.Option("--tls-ca", envvar="TSDB_TLS_CA", help="Use TLS; PEM of the trusted authorities.")
+    ] = None
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", envvar="TSDB_TLS_CERT", help="PEM of the client certificate.")
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", envvar="TSDB_TLS_KEY", help="PEM of its key, without a passphrase.")
+    ] = None
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            envvar="TSDB_TOKEN_FILE",
+            help="File with the bearer token; without it TSDB_TOKEN. No option takes the token: others could read it.",
+        ),
+    ] = None
+    timeout: Annotated[
+        Milliseconds,
+        typer.Option("--timeout", parser=_timeout, metavar="DURATION", help="Longest wait, retries included."),
+    ] = field(default=Milliseconds(10_000))
+
+    def open(self) -> Client:
+        """A client, which connects at its first call. Raises InvalidRequest for an unusable file or token."""
+        return connect(self.address, tls=self._client_tls(), token=self._token(), timeout_s=self.timeout.ms / 1000)
+
+    def _client_tls(self) -> ClientTls | None:
+        if not (self.tls or self.tls_ca or self.tls_cert or self.tls_key):
+            return None
+        return ClientTls(self.tls_ca, self.tls_cert, self.tls_key)
+
+    def _token(self) -> str | None:
+        text = _token_text(self.token_file) if self.token_file else os.environ.get("TSDB_TOKEN", "")
+        # The file may be a server's list of valid tokens. Comments are skipped and the first token is sent.
+        lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+        tokens = " ".join(lines).replace(",", " ").split()
+        return tokens[0] if tokens else None
+
+
+def _token_text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise InvalidRequest(f"token file {path} cannot be read: {why}", reason="token_file") from None
+
+
+def connected(timeout: str = READ_TIMEOUT) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator of a command whose first parameter is `connection`: replaces it by the options of Connection."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def wrapper(**given: Any) -> None:
+            connection = Connection(**{name: given.pop(name) for name in _FIELDS})
+            command(connection, **given)
+
+        _, *own = inspect.signature(command, eval_str=True).parameters.values()
+        options = [_parameter(name, hint, timeout) for name, hint in _FIELDS.items()]
+        # Typer reads the signature. The annotations would still contain `connection`.
+        wrapper.__signature__ = inspect.Signature([*map(_keyword, own), *options])  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {}
+        return wrapper
+
+    return decorate
+
+
+_FIELDS: dict[str, Any] = get_type_hints(Connection, include_extras=True)
+CONNECTION_OPTIONS = frozenset(_FIELDS)
+_DEFAULTS = {option.name: option.default for option in fields(Connection) if option.default is not MISSING}
+
+
+def _parameter(name: str, hint: Any, timeout: str) -> inspect.Parameter:
+    # Typer parses a default like typed text, so this default is text.
+    default = timeout if name == "timeout" else _DEFAULTS.get(name, inspect.Parameter.empty)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _keyword(parameter: inspect.Parameter) -> inspect.Parameter:
+    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)

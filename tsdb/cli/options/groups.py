@@ -1,0 +1,105 @@
+"""Groups and commands of `tsdb`: help without cut words at any width, `-h`, and one line for each error.
+
+Every part of the command line is a `Commands`, so that all parts have the same help and the same errors.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from tsdb.cli.terminal.errors import error_text, fail, misuse_text
+from tsdb.model.errors import TsdbError
+
+NARROW = 70  # Columns. Below this width a long option name is on the line above its explanation.
+INDENT = 2  # Of the lists of a help page.
+NAME_COLUMNS = 30
+NAME_COLUMNS_NARROW = 14
+
+
+class TsdbCommand(TyperCommand):
+    """A command with a help page for narrow terminals."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # Typer has no public names for these classes.
+        write_parameters(self, ctx, formatter)
+
+
+class TsdbGroup(TyperGroup):
+    """A group whose help page shows the whole first sentence of each command."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        write_parameters(self, ctx, formatter)
+        with formatter.section("Commands"):
+            rows = [(name, first_sentence(self.commands[name].help or "")) for name in self.list_commands(ctx)]
+            formatter.write_dl(rows, col_max=name_columns(formatter))
+
+
+class RootGroup(TsdbGroup):
+    """The command `tsdb`: a failure is one line on stderr and exit code 1, a misuse one line and exit code 2."""
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **extra: Any) -> NoReturn:
+        try:
+            code = super().main(args, prog_name, standalone_mode=False, **extra)
+        except typer.TyperException as error:
+            print(misuse_text(error), file=sys.stderr)
+            sys.exit(error.exit_code)
+        except typer.Abort:
+            print("error: aborted", file=sys.stderr)
+            sys.exit(1)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # The reader of our output has closed it. Typer then ends without a message.
+        except (TsdbError, OSError) as error:
+            fail(error_text(error))
+
+
+class Commands(typer.Typer):
+    """A part of the command line with the group and command classes above."""
+
+    def __init__(self, help: str, *, cls: type[TsdbGroup] = TsdbGroup, **options: Any) -> None:
+        options = {"add_completion": False, "no_args_is_help": True, "rich_markup_mode": None} | options
+        # Subcommands inherit the names of the help option from their parent.
+        settings = {"help_option_names": ["-h", "--help"]}
+        super().__init__(help=help, cls=cls, context_settings=settings, **options)
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
+        return super().command(name, **({"cls": TsdbCommand} | options))
+
+
+def write_parameters(command: Any, ctx: Any, formatter: Any) -> None:
+    """Write the sections Arguments and Options of a help page."""
+    records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is not None:
+            records["Arguments" if parameter.param_type_name == "argument" else "Options"].append(record)
+    for title, rows in records.items():
+        if rows:
+            with formatter.section(title):
+                fitting = [(fitted(name, formatter.width - INDENT), text) for name, text in rows]
+                formatter.write_dl(fitting, col_max=name_columns(formatter))
+
+
+def fitted(name: str, width: int) -> str:
+    """The name of a switch, on two lines when both of its forms do not fit on one."""
+    return name if len(name) <= width else name.replace(" / ", " /\n" + " " * INDENT)
+
+
+def name_columns(formatter: Any) -> int:
+    """Longest name, in columns, with its explanation on the same line."""
+    return NAME_COLUMNS if formatter.width >= NARROW else NAME_COLUMNS_NARROW
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a help text, on one line."""
+    paragraph = " ".join(inspect.cleandoc(text).split("\n\n")[0].split())
+    return paragraph.split(". ")[0].rstrip(".") + "."

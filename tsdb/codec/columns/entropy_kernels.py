@@ -1,0 +1,150 @@
+"""Entropy packing: the sign and bit length of each residual by the range coder, its lower bits as they are.
+
+Layout: docs/formats/columns.md, "Entropy". Lower bits of measured noise do not compress; which power of two a change
+falls into does. After pcodec (Loncaric 2025), with signed powers of two in place of fitted bins.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.columns.bits_kernels import bit_length, log2_q16, shift_right, unzigzag, zigzag
+from tsdb.codec.columns.range_coder_kernels import decode_symbols, encode_symbols
+from tsdb.codec.jit import helper
+from tsdb.codec.memory_kernels import load_i64, store_i64
+
+CLASSES = 128  # 64 - b, 64, 64 + b for a negative, no or positive residual of bit length b; only -2^63 has 64 bits
+ZERO_CLASS = 64
+# Edges, the lowest and highest class that occur: one byte when no residual is negative, as in half of all columns.
+RISING_MAX = 63  # edge bytes up to here: the lowest class is that of 0, the highest as far above
+BOTH_EDGES = 64  # + lowest class, then another byte: highest class
+EDGES_MAX = 2
+
+
+@helper
+def class_of(residual: int) -> int:
+    """Class of a zigzag residual, in [0, CLASSES)."""
+    signed = unzigzag(residual)
+    length = bit_length(abs(signed))
+    return ZERO_CLASS - length if signed < 0 else ZERO_CLASS + length
+
+
+@helper
+def entropy_size(residuals: NDArray[np.int64], count: int) -> int:
+    """About the bytes that write_entropy takes: bits under the final frequencies, and what learning them costs."""
+    histogram = np.zeros(CLASSES, np.int64)
+    lower_bits = 0
+    for index in range(count):
+        symbol = class_of(residuals[index])
+        histogram[symbol] += 1
+        lower_bits += max(abs(symbol - ZERO_CLASS) - 1, 0)
+    bits = count * log2_q16(count)
+    for symbol in range(CLASSES):
+        if histogram[symbol]:
+            # Half a log2(count) is what an adaptive model pays to learn one frequency.
+            bits += log2_q16(count) >> 1
+            bits -= histogram[symbol] * log2_q16(histogram[symbol])
+    return ((bits >> 16) + lower_bits) // 8 + EDGES_MAX + 2
+
+
+@helper
+def write_entropy(residuals: NDArray[np.int64], count: int, out: NDArray[np.uint8], pos: int, end: int) -> int:
+    """Write zigzag residuals[:count], count >= 1; the new position, or -1 if that would pass end."""
+    symbols = np.empty(count, np.int64)
+    lowest, highest = CLASSES, 0
+    for index in range(count):
+        symbols[index] = class_of(residuals[index])
+        lowest, highest = min(lowest, symbols[index]), max(highest, symbols[index])
+    if end - pos < EDGES_MAX:
+        return -1
+    if lowest == ZERO_CLASS and highest - ZERO_CLASS <= RISING_MAX:
+        out[pos] = np.uint8(highest - ZERO_CLASS)
+        pos += 1
+    else:
+        out[pos], out[pos + 1] = np.uint8(BOTH_EDGES + lowest), np.uint8(highest)
+        pos += 2
+    symbols -= lowest
+    pos = encode_symbols(symbols, count, highest - lowest + 1, out, pos, end)
+    return pos if pos < 0 else _write_lower_bits(residuals, symbols, count, lowest, out, pos, end)
+
+
+@helper
+def _write_lower_bits(
+    residuals: NDArray[np.int64],
+    symbols: NDArray[np.int64],
+    count: int,
+    lowest: int,
+    out: NDArray[np.uint8],
+    pos: int,
+    end: int,
+) -> int:
+    held = filled = 0
+    for index in range(count):
+        width = max(abs(symbols[index] + lowest - ZERO_CLASS) - 1, 0)
+        bits = abs(unzigzag(residuals[index]))
+        # In two parts, so that what is held and what is added fit a word.
+        for part in (min(width, 32), max(width - 32, 0)):
+            held |= (bits & ((1 << part) - 1)) << filled
+            bits >>= 32
+            filled += part
+            while filled >= 8:
+                if pos >= end:
+                    return -1
+                out[pos] = np.uint8(held & 255)
+                pos += 1
+                held >>= 8
+                filled -= 8
+    if filled:
+        if pos >= end:
+            return -1
+        out[pos] = np.uint8(held)
+        pos += 1
+    return pos
+
+
+@helper
+def read_entropy(data: NDArray[np.uint8], pos: int, end: int, count: int, target: NDArray[np.int64], at: int) -> int:
+    """Read count zigzag residuals into target[at : at + count]; the new position, negative for bytes that hold none."""
+    if pos >= end:
+        return -1
+    lowest, highest = ZERO_CLASS, ZERO_CLASS + int(data[pos])
+    pos += 1
+    if highest > ZERO_CLASS + RISING_MAX:
+        if pos >= end:
+            return -1
+        lowest, highest = highest - ZERO_CLASS - BOTH_EDGES, int(data[pos])
+        pos += 1
+    if highest < lowest or highest >= CLASSES:
+        return -1
+    pos = decode_symbols(data, pos, end, count, highest - lowest + 1, target, at)
+    if pos < 0:
+        return pos
+    bit, bits = pos * 8, end * 8
+    for index in range(at, at + count):
+        signed = load_i64(target, index * 8) + lowest - ZERO_CLASS
+        width = max(abs(signed) - 1, 0)
+        if width > bits - bit:
+            return -1
+        magnitude = _bits_at(data, bit, end, width)
+        if signed:
+            magnitude |= 1 << width
+        bit += width
+        store_i64(target, index * 8, zigzag(-magnitude if signed < 0 else magnitude))
+    return (bit + 7) >> 3
+
+
+@helper
+def _bits_at(data: NDArray[np.uint8], bit: int, end: int, width: int) -> int:
+    """width <= 63 bits from an absolute bit position; they lie before end."""
+    at, shift = bit >> 3, bit & 7
+    if end - at > 8:
+        # A ninth byte has what eight lack of a wide value; in two shifts, for one by 64 is undefined.
+        value = shift_right(load_i64(data, at), shift) | (int(data[at + 8]) << 1) << (63 - shift)
+        return int(value & ((1 << width) - 1))
+    value = got = 0
+    while got < width:
+        at = bit + got
+        value |= (int(data[at >> 3]) >> (at & 7)) << got
+        got += 8 - (at & 7)
+    return value & ((1 << width) - 1)

@@ -1,0 +1,133 @@
+"""Frames: integers as a step, a first value and packed residuals; what value columns and time axes have in common.
+
+Layout: docs/formats/columns.md, "Frames". The way, the packing and whether a step follows are in the head byte that the
+column or axis writes: bits 3-5, 1-2 and 0. plan_kernels decides what a frame contains.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.columns.bits_kernels import shift_right, trailing_zeros, unzigzag, zigzag
+from tsdb.codec.columns.blocks_kernels import BLOCK, read_blocks, write_blocks
+from tsdb.codec.columns.entropy_kernels import read_entropy, write_entropy
+from tsdb.codec.columns.residual_kernels import LEVEL, RISE, WAYS, XOR, has_middle, put_back, residuals_in
+from tsdb.codec.jit import helper
+from tsdb.codec.varint_kernels import get_varint, put_varint, varint_bytes
+
+# packing
+BLOCKS = 0  # blocks of BLOCK values
+ONE_BLOCK = 1  # one block of all of them
+ENTROPY = 2  # classes by the range coder, then lower bits
+
+FIELDS_BYTES_MAX = 30
+STEP_PLAIN = 63  # step codes below it are exponents of 2, from it on the step itself follows
+
+
+@helper
+def head_of(planned: tuple[int, int, int, int, int, int]) -> int:
+    """The six bits that say how a planned frame is written."""
+    _, way, packing, _, _, step = planned
+    return way << 3 | packing << 1 | (1 if step > 1 else 0)
+
+
+@helper
+def fields_bytes(way: int, first: int, middle: int, step: int) -> int:
+    """Bytes of the step, the first value and the middle."""
+    size = 0
+    if step > 1:
+        size += varint_bytes(_step_code(first, step))
+        if first % step == 0:
+            first //= step
+    size += varint_bytes(zigzag(first))
+    return size + varint_bytes(zigzag(middle)) if has_middle(way) else size
+
+
+@helper
+def _write_fields(way: int, first: int, middle: int, step: int, out: NDArray[np.uint8], pos: int) -> int:
+    if step > 1:
+        pos = put_varint(_step_code(first, step), out, pos)
+        if first % step == 0:
+            first //= step
+    pos = put_varint(zigzag(first), out, pos)
+    return put_varint(zigzag(middle), out, pos) if has_middle(way) else pos
+
+
+@helper
+def _step_code(first: int, step: int) -> int:
+    """The step, most often a power of two, and in bit 0 whether the first value is stored in steps."""
+    power = int(trailing_zeros(step))
+    code = power if step == 1 << power else step + STEP_PLAIN
+    return code << 1 | (1 if first % step == 0 else 0)
+
+
+@helper
+def _read_fields(data: NDArray[np.uint8], pos: int, end: int, way: int, stepped: bool) -> tuple[int, int, int, int]:
+    """(new position or -1, first, middle, step)."""
+    code, step = 0, 1
+    if stepped:
+        code, pos = get_varint(data, pos, end)
+        step = int(shift_right(code, 1))
+        step = 1 << step if step < STEP_PLAIN else step - STEP_PLAIN
+        if pos < 0:
+            return -1, 0, 0, 1
+    first, pos = get_varint(data, pos, end)
+    first, middle = unzigzag(first), 0
+    if code & 1:
+        first *= step
+    if pos >= 0 and has_middle(way):
+        middle, pos = get_varint(data, pos, end)
+        middle = unzigzag(middle)
+    return pos, first, middle, step
+
+
+@helper
+def write_frame(
+    planned: tuple[int, int, int, int, int, int],
+    n: int,
+    residuals: NDArray[np.int64],
+    out: NDArray[np.uint8],
+    pos: int,
+) -> int:
+    """Write a planned frame; the new position."""
+    _, way, packing, first, middle, step = planned
+    pos = _write_fields(way, first, middle, step, out, pos)
+    count = residuals_in(way, n)
+    return write_blocks(residuals, count, BLOCK if packing == BLOCKS else count, out, pos)
+
+
+@helper
+def write_entropy_frame(
+    planned: tuple[int, int, int, int, int, int],
+    n: int,
+    residuals: NDArray[np.int64],
+    out: NDArray[np.uint8],
+    pos: int,
+    end: int,
+) -> int:
+    """Write a planned frame; the new position, or -1 if that would pass end."""
+    _, way, _, first, middle, step = planned
+    if end - pos < FIELDS_BYTES_MAX:
+        return -1
+    pos = _write_fields(way, first, middle, step, out, pos)
+    return write_entropy(residuals, residuals_in(way, n), out, pos, end)
+
+
+@helper
+def read_frame(data: NDArray[np.uint8], pos: int, end: int, head: int, n: int, out: NDArray[np.int64], at: int) -> int:
+    """Fill out[at : at + n], items of 8 bytes, with int64; the new position, negative for bytes that are no frame."""
+    way, packing = head >> 3, (head >> 1) & 3
+    if way >= WAYS or packing > ENTROPY or n < 2 or (packing == ENTROPY and way in (LEVEL, XOR, RISE)):
+        return -1
+    pos, first, middle, step = _read_fields(data, pos, end, way, head & 1 == 1)
+    if pos < 0 or (way == XOR and not 0 <= middle <= 63):
+        return -1
+    count = residuals_in(way, n)
+    if packing == ENTROPY:
+        pos = read_entropy(data, pos, end, count, out, at + n - count)
+    else:
+        pos = read_blocks(data, pos, end, count, BLOCK if packing == BLOCKS else count, out, at + n - count)
+    if pos >= 0:
+        put_back(out, at, n, way, first, middle, step)
+    return pos

@@ -1,0 +1,1 @@
+"""Records of the topics `metrics` and `series` as bytes. Layouts: docs/formats."""

@@ -1,0 +1,169 @@
+"""Log record: the samples of one append, for many packs of one partition. Layout: docs/formats/log-record.md.
+
+All records of a poll decode in one pass over the joined values. Pure, and safe on any thread: no state is kept between
+calls. Bad bytes are a status of their record, never an exception, a crash or a large allocation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.records import log_record_kernels as kernels
+from tsdb.codec.records.log_record_decode_kernels import fill_records_kernel, scan_records_kernel
+from tsdb.codec.records.log_record_kernels import FLAG_IMPORT_TICK, FLAG_SHARED_TIME, RECORD_BYTES_MAX, VERSION
+from tsdb.codec.records.record_status import STATUS_CORRUPT, STATUS_OK, STATUS_UNKNOWN_VERSION
+from tsdb.model.errors import InvalidRequest
+
+__all__ = [
+    "FLAG_IMPORT_TICK",
+    "FLAG_SHARED_TIME",
+    "RECORD_BYTES_MAX",
+    "STATUS_CORRUPT",
+    "STATUS_OK",
+    "STATUS_UNKNOWN_VERSION",
+    "VERSION",
+    "DecodedRecords",
+    "decode_records",
+    "encode_record",
+    "encode_tick",
+    "encoded_size",
+    "id_vector_hash",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRecords:
+    """Columns of m records, with K packs and N samples in all. Samples lie in pack order within their record.
+
+    status (m,) uint8: STATUS_*; a record that is not ok has no packs, no samples and no flags. flags (m,) uint8:
+    FLAG_*. pack_start, sample_start (m + 1,) int64: record i has packs [pack_start[i], pack_start[i + 1]), samples
+    alike. pack_id (K,) uint64; pack_length (K,) uint32, at least 1; id_hash (K,) uint64: as the writer claims, a key
+    for caches and never proof of equal ids. series_id (N,) uint64; ts_ms (N,) int64, ms since epoch UTC; value (N,)
+    float64, bit for bit. Packs and samples share one block of memory: copy a column to keep it for long.
+    """
+
+    status: NDArray[np.uint8]
+    flags: NDArray[np.uint8]
+    pack_start: NDArray[np.int64]
+    sample_start: NDArray[np.int64]
+    pack_id: NDArray[np.uint64]
+    pack_length: NDArray[np.uint32]
+    id_hash: NDArray[np.uint64]
+    series_id: NDArray[np.uint64]
+    ts_ms: NDArray[np.int64]
+    value: NDArray[np.float64]
+
+    @property
+    def all_ok(self) -> bool:
+        """Whether every record has STATUS_OK, as nearly always."""
+        return not np.count_nonzero(self.status)  # STATUS_OK is 0.
+
+
+def encode_record(
+    pack_ids: NDArray[np.uint64],
+    pack_lengths: NDArray[np.uint32],
+    series_ids: NDArray[np.uint64],
+    ts_ms: NDArray[np.int64],
+    values: NDArray[np.float64],
+) -> bytes:
+    """One record of k packs, whose n >= 1 samples lie in pack order; pack_lengths are positive and sum to n.
+
+    Raises InvalidRequest: record_too_large above RECORD_BYTES_MAX, record_time_range when the samples lie more than
+    2^32 - 1 ms (49.7 days) apart. In both cases the caller splits the record.
+    """
+    packs, samples = pack_ids.size, series_ids.size
+    out = np.empty(min(encoded_size(packs, samples, shared_ts=False), RECORD_BYTES_MAX), dtype=np.uint8)
+    assert packs == pack_lengths.size, f"{packs} pack ids and {pack_lengths.size} lengths"
+    assert samples == ts_ms.size == values.size, f"{samples} ids, {ts_ms.size} times, {values.size} values"
+    size = kernels.encode_record_kernel(pack_ids, pack_lengths, 0, packs, series_ids, ts_ms, values, 0, out, 0)
+    if size == kernels.TIME_RANGE_TOO_WIDE:
+        apart_ms = int(ts_ms.max()) - int(ts_ms.min())
+        raise InvalidRequest(
+            f"samples of one log record lie {apart_ms} ms apart; limit is {kernels.DELTA_MAX}",
+            reason="record_time_range",
+        )
+    if size == kernels.DOES_NOT_FIT:
+        raise InvalidRequest(
+            f"log record of {packs} packs and {samples} samples has over {RECORD_BYTES_MAX} bytes",
+            reason="record_too_large",
+        )
+    assert size != kernels.BAD_LENGTHS, "an empty pack or record, or packs of more samples than there are"
+    assert size == encoded_size(packs, samples, bool(out[kernels.FLAGS_AT] & FLAG_SHARED_TIME)), "samples in no pack"
+    return out[:size].tobytes()
+
+
+def encode_tick(import_tick: bool = False) -> bytes:
+    """A record without samples: its broker time moves the watermark; an import's also raises coverage."""
+    out = np.empty(encoded_size(0, 0, shared_ts=False), dtype=np.uint8)
+    kernels.encode_tick_kernel(FLAG_IMPORT_TICK if import_tick else 0, out)
+    return out.tobytes()
+
+
+def encoded_size(packs: int, samples: int, shared_ts: bool) -> int:
+    """Exact bytes of a record. shared_ts: all samples have one timestamp."""
+    return (
+        kernels.HEADER_BYTES
+        + kernels.PACK_BYTES * packs
+        + (kernels.SAMPLE_BYTES + (0 if shared_ts else kernels.DELTA_BYTES)) * samples
+        + kernels.CRC_BYTES
+    )
+
+
+def decode_records(data: bytes, starts: NDArray[np.int64]) -> DecodedRecords:
+    """Decode m records that lie joined in data: record i is data[starts[i]:starts[i + 1]], starts int64 (m + 1,).
+
+    Bad bytes never raise: see DecodedRecords.status. A range outside data is a corrupt record too.
+    """
+    joined = np.frombuffer(data, dtype=np.uint8)
+    records = starts.size - 1
+    status, flags = np.empty(records, dtype=np.uint8), np.empty(records, dtype=np.uint8)
+    pack_start, sample_start = np.empty(records + 1, dtype=np.int64), np.empty(records + 1, dtype=np.int64)
+    scan_records_kernel(joined, starts, status, flags, pack_start, sample_start)
+    packs, samples = int(pack_start[-1]), int(sample_start[-1])
+    pack_id, id_hash, pack_length, series_id, ts_ms, value = _columns(packs, samples)
+    decoded = DecodedRecords(
+        status=status,
+        flags=flags,
+        pack_start=pack_start,
+        sample_start=sample_start,
+        pack_id=pack_id,
+        pack_length=pack_length.view(np.uint32)[:packs],
+        id_hash=id_hash,
+        series_id=series_id,
+        ts_ms=ts_ms.view(np.int64),
+        value=value.view(np.float64),
+    )
+    fill_records_kernel(
+        joined,
+        starts,
+        pack_start,
+        sample_start,
+        flags,
+        decoded.pack_id,
+        decoded.pack_length,
+        decoded.id_hash,
+        decoded.series_id,
+        decoded.ts_ms,
+        decoded.value,
+    )
+    return decoded
+
+
+def _columns(packs: int, samples: int) -> list[NDArray[np.uint64]]:
+    """Columns for pack_id, id_hash, pack_length (two in a word), series_id, ts_ms and value, in one allocation.
+
+    One block is the largest that a poll frees, so malloc learns to keep it. With one block per column malloc returned
+    the memory after each poll, and the page faults of the next poll cost three times the decoding.
+    """
+    words = [packs, packs, (packs + 1) // 2, samples, samples, samples]
+    block = np.empty(sum(words), dtype=np.uint64)
+    return [block[end - size : end] for size, end in zip(words, accumulate(words), strict=True)]
+
+
+def id_vector_hash(series_ids: NDArray[np.uint64]) -> int:
+    """Hash of a pack's series ids in their order, unsigned 64 bit; vectors in tests/golden/v1/hash_vectors.json."""
+    return int(kernels.id_vector_hash_kernel(series_ids, 0, series_ids.size))

@@ -1,0 +1,122 @@
+"""Series record: the announcement of one series in one index epoch, on the `series` topic.
+
+Layout: docs/formats/series-record.md. Announcements are repeated and compacted; equal announcements have equal bytes.
+Pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.crc32c import crc32c
+from tsdb.codec.records.record_status import STATUS_OK, STATUS_UNKNOWN_VERSION
+from tsdb.codec.records.series_record_kernels import VERSION, VERSION_AT, decode_announcements_kernel
+from tsdb.model.errors import CorruptData, InvalidRequest, UnknownVersion
+
+__all__ = [
+    "VERSION",
+    "Announcement",
+    "DecodedAnnouncements",
+    "decode_announcement",
+    "decode_announcements",
+    "encode_announcement",
+]
+
+_KEY = struct.Struct("<Qi")  # series_id, index epoch.
+_VALUE = struct.Struct("<BQ")  # version, pack_id; then the labels and the checksum.
+_CRC = struct.Struct("<I")
+_EPOCH_LIMIT = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """A series and its labels in one index epoch. Ids are unsigned 64 bit; canonical: canonical labels."""
+
+    series_id: int
+    epoch: int
+    pack_id: int
+    canonical: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedAnnouncements:
+    """Columns of m announcements. status (m,) uint8: STATUS_*; all other fields of a record that is not ok are 0.
+
+    series_id, pack_id (m,) uint64; epoch (m,) int32; the canonical labels of record i are
+    values[label_start[i]:label_end[i]] of the joined values that were decoded, int64.
+    """
+
+    status: NDArray[np.uint8]
+    series_id: NDArray[np.uint64]
+    epoch: NDArray[np.int32]
+    pack_id: NDArray[np.uint64]
+    label_start: NDArray[np.int64]
+    label_end: NDArray[np.int64]
+
+    def part(self, first: int, end: int) -> DecodedAnnouncements:
+        """The announcements [first, end); arrays are shared."""
+        return DecodedAnnouncements(
+            self.status[first:end],
+            self.series_id[first:end],
+            self.epoch[first:end],
+            self.pack_id[first:end],
+            self.label_start[first:end],
+            self.label_end[first:end],
+        )
+
+
+def encode_announcement(series_id: int, epoch: int, pack_id: int, canonical: bytes) -> tuple[bytes, bytes]:
+    """Key and value. Raises InvalidRequest (epoch_out_of_range) for an epoch beyond 32 bits: 176 million years."""
+    if not -_EPOCH_LIMIT <= epoch < _EPOCH_LIMIT:
+        raise InvalidRequest(f"index epoch {epoch} does not fit 32 bits", reason="epoch_out_of_range")
+    key = _KEY.pack(series_id, epoch)
+    body = _VALUE.pack(VERSION, pack_id) + canonical
+    return key, body + _CRC.pack(crc32c(key + body))
+
+
+def decode_announcement(key: bytes, value: bytes) -> Announcement:
+    """One announcement. Raises CorruptData, or UnknownVersion for an undamaged record of a newer version."""
+    ends = np.array([0, len(key)]), np.array([0, len(value)])
+    decoded = decode_announcements(key, ends[0], value, ends[1])
+    if decoded.status[0] == STATUS_UNKNOWN_VERSION:
+        raise UnknownVersion(f"series record is of version {value[VERSION_AT]}; this process knows up to {VERSION}")
+    if decoded.status[0] != STATUS_OK:
+        raise CorruptData(f"series record with a key of {len(key)} and a value of {len(value)} bytes breaks its format")
+    canonical = value[int(decoded.label_start[0]) : int(decoded.label_end[0])]
+    return Announcement(int(decoded.series_id[0]), int(decoded.epoch[0]), int(decoded.pack_id[0]), canonical)
+
+
+def decode_announcements(
+    keys: bytes, key_starts: NDArray[np.int64], values: bytes, value_starts: NDArray[np.int64]
+) -> DecodedAnnouncements:
+    """Decode m announcements that lie joined: record i has key keys[key_starts[i]:key_starts[i + 1]], its value alike.
+
+    Bad bytes never raise: see DecodedAnnouncements.status. A null record is corrupt.
+    """
+    records = key_starts.size - 1
+    assert value_starts.size == key_starts.size, f"{records} keys and {value_starts.size - 1} values"
+    decoded = DecodedAnnouncements(
+        status=np.empty(records, dtype=np.uint8),
+        series_id=np.empty(records, dtype=np.uint64),
+        epoch=np.empty(records, dtype=np.int32),
+        pack_id=np.empty(records, dtype=np.uint64),
+        label_start=np.empty(records, dtype=np.int64),
+        label_end=np.empty(records, dtype=np.int64),
+    )
+    decode_announcements_kernel(
+        np.frombuffer(keys, dtype=np.uint8),
+        key_starts,
+        np.frombuffer(values, dtype=np.uint8),
+        value_starts,
+        decoded.status,
+        decoded.series_id,
+        decoded.epoch,
+        decoded.pack_id,
+        decoded.label_start,
+        decoded.label_end,
+    )
+    return decoded

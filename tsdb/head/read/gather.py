@@ -1,0 +1,389 @@
+"""Gather: reads the samples of a head into plain arrays.
+
+`collect` copies open and late samples under the head's lock. Everything after it works without the lock, on that copy
+and on sealed slices, which never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.head.read.gather_kernels import (
+    collect_kernel,
+    compact_kernel,
+    decode_slices_kernel,
+    merge_overlay_kernel,
+    sealed_counts_kernel,
+    tidy_runs_kernel,
+)
+from tsdb.head.read.step_kernels import aggregate_kernel
+from tsdb.head.slices.rows import SEALED_END, SEALED_START, Rows
+from tsdb.model.errors import Overloaded
+
+BLOCK_SAMPLES = 4 << 20  # Decoded at a time: bounds the memory of a read beside its result.
+COLLECT_PER_REF = 48  # First guess of open samples per series; too low a guess costs a second walk.
+SAMPLE_BYTES, ORDER_BYTES = 16, 8
+NO_ORDERS = np.empty(0, np.int64)
+
+Admit = Callable[[int], None]
+"""Called with the most bytes that a gather is about to need; raises when they are not available."""
+_NEVER = -(1 << 62)  # Before any time of a range.
+
+
+def admit_all(size: int) -> None:
+    """Admit without a memory bound."""
+
+
+@dataclass(slots=True)
+class Runs:
+    """Samples of n series, series i in [starts[i], ends[i]) of the arrays. There may be gaps between series.
+
+    orders: record offset of each late sample, NOT_LATE (-1) for the others; empty when not requested.
+    """
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    orders: NDArray[np.int64]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Samples of each series."""
+        return self.ends - self.starts
+
+    def tidy(self) -> Runs:
+        """Sort each run by time; of equal timestamps the last stays. In place; returns itself."""
+        tidy_runs_kernel(self.starts, self.ends, self.ts_ms, self.values, self.orders)
+        return self
+
+    def part(self, first: int, last: int) -> Runs:
+        """The series [first, last); arrays are shared."""
+        return Runs(self.starts[first:last], self.ends[first:last], self.ts_ms, self.values, self.orders)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class SealedSlices:
+    """The sealed slices of a head at one moment.
+
+    sealed: rows of disjoint slices, ascending, at or above coverage. below: rows of slices of late samples below
+    coverage, in creation order; they may overlap, and the later one wins. slices: keeps the memory behind the rows.
+    """
+
+    sealed: Rows
+    below: Rows
+    slices: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """The sealed slices that touch a range. They are neighbours, because slices ascend. rows: of SealedSlices.sealed.
+
+    Ranges that start in [start_from_ms, start_below_ms) and end in (end_above_ms, end_through_ms] touch the same
+    slices.
+    """
+
+    rows: Rows
+    start_from_ms: int
+    start_below_ms: int
+    end_above_ms: int
+    end_through_ms: int
+
+    @classmethod
+    def by(cls, held: SealedSlices, start_ms: int, end_ms: int) -> Touched:
+        """The slices that touch [start_ms, end_ms)."""
+        starts, ends = held.sealed[:, SEALED_START], held.sealed[:, SEALED_END]
+        first, last = int((ends <= start_ms).sum()), int((starts < end_ms).sum())
+        if first >= last:  # No slice: the bounds fit this range alone.
+            return cls(held.sealed[:0], start_ms, start_ms + 1, end_ms - 1, end_ms)
+        return cls(
+            held.sealed[first:last],
+            int(ends[first - 1]) if first else _NEVER,
+            int(ends[first]),
+            int(starts[last - 1]),
+            int(starts[last]) if last < len(starts) else -_NEVER,
+        )
+
+    def touches_the_same(self, start_ms: int, end_ms: int) -> bool:
+        """Whether a range touches exactly these slices."""
+        return (
+            self.start_from_ms <= start_ms < self.start_below_ms and self.end_above_ms < end_ms <= self.end_through_ms
+        )
+
+
+@dataclass(slots=True)
+class RawResult:
+    """Samples of n series: counts (n,) uint32; ts_ms int64 ascending strictly within a series; values float64.
+
+    orders: with `partial`, the log offset of each sample below coverage and -1 above; else None.
+    """
+
+    counts: NDArray[np.uint32]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    orders: NDArray[np.int64] | None = None
+
+    @property
+    def samples(self) -> int:
+        return len(self.ts_ms)
+
+    def split(self, ends: NDArray[np.int64]) -> list[RawResult]:
+        """One result per i, of the series [ends[i], ends[i + 1]). Arrays are shared. Not for results with orders."""
+        assert self.orders is None, "not made with partial"
+        before = np.concatenate(([0], np.cumsum(self.counts, dtype=np.int64)))[ends].tolist()
+        return [
+            RawResult(self.counts[first:last], self.ts_ms[start:end], self.values[start:end])
+            for (first, last), (start, end) in zip(pairwise(ends.tolist()), pairwise(before), strict=True)
+        ]
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the arrays."""
+        orders = 0 if self.orders is None else self.orders.nbytes
+        return self.counts.nbytes + self.ts_ms.nbytes + self.values.nbytes + orders
+
+
+@dataclass(slots=True)
+class SealedColumns:
+    """Whole columns of sealed slices, not decoded, laid out as ColumnsFrame in proto/tsdb/v1/reader.proto.
+
+    Slices ascend by time. series_index (n,) uint32 into the requested refs, in the order of data; column_lengths,
+    axis_index (n,) uint32; axis_base_ms (a,) int64; axis_lengths, axis_counts (a,) uint32; axes, data uint8.
+    """
+
+    samples: int
+    series_index: NDArray[np.uint32]
+    column_lengths: NDArray[np.uint32]
+    axis_index: NDArray[np.uint32]
+    axis_base_ms: NDArray[np.int64]
+    axis_lengths: NDArray[np.uint32]
+    axis_counts: NDArray[np.uint32]
+    axes: NDArray[np.uint8]
+    data: NDArray[np.uint8]
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the arrays."""
+        small = 12 * len(self.series_index) + 16 * len(self.axis_base_ms)
+        return small + len(self.axes) + len(self.data)
+
+
+@dataclass(slots=True)
+class ColumnsResult:
+    """Sealed samples as columns. `overlay` holds the other samples of the range and wins at equal timestamps."""
+
+    columns: SealedColumns
+    overlay: RawResult
+
+    @property
+    def samples(self) -> int:
+        """Samples of columns and overlay, before trimming to the range."""
+        return self.columns.samples + self.overlay.samples
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.columns.payload_bytes + self.overlay.payload_bytes
+
+
+def empty_raw(series: int) -> RawResult:
+    """A result of `series` series without samples."""
+    return RawResult(np.zeros(series, np.uint32), np.empty(0, np.int64), np.empty(0, np.float64))
+
+
+def collect(
+    refs: NDArray[np.uint32],
+    start_ms: int,
+    end_ms: int,
+    open_rows: Rows,
+    late_row: NDArray[np.int64],
+    *,
+    with_orders: bool,
+) -> Runs:
+    """Copy the open and late samples of [start_ms, end_ms), in the order applied: not tidy. Needs the head's lock."""
+    room = len(refs) * COLLECT_PER_REF
+    starts = np.empty(len(refs) + 1, np.int64)
+    while True:
+        ts, values = np.empty(room, np.int64), np.empty(room, np.float64)
+        orders = np.empty(room, np.int64) if with_orders else NO_ORDERS
+        total = collect_kernel(refs, start_ms, end_ms, open_rows, len(open_rows), late_row, starts, ts, values, orders)
+        if total <= room:
+            return Runs(starts[:-1], starts[1:].copy(), ts, values, orders)
+        room = total
+
+
+def join(
+    held: SealedSlices, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs, *, with_orders: bool
+) -> Runs:
+    """Samples of [start_ms, end_ms) in sealed slices with a tidy overlay merged in, tidy. No lock needed."""
+    room = overlay.counts
+    sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, room)
+    sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, room)
+    return _join_into(held, refs, start_ms, end_ms, overlay, room, with_orders)
+
+
+def _join_into(
+    held: SealedSlices,
+    refs: NDArray[np.uint32],
+    start_ms: int,
+    end_ms: int,
+    overlay: Runs,
+    room: NDArray[np.int64],
+    with_orders: bool,
+) -> Runs:
+    total = int(room.sum())
+    starts = np.cumsum(room) - room
+    runs = Runs(
+        starts,
+        starts.copy(),
+        np.empty(total, np.int64),
+        np.empty(total, np.float64),
+        np.empty(total, np.int64) if with_orders else NO_ORDERS,
+    )
+    if len(held.below):
+        _decode(held.below, refs, start_ms, end_ms, runs)
+        runs.tidy()
+    _decode(held.sealed, refs, start_ms, end_ms, runs)
+    merge_overlay_kernel(
+        runs.starts,
+        runs.ends,
+        runs.ts_ms,
+        runs.values,
+        runs.orders,
+        overlay.starts,
+        overlay.ends,
+        overlay.ts_ms,
+        overlay.values,
+        overlay.orders,
+    )
+    return runs
+
+
+def _decode(rows: Rows, refs: NDArray[np.uint32], start_ms: int, end_ms: int, runs: Runs) -> None:
+    status = decode_slices_kernel(rows, refs, start_ms, end_ms, runs.ends, runs.ts_ms, runs.values, runs.orders)
+    assert status == 0, "a sealed column does not decode"
+
+
+def gather_raw(
+    held: SealedSlices,
+    refs: NDArray[np.uint32],
+    start_ms: int,
+    end_ms: int,
+    overlay: Runs,
+    *,
+    step_ms: int = 0,
+    aggregation: int = 0,
+    last_n: int = 0,
+    orders_below_ms: int | None = None,
+    samples_max: int,
+    admit: Admit = admit_all,
+) -> RawResult:
+    """Samples of [start_ms, end_ms) of each series, in the order of refs. No lock needed; overlay is tidy.
+
+    step_ms, aggregation: see tsdb.head.read.step_kernels. last_n: only the newest n of each series (0: all).
+    orders_below_ms: give the order of samples below this time. admit: called before anything is decoded. Raises
+    Overloaded (samples_limit) above samples_max samples, before decoding if the columns alone hold more.
+    """
+    if not step_ms and not last_n:
+        certain = np.zeros(len(refs), np.int64)
+        sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, True, certain)
+        check_samples(int(certain.sum()), samples_max)
+    with_orders = orders_below_ms is not None
+    rooms = _rooms(held, refs, start_ms, end_ms, overlay)
+    kept_max = _kept_max(end_ms - start_ms, step_ms, last_n)
+    admit(_bytes_max(rooms, kept_max, SAMPLE_BYTES + ORDER_BYTES * with_orders))
+    blocks: list[RawResult] = []
+    samples = 0
+    for first, last, room in _blocks(rooms):
+        runs = _join_into(held, refs[first:last], start_ms, end_ms, overlay.part(first, last), room, with_orders)
+        if step_ms:
+            aggregate_kernel(runs.starts, runs.ends, runs.ts_ms, runs.values, start_ms, step_ms, aggregation)
+        blocks.append(_tight(compact(runs, last_n=last_n, with_orders=with_orders), len(runs.ts_ms)))
+        samples += blocks[-1].samples
+        check_samples(samples, samples_max)
+    result = _concatenate(blocks)
+    if orders_below_ms is not None and result.orders is not None:
+        result.orders[result.ts_ms >= orders_below_ms] = -1
+    return result
+
+
+def _rooms(
+    held: SealedSlices, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs
+) -> NDArray[np.int64]:
+    """Upper bound of the samples of each ref."""
+    rooms = overlay.counts
+    sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, rooms)
+    sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, rooms)
+    return rooms
+
+
+def _kept_max(range_ms: int, step_ms: int, last_n: int) -> int | None:
+    """The most samples of one series that the result keeps; None: all."""
+    steps = -(-range_ms // step_ms) if step_ms else None
+    return min(filter(None, (steps, last_n or None)), default=None)
+
+
+def _bytes_max(rooms: NDArray[np.int64], kept_max: int | None, sample_bytes: int) -> int:
+    """Upper bound of a gather's peak memory: one decoded block, the result, and its parts until they are joined."""
+    total = int(rooms.sum())
+    if total <= BLOCK_SAMPLES:
+        return total * sample_bytes
+    kept = total if kept_max is None else int(np.minimum(rooms, kept_max).sum())
+    return (BLOCK_SAMPLES + int(rooms.max()) + 2 * kept) * sample_bytes
+
+
+def _blocks(rooms: NDArray[np.int64]) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
+    """(first, last, room per ref) of stretches of refs that together need about BLOCK_SAMPLES."""
+    ends = np.cumsum(rooms)
+    first, before = 0, 0
+    while first < len(rooms):
+        last = max(first + 1, int(np.searchsorted(ends, before + BLOCK_SAMPLES, side="right")))
+        yield first, last, rooms[first:last]
+        first, before = last, int(ends[last - 1])
+
+
+def _tight(result: RawResult, room: int) -> RawResult:
+    """The result, copied out of its arrays if most of them is unused room: a caller may keep the result for long."""
+    if 2 * result.samples >= room:
+        return result
+    orders = None if result.orders is None else result.orders.copy()
+    return RawResult(result.counts, result.ts_ms.copy(), result.values.copy(), orders)
+
+
+def compact(runs: Runs, *, last_n: int = 0, with_orders: bool = False) -> RawResult:
+    """Close the gaps between runs, and cut each run to its newest last_n (0: all). Overwrites `runs`."""
+    counts = np.empty(len(runs.ends), np.uint32)
+    total = compact_kernel(runs.starts, runs.ends, runs.ts_ms, runs.values, runs.orders, last_n, counts)
+    orders = runs.orders[:total] if with_orders else None
+    return RawResult(counts, runs.ts_ms[:total], runs.values[:total], orders)
+
+
+def _concatenate(blocks: list[RawResult]) -> RawResult:
+    if not blocks:
+        return empty_raw(0)
+    if len(blocks) == 1:
+        return blocks[0]
+    orders = [block.orders for block in blocks if block.orders is not None]
+    return RawResult(
+        np.concatenate([block.counts for block in blocks]),
+        np.concatenate([block.ts_ms for block in blocks]),
+        np.concatenate([block.values for block in blocks]),
+        np.concatenate(orders) if orders else None,
+    )
+
+
+def check_samples(samples: int, samples_max: int) -> None:
+    """Raises Overloaded (samples_limit) with limit and asked."""
+    if samples > samples_max:
+        raise Overloaded(
+            f"the answer has at least {samples} samples; limit is {samples_max}:"
+            " ask for a shorter range or fewer series",
+            reason="samples_limit",
+            limit=samples_max,
+            asked=samples,
+        )

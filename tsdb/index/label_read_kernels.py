@@ -1,0 +1,118 @@
+"""Labels: kernels that read the runs of many series at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.jit import helper, kernel
+from tsdb.codec.memory_kernels import load_u64, store_u64
+from tsdb.index.interned_kernels import PADDING_BYTES, equal_kernel
+from tsdb.index.label_kernels import SEPARATOR_BYTE, Labels
+
+
+@kernel
+def join_labels_kernel(labels: Labels, refs: NDArray[np.uint32], out: NDArray[np.uint8]) -> Any:
+    """Canonical labels of refs one after another. Returns the bytes written.
+
+    out has room for their label_bytes and PADDING_BYTES, for pairs are copied in whole blocks, most of them in one.
+    """
+    runs_start, runs_length, entries = labels.runs.start, labels.runs.length, labels.runs.entries
+    ends, data = labels.pairs.ends, labels.pairs.data
+    position = 0
+    for index in range(refs.size):
+        first = np.int64(runs_start[refs[index]])
+        for entry in range(first, first + np.int64(runs_length[refs[index]])):
+            pair = np.int64(entries[entry])
+            start = ends[pair - 1] if pair else np.int64(0)
+            size = ends[pair] - start
+            _copy_block(out, position, data, start)
+            at = PADDING_BYTES
+            while at < size:
+                _copy_block(out, position + at, data, start + at)
+                at += PADDING_BYTES
+            position += size
+            out[position] = SEPARATOR_BYTE
+            position += 1
+        position -= 1
+    return position
+
+
+@helper
+def _copy_block(out: NDArray[np.uint8], position: Any, data: NDArray[np.uint8], start: Any) -> None:
+    # All loads before the first store: then they become one wide move.
+    first: Any = load_u64(data, start)
+    second = load_u64(data, start + 8)
+    third = load_u64(data, start + 16)
+    fourth = load_u64(data, start + 24)
+    store_u64(out, position, first)
+    store_u64(out, position + 8, second)
+    store_u64(out, position + 16, third)
+    store_u64(out, position + 24, fourth)
+
+
+@kernel
+def pairs_by_name_kernel(
+    labels: Labels, refs: NDArray[np.uint32], names: NDArray[np.uint32], out: NDArray[np.uint32]
+) -> None:
+    """out (names, refs): the pair that each ref has of each name id; left as it is where it has none."""
+    start, length, entries, name_of = labels.runs.start, labels.runs.length, labels.runs.entries, labels.name_of
+    for index in range(refs.size):
+        first = np.int64(start[refs[index]])
+        for entry in range(first, first + np.int64(length[refs[index]])):
+            pair = entries[entry]
+            for column in range(names.size):
+                if name_of[pair] == names[column]:
+                    out[column, index] = pair
+
+
+@kernel
+def mark_pairs_kernel(labels: Labels, refs: NDArray[np.uint32], marks: NDArray[np.bool_]) -> None:
+    """Set the mark of every pair that any of refs has."""
+    start, length, entries = labels.runs.start, labels.runs.length, labels.runs.entries
+    for index in range(refs.size):
+        first = np.int64(start[refs[index]])
+        for entry in range(first, first + np.int64(length[refs[index]])):
+            marks[entries[entry]] = True
+
+
+@kernel
+def filter_kernel(
+    labels: Labels, refs: NDArray[np.uint32], marks: NDArray[np.bool_], keep: bool, out: NDArray[np.uint32]
+) -> Any:
+    """Refs that have a marked pair (keep) or have none (not keep), in order. Returns how many."""
+    start, length, entries = labels.runs.start, labels.runs.length, labels.runs.entries
+    count = 0
+    for index in range(refs.size):
+        first = np.int64(start[refs[index]])
+        found = False
+        for entry in range(first, first + np.int64(length[refs[index]])):
+            if marks[entries[entry]]:
+                found = True
+                break
+        if found == keep:
+            out[count] = refs[index]
+            count += 1
+    return count
+
+
+@kernel
+def prefix_kernel(
+    labels: Labels, pairs: NDArray[np.uint32], prefix: NDArray[np.uint8], more_min: int, out: NDArray[np.uint32]
+) -> Any:
+    """Pairs whose value begins with a prefix and is at least more_min bytes longer, in order. Returns how many."""
+    data, ends, name_of, name_ends = labels.pairs.data, labels.pairs.ends, labels.name_of, labels.names.ends
+    count = 0
+    for index in range(pairs.size):
+        pair = np.int64(pairs[index])
+        name = np.int64(name_of[pair])
+        name_bytes = name_ends[name] - (name_ends[name - 1] if name else 0)
+        start = (ends[pair - 1] if pair else 0) + name_bytes + 1
+        if ends[pair] - start < prefix.size + more_min:
+            continue
+        if equal_kernel(data, start, prefix, 0, prefix.size):
+            out[count] = pair
+            count += 1
+    return count

@@ -1,0 +1,88 @@
+"""Series rows: the columns and the state of each ref. The writer thread changes them under the index's lock."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.index.index_kernels import (
+    FREE_COUNT,
+    REFS_SIZE,
+    STATE_FORGOTTEN,
+    STATE_FREE,
+    FreeRefs,
+    SeriesColumns,
+)
+from tsdb.index.interned import roomy
+
+
+class SeriesRows:
+    """A ref goes free, live, forgotten, free. The forgotten state is for readers that found the ref just before."""
+
+    def __init__(self) -> None:
+        self.columns = SeriesColumns(
+            np.empty(0, np.uint64),
+            np.empty(0, np.uint64),
+            np.empty(0, np.uint32),
+            np.empty(0, np.int64),
+            np.empty(0, np.uint8),
+        )
+        self.free = FreeRefs(np.zeros(2, np.int64), np.empty(0, np.uint32))
+        self._forgotten = np.empty(0, np.uint32)
+
+    @property
+    def size(self) -> int:
+        """One past the highest ref ever used."""
+        return int(self.free.size[REFS_SIZE])
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of columns and lists."""
+        return sum(column.nbytes for column in self.columns) + self.free.refs.nbytes + self._forgotten.nbytes
+
+    def reserve(self, more: int) -> int:
+        """Make room for `more` new refs; returns the highest `size` possible then. May replace `columns`."""
+        size = self.size + max(0, more - int(self.free.size[FREE_COUNT]))
+        if size > len(self.columns.state):
+            series_id, pack_id, family, announced_ms, state = self.columns
+            self.columns = SeriesColumns(
+                roomy(series_id, size),
+                roomy(pack_id, size),
+                roomy(family, size),
+                roomy(announced_ms, size),
+                roomy(state, size),
+            )
+            self.columns.state[self.size :] = STATE_FREE
+        return size
+
+    def in_state(self, state: int) -> NDArray[np.uint32]:
+        """Refs in a state, ascending."""
+        return np.flatnonzero(self.columns.state[: self.size] == state).astype(np.uint32)
+
+    def layout_order(self, refs: NDArray[np.uint32]) -> NDArray[np.intp]:
+        """The permutation that sorts refs by (family, pack, suffix of the family, ref).
+
+        Families and packs ascend by hash. This keeps each together, and the layout needs no more.
+        """
+        family = self.columns.family[refs].astype(np.uint64)
+        pack = self.columns.pack_id[refs] >> np.uint64(32)
+        keys = (family >> np.uint64(3)) << np.uint64(35) | pack << np.uint64(3) | family & np.uint64(7)
+        if (refs[1:] > refs[:-1]).all():
+            return np.argsort(keys, kind="stable")
+        return np.lexsort((refs, keys))
+
+    def forget(self, refs: NDArray[np.uint32]) -> None:
+        """Mark live refs as forgotten, so that reads no longer find them. Their rows stay until `release`."""
+        self.columns.state[refs] = STATE_FORGOTTEN
+        self._forgotten = np.concatenate((self._forgotten, refs))
+
+    def release(self) -> int:
+        """Forgotten refs become free for new series. Returns how many."""
+        count, more = int(self.free.size[FREE_COUNT]), self._forgotten
+        refs = roomy(self.free.refs, count + len(more))
+        refs[count : count + len(more)] = more
+        self.columns.state[more] = STATE_FREE
+        self.free = FreeRefs(self.free.size, refs)
+        self.free.size[FREE_COUNT] = count + len(more)
+        self._forgotten = np.empty(0, np.uint32)
+        return len(more)

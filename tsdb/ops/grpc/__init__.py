@@ -1,0 +1,1 @@
+"""gRPC servers: limits of calls, messages and connections, tokens, health and the mapping of errors."""

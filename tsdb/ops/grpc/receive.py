@@ -1,0 +1,153 @@
+"""Receipts: the requests that a gRPC server is receiving now, bounded in number, time and threads.
+
+gRPC reads a message only on demand, so a call demands it only once it has a slot. Under pressure the call that has been
+receiving longest is cancelled: a caller that sends slowly, or sends nothing, never locks out other callers. The newest
+waiting call is served first, since the callers of older ones are more likely to have given up. A connection that
+receives no other request goes before all that do. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc
+
+from tsdb.model.errors import InvalidRequest, Overloaded
+from tsdb.ops.grpc.messages import MessageReader, Request
+from tsdb.ops.grpc.threads import CallThreads
+from tsdb.ops.metrics import counter, gauge
+
+TIMEOUT_S = 10.0  # 16 MiB at 13 Mbit/s; a sender that needs longer should send smaller requests.
+PATIENCE_S = 0.3  # Timeout under pressure. A message that arrived with its headers is received within milliseconds.
+WAIT_S = 5.0  # Wait for a slot. Each slot becomes free within PATIENCE_S, so a longer wait means overload.
+RETRY_AFTER_S = 0.5
+RESERVED_SHARE = 4  # A quarter of the slots is for connections without a slot: a few senders never lock them out.
+
+_evicted = counter(
+    "tsdb_grpc_evicted_calls_total",
+    "Calls cancelled before their request had arrived: slow, or the oldest when others waited for a slot or a thread.",
+    "reason",
+    ("timeout", "slots", "threads"),
+)
+_receiving = gauge("tsdb_grpc_receiving_requests", "gRPC calls whose request has not arrived yet.")
+
+
+class _Receipt:
+    """One call between its start and the arrival of its request."""
+
+    def __init__(self, context: grpc.ServicerContext) -> None:
+        self.context = context
+        self.peer = context.peer()
+        self.since = time.monotonic()
+        self.granted = threading.Event()
+        self.evicted = False
+
+    def evict(self, reason: str) -> None:
+        """Cancel the call. A call that waits for a slot gets one, and its read of the request then fails."""
+        if not self.evicted:
+            self.evicted = True
+            _evicted.labels(reason).inc()
+            self.context.cancel()  # type: ignore[no-untyped-call]  # the stubs leave it bare
+            self.granted.set()
+
+
+class Receipts:
+    """`slots`: requests received at once. The owner calls `relieve` every few hundred milliseconds."""
+
+    def __init__(self, slots: int, threads: CallThreads, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._slots = slots
+        self._reserved = slots // RESERVED_SHARE
+        self._threads = threads
+        self._timeout_s = timeout_s
+        # Guards all below; a leaf.
+        self._lock = threading.Lock()
+        self._holding: dict[_Receipt, None] = {}  # Oldest first.
+        self._waiting: list[_Receipt] = []  # Newest last.
+
+    def receive(
+        self, reader: MessageReader, messages: Iterator[bytes], context: grpc.ServicerContext
+    ) -> Request | None:
+        """The call's next request, with its memory reserved; None at the end of the caller's stream.
+
+        Raises Overloaded (receiving, request_bytes), InvalidRequest; grpc.RpcError when the call was cancelled.
+        """
+        with self._slot(context):
+            data = next(messages, None)
+            return None if data is None else reader.take(data)
+
+    def receive_one(self, reader: MessageReader, messages: Iterator[bytes], context: grpc.ServicerContext) -> Request:
+        """As `receive`, for a call with one request. Also raises InvalidRequest (no_message)."""
+        request = self.receive(reader, messages, context)
+        if request is None:
+            raise InvalidRequest("the call needs one request message; none came", reason="no_message")
+        return request
+
+    def relieve(self) -> None:
+        """Cancel every call past the timeout, and the oldest calls while others wait for a slot or a thread."""
+        now = time.monotonic()
+        with self._lock:
+            holding, waiting = list(self._holding), list(self._waiting)
+        overdue = [receipt for receipt in holding if now - receipt.since > self._timeout_s]
+        slow = [receipt for receipt in holding if receipt not in overdue and now - receipt.since > PATIENCE_S]
+        for_slots = slow[: len(waiting)]
+        blocked = slow[len(for_slots) :] + [receipt for receipt in waiting if now - receipt.since > PATIENCE_S]
+        for_threads = blocked[: self._threads.queued]
+        for reason, receipts in (("timeout", overdue), ("slots", for_slots), ("threads", for_threads)):
+            for receipt in receipts:
+                receipt.evict(reason)
+
+    @contextmanager
+    def _slot(self, context: grpc.ServicerContext) -> Iterator[None]:
+        receipt = self._enter(context)
+        try:
+            if not receipt.granted.is_set():
+                self._wait(receipt)
+            yield
+        finally:
+            self._leave(receipt)
+
+    def _enter(self, context: grpc.ServicerContext) -> _Receipt:
+        receipt = _Receipt(context)
+        with self._lock:
+            self._waiting.append(receipt)
+            self._grant_locked()
+        _receiving.inc()
+        return receipt
+
+    def _wait(self, receipt: _Receipt) -> None:
+        remaining_s = receipt.context.time_remaining()
+        if not receipt.granted.wait(WAIT_S if remaining_s is None else min(WAIT_S, max(0.0, remaining_s))):
+            raise Overloaded(
+                f"{self._slots} requests are being received and more wait; limit is {self._slots}",
+                reason="receiving",
+                retry_after_s=RETRY_AFTER_S,
+                limit=self._slots,
+            )
+
+    def _leave(self, receipt: _Receipt) -> None:
+        _receiving.dec()
+        with self._lock:
+            if receipt in self._holding:
+                del self._holding[receipt]
+            else:
+                self._waiting.remove(receipt)
+            self._grant_locked()
+
+    def _grant_locked(self) -> None:
+        while (receipt := self._next_locked()) is not None:
+            self._waiting.remove(receipt)
+            receipt.since = time.monotonic()
+            self._holding[receipt] = None
+            receipt.granted.set()
+
+    def _next_locked(self) -> _Receipt | None:
+        """The newest waiting call of a connection without a slot, else of any while more than the reserve is free."""
+        free = self._slots - len(self._holding)
+        if not free or not self._waiting:
+            return None
+        served = {receipt.peer for receipt in self._holding}
+        first = next((receipt for receipt in reversed(self._waiting) if receipt.peer not in served), None)
+        return first or (self._waiting[-1] if free > self._reserved else None)

@@ -1,0 +1,263 @@
+"""A gRPC server: threads, limits, TLS, tokens, health, reflection and shutdown. Each role adds its servicers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+from typing import Any
+
+import grpc
+from google.protobuf import descriptor_pool
+from grpc_reflection.v1alpha import reflection
+
+from tsdb.model.errors import Unavailable
+from tsdb.ops.auth import Tokens
+from tsdb.ops.grpc.auth import TokenCheck
+from tsdb.ops.grpc.calls import Calls
+from tsdb.ops.grpc.health import SERVICE as HEALTH_SERVICE
+from tsdb.ops.grpc.health import Health
+from tsdb.ops.grpc.messages import MessageReader
+from tsdb.ops.grpc.receive import Receipts
+from tsdb.ops.grpc.request_bytes import RequestBytes
+from tsdb.ops.grpc.senders import Senders
+from tsdb.ops.grpc.slots import CallSlots
+from tsdb.ops.grpc.threads import CallThreads
+from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.logs import get_logger
+from tsdb.ops.periodic import Periodic
+from tsdb.ops.tls import ServerTls
+
+log = get_logger(__name__)
+
+SPARE_THREADS = 8  # Run refusals, and calls that need no slot, while all other threads are busy.
+BACKLOG = 256  # Calls beyond the bound that may wait for a spare thread; gRPC itself refuses more.
+NO_COMPRESSION, GZIP_COMPRESSION = 1, 4  # Bits of gRPC's algorithms.
+STREAMS_MAX = 256  # Calls of one connection at once. A client queues further calls on its side.
+RELIEF_EVERY_S = 0.1  # Interval of the check for calls whose request does not arrive.
+FLUSH_S = 2.0  # Time for the last answer to reach its caller. gRPC itself waits 20 s for silent peers.
+JOIN_POLL_S = 0.05
+GRACE_S = 3600.0  # gRPC's own wait for running calls. Our deadline comes first and calls abort().
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcService:
+    """One service of a server: full name, servicer, and the generated function that registers the servicer.
+
+    `GrpcService("tsdb.v1.Ingest", servicer, ingest_pb2_grpc.add_IngestServicer_to_server)`
+
+    always: methods that need no slot and are never refused, because operators and routing depend on them.
+    """
+
+    name: str
+    servicer: Any
+    add: Callable[[Any, grpc.Server], object]
+    always: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcLimits:
+    """running_max: calls at once, streams included; more are refused with Overloaded (concurrent_requests).
+
+    waiting_max: calls that wait, beyond the running ones (tsdb.ops.grpc.slots). send_timeout_s: a stream that its
+    reader does not read for this time is cut.
+
+    receive_bytes_max, send_bytes_max: one message. gRPC refuses larger ones before our code runs, so keep the first
+    above the role's own limit: the role's refusal gives more details.
+    fields_max: top-level fields of one request.
+    requests_bytes_max: memory of all requests being received, and once more of all requests being handled.
+    connections_max: connections above it are closed at once. idle_s: a connection without a call is closed after this
+    time. handshake_s: time for the handshake of a new connection.
+    """
+
+    running_max: int = 64
+    waiting_max: int = 128
+    send_timeout_s: float = 30.0
+    receive_bytes_max: int = 4 << 20
+    send_bytes_max: int = 64 << 20
+    fields_max: int = 100_000
+    requests_bytes_max: int = 64 << 20
+    connections_max: int = 4096
+    idle_s: float = 300.0
+    handshake_s: float = 10.0
+
+    @property
+    def receipts_max(self) -> int:
+        """Requests received at once."""
+        return max(1, min(self.running_max, self.requests_bytes_max // self.receive_bytes_max))
+
+
+class GrpcServer:
+    """A started server listens on `port`. A context manager: leaving it closes and joins, aborting after `drain_s`."""
+
+    def __init__(
+        self,
+        server: grpc.Server,
+        threads: CallThreads,
+        receipts: Receipts,
+        senders: Senders,
+        health: Health,
+        host: str,
+        port: int,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self._server = server
+        self._threads = threads
+        self._senders = senders
+        self._health = health
+        self._stopped: Event | None = None
+        self._idle: Deadline | None = None
+
+        def relieve() -> None:
+            receipts.relieve()
+            health.receipts.relieve()
+
+        self._relief = Periodic("grpc-relief", RELIEF_EVERY_S, relieve)
+
+    def start(self) -> None:
+        """Start to serve. Health stays as the role has set it."""
+        self._server.start()
+        self._senders.start()
+        self._relief.start()
+        log.info("grpc server listens", host=self.host, port=self.port)
+
+    def close(self) -> None:
+        """Refuse new calls; running calls continue. Returns at once."""
+        self._health.drain()
+        self._senders.drain()
+        if self._stopped is None:
+            self._stopped = self._server.stop(GRACE_S)
+
+    def join(self, timeout_s: float) -> bool:
+        """After close: wait for the running calls. False when some still run."""
+        assert self._stopped is not None, "close comes before join"
+        deadline = Deadline.after(timeout_s)
+        while not self._stopped.wait(min(JOIN_POLL_S, deadline.remaining())):
+            if deadline.expired:
+                return False
+            if self._flushed():
+                self._server.stop(None)
+        self._release()
+        return True
+
+    def _flushed(self) -> bool:
+        """Whether no call has run for FLUSH_S. The remaining connections are then idle."""
+        if self._threads.unfinished:
+            self._idle = None
+        elif self._idle is None:
+            self._idle = Deadline.after(FLUSH_S)
+        return self._idle is not None and self._idle.expired
+
+    def abort(self) -> None:
+        """Cancel the running calls."""
+        self._server.stop(None).wait(5.0)
+        self._release()
+
+    def failure(self) -> BaseException | None:
+        """The exception that ended the check of slow senders or readers; None while both run."""
+        return self._senders.failure() or self._relief.failure()
+
+    def _release(self) -> None:
+        self._senders.close()
+        self._relief.close()
+        self._relief.join(RELIEF_EVERY_S + 1.0)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._health.close()
+
+    def __enter__(self) -> GrpcServer:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+        if not self.join(5.0):
+            self.abort()
+
+
+def build_server(
+    services: Sequence[GrpcService],
+    *,
+    host: str,
+    port: int,
+    health: Health,
+    reflect: bool = True,
+    tls: ServerTls | None = None,
+    tokens: Tokens | None = None,
+    limits: GrpcLimits | None = None,
+) -> GrpcServer:
+    """A server bound to host and port (0: any free one), not yet started.
+
+    Raises Unavailable (bind) when the address is not available, ConfigMismatch (tls) for unusable files.
+    """
+    limits = limits or GrpcLimits()
+    names = [service.name for service in services]
+    if reflect:
+        names.append(reflection.SERVICE_NAME)
+    calls_max = limits.running_max + limits.waiting_max
+    threads = CallThreads(calls_max + SPARE_THREADS, "grpc")
+    receipts = Receipts(limits.receipts_max, threads)
+    held = RequestBytes(limits.requests_bytes_max)
+    reader = partial(MessageReader, held=held, bytes_max=limits.receive_bytes_max, fields_max=limits.fields_max)
+    slots = CallSlots(limits.running_max, limits.waiting_max)
+    senders = Senders(slots, limits.send_timeout_s)
+    always = frozenset(f"/{service.name}/{method}" for service in services for method in service.always)
+    # The first interceptor is the outermost: it also counts what the token check refuses.
+    interceptors: list[Any] = [Calls(_methods(names), receipts, reader, slots, senders, always=always)]
+    if tokens:
+        interceptors.append(TokenCheck(tokens))
+    server = grpc.server(
+        threads,
+        interceptors=interceptors,
+        options=_options(limits),
+        maximum_concurrent_rpcs=calls_max + BACKLOG,
+    )
+    for service in services:
+        service.add(service.servicer, server)
+    health.add_to(server)
+    if reflect:
+        reflection.enable_server_reflection([*names, HEALTH_SERVICE], server)
+    return GrpcServer(server, threads, receipts, senders, health, host, _bind(server, host, port, tls))
+
+
+def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", limits.receive_bytes_max),
+        ("grpc.max_send_message_length", limits.send_bytes_max),
+        # Our code expands messages, with the size checked first: tsdb.ops.grpc.messages.
+        ("grpc.per_message_decompression", 0),
+        ("grpc.compression_enabled_algorithms_bitset", NO_COMPRESSION | GZIP_COMPRESSION),
+        # Fixes the flow-control window: the bytes that a caller may send before a read. The probe would grow it to
+        # megabytes for each stream.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.max_concurrent_streams", STREAMS_MAX),
+        ("grpc.max_allowed_incoming_connections", limits.connections_max),
+        ("grpc.max_connection_idle_ms", round(limits.idle_s * 1000)),
+        ("grpc.server_handshake_timeout_ms", round(limits.handshake_s * 1000)),
+        # With port reuse a second process on the same port would silently take half of the calls.
+        ("grpc.so_reuseport", 0),
+        # Detect peers that are gone, and allow idle clients one keepalive ping every 5 s.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]
+
+
+def _bind(server: grpc.Server, host: str, port: int, tls: ServerTls | None) -> int:
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        bound = server.add_secure_port(address, tls.grpc_credentials()) if tls else server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise Unavailable(f"cannot listen on {address} for gRPC: {error}", reason="bind", address=address) from error
+    if not bound:
+        raise Unavailable(f"cannot listen on {address} for gRPC", reason="bind", address=address)
+    return bound
+
+
+def _methods(services: Sequence[str]) -> list[str]:
+    pool = descriptor_pool.Default()
+    found = [pool.FindServiceByName(name) for name in services]
+    return [f"/{service.full_name}/{method.name}" for service in found for method in service.methods]

@@ -1,0 +1,1 @@
+"""The ops HTTP server: probes and metrics, with limits of connections."""

@@ -1,0 +1,171 @@
+"""The ops HTTP server of a process, on a separate thread: `/-/ready`, `/-/healthy`, `/metrics`, and an index.
+
+Probes are answered with any number of other connections: tsdb.ops.http.connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import uvicorn
+from starlette.routing import Route
+
+from tsdb.model.errors import Unavailable
+from tsdb.ops.auth import Tokens
+from tsdb.ops.health import Liveness, Readiness
+from tsdb.ops.http.app import ops_app
+from tsdb.ops.http.connections import Connection, Connections, HttpLimits
+from tsdb.ops.http.listener import HttpListener
+from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.logs import get_logger
+from tsdb.ops.tls import ServerTls
+
+log = get_logger(__name__)
+
+BACKLOG = 1024  # Connections that the kernel queues until they are accepted. A probe must find room in the queue.
+HEADER_BYTES_MAX = 16 << 10
+START_TIMEOUT_S = 10.0
+GRACE_S = 5
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server with HttpListener in place of asyncio's."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, limits: HttpLimits) -> None:
+        super().__init__(config)
+        self._socket = listener
+        self._connections = Connections(limits)
+        self._accepting: HttpListener | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        make = partial(
+            Connection,
+            self._connections,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+            _loop=asyncio.get_running_loop(),
+        )
+        self.servers = []
+        self._accepting = HttpListener(self._socket, self._connections, make, self.config.ssl)
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._accepting is not None:
+            self._accepting.close()
+        self._socket.close()
+        await super().shutdown()
+
+
+class OpsServer:
+    """Created by `serve_ops`. `port`: the bound port. One thread, `ops-http`, owns the event loop and all requests."""
+
+    def __init__(self, server: uvicorn.Server, listener: socket.socket) -> None:
+        self.port: int = listener.getsockname()[1]
+        self._server = server
+        self._listener = listener
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="ops-http", daemon=True)
+
+    def start(self) -> None:
+        """Returns once requests are answered. Raises Unavailable (http_start) with the cause."""
+        self._thread.start()
+        deadline = Deadline.after(START_TIMEOUT_S)
+        while not self._server.started:
+            # uvicorn has no event for this. The socket already queues new connections.
+            self._thread.join(0.005)
+            if not self._thread.is_alive() or deadline.expired:
+                raise Unavailable(f"the HTTP server did not start: {self._failure}", reason="http_start")
+        log.info("ops http server listens", port=self.port)
+
+    def close(self) -> None:
+        """No effect: probes and scrapes are answered while the rest of the process drains. `join` stops the server."""
+
+    def join(self, timeout_s: float) -> bool:
+        """Stop accepting and wait. False when requests still run after the timeout. Raises the server's exception."""
+        self._server.should_exit = True
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            return False
+        self._listener.close()
+        if self._failure:
+            raise self._failure
+        return True
+
+    def abort(self) -> None:
+        """Drop the running requests."""
+        self._server.force_exit = True
+        self.join(GRACE_S)
+
+    def failure(self) -> BaseException | None:
+        """The exception that stopped the server; None while it works."""
+        return self._failure
+
+    def _run(self) -> None:
+        try:
+            self._server.run()
+        except BaseException as error:
+            self._failure = error
+
+    def __enter__(self) -> OpsServer:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+        if not self.join(GRACE_S):
+            self.abort()
+
+
+def serve_ops(
+    host: str,
+    port: int,
+    readiness: Callable[[], Readiness],
+    liveness: Callable[[], Liveness],
+    *,
+    routes: Sequence[Route] = (),
+    tls: ServerTls | None = None,
+    tokens: Tokens | None = None,
+    limits: HttpLimits | None = None,
+) -> OpsServer:
+    """A server bound to host and port (0: any free one), not yet started. The callables run on its threads.
+
+    `tokens` guard everything except the two probes. Client certificates are not required, since probes have none.
+    Raises Unavailable (bind) when the address is not available.
+    """
+    limits = limits or HttpLimits()
+    config = uvicorn.Config(
+        ops_app(readiness, liveness, routes, tokens, limits.requests_max),
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        http="h11",
+        loop="asyncio",
+        server_header=False,
+        # Longer than our own timer, so that our timer closes idle connections.
+        timeout_keep_alive=round(limits.idle_timeout_s) + 1,
+        timeout_graceful_shutdown=GRACE_S,
+        h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+        ssl_certfile=str(tls.cert_file) if tls else None,
+        ssl_keyfile=str(tls.key_file) if tls else None,
+    )
+    listener = _listen(host, port)
+    return OpsServer(_Server(config, listener, limits), listener)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        address = f"{host}:{port}"
+        message = f"cannot listen on {address} for HTTP: {error}"
+        raise Unavailable(message, reason="bind", address=address) from error

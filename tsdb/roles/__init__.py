@@ -1,0 +1,1 @@
+"""Roles: each process of the product, put together from its settings."""

@@ -1,0 +1,46 @@
+"""Builds a loader from its settings."""
+
+from __future__ import annotations
+
+from tsdb.config import CommonSettings, LoaderSettings
+from tsdb.config.loader import LoaderFields
+from tsdb.history.interface import ChunkSink
+from tsdb.history.loader.loader import FILES_GROUP, GROUP, Loader, LoaderOptions
+from tsdb.history.loader.warm_up import warm_up
+from tsdb.history.open import PARQUET
+from tsdb.log.interface import METRICS, Log
+from tsdb.model.clock import SystemClock
+from tsdb.ops.lifecycle import Component
+from tsdb.roles.history_access import connect_history_sink
+from tsdb.roles.log import LogComponent, connected, meta_settings
+from tsdb.roles.process import Opened
+from tsdb.roles.querier import HistoryComponent
+
+FILES_CONCURRENCY = 4096
+
+
+def open_loader(settings: LoaderSettings) -> Opened:
+    """A loader process. Raises Unavailable while log or history is away, ConfigMismatch when settings differ."""
+    with connected(settings) as log:
+        history = connect_history_sink(settings, meta_settings(settings, log.partitions(METRICS)))
+        warm_up()
+        loader = make_loader(settings, settings, log, history)
+        components: list[Component] = [LogComponent(log), HistoryComponent(history), loader]
+        return Opened(components, loader.health, loader.stalled, loader.problem)
+
+
+def make_loader(settings: CommonSettings, fields: LoaderFields, log: Log, history: ChunkSink) -> Loader:
+    """The loader between a log and a history that the caller closes."""
+    files = settings.history.startswith(PARQUET)
+    options = LoaderOptions(
+        settings.times,
+        group_id=fields.load_group or (FILES_GROUP if files else GROUP),
+        # A file acknowledges many rows at once, about once a second.
+        concurrency=max(fields.load_concurrency, FILES_CONCURRENCY) if files else fields.load_concurrency,
+        inflight_bytes_max=settings.history_inflight_bytes_max,
+        buffer_bytes_max=fields.load_buffer_bytes_max,
+        remembered_max=fields.load_series_remembered_max,
+        drain_s=settings.drain_s,
+        accept_replay=fields.load_accept_replay,
+    )
+    return Loader(log, history, options, SystemClock())

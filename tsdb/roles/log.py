@@ -1,0 +1,93 @@
+"""The log of a role: opened, checked against the settings that all processes share, and closed last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tsdb.config import CommonSettings
+from tsdb.config.chunker import ChunkerFields
+from tsdb.config.gateway import GatewayFields
+from tsdb.config.loader import LoaderFields
+from tsdb.log.interface import METRICS, Log
+from tsdb.log.meta import check_meta
+from tsdb.log.open import open_log, open_topics
+from tsdb.log.settings import KafkaSecurity, LogSettings
+from tsdb.log.topics import require_topics, topic_specs
+from tsdb.model.meta import MetaSettings
+
+
+@contextmanager
+def connected(settings: CommonSettings) -> Iterator[Log]:
+    """As `connect`. Closes the log when opening a role over it fails: the opening is retried, or the process ends."""
+    log = connect(settings)
+    try:
+        yield log
+    except BaseException:
+        log.close()
+        raise
+
+
+def connect(settings: CommonSettings) -> Log:
+    """The log, after a check of its topics and of the settings that all processes share."""
+    access = log_settings(settings)
+    log = open_log(settings.log, prefix=settings.log_prefix, settings=access)
+    try:
+        with open_topics(settings.log, prefix=settings.log_prefix, settings=access) as admin:
+            # The operator chooses the number of replicas; `topics create` has checked it.
+            require_topics(
+                admin, topic_specs(log.partitions(METRICS), replication=1, retention_ms=settings.times.least_hold_ms)
+            )
+        check_meta(log, meta_settings(settings, log.partitions(METRICS)))
+    except BaseException:
+        log.close()
+        raise
+    return log
+
+
+class LogComponent:
+    """Closes the log after all components that use it."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def start(self) -> None:
+        """No effect: the log is open already."""
+
+    def close(self) -> None:
+        """No effect: other components still drain through the log."""
+
+    def join(self, timeout_s: float) -> bool:
+        """Close the log, which answers waiting appends."""
+        self._log.close()
+        return True
+
+    def abort(self) -> None:
+        self._log.close()
+
+
+def log_settings(settings: CommonSettings) -> LogSettings:
+    """This process's settings of the log client."""
+    security = KafkaSecurity(
+        protocol=settings.kafka_security_protocol,
+        sasl_mechanism=settings.kafka_sasl_mechanism,
+        sasl_username=settings.kafka_sasl_username,
+        sasl_password=settings.kafka_sasl_password.get_secret_value() if settings.kafka_sasl_password else "",
+        sasl_password_file=str(settings.kafka_sasl_password_file or ""),
+        ssl_ca_location=str(settings.kafka_ssl_ca_file or ""),
+        ssl_certificate_location=str(settings.kafka_ssl_certificate_file or ""),
+        ssl_key_location=str(settings.kafka_ssl_key_file or ""),
+    )
+    if isinstance(settings, GatewayFields):
+        return LogSettings(
+            security=security,
+            delivery_timeout_s=settings.produce_timeout_s,
+            idempotence=settings.idempotence,
+            embedded_claim=True,
+        )
+    return LogSettings(security=security, embedded_claim=isinstance(settings, ChunkerFields | LoaderFields))
+
+
+def meta_settings(settings: CommonSettings, partitions: int) -> MetaSettings:
+    """The values of this process for the settings that all processes share."""
+    return MetaSettings(partitions, placement_labels=settings.placement_labels, time_set=settings.times)

@@ -1,0 +1,142 @@
+"""A role as a process: the probes answer at once, the process waits for the log, then components start in order.
+
+A log that is away at the start is not a failure: readiness shows it and the process retries, as Kubernetes expects.
+Settings that differ from `meta`, or a missing topic, end the process with the reason.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tsdb.model.errors import Unavailable
+from tsdb.ops.disk import disk_trouble
+from tsdb.ops.health import Liveness, PartitionHealth, Readiness
+from tsdb.ops.lifecycle import Component, Deadline, Fallible
+from tsdb.ops.logs import get_logger
+
+RETRY_S = 1.0
+OURS = frozenset({"bind"})  # Reasons that concern neither log nor history. Waiting does not help there.
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An opened role: its components in start order, and functions for the probes.
+
+    stalled: reason why the process is not alive; empty when it is. trouble: reason and message why the whole
+    process is not ready, even without partitions; empty without such a reason.
+    """
+
+    components: Sequence[Component]
+    partitions: Callable[[], dict[int, PartitionHealth]]
+    stalled: Callable[[], str]
+    trouble: Callable[[], tuple[str, str]] = lambda: ("", "")
+
+
+class RoleProcess:
+    """A component that opens a role on a separate thread and then runs the role's components."""
+
+    def __init__(self, open_role: Callable[[], Opened]) -> None:
+        self._open_role = open_role
+        self._thread = threading.Thread(target=self._open, name="role", daemon=True)
+        self._closing = threading.Event()
+        self._lock = threading.Lock()  # Guards _started, and that a component is started or closed, not both.
+        self._started: list[Component] = []
+        self._opened: Opened | None = None
+        self._waiting_for = "starting"
+        self._failure: BaseException | None = None
+
+    def start(self) -> None:
+        """Begin to open the role. Returns at once."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop intake, in reverse order of start. `join` waits for an opening that is still running."""
+        self._closing.set()
+        with self._lock:
+            for component in reversed(self._started):
+                component.close()
+
+    def join(self, timeout_s: float) -> bool:
+        """Drain the components in the order of `close`."""
+        deadline = Deadline.after(timeout_s)
+        self._thread.join(deadline.remaining())
+        if self._thread.is_alive():
+            return False
+        while self._started:
+            if self._started[-1].join(deadline.remaining()) is False:
+                return False
+            self._started.pop()
+        return True
+
+    def abort(self) -> None:
+        """Abort the components that still run."""
+        while self._started:
+            self._started.pop().abort()
+
+    def failure(self) -> BaseException | None:
+        """The exception of the opening or of a component; None while all work."""
+        if self._failure is not None:
+            return self._failure
+        components = self._opened.components if self._opened else ()
+        failures = (component.failure() for component in components if isinstance(component, Fallible))
+        return next(filter(None, failures), None)
+
+    def readiness(self) -> Readiness:
+        """Ready when opened, not draining, and every partition is ready."""
+        if self._closing.is_set():
+            return Readiness("draining")
+        if self._opened is None or self._waiting_for:
+            return Readiness(self._waiting_for)
+        disk = disk_trouble()
+        reason, message = disk or self._opened.trouble()
+        return Readiness(reason, self._opened.partitions(), message)
+
+    def grpc_port(self) -> int | None:
+        """The bound gRPC port; None before the opening, and for a role without gRPC."""
+        from tsdb.ops.grpc.server import GrpcServer  # Imported here: client commands do not need servers.
+
+        components = self._opened.components if self._opened else ()
+        return next((component.port for component in components if isinstance(component, GrpcServer)), None)
+
+    def liveness(self) -> Liveness:
+        """Alive while the components progress. Waiting for the log needs no restart."""
+        stalled = self._opened.stalled() if self._opened else ""
+        return Liveness(not stalled, stalled)
+
+    def _open(self) -> None:
+        try:
+            opened = self._wait_for_log()
+            if opened is None:
+                return
+            self._opened = opened
+            for component in opened.components:
+                self._start(component)
+            self._waiting_for = ""
+        except Exception as error:
+            self._failure = error
+
+    def _start(self, component: Component) -> None:
+        # Under the lock, so that `close` closes each started component, and a later one is closed here.
+        with self._lock:
+            self._started.append(component)
+            if self._closing.is_set():
+                component.close()
+            else:
+                component.start()
+
+    def _wait_for_log(self) -> Opened | None:
+        while not self._closing.is_set():
+            try:
+                return self._open_role()
+            except Unavailable as error:
+                if error.reason in OURS:
+                    raise
+                if self._waiting_for != error.reason:
+                    log.warning("log not available yet; retrying", reason=error.reason, error=error.message)
+                self._waiting_for = error.reason
+                self._closing.wait(RETRY_S)
+        return None

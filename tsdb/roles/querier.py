@@ -1,0 +1,126 @@
+"""Builds a querier from its settings: the pool of stores, history, and the Reader service over both."""
+
+from __future__ import annotations
+
+from tsdb.client.channel import ClientTls, call_metadata, open_channel
+from tsdb.config import CommonSettings, QuerierSettings
+from tsdb.config.querier import QuerierFields
+from tsdb.config.select import SelectFields
+from tsdb.config.types import host_port
+from tsdb.history.interface import ChunkSink, ChunkStore
+from tsdb.log.downsampled import read_downsampled
+from tsdb.log.interface import METRICS, Log
+from tsdb.model.clock import SystemClock
+from tsdb.model.errors import ConfigMismatch
+from tsdb.ops.grpc.health import Health
+from tsdb.ops.grpc.server import GrpcService
+from tsdb.ops.lifecycle import Component
+from tsdb.query.history.downsampled import Resolutions
+from tsdb.query.history.index import HistoryIndex
+from tsdb.query.history.index_generation import IndexGeneration
+from tsdb.query.reporter import StoresReporter, partitions_health
+from tsdb.query.service import QuerierService
+from tsdb.query.sources import HistorySource, Sources
+from tsdb.query.stores.pool import Open, StoreAddress, StorePool
+from tsdb.query.stores.remote import RemoteStore
+from tsdb.query.warm_up import warm_up
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import ReadCalls
+from tsdb.roles.history_access import connect_history
+from tsdb.roles.log import LogComponent, connected, meta_settings
+from tsdb.roles.process import Opened
+from tsdb.roles.servers import grpc_server, health_setter, read_calls
+from tsdb.v1 import reader_pb2_grpc
+
+
+class HistoryComponent:
+    """Closes a history after all components that use it."""
+
+    def __init__(self, history: ChunkSink) -> None:
+        self._history = history
+
+    def start(self) -> None:
+        """No effect: the history is open already."""
+
+    def close(self) -> None:
+        """No effect: other components still use the history."""
+
+    def join(self, timeout_s: float) -> bool:
+        self._history.close()
+        return True
+
+    def abort(self) -> None:
+        self._history.close()
+
+
+def open_querier(settings: QuerierSettings) -> Opened:
+    """A querier process. Raises Unavailable while log or history is away, ConfigMismatch when settings differ."""
+    # The log has the shared settings and the number of partitions. Without it a missing store would stay unnoticed.
+    with connected(settings) as log:
+        return _opened(settings, log)
+
+
+def _opened(settings: QuerierSettings, log: Log) -> Opened:
+    topic_id, partitions = log.topic_id(METRICS), log.partitions(METRICS)
+    warm_up()
+    pool = StorePool(store_addresses(settings), store_opener(settings), SystemClock())
+    shared = meta_settings(settings, partitions)
+    history = connect_history(settings, shared) if settings.history else None
+    sources = Sources(pool, topic_id, range(partitions), history_source(history, settings, log))
+    health = Health()
+    server = grpc_server(settings, [querier_service(sources, settings, read_calls(settings))], health)
+    components: list[Component] = [LogComponent(log), pool, StoresReporter(sources, health_setter(health)), server]
+    if history is not None:
+        components.insert(1, HistoryComponent(history))
+    return Opened(components, lambda: partitions_health(sources), lambda: "")
+
+
+def history_source(history: ChunkStore | None, settings: CommonSettings, log: Log) -> HistorySource | None:
+    """The history of a querier. log: shows finished imports and the progress of downsampling."""
+    if history is None:
+        return None
+    generation = IndexGeneration(log, log.topic_id(METRICS), SystemClock())
+    resolutions = Resolutions(lambda: read_downsampled(log), SystemClock())
+    return HistorySource(history, HistoryIndex(history, generation.now), settings.times.window_ms, resolutions)
+
+
+def querier_service(sources: Sources, fields: SelectFields, calls: ReadCalls) -> GrpcService:
+    """The Reader service over these sources."""
+    limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
+    servicer = QuerierService(sources, limits, calls)
+    return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=("Coverage",))
+
+
+def store_addresses(fields: QuerierFields) -> list[StoreAddress]:
+    parsed = map(host_port, fields.stores)
+    return [StoreAddress(one.host, one.port) for one in parsed]
+
+
+def store_opener(fields: QuerierFields) -> Open:
+    """A function that opens a channel to one store. Raises InvalidRequest (tls, token_malformed) for bad settings."""
+    tls = _store_tls(fields)
+    metadata = call_metadata(_store_token(fields))
+
+    def open_store(name: StoreAddress, address: StoreAddress) -> RemoteStore:
+        # The certificate is for the host name, not for the address that it resolved to.
+        channel = open_channel(str(address), tls, server_name=name.host)
+        return RemoteStore(str(address), channel, metadata, SystemClock())
+
+    return open_store
+
+
+def _store_tls(fields: QuerierFields) -> ClientTls | None:
+    if not fields.store_tls:
+        return None
+    return ClientTls(fields.store_tls_ca_file, fields.store_tls_cert_file, fields.store_tls_key_file)
+
+
+def _store_token(fields: QuerierFields) -> str | None:
+    if fields.store_token is not None:
+        return fields.store_token.get_secret_value()
+    if fields.store_token_file is None:
+        return None
+    try:
+        return fields.store_token_file.read_text().strip()
+    except OSError as error:
+        raise ConfigMismatch(f"store_token_file: {error}", reason="store_token") from error

@@ -1,0 +1,95 @@
+"""The servers of a role: limits, TLS and tokens from its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tsdb.config import CommonSettings
+from tsdb.config.gateway import GatewayFields
+from tsdb.config.select import SelectFields
+from tsdb.ops.auth import Tokens
+from tsdb.ops.descriptors import grpc_connections, http_connections
+from tsdb.ops.grpc.health import Health, partition_service
+from tsdb.ops.grpc.server import GrpcLimits, GrpcServer, GrpcService, build_server
+from tsdb.ops.http.connections import HttpLimits
+from tsdb.ops.tls import ServerTls
+from tsdb.reader.answer_bytes import AnswerBytes
+from tsdb.reader.read_call import ReadCalls
+
+READ_BYTES_MAX = 4 << 20  # The largest read request contains 200,000 series ids.
+READS_BYTES_MAX = 64 << 20
+MESSAGE_SLACK_BYTES = 1 << 20  # gRPC's limit is above our own, so that callers get our refusal.
+FIELDS_SLACK = 64
+REQUESTS_IN_HAND_MIN = 8  # Requests of the largest size that fit at once, whatever the limits are.
+
+
+def grpc_server(
+    settings: CommonSettings, services: Sequence[GrpcService], health: Health, *, writes: GatewayFields | None = None
+) -> GrpcServer:
+    """A role's gRPC server, bound and not yet started. writes: limits of writes, for a role that accepts them."""
+    limits = GrpcLimits(
+        running_max=settings.grpc_running_max,
+        waiting_max=settings.grpc_waiting_max,
+        send_timeout_s=settings.send_timeout_s,
+        receive_bytes_max=READ_BYTES_MAX,
+        requests_bytes_max=READS_BYTES_MAX,
+        connections_max=grpc_connections(settings.grpc_connections_max),
+        idle_s=settings.grpc_idle_timeout_s,
+    )
+    if writes is not None:
+        largest = max(READ_BYTES_MAX, writes.request_bytes_max + MESSAGE_SLACK_BYTES)
+        limits = replace(
+            limits,
+            receive_bytes_max=largest,
+            requests_bytes_max=max(writes.inflight_bytes_max, REQUESTS_IN_HAND_MIN * largest),
+            fields_max=writes.request_series_max + FIELDS_SLACK,
+        )
+    listen = settings.grpc_listen
+    return build_server(
+        services,
+        host=listen.host,
+        port=listen.port,
+        health=health,
+        tls=server_tls(settings),
+        tokens=server_tokens(settings),
+        limits=limits,
+    )
+
+
+def http_limits(settings: CommonSettings) -> HttpLimits:
+    return HttpLimits(
+        connections_max=http_connections(settings.http_connections_max),
+        header_timeout_s=settings.http_header_timeout_s,
+        idle_timeout_s=settings.http_idle_timeout_s,
+        request_timeout_s=settings.http_request_timeout_s,
+    )
+
+
+def server_tls(settings: CommonSettings) -> ServerTls | None:
+    """TLS of our servers; None when it is off."""
+    if settings.tls_cert_file is None or settings.tls_key_file is None:
+        return None
+    return ServerTls(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
+
+
+def server_tokens(settings: CommonSettings) -> Tokens | None:
+    """Bearer tokens that callers must show; None when none are set."""
+    if settings.token is None and settings.token_file is None:
+        return None
+    text = settings.token.get_secret_value() if settings.token else ""
+    return Tokens(text=text, file=settings.token_file)
+
+
+def health_setter(health: Health) -> Callable[[int | None, bool], None]:
+    """A function that sets gRPC health of a partition, or of the whole server (None). For reporters."""
+
+    def set_health(partition: int | None, serving: bool) -> None:
+        health.set("" if partition is None else partition_service(partition), serving=serving)
+
+    return set_health
+
+
+def read_calls(fields: SelectFields) -> ReadCalls:
+    """The bounds that all reads of a process share."""
+    return ReadCalls(fields.read_timeout_s, AnswerBytes(fields.answers_bytes_max))

@@ -1,0 +1,91 @@
+"""Builds every role in one process from the settings."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from tsdb.config import StandaloneSettings
+from tsdb.history.interface import ChunkStore
+from tsdb.log.interface import METRICS, Log
+from tsdb.log.meta import ensure_meta
+from tsdb.log.open import open_log, open_topics
+from tsdb.log.topics import create_topics, topic_specs
+from tsdb.model.clock import SystemClock
+from tsdb.ops.grpc.health import Health
+from tsdb.ops.lifecycle import Component
+from tsdb.query.sources import Sources
+from tsdb.query.stores.local import LocalStore, OneStore
+from tsdb.query.warm_up import warm_up
+from tsdb.roles.chunker import make_chunker
+from tsdb.roles.data_folder import DataFolder
+from tsdb.roles.gateway import ingest_service, make_gateway
+from tsdb.roles.history_access import connect_history, create_embedded_history
+from tsdb.roles.loader import make_loader
+from tsdb.roles.log import LogComponent, connected, meta_settings
+from tsdb.roles.process import Opened
+from tsdb.roles.querier import HistoryComponent, history_source, querier_service
+from tsdb.roles.servers import grpc_server, health_setter, read_calls
+from tsdb.roles.store import make_store, reader_of, store_partitions
+from tsdb.store.reporter import StatusReporter
+
+PARTITIONS = 3  # Enough to exercise sharing. An embedded log has a single writer anyway.
+SQLITE = "sqlite:"
+
+
+def open_standalone(settings: StandaloneSettings) -> Opened:
+    """Every role in one process, over the embedded log and history unless others are given.
+
+    Without a history there are no chunks either: reads of times before those in memory are refused.
+    """
+    with ExitStack() as undo:  # For a failed opening, which is retried or ends the process.
+        folder = DataFolder(settings.data_dir)
+        undo.callback(folder.abort)
+        if settings.log.startswith(SQLITE):
+            _create_embedded_log(settings)
+        with connected(settings) as log:
+            opened = _open_roles(settings, folder, log)
+        undo.pop_all()
+    return opened
+
+
+def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> Opened:
+    history = _history(settings, log)
+    gateway = make_gateway(settings, settings, log)
+    store = make_store(settings, settings, log)
+    health = Health()
+    calls = read_calls(settings)
+    local = OneStore(LocalStore(reader_of(store, settings, calls), SystemClock()))
+    read_past = history_source(history, settings, log)
+    sources = Sources(local, store.topic_id, tuple(store.partitions), read_past)
+    services = [ingest_service(gateway), querier_service(sources, settings, calls)]
+    server = grpc_server(settings, services, health, writes=settings)
+    reporter = StatusReporter(store, health_setter(health), SystemClock())
+    past: list[Component] = []
+    stalls = [store.stalled]
+    if history is not None:
+        warm_up()
+        chunker, loader = make_chunker(settings, settings, log), make_loader(settings, settings, log, history)
+        past = [HistoryComponent(history), loader, chunker]
+        stalls += [chunker.stalled, loader.stalled]
+    # Closed from last to first: the last samples are still applied and, as far as possible, chunked and loaded.
+    components: list[Component] = [folder, LogComponent(log), *past, gateway, store, reporter, server]
+    return Opened(components, store_partitions(store), lambda: "; ".join(filter(None, (stall() for stall in stalls))))
+
+
+def _create_embedded_log(settings: StandaloneSettings) -> None:
+    """Create the topics of an embedded log, which has no operator to do so."""
+    with open_topics(settings.log, prefix=settings.log_prefix) as admin:
+        state = admin.describe(METRICS)
+        partitions = state.partitions if state else PARTITIONS
+        create_topics(admin, topic_specs(partitions, replication=1))
+    with open_log(settings.log, prefix=settings.log_prefix) as log:
+        ensure_meta(log, meta_settings(settings, partitions))
+
+
+def _history(settings: StandaloneSettings, log: Log) -> ChunkStore | None:
+    if not settings.history:
+        return None
+    shared = meta_settings(settings, log.partitions(METRICS))
+    if settings.history.startswith(SQLITE):
+        create_embedded_history(settings, shared)
+    return connect_history(settings, shared)

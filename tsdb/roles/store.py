@@ -1,0 +1,85 @@
+"""Builds a store from its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tsdb.config import CommonSettings, StoreSettings
+from tsdb.config.select import SelectFields
+from tsdb.config.store import StoreFields
+from tsdb.head.limits import HeadLimits
+from tsdb.log.interface import METRICS, Log
+from tsdb.model.clock import SystemClock
+from tsdb.model.errors import ConfigMismatch
+from tsdb.ops.grpc.health import Health
+from tsdb.ops.grpc.server import GrpcService
+from tsdb.ops.health import PartitionHealth
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import ReadCalls
+from tsdb.roles.log import LogComponent, connected
+from tsdb.roles.process import Opened
+from tsdb.roles.servers import grpc_server, health_setter, read_calls
+from tsdb.store.reporter import StatusReporter, partition_health
+from tsdb.store.service import ReaderService
+from tsdb.store.store import Store, StoreOptions
+from tsdb.v1 import reader_pb2_grpc
+
+
+def open_store(settings: StoreSettings) -> Opened:
+    """A store process. Raises as `open_gateway`."""
+    with connected(settings) as log:
+        store = make_store(settings, settings, log)
+        health = Health()
+        server = grpc_server(settings, [_reader_service(store, settings)], health)
+        reporter = StatusReporter(store, health_setter(health), SystemClock())
+        return Opened([LogComponent(log), store, reporter, server], store_partitions(store), store.stalled)
+
+
+def make_store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store:
+    """A store over a log that the caller closes. Raises ConfigMismatch for unknown partitions or too little memory."""
+    partitions = _chosen(fields, log.partitions(METRICS))
+    try:
+        soft_bytes, hard_bytes = fields.memory_shares(len(partitions))
+    except ValueError as error:
+        raise ConfigMismatch(str(error), reason="memory_share") from error
+    options = StoreOptions(
+        time_set=settings.times,
+        slices=fields.slices(settings.times),
+        hold_ms=fields.hold_ms(settings.times),
+        limits=HeadLimits(
+            memory_soft_bytes=soft_bytes,
+            memory_hard_bytes=hard_bytes,
+            ring_samples_max=fields.watch_samples_max,
+        ),
+        workers=fields.worker_count(),
+        lag_enter_s=fields.lag_enter_s,
+        lag_leave_s=fields.lag_leave_s,
+        placement_labels=settings.placement_labels,
+    )
+    return Store(log, partitions, options, SystemClock())
+
+
+def reader_of(store: Store, fields: SelectFields, calls: ReadCalls) -> ReaderService:
+    """The Reader service over a store's heads."""
+    limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
+    return ReaderService(store.topic_id, store.partitions, store.applied, limits, calls)
+
+
+def store_partitions(store: Store) -> Callable[[], dict[int, PartitionHealth]]:
+    """A function that returns the health of a store's partitions. For the probes."""
+    return lambda: {status.partition: partition_health(status) for status in store.statuses()}
+
+
+def _reader_service(store: Store, fields: SelectFields) -> GrpcService:
+    servicer = reader_of(store, fields, read_calls(fields))
+    return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=("Coverage",))
+
+
+def _chosen(fields: StoreFields, count: int) -> Sequence[int]:
+    try:
+        partitions = fields.chosen_partitions(count)
+    except ValueError as error:
+        raise ConfigMismatch(str(error), reason="partitions") from error
+    if not partitions:
+        raise ConfigMismatch(f"shard {fields.shard} has no partition: the log has {count}", reason="partitions")
+    return partitions
