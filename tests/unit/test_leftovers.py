@@ -15,7 +15,7 @@ from support.servers.logs import wait_until
 
 TESTS = Path(__file__).parents[1]
 CONFTEST = """
-from support.drills.drills import leftovers
+from support.drills import leftovers
 
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):

@@ -12,7 +12,6 @@ from tsdb.cli.options.arguments import End, Last, Start, TableOrJson, TimeRange,
 from tsdb.cli.options.groups import Commands
 from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.terminal.output import note, print_json, print_table, time_text
-from tsdb.roles.history_access import history_url
 
 if TYPE_CHECKING:
     from tsdb.history.interface import HistoryHole
@@ -38,7 +37,7 @@ def ls(
     """List losses that touch the range; without a range, all. `tsdb coverage` has the losses found by stores."""
     from tsdb.history.open import open_history
 
-    with open_history(history_url(settings), settings.history_settings()) as store:
+    with open_history(settings.required_history(), settings.history_settings()) as store:
         span = time_range(start, end, last) or EVER
         found = store.holes(None if partition is None else [partition], span.start_ms, span.end_ms)
     _print(found, output)
@@ -62,7 +61,7 @@ def accept(
     span = time_range(start, end, last)
     if span is None:
         raise typer.BadParameter("give --start and --end, or --last: losses are accepted by their time")
-    with open_history(history_url(settings), settings.history_settings()) as store:
+    with open_history(settings.required_history(), settings.history_settings()) as store:
         found = store.holes(None if partition is None else [partition], span.start_ms, span.end_ms)
         found = [one for one in found if not one.accepted]
         for one in found if yes else ():

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, SecretStr, model_validator
 
 from tsdb.config.types import HistoryUrl
 from tsdb.history.settings import CassandraAccess, HistorySettings
+from tsdb.model.errors import ConfigMismatch
 
 
 class HistoryFields(BaseModel):
@@ -73,3 +74,9 @@ class HistoryFields(BaseModel):
                 ssl_key_location=str(self.cassandra_ssl_key_file or ""),
             ),
         )
+
+    def required_history(self) -> str:
+        """URL of history. Raises ConfigMismatch (history_url) when none is given."""
+        if not self.history:
+            raise ConfigMismatch("history is required: --history, TSDB_HISTORY or the file", reason="history_url")
+        return self.history

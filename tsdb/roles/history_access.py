@@ -6,15 +6,7 @@ from tsdb.config import CommonSettings
 from tsdb.history.interface import ChunkSink, ChunkStore
 from tsdb.history.open import open_history, open_history_admin, open_history_sink
 from tsdb.history.shared_settings import check_history, ensure_history
-from tsdb.model.errors import ConfigMismatch
 from tsdb.model.meta import MetaSettings
-
-
-def history_url(settings: CommonSettings) -> str:
-    """Raises ConfigMismatch (history_url) when none is given."""
-    if not settings.history:
-        raise ConfigMismatch("history is required: --history, TSDB_HISTORY or the file", reason="history_url")
-    return settings.history
 
 
 def connect_history(settings: CommonSettings, shared: MetaSettings) -> ChunkStore:
@@ -22,7 +14,7 @@ def connect_history(settings: CommonSettings, shared: MetaSettings) -> ChunkStor
 
     Raises ConfigMismatch with every difference, Unavailable while history is away.
     """
-    url = history_url(settings)
+    url = settings.required_history()
     with open_history_admin(url, settings.history_settings()) as admin:
         check_history(admin, shared)
     return open_history(url, settings.history_settings())
@@ -30,7 +22,7 @@ def connect_history(settings: CommonSettings, shared: MetaSettings) -> ChunkStor
 
 def connect_history_sink(settings: CommonSettings, shared: MetaSettings) -> ChunkSink:
     """As connect_history, for writes only."""
-    url = history_url(settings)
+    url = settings.required_history()
     with open_history_admin(url, settings.history_settings()) as admin:
         check_history(admin, shared)
     return open_history_sink(url, settings.history_settings())
@@ -38,5 +30,5 @@ def connect_history_sink(settings: CommonSettings, shared: MetaSettings) -> Chun
 
 def create_embedded_history(settings: CommonSettings, shared: MetaSettings) -> None:
     """Create the tables of an embedded history, which has no operator to do so."""
-    with open_history_admin(history_url(settings), settings.history_settings()) as admin:
+    with open_history_admin(settings.required_history(), settings.history_settings()) as admin:
         ensure_history(admin, shared)

@@ -19,7 +19,6 @@ from tsdb.model.errors import ConfigMismatch, CorruptData, UnknownVersion
 from tsdb.model.selector import parse_selector
 from tsdb.model.window import EPOCH_MS
 from tsdb.query.history.index import Choice, HistoryIndex
-from tsdb.roles.history_access import history_url
 
 
 @dataclass(slots=True)
@@ -46,7 +45,7 @@ def history_chunks(settings: ToolSettings, matching: str | None, span: TimeRange
 
     Raises ConfigMismatch (history_schema) when history was not created.
     """
-    url, access = history_url(settings), settings.history_settings()
+    url, access = settings.required_history(), settings.history_settings()
     with ExitStack() as stack:
         shared = stack.enter_context(open_history_admin(url, access)).shared()
         if not shared:

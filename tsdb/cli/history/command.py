@@ -22,7 +22,6 @@ from tsdb.cli.terminal.output import note, print_json, print_table, time_text
 from tsdb.config import CommonSettings
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.meta import MetaSettings
-from tsdb.roles.history_access import history_url
 
 # Settings of the log, whose shared settings history must match, and of history.
 SETTINGS = (
@@ -54,7 +53,7 @@ def create(
     from tsdb.history.shared_settings import check_history, shared_rows
 
     shared = _shared_by_log(settings)
-    with open_history_admin(history_url(settings), settings.history_settings()) as admin:
+    with open_history_admin(settings.required_history(), settings.history_settings()) as admin:
         made = admin.create(shared_rows(shared), replication=replication, ttl_days=ttl_days)
         check_history(admin, shared)
     if output == "json":
@@ -71,7 +70,7 @@ def check(settings: CommonSettings, output: TableOrJson = "table") -> None:
     from tsdb.history.shared_settings import history_differences
 
     shared = _shared_by_log(settings)
-    with open_history_admin(history_url(settings), settings.history_settings()) as admin:
+    with open_history_admin(settings.required_history(), settings.history_settings()) as admin:
         found = history_differences(admin, shared)
     if output == "json":
         print_json({"ok": not found, "differences": found})
