@@ -25,7 +25,7 @@ def encode_ranges_kernel(
 ) -> int:
     """Record i, of samples [range_start[i], range_end[i]), ends at out_end[i]; newest_ms[i] is its latest timestamp.
 
-    pack_length is scratch, one per pack. Returns the end of the last record, or what encode_record_kernel refused with.
+    pack_length is scratch, one per pack. Returns the end of the last record, or an error code of encode_record_kernel.
     """
     position = 0
     for index in range(range_start.size):

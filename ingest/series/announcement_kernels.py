@@ -1,4 +1,4 @@
-"""Kernel of the announcements: which (row, index epoch) of a request must be, or had better be, announced now."""
+"""Kernel of the announcements: the (row, index epoch) pairs of a request to announce now, new or due for renewal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""COLUMNS: decodes the columns of sealed slices, trims them to a range and puts them where their series goes on.
+"""COLUMNS: decodes the columns of sealed slices, trims them to a range and appends them to the runs of their series.
 
 The bytes come over a network: every count, length and index is checked before it is used.
 """

@@ -102,8 +102,8 @@ def extend_hardware_kernel(crc: np.uint32, data: NDArray[np.uint8], start: int, 
     return np.uint32(~_bytewise(np.uint32(sums), data, position, end))
 
 
-# crc32c_extend_kernel(crc, data, start, end): CRC-32C of what crc is the sum of (0: nothing), followed by
-# data[start:end]. The caller has checked the bounds.
+# crc32c_extend_kernel(crc, data, start, end): continues the CRC-32C `crc` (0: of no bytes) with data[start:end]. The
+# caller has checked the bounds.
 crc32c_extend_kernel = extend_hardware_kernel if HARDWARE else extend_portable_kernel
 
 

@@ -131,7 +131,7 @@ def _stamp(module: str) -> str:
     return digest.hexdigest()[:16]
 
 
-# Parsed once: a module near the top stands on thirty others, each of which is asked about again and again.
+# Parsed once: a module near the top imports thirty others, and many modules import the same ones.
 @functools.cache
 def _source(path: str) -> tuple[bytes, list[str]]:
     """(hash of a file, modules of ours named in its import statements)."""

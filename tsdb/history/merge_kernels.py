@@ -26,7 +26,7 @@ class FragmentArrays(NamedTuple):
 
 @kernel
 def merge_two_kernel(a: FragmentArrays, b: FragmentArrays, out: FragmentArrays) -> int:
-    """Fills out, which has room for all of a and b; returns how many series it got (sample_start tells the samples)."""
+    """Fills out, which has room for all of a and b; returns the series in it (the samples are in sample_start)."""
     series, n = 0, 0
     i, j = 0, 0
     out.sample_start[0] = 0
@@ -62,7 +62,7 @@ def _merge_series_kernel(a: FragmentArrays, i: int, b: FragmentArrays, j: int, o
             n = _copy_kernel(b, q, q + 1, out, n)
             q += 1
         else:
-            # Of one order the bits decide, only so that the answer does not depend on which came first.
+            # At equal orders the value bits decide, so that the result is the same for (a, b) and (b, a).
             wins = a.order[p] > b.order[q] or (a.order[p] == b.order[q] and a.value[p] >= b.value[q])
             n = _copy_kernel(a, p, p + 1, out, n) if wins else _copy_kernel(b, q, q + 1, out, n)
             p += 1

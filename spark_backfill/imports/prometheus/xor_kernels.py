@@ -13,7 +13,7 @@ from tsdb.codec.jit import helper, kernel
 
 BROKEN = -1
 COUNT_BYTES = 2
-_TIME_BITS = (14, 17, 20, 64)  # Of a change of the interval, by how many ones come before the zero.
+_TIME_BITS = (14, 17, 20, 64)  # Size of a change of the interval, by the number of ones before the zero.
 
 
 @kernel

@@ -1,6 +1,6 @@
 """Writes chunks: columns, shared time axes, where to cut parts, and the bytes of one part.
 
-Layout: docs/formats/chunk.md. Everything is encoded once for the whole fragment; a part copies what is its own.
+Layout: docs/formats/chunk.md. Everything is encoded once for the whole fragment; a part copies the bytes of its series.
 """
 
 from __future__ import annotations

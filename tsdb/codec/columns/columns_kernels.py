@@ -1,8 +1,8 @@
 """Columns to bytes and back, as other kernels call it: values here, times from times_kernels.
 
-Layout: docs/formats/columns.md, "Value columns". Each column chooses its own form by size; what it chose is in its
-first bytes, its count of values is not. A decoder trusts nothing: it stays within [pos, end) and within the caller's
-count, and answers a negative position for bytes that are no column.
+Layout: docs/formats/columns.md, "Value columns". The encoder chooses the form of each column by size. The first bytes
+of a column name the form; the count of values is not stored. A decoder trusts nothing: it stays within [pos, end) and
+within the caller's count, and returns a negative position for bytes that are no column.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "values_bound",
 ]
 
-DENSE_FROM = 10  # bytes: what is smaller already has nothing to gain
+DENSE_FROM = 10  # bytes: a smaller column has nothing to gain
 DENSE_GAIN = 64  # a form must save this part of the size: noise decodes twenty times faster from blocks
 RAW = 130  # + 8 bytes a value
 

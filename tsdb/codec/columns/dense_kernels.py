@@ -15,7 +15,7 @@ from tsdb.codec.columns.scale_kernels import FLOAT_BITS
 from tsdb.codec.jit import helper
 
 DENSE_FORMS = 3
-MULTIPLES_FROM = 3  # bytes a value: what is smaller already is made of small integers
+MULTIPLES_FROM = 3  # bytes a value: a smaller column consists of small integers
 
 
 @helper

@@ -83,7 +83,7 @@ def _write_lower_bits(
     for index in range(count):
         width = max(abs(symbols[index] + lowest - ZERO_CLASS) - 1, 0)
         bits = abs(unzigzag(residuals[index]))
-        # In two parts, so that what is held and what is added fit a word.
+        # In two parts, so that held bits and added bits fit a word.
         for part in (min(width, 32), max(width - 32, 0)):
             held |= (bits & ((1 << part) - 1)) << filled
             bits >>= 32
@@ -139,7 +139,7 @@ def _bits_at(data: NDArray[np.uint8], bit: int, end: int, width: int) -> int:
     """width <= 63 bits from an absolute bit position; they lie before end."""
     at, shift = bit >> 3, bit & 7
     if end - at > 8:
-        # A ninth byte has what eight lack of a wide value; in two shifts, for one by 64 is undefined.
+        # A wide value may reach into a ninth byte. Two shifts, because one by 64 is undefined.
         value = shift_right(load_i64(data, at), shift) | (int(data[at + 8]) << 1) << (63 - shift)
         return int(value & ((1 << width) - 1))
     value = got = 0

@@ -1,4 +1,4 @@
-"""Frames: integers as a step, a first value and packed residuals; what value columns and time axes have in common.
+"""Frames: integers as a step, a first value and packed residuals; used by value columns and time axes.
 
 Layout: docs/formats/columns.md, "Frames". The way, the packing and whether a step follows are in the head byte that the
 column or axis writes: bits 3-5, 1-2 and 0. plan_kernels decides what a frame contains.

@@ -1,7 +1,7 @@
 """Multiples: columns whose values are whole multiples of one base, up to the rounding of their computation.
 
 Averages over 7 hosts, sensor counts times a volt per count, a ratio plus a constant: the multiples are small integers,
-and what is left is a few units in the last place. Dense only. Layout: docs/formats/columns.md, "Multiples". After
+and the remainders are a few units in the last place. Dense only. Layout: docs/formats/columns.md, "Multiples". After
 pcodec's float-mult mode (Loncaric 2025).
 """
 
@@ -16,7 +16,7 @@ from tsdb.codec.columns.scale_kernels import EXACT_MAX, printed
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import as_int64, load_i64, store_i64
 
-MULTIPLES = 180  # first byte; + 8 bytes base, headed frame of multiples, headed frame of what is left
+MULTIPLES = 180  # first byte; + 8 bytes base, headed frame of multiples, headed frame of remainders
 SAMPLED = 24
 # Euclid's algorithm multiplies the rounding of the values by the quotient: 2^-52 x 2^21 stays below ZERO.
 SMALLEST_BASE = 2.0**-21  # of the largest value
@@ -44,7 +44,7 @@ def find_base(values: NDArray[np.float64], start: int, n: int) -> float:
         base = _common_measure(sizes[sample], base, largest * ZERO)
         if base < largest * SMALLEST_BASE:
             return 0.0
-        # Each step of Euclid's multiplied the error; dividing a large multiple takes it back out.
+        # Each step of Euclid's algorithm multiplied the error; dividing a large multiple removes it.
         base = sizes[sample] / np.rint(sizes[sample] / base)
     return _refined(base, sizes[:count])
 
@@ -61,7 +61,7 @@ def _sort(sizes: NDArray[np.float64], count: int) -> None:
 
 @helper
 def _common_measure(left: float, right: float, zero: float) -> float:
-    """Euclid's algorithm on reals, remainders below `zero` taken as none."""
+    """Euclid's algorithm on reals; remainders up to `zero` count as 0."""
     while right > zero:
         left, right = right, abs(left - np.rint(left / right) * right)
     return left
@@ -69,7 +69,7 @@ def _common_measure(left: float, right: float, zero: float) -> float:
 
 @helper
 def _refined(base: float, sizes: NDArray[np.float64]) -> float:
-    """The base made exact by ever larger multiples of it, in the spelling that leaves least; 0 if too few agree."""
+    """The base made exact by ever larger multiples of it, then rounded if that leaves no more; 0 if too few agree."""
     agreeing = 0
     for size in sizes:
         multiple = np.rint(size / base)

@@ -1,4 +1,4 @@
-"""Residuals: what is left of a column's integers once the regular part is taken out, as unsigned integers to pack.
+"""Residuals: a column's integers without their regular part, as unsigned integers to pack.
 
 The regular part is the common divisor of all differences, then the lowest level, the value before, the slope before,
 or the smallest rise. Ways: docs/formats/columns.md, "Residuals". All arithmetic is modulo 2^64, so every way is exact
@@ -23,7 +23,7 @@ LEVEL_AROUND = 5  # steps from a middle, zigzag
 RISE_AROUND = 6  # change less a middle change, zigzag
 WAYS = 7
 
-MIDDLE_OF = 31  # values that a middle is taken from: near enough to where most lie
+MIDDLE_OF = 31  # values sampled for a median: near enough to the median of all
 
 
 @helper
@@ -88,7 +88,7 @@ def xor_zeros(integers: NDArray[np.int64], n: int) -> int:
 
 @helper
 def cheapest_way(steps: NDArray[np.int64], n: int) -> tuple[int, int, int]:
-    """(way, lowest level, smallest rise) with the fewest bits over all residuals: what packing can hope for."""
+    """(way, lowest level, smallest rise) with the fewest bits over all residuals, an estimate of the packed size."""
     lowest, least_rise = steps[0], steps[1] - steps[0]
     for index in range(1, n):
         lowest = min(lowest, steps[index])

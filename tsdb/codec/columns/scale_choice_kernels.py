@@ -1,4 +1,4 @@
-"""Choice of a scale: a few values are asked first, then all are proved, and more digits tried where some fail."""
+"""Choice of a scale: tried on a few values, then proved for all; where some fail, more digits are tried."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tsdb.codec.columns.scale_kernels import (
 from tsdb.codec.jit import helper
 
 SAMPLED = 8  # values that a scale is tried on before the whole column is
-NANOSECONDS = 9  # a division by more is rarely what the program did, even where it gives the bits back
-PLAIN_DIGITS = 4  # decimals that people and counters have; with more, a ratio may need far smaller integers
+NANOSECONDS = 9  # programs rarely divide by a higher power of ten, even where a division by it gives the bits back
+PLAIN_DIGITS = 4  # decimals that people write and counters have; with more, a ratio may need far smaller integers
 
 
 @helper
@@ -76,7 +76,7 @@ def _sampled_scale(values: NDArray[np.float64], start: int, n: int, first: int, 
     most = second = first
     for sample in range(count):
         number = values[start + sample * n // count]
-        # NaN and infinity are exceptions under any scale, so they have no vote.
+        # NaN and infinity are exceptions under any scale, so they are left out.
         if not abs(number) < np.inf or proves(second, number):
             continue
         needed = _smallest_from(second + 1, last, number)
@@ -99,7 +99,7 @@ def _fill(
 ) -> int:
     """Integers of all values and the indexes of the exceptions, whose integer repeats the last one; their number.
 
-    Stops at the first value past `n // 16 + 1` exceptions, and says so by returning one more than that.
+    Stops at the exception after number `n // 16 + 1`, and returns `n // 16 + 2`.
     """
     found = 0
     previous = 0

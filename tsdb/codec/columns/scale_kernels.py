@@ -14,7 +14,7 @@ from tsdb.codec.columns.bits_kernels import ordered
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_i64, store_i64
 
-# Powers up to 10^22 are exact doubles; tenths are what a program that multiplies by 0.001 multiplied by.
+# Powers up to 10^22 are exact doubles. TENTHS are the rounded factors of programs that multiply by 0.001.
 TENS = np.array([float(f"1e{e}") for e in range(23)])
 TENTHS = np.array([float(f"1e-{e}") for e in range(23)])
 DECADE_FIRST = -8

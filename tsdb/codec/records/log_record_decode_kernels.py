@@ -1,7 +1,7 @@
 """Kernels that read log records. Layout: docs/formats/log-record.md, version 1.
 
-Decoding is two passes over a batch: `scan` judges every record and adds up counts, so that `fill` writes into arrays of
-the exact size. No count is used before the record's own length has borne it out.
+Decoding is two passes over a batch: `scan` checks every record and adds up counts, so that `fill` writes into arrays of
+the exact size. A count is checked against the record's length before it is used.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def scan_records_kernel(
     pack_start: NDArray[np.int64],
     sample_start: NDArray[np.int64],
 ) -> None:
-    """Judge record i = data[starts[i]:starts[i + 1]] for every i, and add up its packs and samples."""
+    """Set the status of each record i = data[starts[i]:starts[i + 1]], and add up packs and samples."""
     pack_start[0] = 0
     sample_start[0] = 0
     for record in range(status.size):
         start = starts[record]
-        status[record] = _judge(data, start, starts[record + 1])
+        status[record] = _status_of(data, start, starts[record + 1])
         packs, samples = np.int64(0), np.int64(0)
         flags[record] = 0
         if status[record] == STATUS_OK:
@@ -63,7 +63,7 @@ def scan_records_kernel(
 
 
 @helper
-def _judge(data: NDArray[np.uint8], start: int, end: int) -> int:
+def _status_of(data: NDArray[np.uint8], start: int, end: int) -> int:
     if start < 0 or end < start or end > data.size:
         return STATUS_CORRUPT
     size = end - start
@@ -73,7 +73,7 @@ def _judge(data: NDArray[np.uint8], start: int, end: int) -> int:
         return STATUS_CORRUPT
     if load_u32(data, end - CRC_BYTES) != crc32c_kernel(data, start, end - CRC_BYTES):
         return STATUS_CORRUPT
-    # After the sum: so a damaged version byte is a hole, and only a whole newer record stops the partition.
+    # After the checksum: a damaged version byte is a hole, and only an intact newer record stops the partition.
     if data[start + VERSION_AT] != VERSION:
         return STATUS_UNKNOWN_VERSION
     return STATUS_OK if size >= HEADER_BYTES + CRC_BYTES and _is_sound(data, start, size) else STATUS_CORRUPT

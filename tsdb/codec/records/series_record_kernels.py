@@ -1,4 +1,4 @@
-"""Kernel of the series record: judges a batch of announcements and says where their fields are.
+"""Kernel of the series record: checks a batch of announcements and returns where their fields are.
 
 Layout: docs/formats/series-record.md, version 1.
 """
@@ -41,7 +41,7 @@ def decode_announcements_kernel(
     """Decode record i of keys[key_starts[i]:key_starts[i + 1]] and its value for every i; all 0 where not ok."""
     for record in range(status.size):
         key, start, end = key_starts[record], value_starts[record], value_starts[record + 1]
-        status[record] = _judge(keys, key, key_starts[record + 1], values, start, end)
+        status[record] = _status_of(keys, key, key_starts[record + 1], values, start, end)
         series_id[record], epoch[record], pack_id[record] = np.uint64(0), np.int32(0), np.uint64(0)
         label_start[record], label_end[record] = 0, 0
         if status[record] == STATUS_OK:
@@ -52,7 +52,7 @@ def decode_announcements_kernel(
 
 
 @helper
-def _judge(keys: NDArray[np.uint8], key: int, key_end: int, values: NDArray[np.uint8], start: int, end: int) -> int:
+def _status_of(keys: NDArray[np.uint8], key: int, key_end: int, values: NDArray[np.uint8], start: int, end: int) -> int:
     if key < 0 or key_end < key or key_end > keys.size:
         return STATUS_CORRUPT
     if start < 0 or end < start or end > values.size or end - start < ANY_VERSION_BYTES_MIN:
@@ -60,7 +60,7 @@ def _judge(keys: NDArray[np.uint8], key: int, key_end: int, values: NDArray[np.u
     crc = crc32c_extend_kernel(crc32c_kernel(keys, key, key_end), values, start, end - CRC_BYTES)
     if load_u32(values, end - CRC_BYTES) != crc:
         return STATUS_CORRUPT
-    # After the sum, as in the log record: only a whole newer record is of an unknown version.
+    # After the checksum, as in the log record: only an intact newer record has an unknown version.
     if values[start + VERSION_AT] != VERSION:
         return STATUS_UNKNOWN_VERSION
     if key_end - key != KEY_BYTES or not _are_pairs(values, start + LABELS_AT, end - CRC_BYTES):

@@ -1,6 +1,6 @@
 """Gather of COLUMNS: copies the columns of chosen series out of all sealed slices in two calls, runs at a time.
 
-`plan` finds the columns of each slice in the order they lie and says how much room they need; `copy` fills it.
+`plan` finds the columns of each slice in their order there and returns the room that they need; `copy` fills it.
 Neighbours in the slice are one copy.
 """
 
@@ -121,7 +121,7 @@ def copy_kernel(
     axis_data: NDArray[np.uint8],
     data: NDArray[np.uint8],
 ) -> None:
-    """Fill the arrays, each with what belongs to the slices one after the other."""
+    """Fill the arrays, slice after slice."""
     column_at, axis_at, data_at, axis_data_at = 0, 0, 0, 0
     for row in range(len(rows)):
         slots, axes = rows[row, SEALED_SLOTS], rows[row, SEALED_AXES]

@@ -51,7 +51,7 @@ from tsdb.head.slices.rows import (
 )
 
 NOT_LATE = -1  # Order of a sample that its slice got before it was sealed.
-BROKEN = -1  # A sealed column does not decode: a bug, for nothing but our own encoder wrote it.
+BROKEN = -1  # A sealed column does not decode: a bug, because only our encoder writes sealed columns.
 
 
 @kernel
@@ -284,7 +284,7 @@ def _decode_slice(
     axis_count = u32_at(rows[row, SEALED_AXIS_COUNT], axes)
     data = u8_at(rows[row, SEALED_DATA], rows[row, SEALED_DATA_SIZE])
     inside = rows[row, SEALED_START] >= start_ms and rows[row, SEALED_END] <= end_ms
-    # Series share axes, so each axis is decoded once; not where few of very many axes are asked for.
+    # Series share axes, so each axis is decoded once and kept; not when few of very many axes are needed.
     cached = axes <= 4 * refs.size + 64
     axis_at = np.full(axes if cached else 0, -1, np.int64)
     axis_times = np.empty(_total(axis_count) if cached else 0, np.int64)

@@ -54,9 +54,10 @@ def collect_since_kernel(
     [start_ms, end_ms) that came since.
 
     Head i has refs[ref_ends[i]:ref_ends[i + 1]], open rows likewise, and late_rows[i]. goes_on (heads,): whether a head
-    was only appended to since the old rows; another's old runs are left out, and all that it has is taken. starts
-    (n + 1,): where the run of each ref begins. Returns the samples in all; when that is more than there is room for,
-    call again with more: nothing is to be used. Where nothing came, the samples of before are meant, and not copied.
+    was only appended to since the old rows; of any other head the old runs are left out and all samples are taken.
+    starts (n + 1,): where the run of each ref begins. Returns the samples in all. A number above the room means that
+    the arrays hold nothing usable: call again with larger ones. Without a new sample in any head nothing is copied, and
+    the old runs are the answer.
     """
     no_orders = np.empty(0, np.int64)
     after, newer = np.zeros(open_rows.shape[0], np.int64), np.zeros(refs.size, np.bool_)

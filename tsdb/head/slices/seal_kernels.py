@@ -9,7 +9,7 @@ from tsdb.codec.columns.columns_kernels import encode_times_kernel, encode_value
 from tsdb.codec.jit import helper, kernel
 from tsdb.head.slices.address_kernels import signed
 
-# Where a builder stands.
+# Items of a builder's `at`: the sizes filled so far, the samples, and the highest order.
 AT_COLUMNS, AT_DATA, AT_AXES, AT_TIMES, AT_ORDERS, AT_SAMPLES, AT_ORDER_MAX = range(7)
 AT_SIZE = 7
 

@@ -28,14 +28,14 @@ def seen_in_slices_kernel(
     first: NDArray[np.int64],
     last: NDArray[np.int64],
 ) -> int:
-    """Widen first and last (per ref) by the samples of sealed slices in [start_ms, end_ms). Returns 0; below: a bug."""
+    """Widen first and last (per ref) by the samples of sealed slices in [start_ms, end_ms). Negative: a bug."""
     for row in range(len(rows)):
         if rows[row, SEALED_START] >= end_ms or rows[row, SEALED_END] <= start_ms:
             continue
         axes = rows[row, SEALED_AXES]
         axis_of = u32_at(rows[row, SEALED_AXIS_OF], rows[row, SEALED_SLOTS])
         counts = u32_at(rows[row, SEALED_AXIS_COUNT], axes)
-        # Each axis is looked at once: state 0 new, 1 has samples in the range, 2 has none.
+        # Each axis is decoded once: state 0 new, 1 has samples in the range, 2 has none.
         state, low, high = np.zeros(axes, np.uint8), np.empty(axes, np.int64), np.empty(axes, np.int64)
         times = np.empty(_largest(counts), np.int64)
         for which in range(refs.size):

@@ -1,7 +1,7 @@
 """Apply: resolves the ids of decoded records to refs, and appends their samples to open slices or the late list.
 
 Both kernels are called by the head's writer thread; `append` under the head's lock. Tables grow in Python: a kernel
-that lacks room stores where it stands and says what it needs.
+that lacks room stores its cursor and returns the work it needs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tsdb.head.slices.rows import (
 )
 from tsdb.index.series_table_kernels import NO_REF
 
-# Answers of `append`: the work that it needs before it goes on.
+# Results of `append`: the work needed before it can continue.
 DONE = 0
 IMPORT_TICK = 1  # Cursor is past the tick's record.
 NEED_SLICE = 2  # cursor[WANTED] is the start of the missing slice.

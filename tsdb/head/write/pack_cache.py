@@ -20,12 +20,12 @@ class PackCache:
 
     @property
     def hits(self) -> int:
-        """Packs that needed no look-up, since the cache was last emptied."""
+        """Packs with cached refs, since the cache was last emptied."""
         return int(self._at[AT_HITS])
 
     @property
     def lookups(self) -> int:
-        """Packs looked up sample by sample, since the cache was last emptied."""
+        """Packs resolved sample by sample, since the cache was last emptied."""
         return int(self._at[AT_LOOKUPS])
 
     @property
@@ -74,7 +74,7 @@ class PackCache:
         self._at = np.zeros(AT_SIZE, np.int64)
 
     def _make_room(self) -> None:
-        """Grow once half is used. This empties the cache, so each pack is looked up sample by sample once more."""
+        """Grow once half is used. This empties the cache, so each pack is resolved sample by sample once more."""
         entries, refs = len(self._entry_pack), len(self._arena)
         more_entries = 2 * int(self._at[AT_ENTRIES]) >= entries
         more_refs = 2 * int(self._at[AT_REFS]) >= refs

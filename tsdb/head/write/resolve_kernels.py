@@ -1,7 +1,7 @@
 """Resolve: series ids of decoded records to refs, a pack at a time.
 
-A pack whose (id, id-vector hash) was seen before brings its refs along; its ids are compared with those of the refs,
-never trusted, and only a pack that is new or differs is looked up sample by sample.
+Refs are cached by a pack's (id, id-vector hash). A hash alone is not trusted: the ids are compared with those of the
+cached refs. A pack that is new or differs is resolved sample by sample.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def resolve_kernel(
     """out (N,): the ref of each sample, NO_REF where the id is unknown. Returns how many are.
 
     The cache: slots (a power of two, entry + 1 or 0), entries (pack, hash, refs at entry_start in arena), `at` says how
-    full it is. A pack that does not fit is looked up each time. Packs with unknown ids are not remembered.
+    full it is. A pack that does not fit is resolved by sample each time. Packs with unknown ids are not cached.
     """
     unknown, start = 0, signed(0)
     mask = np.uint64(slots.size - 1)

@@ -1,4 +1,4 @@
-"""Kernels of reading history: which runs of a fragment a query wants, and putting runs one behind another.
+"""Kernels of reading history: the runs of a fragment that a query needs, and runs joined one behind another.
 
 The arrays of fragments and those given here are contiguous and writeable, so that one variant is compiled.
 """

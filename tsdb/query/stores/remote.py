@@ -60,7 +60,7 @@ class RemoteStore:
         self.finish_refresh(self.begin_refresh(timeout_s))
 
     def begin_refresh(self, timeout_s: float) -> Any:
-        """Send the request without waiting, so that several stores are asked at a time. Returns the argument for
+        """Send the request without waiting, so that several stores work at a time. Returns the argument for
         `finish_refresh`."""
         polls_total.inc()
         try:
