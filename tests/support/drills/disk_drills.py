@@ -94,7 +94,7 @@ def history_is_full(loader: Role, log: Log, folder: Path, full: Full, *, windows
         assert_holds(factory.open(), log, expected.later(more))
     with full(loader):
         append_entries(log, staged(topic_id, PARTITIONS, windows, 50, 3, first_window=windows + 1)[0])
-        check_ends(loader)
+        loader.terminate_within(DRAIN_S)
 
 
 def log_is_full(role: Role, folder: Path, full: Full) -> None:
@@ -113,7 +113,7 @@ def log_is_full(role: Role, folder: Path, full: Full) -> None:
         accepted += write(client, accepted)
         assert client.select(NAME, 0, 1 << 50).samples == accepted
     with full(role):
-        check_ends(role)
+        role.terminate_within(DRAIN_S)
     print(f"disk full after {accepted} samples")
 
 
@@ -142,26 +142,11 @@ def check_says_why(role: Role, path: Path) -> None:
     """/-/ready names the path, probes answer at once, and the log of the process stays readable."""
     wait_until(lambda: (role.ready()[1] or {}).get("reason") in REASONS, 60.0)
     print((role.ready()[1] or {}).get("message"))
-    lines_before, until = lines_of(role), time.monotonic() + WATCHED_S
+    lines_before, until = role.lines_logged(), time.monotonic() + WATCHED_S
     while time.monotonic() < until:
         began = time.monotonic()
         status, body = role.ready()
         assert time.monotonic() - began <= ANSWER_WITHIN_S
         # Of a real disk some writes fit: the write-ahead log of SQLite uses what it has again.
         assert status == 200 or str(path) in body["message"], body
-    assert lines_of(role) - lines_before <= LINES_MAX
-
-
-def check_ends(role: Role) -> None:
-    """SIGTERM ends it within its drain."""
-    began = time.monotonic()
-    role.process.terminate()
-    role.process.wait(2 * DRAIN_S)
-    took_s = time.monotonic() - began
-    print(f"SIGTERM ended {role.arguments[0]} within {took_s:.1f} s")
-    assert took_s <= DRAIN_S
-
-
-def lines_of(role: Role) -> int:
-    """Lines that the process has logged."""
-    return len(role.log_file.read_text().splitlines())
+    assert role.lines_logged() - lines_before <= LINES_MAX

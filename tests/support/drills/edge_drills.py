@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import psutil
@@ -42,14 +41,14 @@ def bombs(
     with Bystander(gateway, reader, _roles(gateway, reader)) as bystander:
         quiet = bystander.quiet(calls=calls)
         for method, kind in kinds:
-            lines_before = _lines(target)
+            lines_before = target.lines_logged()
             with RssPeak(target.process.pid) as rss, Attack([Bombs(target.grpc, method, kind, count)]):
                 attacked = bystander.attacked(quiet, calls=calls)
             print(f"{kind} to {method}: RSS +{rss.grown_bytes / MIB:.0f} MiB of {bound / MIB:.0f}")
             check_unharmed(quiet, attacked)
             assert rss.grown_bytes <= bound
             assert "Traceback" not in target.log_file.read_text()
-            assert _lines(target) - lines_before <= LINES_MAX
+            assert target.lines_logged() - lines_before <= LINES_MAX
         bystander.check_all_is_read_back()
 
 
@@ -59,16 +58,16 @@ def no_descriptors(role: Role, *, connections: int, calls: int) -> None:
     limit = process.rlimit(psutil.RLIMIT_NOFILE)
     with Bystander(role, role, [role]) as bystander:
         quiet = bystander.quiet(calls=calls)
-        lines_before = _lines(role)
+        lines_before = role.lines_logged()
         process.rlimit(psutil.RLIMIT_NOFILE, (DESCRIPTORS, limit[1]))
         with Attack(_crowds(role, connections)):
             attacked = bystander.attacked(quiet, calls=calls)
             held = process.num_fds()
         process.rlimit(psutil.RLIMIT_NOFILE, limit)
         bystander.check_all_is_read_back()
-    print(f"{held} descriptors held, {_lines(role) - lines_before} lines logged")
+    print(f"{held} descriptors held, {role.lines_logged() - lines_before} lines logged")
     assert held >= DESCRIPTORS * 3 // 4  # The ports give strangers no more: half for gRPC, a quarter for HTTP.
-    assert _lines(role) - lines_before <= LINES_MAX
+    assert role.lines_logged() - lines_before <= LINES_MAX
     assert role.log_file.read_text().count("no file descriptor") >= 1
     check_unharmed(quiet, attacked)
 
@@ -76,11 +75,7 @@ def no_descriptors(role: Role, *, connections: int, calls: int) -> None:
 def ends_in_time(role: Role, attackers: Sequence[Crowd | Bombs]) -> None:
     """SIGTERM in the middle of an attack ends the process within drain_s."""
     with Attack(attackers):
-        begin = time.monotonic()
-        assert role.terminate() == 0
-        ended_s = time.monotonic() - begin
-    print(f"SIGTERM ended {role.arguments[0]} within {ended_s:.1f} s")
-    assert ended_s <= DRAIN_S
+        assert role.terminate_within(DRAIN_S) == 0
 
 
 def crowds_of(role: Role, connections: int) -> list[Crowd]:
@@ -99,7 +94,3 @@ def _crowds(role: Role, connections: int) -> list[Crowd]:
 
 def _roles(gateway: Role, reader: Role) -> list[Role]:
     return list({gateway.grpc: gateway, reader.grpc: reader}.values())
-
-
-def _lines(role: Role) -> int:
-    return len(role.log_file.read_text().splitlines())

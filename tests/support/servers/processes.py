@@ -113,6 +113,18 @@ class Role:
         self.process.terminate()
         return self.process.wait(timeout_s)
 
+    def terminate_within(self, drain_s: float) -> int:
+        """Check that SIGTERM ends the process within drain_s; its exit code."""
+        began = time.monotonic()
+        code = self.terminate(2 * drain_s)
+        took_s = time.monotonic() - began
+        print(f"SIGTERM ended {self.arguments[0]} within {took_s:.1f} s, exit code {code}")
+        assert took_s <= drain_s
+        return code
+
+    def lines_logged(self) -> int:
+        return len(self.log_file.read_text().splitlines())
+
     def ready(self) -> tuple[int, Any]:
         """Status and JSON of /-/ready; status 0 while nothing listens."""
         try:
