@@ -55,11 +55,11 @@ class PartitionSource:
         self._dropped_from = self._lost = self.end_offset = None
         self._group.seek(topic, partition, next_offset)
 
-    def rest(self, topic: str, partition: int) -> None:
-        """As LogReader.rest. Drops all queued events."""
+    def pause(self, topic: str, partition: int) -> None:
+        """As LogReader.pause. Drops all queued events."""
         self._waiting.clear()
         self._dropped_from = None
-        self._group.rest(topic, partition)
+        self._group.pause(topic, partition)
 
     def close(self) -> None:
         """Does nothing: the group belongs to the member, which leaves it."""

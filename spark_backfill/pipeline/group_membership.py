@@ -110,7 +110,7 @@ class GroupMembership:
         self._group.poll(timeout_s, max_records=1)
         ours = self._group.assigned()
         for topic, number in ours - self._resting:
-            self._group.rest(topic, number)
+            self._group.pause(topic, number)
         self._resting = ours
 
     def _in_use(self, advice: str) -> Unavailable:

@@ -9,7 +9,7 @@ from chunker.chunker import GROUP_ID
 from chunker.takeover import known_progress
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.rebuild.plan import PartitionRange
-from spark_backfill.verify.judge import Horizon
+from spark_backfill.verify.findings import Horizon
 from tsdb.history.loader.loader import GROUP
 from tsdb.log.interface import CHUNKS, METRICS, Log
 from tsdb.model.errors import InvalidRequest, Unavailable

@@ -13,9 +13,9 @@ from spark_backfill.building.items import Item, LateItem
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.rebuild.plan import items_of, plan_partitions
 from spark_backfill.summary import Figure, JobSummary
+from spark_backfill.verify.findings import Finding, Horizon
 from spark_backfill.verify.gather import KeySeen, Scope, TopicStretch, from_chunks, from_history, from_log
 from spark_backfill.verify.horizons import stage_horizons, with_history
-from spark_backfill.verify.judge import Finding, Horizon, judge
 from spark_backfill.verify.repair import repair
 from spark_backfill.verify.seen import Seen
 from spark_backfill.writing.loader_wait import Ends, wait_for_loader
@@ -81,7 +81,7 @@ class _Run:
         tasks = max(self._options.tasks, self._context.defaultParallelism)
         self._context.setJobDescription(f"{NAME}: log, chunks and history")
         seen = self._gathered().reduceByKey(Seen.plus, tasks)
-        return seen.flatMap(partial(_judged, self._horizons, self._build.times.window_ms)).persist()
+        return seen.flatMap(partial(_findings, self._horizons, self._build.times.window_ms)).persist()
 
     def summary(self, findings: RDD[Finding], more: Mapping[str, Figure]) -> JobSummary:
         """Counts by place and problem, and the first rows of the report."""
@@ -137,10 +137,10 @@ def _stretches_of(log: Log) -> Iterator[TopicStretch]:
             yield TopicStretch(number, first, min(first + STRETCH_RECORDS, marks.high))
 
 
-def _judged(horizons: Mapping[int, Horizon], window_ms: int, pair: KeySeen) -> Iterator[Finding]:
+def _findings(horizons: Mapping[int, Horizon], window_ms: int, pair: KeySeen) -> Iterator[Finding]:
     key = decode_key(pair[0][1])
     assert isinstance(key, ChunkKey | WindowKey), "no others are in scope"
-    return judge(key, pair[1], horizons, window_ms)
+    return findings_of(key, pair[1], horizons, window_ms)
 
 
 def _total(finding: Finding) -> tuple[tuple[str, str], int]:

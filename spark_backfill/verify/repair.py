@@ -17,8 +17,8 @@ from spark_backfill.failures import quoted_errors
 from spark_backfill.reading import batches_between
 from spark_backfill.rebuild.job import Wanted, write_items
 from spark_backfill.rebuild.plan import PartitionRange
+from spark_backfill.verify.findings import DERIVED, Finding, Problem
 from spark_backfill.verify.gather import TopicStretch
-from spark_backfill.verify.judge import DERIVED, Finding, Problem
 from spark_backfill.writing.appender import Appender
 from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey, encode_key
 from tsdb.log.interface import CHUNKS

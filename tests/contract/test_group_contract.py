@@ -242,7 +242,7 @@ def test_a_resting_partition_is_not_read_until_a_seek(log: Log) -> None:
     with log.group("g") as member:
         member.join([METRICS], Listener())
         settle(member)
-        member.rest(METRICS, 0)
+        member.pause(METRICS, 0)
         append_all(log, METRICS, 0, [b"c"])
         append_all(log, METRICS, 1, [b"d"])
         events = poll_until(member, lambda events: bool(records_of(events, METRICS, 1)))
@@ -252,7 +252,7 @@ def test_a_resting_partition_is_not_read_until_a_seek(log: Log) -> None:
         member.commit({(METRICS, 0): Position(0)})
         member.seek(METRICS, 0, 1)
         assert read_values(member, 2) == [b"b", b"c"]
-        member.rest(METRICS, 0)
+        member.pause(METRICS, 0)
         member.seek(METRICS, 0, 0)
         assert read_values(member, 3) == [b"a", b"b", b"c"]
 
@@ -263,7 +263,7 @@ def test_all_may_rest_and_the_membership_lives_on(log: Log) -> None:
         member.join([METRICS], listener)
         settle(member)
         for partition in range(PARTITIONS):
-            member.rest(METRICS, partition)
+            member.pause(METRICS, partition)
         other.join([METRICS], Listener())
         settle(member, other)
         assert len(listener.revoked) == PARTITIONS // 2

@@ -144,7 +144,7 @@ def test_a_partition_that_rests_is_not_read_until_it_is_sought_and_the_others_go
     for partition in range(2):
         append_all(log, METRICS, partition, [b"%d" % i for i in range(3)])
     with log.reader({(METRICS, 0): 0, (METRICS, 1): 0}) as reader:
-        reader.rest(METRICS, 0)
+        reader.pause(METRICS, 0)
         events: list[Event] = []
         poll_until(reader, lambda events: len(records_of(events)) >= 3, into=events)
         assert {event.partition for event in [*events, *reader.poll(0.2)]} == {1}

@@ -141,7 +141,7 @@ class LogReader(Protocol):
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         """Continue at next_offset. Records fetched before are dropped."""
 
-    def rest(self, topic: str, partition: int) -> None:
+    def pause(self, topic: str, partition: int) -> None:
         """Stop reading a partition until `seek`. Fetched records are dropped."""
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
@@ -285,7 +285,7 @@ class Group(Protocol):
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         """See LogReader.seek for the contract."""
 
-    def rest(self, topic: str, partition: int) -> None:
+    def pause(self, topic: str, partition: int) -> None:
         """Stop reading a partition until `seek`. It stays assigned and can be committed. Fetched records are dropped.
 
         Keep polling, also when all partitions rest: polls show the group that a member is alive.

@@ -60,8 +60,8 @@ class Source(Protocol):
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         """See LogReader.seek for the contract."""
 
-    def rest(self, topic: str, partition: int) -> None:
-        """See LogReader.rest for the contract."""
+    def pause(self, topic: str, partition: int) -> None:
+        """See LogReader.pause for the contract."""
 
     def close(self) -> None:
         """Release the source. A second call does nothing."""
@@ -201,7 +201,7 @@ class Replay(Generic[AnyTarget]):
         """Stop reading a partition until it has room. Its batches fetched after the first pending one are dropped and
         read again later, in order."""
         self._without_room.enter(partition, error)
-        self._source.rest(METRICS, partition)
+        self._source.pause(METRICS, partition)
         first, *others = self._pending
         self._pending = deque([first, *(event for event in others if event.partition != partition)])
 

@@ -158,7 +158,7 @@ class SeriesFeed:
         except Overloaded as error:
             self._held_back[batch.partition] = error
             held_back_total.inc()
-            self._reader.rest(SERIES, batch.partition)
+            self._reader.pause(SERIES, batch.partition)
 
     def _offer(self) -> None:
         """Resume the partitions that have room again."""

@@ -83,9 +83,9 @@ class _HeldReader:
         assert self._reader is not None, "a replay seeks after a poll"
         self._reader.seek(topic, partition, next_offset)
 
-    def rest(self, topic: str, partition: int) -> None:
+    def pause(self, topic: str, partition: int) -> None:
         assert self._reader is not None, "a replay lets rest after a poll"
-        self._reader.rest(topic, partition)
+        self._reader.pause(topic, partition)
 
     def close(self) -> None:
         if self._reader is not None:

@@ -109,7 +109,7 @@ class ReplayReader:
         self._places[topic, partition] = next_offset
         self._told.pop((topic, partition), None)
 
-    def rest(self, topic: str, partition: int) -> None:
+    def pause(self, topic: str, partition: int) -> None:
         self._places.pop((topic, partition), None)
 
     def close(self) -> None:

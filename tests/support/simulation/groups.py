@@ -62,9 +62,9 @@ class Member:
         if self._reader is not None:
             self._reader.seek(topic, partition, next_offset)
 
-    def rest(self, topic: str, partition: int) -> None:
+    def pause(self, topic: str, partition: int) -> None:
         if self._reader is not None:
-            self._reader.rest(topic, partition)
+            self._reader.pause(topic, partition)
 
     def assigned(self) -> frozenset[TopicPartition]:
         return self._assigned

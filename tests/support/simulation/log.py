@@ -252,7 +252,7 @@ class SimulatedReader:
         self._ended.pop((topic, partition), None)
         self._resting.discard((topic, partition))
 
-    def rest(self, topic: str, partition: int) -> None:
+    def pause(self, topic: str, partition: int) -> None:
         self._resting.add((topic, partition))
 
     def high_watermarks(self) -> dict[TopicPartition, int]:

@@ -26,7 +26,7 @@ class Seeks:
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         self.seeks.append((topic, partition, next_offset))
 
-    def rest(self, topic: str, partition: int) -> None:
+    def pause(self, topic: str, partition: int) -> None:
         self.rests.append((topic, partition))
 
 
@@ -65,7 +65,7 @@ def test_a_resting_source_drops_its_queue_and_a_seek_ends_the_rest() -> None:
     source = PartitionSource(cast(Group, seeks), (METRICS, 1))
     for offset in range(EVENTS_MAX + 3):
         source.put(batch(offset))
-    source.rest(METRICS, 1)
+    source.pause(METRICS, 1)
     assert source.poll(0.0, max_records=1) == []
     assert (seeks.seeks, seeks.rests) == ([], [(METRICS, 1)])
     source.seek(METRICS, 1, 0)

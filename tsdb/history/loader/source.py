@@ -84,7 +84,7 @@ class LogSource:
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         for topic, partition in partitions:
-            self._group.rest(topic, partition)
+            self._group.pause(topic, partition)
 
     def resume(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         for (topic, partition), next_offset in next_offsets.items():

@@ -92,7 +92,7 @@ class Fetch:
                 self._paused.discard(partition)
         self.next_offsets[partition] = next_offset
 
-    def rest(self, partition: TopicPartition) -> None:
+    def pause(self, partition: TopicPartition) -> None:
         """Stop reading an owned partition until it is assigned an offset."""
         assert partition in self.owned, f"{_place(partition)} is not ours"
         self._drop(partition)

@@ -77,8 +77,8 @@ class KafkaGroup:
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         self._fetch.assign((topic, partition), next_offset)
 
-    def rest(self, topic: str, partition: int) -> None:
-        self._fetch.rest((topic, partition))
+    def pause(self, topic: str, partition: int) -> None:
+        self._fetch.pause((topic, partition))
 
     def assigned(self) -> frozenset[TopicPartition]:
         return frozenset(self._fetch.owned)

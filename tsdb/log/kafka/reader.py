@@ -34,8 +34,8 @@ class KafkaReader:
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         self._fetch.assign((topic, partition), next_offset)
 
-    def rest(self, topic: str, partition: int) -> None:
-        self._fetch.rest((topic, partition))
+    def pause(self, topic: str, partition: int) -> None:
+        self._fetch.pause((topic, partition))
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return self._fetch.high_watermarks()

@@ -77,7 +77,7 @@ class SqliteGroup:
         assert (topic, partition) in self._assigned, f"topic {topic}, partition {partition} is not ours"
         self._reader.seek(topic, partition, next_offset)
 
-    def rest(self, topic: str, partition: int) -> None:
+    def pause(self, topic: str, partition: int) -> None:
         assert (topic, partition) in self._assigned, f"topic {topic}, partition {partition} is not ours"
         self._reader.release([(topic, partition)])
 

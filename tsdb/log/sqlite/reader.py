@@ -75,7 +75,7 @@ class SqliteReader:
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         self.assign({(topic, partition): next_offset})
 
-    def rest(self, topic: str, partition: int) -> None:
+    def pause(self, topic: str, partition: int) -> None:
         self.release([(topic, partition)])
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:

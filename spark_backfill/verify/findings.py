@@ -1,4 +1,4 @@
-"""Judge: findings for one key, from its digests in each place and from the progress of each place. Pure."""
+"""Findings: the differences of one key, from its digests in each place and from the progress of each place. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ class Finding:
     partition: int | None
 
 
-def judge(key: ChunkKey | WindowKey, seen: Seen, horizons: Mapping[int, Horizon], window_ms: int) -> Iterator[Finding]:
+def findings_of(
+    key: ChunkKey | WindowKey, seen: Seen, horizons: Mapping[int, Horizon], window_ms: int
+) -> Iterator[Finding]:
     """Findings for one key; empty when all places agree or the key is not due yet."""
     if seen.partition is None:
         # Neither the log nor `chunks` has this key, so the row in history has no source.

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from spark_backfill.verify.judge import Horizon, judge
+from spark_backfill.verify.findings import Horizon, findings_of
 from spark_backfill.verify.seen import NOTHING, Seen
 from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey
 
@@ -19,7 +19,7 @@ RIGHT = Seen(0, b"a", 3, b"a", b"a")
 
 
 def said(key: ChunkKey | WindowKey, seen: Seen, at: dict[int, Horizon] = AT) -> list[str]:
-    return [f"{one.place.value} {one.problem.value}" for one in judge(key, seen, at, WINDOW_MS)]
+    return [f"{one.place.value} {one.problem.value}" for one in findings_of(key, seen, at, WINDOW_MS)]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_findings_for_a_key_follow_from_its_digests(key: ChunkKey | WindowKey, s
     assert said(key, seen) == want
 
 
-def test_without_history_only_chunks_are_judged() -> None:
+def test_without_history_only_chunks_are_compared() -> None:
     assert said(BASE, Seen(0, b"a", 3, b"a"), {0: Horizon(50, 1000, 200)}) == []
 
 
