@@ -122,9 +122,11 @@ def read_to_end(source: LogReader | Group, partitions: int = 1) -> list[Event]:
     return poll_until(source, ended)
 
 
-def wait_until(done: Callable[[], bool], within_s: float = WITHIN_S) -> None:
+def wait_until(
+    done: Callable[[], bool], within_s: float = WITHIN_S, *, describe: Callable[[], object] = lambda: ""
+) -> None:
     """Look again and again until it holds."""
     give_up_at = time.monotonic() + within_s
     while not done():
-        assert time.monotonic() < give_up_at, f"not within {within_s:g} s"
+        assert time.monotonic() < give_up_at, f"not within {within_s:g} s: {describe()}"
         time.sleep(0.02)  # Between looks; the claim is the condition.

@@ -166,19 +166,21 @@ class Node:
     def wait_ready(self) -> Self:
         """Wait until every partition is ready and has applied the whole log of now."""
         marks: dict[int, Watermarks] = {}
+        refusals: list[Unavailable] = []
 
-        def asked() -> bool:
+        def has_marks() -> bool:
             try:
                 marks.update(self._log.watermarks(METRICS, list(self.store.partitions)))
-            except Unavailable:  # After a broker was down, a new client may reconnect later than the store.
+            except Unavailable as error:  # After a broker was down, a new client may reconnect later than the store.
+                refusals[:] = [error]
                 return False
             return True
 
         def done() -> bool:
             return all(s.readiness.ready and s.next_offset >= marks[s.partition].high for s in self.statuses())
 
-        wait_until(asked, READY_WITHIN_S)
-        wait_until(done, READY_WITHIN_S)
+        wait_until(has_marks, READY_WITHIN_S, describe=lambda: (refusals, self.statuses()))
+        wait_until(done, READY_WITHIN_S, describe=lambda: (marks, self.statuses()))
         return self
 
     def wait_reason(self, reason: str, partition: int = 0) -> None:
