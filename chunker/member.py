@@ -1,7 +1,4 @@
-"""Member: the one thread of a chunker. It is a member of the group and steps every assigned partition.
-
-An unexpected exception ends the thread; it is kept and ends the process.
-"""
+"""Member: the one thread of a chunker. It is a member of the group and steps every assigned partition."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, Unavailable
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
+from tsdb.ops.thread_component import ThreadComponent
 from tsdb.store.interpreter import MallocTrimmer
 
 POLL_S = 0.05  # Bounds how long a close waits for an idle member.
@@ -26,7 +24,7 @@ SPARE_AFTER_S = 30.0  # A rebalance after a member was killed waits for its sess
 log = get_logger(__name__)
 
 
-class Member:
+class Member(ThreadComponent):
     """`make_partition` is called for each assigned partition; `changed` is set when the log answers.
 
     Implements GroupListener: called on this thread, within poll and leave.
@@ -41,6 +39,7 @@ class Member:
         warm_up: Callable[[], None],
         records_max: int,
     ) -> None:
+        super().__init__("chunker")
         self._group = group
         self._make_partition = make_partition
         self._changed = changed
@@ -52,34 +51,17 @@ class Member:
         self._joined_at: float | None = None
         self._assigned = False
         self._trimmer = MallocTrimmer(clock)
-        self._closing, self._aborting = threading.Event(), threading.Event()
+        self._aborting = threading.Event()
         self._beat_at: float | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="chunker", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread, which joins the group."""
-        self._thread.start()
 
     def close(self) -> None:
         """Stop beginning new work; finish writes that wait for the log, then leave the group."""
-        self._closing.set()
+        super().close()
 
     def abort(self) -> None:
         """Drop all work and leave the group."""
         self._aborting.set()
-        self._closing.set()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the thread. False: it still runs."""
-        if self._thread.ident is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def failure(self) -> BaseException | None:
-        """The exception that ended the thread; None while it runs."""
-        return self._error
+        self.close()
 
     @property
     def settled(self) -> bool:
@@ -122,19 +104,15 @@ class Member:
     # The thread.
 
     def _run(self) -> None:
-        try:
-            self._warm_up()
-            if self._join():
-                try:
-                    self._loop()
-                    self._drain()
-                finally:
-                    self._group.leave()
-        except BaseException as error:
-            log.error("chunker failed", error=str(error), exc_info=True)
-            self._error = error
+        self._warm_up()
+        if self._join_group():
+            try:
+                self._loop()
+                self._drain()
+            finally:
+                self._group.leave()
 
-    def _join(self) -> bool:
+    def _join_group(self) -> bool:
         while not self._closing.is_set():
             try:
                 self._group.join([METRICS], self)

@@ -1,12 +1,11 @@
 """Worker: one thread with one consumer and its share of the partitions.
 
 It warms up, opens the replay as soon as the log answers, steps the replay, maintains the heads, and notifies readers of
-newly visible records. An unexpected exception ends the thread; it is kept and ends the process.
+newly visible records.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from tsdb.head.head import Head
@@ -14,6 +13,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
 from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
 from tsdb.ops.logs import get_logger
+from tsdb.ops.thread_component import ThreadComponent
 from tsdb.replay.replay import Replay
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.interpreter import MallocTrimmer, tune
@@ -28,7 +28,7 @@ OPEN_AGAIN_S = 0.5
 log = get_logger(__name__)
 
 
-class Worker:
+class Worker(ThreadComponent):
     """Owns a Replay and the heads behind it. `open_replay` is called on the worker's own thread."""
 
     def __init__(
@@ -42,6 +42,7 @@ class Worker:
         trimmer: MallocTrimmer,
         placement_labels: Sequence[str] = DEFAULT_PLACEMENT_LABELS,
     ) -> None:
+        super().__init__(name)
         self._partitions = partitions
         self._open_replay = open_replay
         self._applied = applied
@@ -49,29 +50,7 @@ class Worker:
         self._records_max = records_max
         self._trimmer = trimmer
         self._memory_reports = MemoryReports(placement_labels, clock)
-        self._closing = threading.Event()
         self._beat_at: float | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        """Start the thread, which begins to replay."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop after the current step."""
-        self._closing.set()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the thread. False: it still runs."""
-        if self._thread.ident is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def failure(self) -> BaseException | None:
-        """The exception that ended the thread; None while it runs."""
-        return self._error
 
     def silent_s(self) -> float:
         """Seconds since the last step began; 0 before the first step, which may wait for kernels to compile."""
@@ -90,10 +69,9 @@ class Worker:
                 self._loop(replay)
             finally:
                 replay.close()
-        except BaseException as error:
-            log.error("worker failed", error=str(error), exc_info=True)
-            self._error = error
+        except BaseException:
             self._set_waiting("worker_failed")
+            raise
         finally:
             self._applied.notify()
 
