@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from tsdb.history.shared_settings import HINT
-from tsdb.history.sqlite.database import TABLES, columns_of, connect, create, transaction
-from tsdb.history.sqlite.errors import translate_sqlite_errors
+from tsdb.history.sqlite.database import ERRORS, TABLES, columns_of, connect, create
 from tsdb.model.errors import ConfigMismatch, InvalidRequest
+from tsdb.sqlite.database import transaction
 
 
 class SqliteHistoryAdmin:
@@ -28,7 +28,7 @@ class SqliteHistoryAdmin:
         if self._connection is None:
             self._connection = create(self._path)
         missing = [table for table in TABLES if not self._columns(table)]
-        with transaction(self._connection, f"creating {self._path}"):
+        with transaction(self._connection, ERRORS, f"creating {self._path}", write=True):
             for table in missing:
                 self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({TABLES[table]})")
             if "shared" in missing:
@@ -55,7 +55,7 @@ class SqliteHistoryAdmin:
         return found
 
     def shared(self) -> dict[str, str]:
-        with translate_sqlite_errors("reading shared settings"):
+        with ERRORS.translate("reading shared settings"):
             return dict(self._connected().execute("SELECT name, value FROM shared").fetchall())
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class SqliteHistoryAdmin:
         return self._connection
 
     def _columns(self, table: str) -> dict[str, str]:
-        with translate_sqlite_errors(f"looking at table {table}"):
+        with ERRORS.translate(f"looking at table {table}"):
             rows = self._connected().execute(f"PRAGMA table_info({table})").fetchall()
         return {row[1]: row[2] for row in rows}
 

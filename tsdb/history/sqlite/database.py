@@ -1,20 +1,21 @@
-"""The database of an embedded history: tables and connections. Columns are described in docs/formats/cassandra.md."""
+"""The database of an embedded history: tables, connections and errors. Columns: docs/formats/cassandra.md."""
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
 
-from tsdb.history.sqlite.errors import translate_sqlite_errors
 from tsdb.model.errors import ConfigMismatch
+from tsdb.sqlite.database import configure, open_file
+from tsdb.sqlite.errors import SqliteErrors
 
-PAGE_BYTES = 16_384  # Chunks run from a hundred bytes to half a megabyte; small pages would chain the large ones.
-BUSY_TIMEOUT_S = 10.0
-WAL_PAGES = 1_024  # 16 MiB between checkpoints.
+ERRORS = SqliteErrors(
+    unavailable="unavailable",
+    locked="store_locked",
+    subject="history, ",
+    missing_table=lambda message: ConfigMismatch(f"{message}: run `tsdb history create`", reason="store_not_created"),
+)
 
 # `ord` is the order of a chunk's key, because ORDER is a keyword of SQL.
 TABLES = {
@@ -47,8 +48,8 @@ def connect(path: Path) -> sqlite3.Connection:
     """
     if not path.is_file():
         raise _missing(path, "is not a file" if path.exists() else "does not exist")
-    with translate_sqlite_errors(f"opening {path}"):
-        return _open(path, "rw")
+    with ERRORS.translate(f"opening {path}"):
+        return _open(path, create=False)
 
 
 def create(path: Path) -> sqlite3.Connection:
@@ -59,20 +60,13 @@ def create(path: Path) -> sqlite3.Connection:
         raise ConfigMismatch(f"the history's folder cannot be made: {error}", reason="store_not_created") from None
     if path.is_dir():
         raise _missing(path, "is a folder")
-    with translate_sqlite_errors(f"making {path}"):
-        return _open(path, "rwc")
+    with ERRORS.translate(f"making {path}"):
+        return _open(path, create=True)
 
 
-def _open(path: Path, mode: str) -> sqlite3.Connection:
-    # One slash: after two slashes SQLite reads the first part of the path as a host name.
-    url = f"file:/{quote(str(path.absolute()).lstrip('/'))}?mode={mode}"
-    connection = sqlite3.connect(url, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, uri=True)
-    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-    connection.execute("PRAGMA journal_mode = WAL")
-    # Because of `loaded`, memory and log drop samples: covered rows must survive a crash of the machine too.
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-    connection.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_BYTES}")
+def _open(path: Path, *, create: bool) -> sqlite3.Connection:
+    connection = open_file(path, create=create)
+    configure(connection)
     return connection
 
 
@@ -80,20 +74,6 @@ def _missing(path: Path, why: str) -> ConfigMismatch:
     return ConfigMismatch(
         f"history {path} {why}: `tsdb history create` and `tsdb standalone` make one", reason="store_not_created"
     )
-
-
-@contextmanager
-def transaction(connection: sqlite3.Connection, where: str) -> Iterator[None]:
-    """A transaction, rolled back on an error. SQLite's errors are raised as TsdbError."""
-    with translate_sqlite_errors(where):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:  # A full disk rolls back by itself.
-                connection.execute("ROLLBACK")
-            raise
 
 
 def columns_of(definition: str) -> dict[str, str]:

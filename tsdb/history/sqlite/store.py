@@ -22,9 +22,8 @@ from tsdb.history.row_keys import TOKEN_MIN, even_token_ranges, signed
 from tsdb.history.series_index_rows import series_index_rows
 from tsdb.history.settings import HistorySettings
 from tsdb.history.sqlite import statements as sql
-from tsdb.history.sqlite.database import connect
-from tsdb.history.sqlite.errors import translate_sqlite_errors
-from tsdb.history.sqlite.writer import SqliteWriter, Write
+from tsdb.history.sqlite.database import ERRORS, connect
+from tsdb.history.sqlite.writer import HistoryWriter, StatementGroup
 from tsdb.history.write_group import WriteGroup
 from tsdb.model.errors import TsdbError
 from tsdb.model.labels import metric_name
@@ -38,7 +37,7 @@ class SqliteStore:
     def __init__(self, path: Path, settings: HistorySettings) -> None:
         self._path = path
         self._settings = settings
-        self._writer = SqliteWriter(path, settings)
+        self._writer = HistoryWriter(path, settings)
         self._lock = threading.Lock()  # Guards the connections that no read uses.
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
@@ -136,7 +135,7 @@ class SqliteStore:
     def _put(
         self, kind: str, statements: Sequence[tuple[str, tuple[object, ...]]], on_done: OnDone, size: int = 0
     ) -> None:
-        self._writer.put(Write(kind, statements, on_done, size))
+        self._writer.put(StatementGroup(kind, statements, on_done, size))
 
     def _rows(self, statement: str, values: tuple[object, ...]) -> list[tuple]:  # type: ignore[type-arg]
         with self._reading() as connection:
@@ -170,7 +169,7 @@ class SqliteStore:
         try:
             if connection is None:
                 connection = connect(self._path)
-            with translate_sqlite_errors("reading"):
+            with ERRORS.translate("reading"):
                 yield connection
         except TsdbError as error:
             metrics.count_failure(error)

@@ -10,10 +10,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tsdb.log.sqlite.database import connect, create, find_lanes, transaction
+from tsdb.log.sqlite.database import ERRORS, connect, create, find_lanes
 from tsdb.log.sqlite.maintenance import trim
 from tsdb.log.topics import TopicSpec, TopicState
 from tsdb.model.errors import ConfigMismatch, WrongTopic
+from tsdb.sqlite.database import transaction
 
 
 class SqliteTopics:
@@ -32,7 +33,7 @@ class SqliteTopics:
             connection = self._connected()
         except ConfigMismatch:
             return None
-        with transaction(connection, f"topic {topic}", write=False):
+        with transaction(connection, ERRORS, f"topic {topic}", write=False):
             lanes = find_lanes(connection, self._prefix + topic)
         if not lanes:
             return None
@@ -43,7 +44,7 @@ class SqliteTopics:
         if self._connection is None:
             self._connection = create(self._path)
         connection = self._connection
-        with transaction(connection, f"making topic {spec.name}", write=True):
+        with transaction(connection, ERRORS, f"making topic {spec.name}", write=True):
             if find_lanes(connection, name):
                 return False
             connection.execute(
@@ -58,7 +59,7 @@ class SqliteTopics:
 
     def delete(self, topic: str) -> None:
         name, connection = self._prefix + topic, self._connected()
-        with transaction(connection, f"deleting topic {topic}", write=True):
+        with transaction(connection, ERRORS, f"deleting topic {topic}", write=True):
             for lane in find_lanes(connection, name).values():
                 connection.execute("DELETE FROM records WHERE id >= ? AND id < ?", (lane.first_id, lane.end_id))
             for table in ("lanes", "commits", "topics"):
@@ -66,7 +67,7 @@ class SqliteTopics:
 
     def trim(self, topic: str, offsets: Mapping[int, int]) -> None:
         connection = self._connected()
-        with transaction(connection, f"topic {topic}", write=False):
+        with transaction(connection, ERRORS, f"topic {topic}", write=False):
             lanes = find_lanes(connection, self._prefix + topic)
         if not lanes:
             raise WrongTopic(f"topic {topic} does not exist", reason="unknown_topic", topic=topic)

@@ -31,7 +31,7 @@ class Append:
     on_done: OnDone
 
     @property
-    def size(self) -> int:
+    def weight(self) -> int:
         """Bytes of key and value, counted against the queue's bound."""
         return len(self.value or b"") + len(self.key or b"")
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tsdb.log.interface import Position, TopicPartition, Watermarks
-from tsdb.log.sqlite.database import Lane, connect, find_lanes, transaction
+from tsdb.log.sqlite.database import ERRORS, Lane, connect, find_lanes
 from tsdb.log.sqlite.lookups import first_at
 from tsdb.log.sqlite.topic_ids import check_lane
 from tsdb.model.errors import WrongTopic
+from tsdb.sqlite.database import transaction
 
 
 class SqliteAsking:
@@ -33,7 +34,7 @@ class SqliteAsking:
     def lanes(self, topic: str, partitions: Sequence[int]) -> dict[int, Lane]:
         """Current lanes by partition. Raises WrongTopic, InvalidRequest (unknown_partition)."""
         topic_id = self.topic_id(topic)
-        with self._lock, transaction(self._connection, f"topic {topic}", write=False):
+        with self._lock, transaction(self._connection, ERRORS, f"topic {topic}", write=False):
             lanes = find_lanes(self._connection, self._prefix + topic)
         return {partition: check_lane(topic, topic_id, partition, lanes) for partition in partitions}
 
@@ -44,7 +45,7 @@ class SqliteAsking:
     def offsets_for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         """See Log.offsets_for_times for the contract."""
         topic_id = self.topic_id(topic)
-        with self._lock, transaction(self._connection, f"topic {topic}", write=False):
+        with self._lock, transaction(self._connection, ERRORS, f"topic {topic}", write=False):
             lanes = find_lanes(self._connection, self._prefix + topic)
             return {
                 partition: first_at(self._connection, check_lane(topic, topic_id, partition, lanes), ms)
@@ -53,7 +54,7 @@ class SqliteAsking:
 
     def committed(self, group_id: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Position | None]:
         """See Group.committed for the contract."""
-        with self._lock, transaction(self._connection, f"commits of group {group_id}", write=False):
+        with self._lock, transaction(self._connection, ERRORS, f"commits of group {group_id}", write=False):
             rows = self._connection.execute(
                 "SELECT topic, partition, next_offset, metadata FROM commits WHERE group_id = ?", (group_id,)
             ).fetchall()
@@ -68,7 +69,7 @@ class SqliteAsking:
     def _known(self, topic: str) -> tuple[str, int]:
         with self._lock:
             if topic not in self._topic_ids:
-                with transaction(self._connection, f"topic {topic}", write=False):
+                with transaction(self._connection, ERRORS, f"topic {topic}", write=False):
                     lanes = find_lanes(self._connection, self._prefix + topic)
                 if not lanes:
                     raise WrongTopic(f"topic {topic} does not exist", reason="unknown_topic", topic=topic)

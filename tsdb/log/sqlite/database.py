@@ -1,4 +1,4 @@
-"""The database of an embedded log: schema, connections, transactions and lanes.
+"""The database of an embedded log: schema, connections, errors and lanes.
 
 A `lane` is one partition of one incarnation of a topic; its number is never reused. A record's row id is lane and
 offset in one integer, so that a lane's records lie together, in order, under the primary key.
@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
-from tsdb.log.sqlite.errors import translate_sqlite_errors
 from tsdb.model.errors import ConfigMismatch
+from tsdb.sqlite.database import configure, open_file
+from tsdb.sqlite.errors import SqliteErrors
+
+ERRORS = SqliteErrors(unavailable="log_unavailable", locked="log_locked")
 
 OFFSET_BITS = 44
 OFFSET_MAX = (1 << OFFSET_BITS) - 1
-PAGE_BYTES = 16_384  # Records run from a hundred bytes to a megabyte; small pages would chain the large ones.
-BUSY_TIMEOUT_S = 10.0
-WAL_PAGES = 1_024  # 16 MiB between checkpoints.
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS topics (topic TEXT PRIMARY KEY, topic_id TEXT NOT NULL, config TEXT NOT NULL) WITHOUT ROWID;
@@ -87,12 +84,12 @@ def connect(path: Path) -> sqlite3.Connection:
     """
     if not path.is_file():
         raise _missing(path, "is not a file" if path.exists() else "does not exist")
-    with translate_sqlite_errors(f"opening {path}"):
-        connection = _open(path, "rw")
+    with ERRORS.translate(f"opening {path}"):
+        connection = open_file(path, create=False)
         try:
             if not _has_schema(connection):
                 raise _missing(path, "holds no log")
-            _set(connection)
+            configure(connection, auto_vacuum=True)
         except BaseException:
             connection.close()
             raise
@@ -107,28 +104,12 @@ def create(path: Path) -> sqlite3.Connection:
         raise ConfigMismatch(f"the embedded log's folder cannot be made: {error}", reason="log_missing") from None
     if path.is_dir():
         raise _missing(path, "is a folder")
-    with translate_sqlite_errors(f"making {path}"):
-        connection = _open(path, "rwc")
-        _set(connection)
+    with ERRORS.translate(f"making {path}"):
+        connection = open_file(path, create=True)
+        configure(connection, auto_vacuum=True)
         if not _has_schema(connection):
             connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
     return connection
-
-
-def _open(path: Path, mode: str) -> sqlite3.Connection:
-    # One slash: after two slashes SQLite reads the first part of the path as a host name.
-    url = f"file:/{quote(str(path.absolute()).lstrip('/'))}?mode={mode}"
-    return sqlite3.connect(url, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, uri=True)
-
-
-def _set(connection: sqlite3.Connection) -> None:
-    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    connection.execute("PRAGMA journal_mode = WAL")
-    # An acknowledged record must survive a crash of the machine, not only of the process.
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-    connection.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_BYTES}")
 
 
 def _has_schema(connection: sqlite3.Connection) -> bool:
@@ -140,25 +121,6 @@ def _missing(path: Path, why: str) -> ConfigMismatch:
     return ConfigMismatch(
         f"embedded log {path} {why}: `tsdb topics create` and `tsdb standalone` make one", reason="log_missing"
     )
-
-
-@contextmanager
-def transaction(connection: sqlite3.Connection, where: str, *, write: bool) -> Iterator[None]:
-    """A transaction, rolled back on an error. Reads see one moment. SQLite's errors are raised as TsdbError."""
-    with translate_sqlite_errors(where):
-        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-        try:
-            yield
-        except BaseException:
-            if connection.in_transaction:  # A full disk rolls back by itself.
-                connection.execute("ROLLBACK")
-            raise
-        try:
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
 
 
 def find_lanes(connection: sqlite3.Connection, topic: str) -> dict[int, Lane]:

@@ -18,9 +18,10 @@ from tsdb.log.interface import (
 )
 from tsdb.log.sqlite.asking import SqliteAsking
 from tsdb.log.sqlite.coordinator import Coordinator
-from tsdb.log.sqlite.database import transaction
+from tsdb.log.sqlite.database import ERRORS
 from tsdb.log.sqlite.reader import SqliteReader
-from tsdb.log.sqlite.writer import SqliteWriter
+from tsdb.log.sqlite.writer import LogWriter
+from tsdb.sqlite.database import transaction
 
 UPSERT = (
     "INSERT INTO commits (group_id, topic, partition, next_offset, metadata) VALUES (?, ?, ?, ?, ?)"
@@ -38,7 +39,7 @@ class SqliteGroup:
         coordinator: Coordinator,
         reader: SqliteReader,
         asking: SqliteAsking,
-        writer: SqliteWriter,
+        writer: LogWriter,
         timeout_s: float,
     ) -> None:
         self._group_id = group_id
@@ -93,7 +94,7 @@ class SqliteGroup:
         ]
 
         def write(connection: sqlite3.Connection) -> None:
-            with transaction(connection, "commit", write=True):
+            with transaction(connection, ERRORS, "commit", write=True):
                 # Checked again within the transaction: a stale member must not overwrite its successor.
                 check_commit(positions, self._still_ours(number, positions))
                 connection.executemany(UPSERT, rows)

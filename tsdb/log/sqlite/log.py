@@ -20,7 +20,7 @@ from tsdb.log.sqlite.faults import FaultPlan
 from tsdb.log.sqlite.group import SqliteGroup
 from tsdb.log.sqlite.maintenance import maintain
 from tsdb.log.sqlite.reader import SqliteReader
-from tsdb.log.sqlite.writer import SqliteWriter
+from tsdb.log.sqlite.writer import LogWriter
 from tsdb.log.topics import RECORD_BYTES_MAX
 from tsdb.log.waiting import wait_for_append
 from tsdb.model.clock import Clock
@@ -39,7 +39,7 @@ class SqliteLog:
         self._clock = clock
         self._arrivals = Arrivals()
         self._asking = SqliteAsking(path, prefix)
-        self._writer = SqliteWriter(path, settings, clock, faults or FaultPlan(), self._arrivals)
+        self._writer = LogWriter(path, settings, clock, faults or FaultPlan(), self._arrivals)
         if settings.embedded_claim:
             try:
                 self._writer.claim()
@@ -69,15 +69,15 @@ class SqliteLog:
         topic_id = self._asking.topic_id(topic)
         check_partition(topic, partition, self._asking.partitions(topic))
         append = Append(self._prefix + topic, topic_id, partition, value, key, tuple(headers), timestamp_ms, on_done)
-        if append.size > RECORD_BYTES_MAX:
+        if append.weight > RECORD_BYTES_MAX:
             raise _count(
                 InvalidRequest(
-                    f"topic {topic}, partition {partition}: record of {append.size} bytes; "
+                    f"topic {topic}, partition {partition}: record of {append.weight} bytes; "
                     f"the limit is {RECORD_BYTES_MAX}",
                     reason="record_too_large",
                 )
             )
-        self._writer.append(append)
+        self._writer.put(append)
 
     def append_sync(
         self,

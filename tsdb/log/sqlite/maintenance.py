@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 
-from tsdb.log.sqlite.database import OFFSET_MAX, Lane, find_lanes, transaction
-from tsdb.log.sqlite.errors import translate_sqlite_errors
+from tsdb.log.sqlite.database import ERRORS, OFFSET_MAX, Lane, find_lanes
 from tsdb.log.sqlite.lookups import first_at
 from tsdb.ops.metrics import counter
+from tsdb.sqlite.database import transaction
 
 STEP_RECORDS = 2_000
 VACUUM_PAGES = 512
@@ -25,10 +25,10 @@ compacted_records_total = counter(
 
 def maintain(connection: sqlite3.Connection, now_ms: int) -> None:
     """Maintain every topic once. Raises Unavailable."""
-    with translate_sqlite_errors("maintenance"):
+    with ERRORS.translate("maintenance"):
         topics = [row[0] for row in connection.execute("SELECT topic FROM topics")]
     for topic in topics:
-        with translate_sqlite_errors("maintenance"):
+        with ERRORS.translate("maintenance"):
             lanes = find_lanes(connection, topic).values()
         for lane in lanes:
             policy = lane.setting("cleanup.policy") or "delete"
@@ -36,7 +36,7 @@ def maintain(connection: sqlite3.Connection, now_ms: int) -> None:
                 _trim_to_retention(connection, lane, now_ms)
             if "compact" in policy:
                 _compact(connection, lane, now_ms)
-    with translate_sqlite_errors("maintenance"):
+    with ERRORS.translate("maintenance"):
         connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
 
 
@@ -44,7 +44,7 @@ def trim(connection: sqlite3.Connection, lane: Lane, low_offset: int) -> None:
     """Drop every record below low_offset, which becomes the low watermark."""
     end_id = lane.first_id + min(low_offset, lane.next_offset)
     while True:
-        with transaction(connection, "retention", write=True):
+        with transaction(connection, ERRORS, "retention", write=True):
             gone = connection.execute(
                 "DELETE FROM records WHERE id IN (SELECT id FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT ?)",
                 (lane.first_id, end_id, STEP_RECORDS),
@@ -65,7 +65,7 @@ def _trim_to_retention(connection: sqlite3.Connection, lane: Lane, now_ms: int) 
     retention_ms = int(lane.setting("retention.ms") or -1)
     if retention_ms < 0 or lane.low_offset == lane.next_offset:
         return
-    with translate_sqlite_errors("retention"):
+    with ERRORS.translate("retention"):
         keep = first_at(connection, lane, now_ms - retention_ms)
         low_offset = lane.next_offset if keep is None else keep
         # If compaction left only a gap at the front, there is no record to drop, and the low watermark stays.
@@ -79,7 +79,7 @@ def _trim_to_retention(connection: sqlite3.Connection, lane: Lane, now_ms: int) 
 def _compact(connection: sqlite3.Connection, lane: Lane, now_ms: int) -> None:
     lag_ms = int(lane.setting("min.compaction.lag.ms") or 0)
     bounds = (lane.first_id, lane.end_id)
-    with transaction(connection, "compaction", write=True):
+    with transaction(connection, ERRORS, "compaction", write=True):
         # A record is dropped when a later one has its key, or when it is null and old; both only past the lag.
         superseded = connection.execute(
             "DELETE FROM records WHERE id IN ("

@@ -23,9 +23,10 @@ from tsdb.log.interface import (
 from tsdb.log.joined_bytes import empty, join
 from tsdb.log.sqlite.appends import decode_headers
 from tsdb.log.sqlite.arrivals import Arrivals
-from tsdb.log.sqlite.database import OFFSET_MAX, Lane, connect, find_lanes, transaction
+from tsdb.log.sqlite.database import ERRORS, OFFSET_MAX, Lane, connect, find_lanes
 from tsdb.log.sqlite.topic_ids import check_lane
 from tsdb.model.errors import LostOffsets, Unavailable
+from tsdb.sqlite.database import transaction
 
 SELECT = "SELECT id, broker_ms, value, key, headers FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
 OTHER_PROCESS_S = 0.05  # Between checks for records of other processes; this process's writes wake the reader.
@@ -108,7 +109,7 @@ class SqliteReader:
         self.close()
 
     def _read_once(self, arrived: int, max_records: int, max_bytes: int) -> list[Event]:
-        with transaction(self._connection, "reading", write=False):
+        with transaction(self._connection, ERRORS, "reading", write=False):
             version = self._connection.execute("PRAGMA data_version").fetchone()[0]
             if self._seen == (version, arrived):
                 return []

@@ -13,7 +13,7 @@ from support.servers.histories import META, Answers, row, written
 from tsdb.history.interface import WindowRange
 from tsdb.history.open import open_history, open_history_admin
 from tsdb.history.shared_settings import ensure_history, history_differences, shared_rows
-from tsdb.history.sqlite.errors import translate_sqlite_errors
+from tsdb.history.sqlite.database import ERRORS
 from tsdb.model.errors import ConfigMismatch, CorruptData, InvalidRequest, TsdbError, Unavailable
 
 
@@ -42,7 +42,7 @@ def change(url: str, statement: str) -> None:
 def test_the_class_of_an_error_is_the_next_action(code: int, kind: type[TsdbError], reason: str) -> None:
     error = sqlite3.OperationalError("what SQLite said")
     error.sqlite_errorcode, error.sqlite_errorname = code, "NAME"
-    with pytest.raises(kind) as ours, translate_sqlite_errors("here"):
+    with pytest.raises(kind) as ours, ERRORS.translate("here"):
         raise error
     assert type(ours.value) is kind
     assert ours.value.reason == reason

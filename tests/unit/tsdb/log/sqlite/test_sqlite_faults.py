@@ -18,7 +18,7 @@ from tsdb.log.interface import METRICS, SERIES, Appended, EndOfLog, RecordBatch
 from tsdb.log.open import open_topics
 from tsdb.log.records import last_records
 from tsdb.log.settings import LogSettings
-from tsdb.log.sqlite.errors import to_error
+from tsdb.log.sqlite.database import ERRORS
 from tsdb.log.sqlite.faults import FaultPlan
 from tsdb.log.sqlite.log import SqliteLog
 from tsdb.log.sqlite.reader import SqliteReader
@@ -258,7 +258,7 @@ def test_errors_of_sqlite_are_ours(code: int, kind: type[TsdbError], reason: str
     error = sqlite3.OperationalError("words")
     error.sqlite_errorcode = code
     error.sqlite_errorname = "NAME"
-    ours = to_error(error, "here")
+    ours = ERRORS.to_error(error, "here")
     assert type(ours) is kind
     assert (ours.reason, ours.message) == (reason, "here: words (NAME)")
 
