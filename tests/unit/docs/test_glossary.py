@@ -10,17 +10,19 @@ GLOSSARY = Path(__file__).resolve().parents[3] / "docs" / "glossary.md"
 
 STORE_WORDS = """
     sample, series, placement, partition, pack, window, slice, broker time, watermark, order, head, coverage,
-    late minute, applied offset, next_offset, decision offset D, position, emitted_through, chunk, fragment, base, late, folded,
-    progress marker, loaded, hole, time set, series_id, ref, canonical labels, metric family, topic_id, high_watermark,
-    since_offset, late list, fold, postings, matcher, tombstone, null record, tick, announcement, index epoch, seam,
-    readiness, replay, token, frame, overlay, grace, spread, layout order, time axis, cover, follower, start from zero,
-    arena, lane, emission, incarnation, conflict, selection, share, routing, stretch
+    late minute, applied offset, next_offset, decision offset D, position, emitted_through, chunk, fragment,
+    base, late, folded, progress marker, loaded, hole, time set, series_id, ref, canonical labels, metric
+    family, topic_id, high_watermark, since_offset, late list, fold, postings, matcher, tombstone, null record,
+    tick, announcement, index epoch, seam, readiness, replay, token, frame, overlay, grace, spread, layout
+    order, time axis, cover, follower, start from zero, arena, lane, emission, incarnation, conflict, selection,
+    share, routing, stretch
 """
 CONSUMER_WORDS = """
-    record, TopicPartition, position, commit metadata, tracker, order, lane, UNORDERED, BARRIER, handler, task, block,
-    slot, streak, executor, completion, mailbox, deferral, producer, dead letter, requeue, nack, attempt,
-    attempt history, crash, suspect, generation, intake, admission, quota, over quota, throttle, breaker, linger, newest wins, control,
-    control file, drain, stall, registry, wait record, copy, orphan, pending output, fenced, chain
+    record, TopicPartition, position, commit metadata, tracker, order, lane, UNORDERED, BARRIER, handler, task,
+    block, slot, streak, executor, completion, mailbox, deferral, producer, dead letter, requeue, nack, attempt,
+    attempt history, crash, suspect, generation, intake, admission, quota, over quota, throttle, breaker,
+    linger, newest wins, control, control file, drain, stall, registry, wait record, copy, orphan, pending
+    output, fenced, chain
 """
 
 
