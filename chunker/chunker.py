@@ -10,8 +10,8 @@ from chunker.member import Member
 from chunker.outbox import Budget
 from chunker.partition import ChunkerContext, ChunkPartition, StageOptions
 from chunker.status import ChunkPartitionStatus, StatusReporter
-from tsdb.chunks.warm_up import warm_up
-from tsdb.codec.jit import Compiling, cache_root
+from tsdb.chunks.warm_up import warm_up as warm_up_stage
+from tsdb.codec.jit import Compiling
 from tsdb.log.interface import METRICS, SERIES, Log
 from tsdb.model.clock import Clock
 from tsdb.ops.health import PartitionHealth
@@ -58,7 +58,7 @@ class Chunker:
             lambda partition: ChunkPartition(partition, context),
             changed,
             clock,
-            _warm_up,
+            warm_up,
             options.stage.records_max,
         )
         self._reporter = StatusReporter(
@@ -111,10 +111,9 @@ class Chunker:
 
 
 @functools.cache
-def _warm_up() -> None:
+def warm_up() -> None:
     """Load the kernels and tune the interpreter, once per process."""
-    announce = functools.cache(lambda: log.info("compiling kernels", cache=str(cache_root())))
-    with Compiling(lambda name: announce()) as compiling:
-        warm_up()
+    with Compiling(lambda name: None) as compiling:
+        warm_up_stage()
     tune()
     log.info("kernels ready", compiled=compiling.count, seconds=round(compiling.seconds, 1))

@@ -6,10 +6,12 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import typer
 
 from tsdb.cli.options.setting_options import with_settings
+from tsdb.cli.terminal.kernel_bar import KernelBar
 from tsdb.config import (
     ChunkerSettings,
     CommonSettings,
@@ -23,7 +25,9 @@ from tsdb.config import (
 from tsdb.ops.descriptors import raise_limit
 from tsdb.ops.lifecycle import run_until_signal
 from tsdb.ops.logs import configure_logging, get_logger
-from tsdb.roles.process import Opened, RoleProcess
+
+if TYPE_CHECKING:
+    from tsdb.roles.process import Opened
 
 SWITCH_INTERVAL_S = 0.0005  # Longest wait of a read for a thread that runs Python. The default is 5 ms.
 
@@ -41,16 +45,19 @@ log = get_logger(__name__)
 
 def run_role(name: str, settings: CommonSettings, open_role: Callable[[], Opened]) -> int:
     """Run a role until a signal or a failure. Returns the exit code."""
-    # Imported here: client commands do not need servers.
+    # Imported here: client commands need neither servers nor kernels.
     from tsdb.ops.http.server import serve_ops
+    from tsdb.roles.kernels import KernelLog, KernelStart
+    from tsdb.roles.process import RoleProcess
     from tsdb.roles.ready_line import ReadyWatch, ready_line
     from tsdb.roles.servers import http_limits, server_tls, server_tokens
 
-    configure_logging(json=settings.log_format == "json", level=settings.log_level)
+    json = settings.log_format == "json"
+    configure_logging(json=json, level=settings.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_limit()
     log.info("starting", settings=effective(settings))
-    process = RoleProcess(open_role)
+    process = RoleProcess(open_role, KernelStart(KernelBar() if sys.stderr.isatty() and not json else KernelLog()))
     listen = settings.http_listen
     ops = serve_ops(
         listen.host,
@@ -63,7 +70,7 @@ def run_role(name: str, settings: CommonSettings, open_role: Callable[[], Opened
     )
 
     def say_ready() -> None:
-        ready_line(name, settings, process.grpc_port(), ops.port).emit(json=settings.log_format == "json")
+        ready_line(name, settings, process.grpc_port(), ops.port).emit(json=json)
 
     return run_until_signal([ops, process, ReadyWatch(process.readiness, say_ready)], settings.drain_s)
 

@@ -28,6 +28,8 @@ from tsdb.codec.kernel_compiler import HelperDispatcher, KernelDispatcher
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 CACHE_DIR_VARIABLE = "NUMBA_CACHE_DIR"
+_kernels: list[KernelDispatcher] = []  # Those of the imported modules.
+
 STALE_CACHE_DAYS = 30  # a folder no process opened for so long belongs to code that is gone
 
 
@@ -39,7 +41,13 @@ def kernel(function: Function) -> Function:
     vars(numba.config)["CACHE_DIR"] = str(_module_cache(function.__module__))
     dispatcher = KernelDispatcher(function)
     dispatcher.enable_caching()
+    _kernels.append(dispatcher)
     return cast(Function, dispatcher)
+
+
+def kernel_counts() -> tuple[int, int]:
+    """(kernels that are compiled or loaded, all kernels) of the imported modules."""
+    return sum(bool(dispatcher.overloads) for dispatcher in _kernels), len(_kernels)
 
 
 def helper(function: Function) -> Function:

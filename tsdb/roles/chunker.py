@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chunker.chunker import Chunker, ChunkerOptions
+from chunker.chunker import Chunker, ChunkerOptions, warm_up
 from chunker.partition import StageOptions
 from tsdb.config import ChunkerSettings, CommonSettings
 from tsdb.config.chunker import ChunkerFields
@@ -19,7 +19,7 @@ def open_chunker(settings: ChunkerSettings) -> Opened:
     """A chunker process. Raises Unavailable while the log is away, ConfigMismatch when settings differ from `meta`."""
     with connected(settings) as log:
         chunker = make_chunker(settings, settings, log)
-        return Opened([LogComponent(log), chunker], chunker.health, chunker.stalled)
+        return Opened([LogComponent(log), chunker], chunker.health, chunker.stalled, warm_ups=[warm_up])
 
 
 def make_chunker(settings: CommonSettings, fields: ChunkerFields, log: Log) -> Chunker:

@@ -6,6 +6,7 @@ from ingest.gateway import Gateway
 from ingest.limits import IngestLimits
 from ingest.series.limits import SeriesLimits
 from ingest.service import IngestService
+from ingest.warm_up import warm_up
 from tsdb.config import CommonSettings, GatewaySettings
 from tsdb.config.gateway import GatewayFields
 from tsdb.log.interface import METRICS, Log
@@ -14,10 +15,30 @@ from tsdb.model.labels import LabelLimits
 from tsdb.model.placement import PlacementRule
 from tsdb.ops.grpc.health import Health
 from tsdb.ops.grpc.server import GrpcService
+from tsdb.ops.lifecycle import Component
 from tsdb.roles.log import LogComponent, connected
 from tsdb.roles.process import Opened
 from tsdb.roles.servers import grpc_server
 from tsdb.v1 import ingest_pb2_grpc
+
+
+class Serving:
+    """Sets the health of a server without partitions, at its turn among the components."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    def start(self) -> None:
+        self._health.set("", serving=True)
+
+    def close(self) -> None:
+        """No effect: the server's drain changes the health."""
+
+    def join(self, timeout_s: float) -> bool:
+        return True
+
+    def abort(self) -> None:
+        """No effect: there is nothing to release."""
 
 
 def open_gateway(settings: GatewaySettings) -> Opened:
@@ -25,9 +46,9 @@ def open_gateway(settings: GatewaySettings) -> Opened:
     with connected(settings) as log:
         gateway = make_gateway(settings, settings, log)
         health = Health()
-        health.set("", serving=True)
         server = grpc_server(settings, [ingest_service(gateway)], health, writes=settings)
-        return Opened([LogComponent(log), gateway, server], dict, lambda: "")
+        components: list[Component] = [LogComponent(log), gateway, Serving(health), server]
+        return Opened(components, dict, lambda: "", warm_ups=[warm_up])
 
 
 def make_gateway(settings: CommonSettings, fields: GatewayFields, log: Log) -> Gateway:

@@ -23,10 +23,9 @@ def open_loader(settings: LoaderSettings) -> Opened:
     """A loader process. Raises Unavailable while log or history is away, ConfigMismatch when settings differ."""
     with connected(settings) as log:
         history = connect_history_sink(settings, meta_settings(settings, log.partitions(METRICS)))
-        warm_up()
         loader = make_loader(settings, settings, log, history)
         components: list[Component] = [LogComponent(log), HistoryComponent(history), loader]
-        return Opened(components, loader.health, loader.stalled, loader.problem)
+        return Opened(components, loader.health, loader.stalled, loader.problem, warm_ups=[warm_up])
 
 
 def make_loader(settings: CommonSettings, fields: LoaderFields, log: Log, history: ChunkSink) -> Loader:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 from tsdb.model.errors import Unavailable
 from tsdb.ops.disk import disk_trouble
+from tsdb.ops.grpc.server import GrpcServer
 from tsdb.ops.health import Liveness, PartitionHealth, Readiness
 from tsdb.ops.lifecycle import Component, Deadline, Fallible
 from tsdb.ops.logs import get_logger
+from tsdb.roles.kernels import KernelStart, WarmUps
 
 RETRY_S = 1.0
 OURS = frozenset({"bind"})  # Reasons that concern neither log nor history. Waiting does not help there.
@@ -27,20 +29,23 @@ class Opened:
     """An opened role: its components in start order, and functions for the probes.
 
     stalled: reason why the process is not alive; empty when it is. trouble: reason and message why the whole
-    process is not ready, even without partitions; empty without such a reason.
+    process is not ready, even without partitions; empty without such a reason. warm_ups: load or compile the kernels;
+    they run before the components start.
     """
 
     components: Sequence[Component]
     partitions: Callable[[], dict[int, PartitionHealth]]
     stalled: Callable[[], str]
     trouble: Callable[[], tuple[str, str]] = lambda: ("", "")
+    warm_ups: WarmUps = ()
 
 
 class RoleProcess:
     """A component that opens a role on a separate thread and then runs the role's components."""
 
-    def __init__(self, open_role: Callable[[], Opened]) -> None:
+    def __init__(self, open_role: Callable[[], Opened], kernels: KernelStart | None = None) -> None:
         self._open_role = open_role
+        self._kernels = kernels or KernelStart()
         self._thread = threading.Thread(target=self._open, name="role", daemon=True)
         self._closing = threading.Event()
         self._lock = threading.Lock()  # Guards _started, and that a component is started or closed, not both.
@@ -90,17 +95,16 @@ class RoleProcess:
         if self._closing.is_set():
             return Readiness("draining")
         if self._opened is None or self._waiting_for:
-            return Readiness(self._waiting_for)
+            progress = self._kernels.progress()
+            return Readiness(self._waiting_for) if progress is None else Readiness("compiling", message=str(progress))
         disk = disk_trouble()
         reason, message = disk or self._opened.trouble()
         return Readiness(reason, self._opened.partitions(), message)
 
     def grpc_port(self) -> int | None:
         """The bound gRPC port; None before the opening, and for a role without gRPC."""
-        from tsdb.ops.grpc.server import GrpcServer  # Imported here: client commands do not need servers.
-
-        components = self._opened.components if self._opened else ()
-        return next((component.port for component in components if isinstance(component, GrpcServer)), None)
+        server = _grpc_server(self._opened.components if self._opened else ())
+        return None if server is None else server.port
 
     def liveness(self) -> Liveness:
         """Alive while the components progress. Waiting for the log needs no restart."""
@@ -113,11 +117,22 @@ class RoleProcess:
             if opened is None:
                 return
             self._opened = opened
+            server = _grpc_server(opened.components)
+            if server is not None:
+                self._start(_EarlyAnswers(server, self._refusal))
+            self._kernels.run(opened.warm_ups)
             for component in opened.components:
                 self._start(component)
             self._waiting_for = ""
         except Exception as error:
             self._failure = error
+
+    def _refusal(self) -> Unavailable:
+        """The error of a call that comes before the role serves."""
+        progress = self._kernels.progress()
+        if progress is None:
+            return Unavailable("the role is starting", reason="starting", retry_after_s=RETRY_S)
+        return Unavailable(str(progress), reason="compiling", retry_after_s=RETRY_S)
 
     def _start(self, component: Component) -> None:
         # Under the lock, so that `close` closes each started component, and a later one is closed here.
@@ -140,3 +155,28 @@ class RoleProcess:
                 self._waiting_for = error.reason
                 self._closing.wait(RETRY_S)
         return None
+
+
+class _EarlyAnswers:
+    """The gRPC server before its turn among the components: calls are refused. Ends a server that never started."""
+
+    def __init__(self, server: GrpcServer, refusal: Callable[[], Unavailable]) -> None:
+        self._server = server
+        self._refusal = refusal
+
+    def start(self) -> None:
+        self._server.listen(self._refusal)
+
+    def close(self) -> None:
+        """No effect: callers are still refused with the reason."""
+
+    def join(self, timeout_s: float) -> bool:
+        self._server.close()
+        return self._server.join(timeout_s)
+
+    def abort(self) -> None:
+        self._server.abort()
+
+
+def _grpc_server(components: Sequence[Component]) -> GrpcServer | None:
+    return next((component for component in components if isinstance(component, GrpcServer)), None)

@@ -62,7 +62,6 @@ def open_querier(settings: QuerierSettings) -> Opened:
 
 def _opened(settings: QuerierSettings, log: Log) -> Opened:
     topic_id, partitions = log.topic_id(METRICS), log.partitions(METRICS)
-    warm_up()
     pool = StorePool(store_addresses(settings), store_opener(settings), SystemClock())
     shared = meta_settings(settings, partitions)
     history = connect_history(settings, shared) if settings.history else None
@@ -72,7 +71,7 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
     components: list[Component] = [LogComponent(log), pool, StoresReporter(sources, health_setter(health)), server]
     if history is not None:
         components.insert(1, HistoryComponent(history))
-    return Opened(components, lambda: partitions_health(sources), lambda: "")
+    return Opened(components, lambda: partitions_health(sources), lambda: "", warm_ups=[warm_up])
 
 
 def history_source(history: ChunkStore | None, settings: CommonSettings, log: Log) -> HistorySource | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from chunker.chunker import warm_up as warm_up_chunker
+from ingest.warm_up import warm_up as warm_up_gateway
 from tsdb.config import StandaloneSettings
 from tsdb.history.interface import ChunkStore
+from tsdb.history.loader.warm_up import warm_up as warm_up_loader
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.meta import ensure_meta
 from tsdb.log.open import open_log, open_topics
@@ -15,7 +18,7 @@ from tsdb.ops.grpc.health import Health
 from tsdb.ops.lifecycle import Component
 from tsdb.query.sources import Sources
 from tsdb.query.stores.local import LocalStore, OneStore
-from tsdb.query.warm_up import warm_up
+from tsdb.query.warm_up import warm_up as warm_up_querier
 from tsdb.roles.chunker import make_chunker
 from tsdb.roles.data_folder import DataFolder
 from tsdb.roles.gateway import ingest_service, make_gateway
@@ -27,6 +30,7 @@ from tsdb.roles.querier import HistoryComponent, history_source, querier_service
 from tsdb.roles.servers import grpc_server, health_setter, read_calls
 from tsdb.roles.store import make_store, reader_of, store_partitions
 from tsdb.store.reporter import StatusReporter
+from tsdb.store.warm_up import warm_up as warm_up_store
 
 PARTITIONS = 3  # Enough to exercise sharing. An embedded log has a single writer anyway.
 SQLITE = "sqlite:"
@@ -62,14 +66,20 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     reporter = StatusReporter(store, health_setter(health), SystemClock())
     past: list[Component] = []
     stalls = [store.stalled]
+    warm_ups = [warm_up_gateway, warm_up_store]
     if history is not None:
-        warm_up()
         chunker, loader = make_chunker(settings, settings, log), make_loader(settings, settings, log, history)
         past = [HistoryComponent(history), loader, chunker]
         stalls += [chunker.stalled, loader.stalled]
+        warm_ups += [warm_up_chunker, warm_up_loader, warm_up_querier]
     # Closed from last to first: the last samples are still applied and, as far as possible, chunked and loaded.
     components: list[Component] = [folder, LogComponent(log), *past, gateway, store, reporter, server]
-    return Opened(components, store_partitions(store), lambda: "; ".join(filter(None, (stall() for stall in stalls))))
+    return Opened(
+        components,
+        store_partitions(store),
+        lambda: "; ".join(filter(None, (stall() for stall in stalls))),
+        warm_ups=warm_ups,
+    )
 
 
 def _create_embedded_log(settings: StandaloneSettings) -> None:

@@ -14,6 +14,7 @@ from tsdb.model.errors import ConfigMismatch
 from tsdb.ops.grpc.health import Health
 from tsdb.ops.grpc.server import GrpcService
 from tsdb.ops.health import PartitionHealth
+from tsdb.ops.lifecycle import Component
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
 from tsdb.roles.log import LogComponent, connected
@@ -22,6 +23,7 @@ from tsdb.roles.servers import grpc_server, health_setter, read_calls
 from tsdb.store.reporter import StatusReporter, partition_health
 from tsdb.store.service import ReaderService
 from tsdb.store.store import Store, StoreOptions
+from tsdb.store.warm_up import warm_up
 from tsdb.v1 import reader_pb2_grpc
 
 
@@ -32,7 +34,8 @@ def open_store(settings: StoreSettings) -> Opened:
         health = Health()
         server = grpc_server(settings, [_reader_service(store, settings)], health)
         reporter = StatusReporter(store, health_setter(health), SystemClock())
-        return Opened([LogComponent(log), store, reporter, server], store_partitions(store), store.stalled)
+        components: list[Component] = [LogComponent(log), store, reporter, server]
+        return Opened(components, store_partitions(store), store.stalled, warm_ups=[warm_up])
 
 
 def make_store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store:

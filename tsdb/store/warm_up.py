@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 
-from tsdb.codec.jit import Compiling, cache_root
+from tsdb.codec.jit import Compiling
 from tsdb.head.warm_up import warm_up as warm_up_head
 from tsdb.ops.logs import get_logger
 
@@ -19,14 +19,13 @@ _lock = threading.Lock()  # Held while one thread warms up; the others wait for 
 
 
 def warm_up() -> None:
-    """Load the kernels, once per process. Later and concurrent calls wait for the first. Logs when it compiles."""
+    """Load the kernels, once per process. Later and concurrent calls wait for the first."""
     with _lock:
         _warm_up()
 
 
 @functools.cache
 def _warm_up() -> None:
-    announce = functools.cache(lambda: log.info("compiling kernels", cache=str(cache_root())))
-    with Compiling(lambda name: announce()) as compiling:
+    with Compiling(lambda name: None) as compiling:
         warm_up_head()
     log.info("kernels ready", compiled=compiling.count, seconds=round(compiling.seconds, 1))

@@ -61,6 +61,13 @@ class Scripted(ingest_pb2_grpc.IngestServicer, _Reader):
                 return
 
 
+def scripted_services(servicer: Scripted) -> list[GrpcService]:
+    return [
+        GrpcService("tsdb.v1.Ingest", servicer, ingest_pb2_grpc.add_IngestServicer_to_server),
+        GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=("Coverage",)),
+    ]
+
+
 @contextmanager
 def scripted_server(
     servicer: Scripted,
@@ -72,12 +79,8 @@ def scripted_server(
     reflect: bool = True,
 ) -> Iterator[GrpcServer]:
     """A started server on a free loopback port."""
-    services = [
-        GrpcService("tsdb.v1.Ingest", servicer, ingest_pb2_grpc.add_IngestServicer_to_server),
-        GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=("Coverage",)),
-    ]
     with build_server(
-        services,
+        scripted_services(servicer),
         host="127.0.0.1",
         port=0,
         health=health or Health(),

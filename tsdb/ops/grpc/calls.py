@@ -1,8 +1,8 @@
 """Calls: the outermost interceptor. It receives requests, assigns slots, maps errors to statuses, counts and times.
 
-The steps of each call have one order: token (an inner interceptor), receipt, size, message, slot. A call beyond the
-bound is refused at once, instead of waiting in an unbounded queue without a metric. A request that does not parse as
-its message type is the caller's error, as is every other bad input. Health checks skip all of this
+The steps of each call have one order: token (an inner interceptor), receipt, size, message, gate, slot. A call beyond
+the bound is refused at once, instead of waiting in an unbounded queue without a metric. A request that does not parse
+as its message type is the caller's error, as is every other bad input. Health checks skip all of this
 (tsdb.ops.grpc.health). Methods in `GrpcService.always` need no slot.
 """
 
@@ -19,6 +19,7 @@ from google.protobuf import descriptor_pool
 
 from tsdb.model.errors import TsdbError
 from tsdb.ops.grpc.errors import abort, code_of
+from tsdb.ops.grpc.gate import Gate
 from tsdb.ops.grpc.messages import MessageReader
 from tsdb.ops.grpc.receive import Receipts
 from tsdb.ops.grpc.senders import Sender, Senders
@@ -59,6 +60,7 @@ class Calls(Interceptor):
         reader: Callable[..., MessageReader],
         slots: CallSlots,
         senders: Senders,
+        gate: Gate,
         *,
         always: frozenset[str],
     ) -> None:
@@ -66,6 +68,7 @@ class Calls(Interceptor):
         self._reader = reader
         self._slots = slots
         self._senders = senders
+        self._gate = gate
         self._always = always
         self._handlers: dict[str, tuple[Handler, Handler]] = {}  # By method: the inner handler and the wrapped one.
         for method in methods:
@@ -190,6 +193,7 @@ class Calls(Interceptor):
             _seconds.labels(method).observe(time.perf_counter() - started)
 
     def _slot(self, method: str, context: grpc.ServicerContext) -> Slot:
+        self._gate.check()
         return self._slots.pass_by() if method in self._always else self._slots.enter(context.peer())
 
 

@@ -12,10 +12,11 @@ import grpc
 from google.protobuf import descriptor_pool
 from grpc_reflection.v1alpha import reflection
 
-from tsdb.model.errors import Unavailable
+from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.auth import Tokens
 from tsdb.ops.grpc.auth import TokenCheck
 from tsdb.ops.grpc.calls import Calls
+from tsdb.ops.grpc.gate import Gate
 from tsdb.ops.grpc.health import SERVICE as HEALTH_SERVICE
 from tsdb.ops.grpc.health import Health
 from tsdb.ops.grpc.messages import MessageReader
@@ -98,6 +99,7 @@ class GrpcServer:
         receipts: Receipts,
         senders: Senders,
         health: Health,
+        gate: Gate,
         host: str,
         port: int,
     ) -> None:
@@ -107,6 +109,8 @@ class GrpcServer:
         self._threads = threads
         self._senders = senders
         self._health = health
+        self._gate = gate
+        self._listens = False
         self._stopped: Event | None = None
         self._idle: Deadline | None = None
 
@@ -116,8 +120,19 @@ class GrpcServer:
 
         self._relief = Periodic("grpc-relief", RELIEF_EVERY_S, relieve)
 
+    def listen(self, refusal: Callable[[], TsdbError]) -> None:
+        """Answer calls with `refusal` until `start`: a caller then learns the reason, instead of waiting unanswered."""
+        self._gate.close(refusal)
+        self._listen()
+
     def start(self) -> None:
         """Start to serve. Health stays as the role has set it."""
+        if not self._listens:
+            self._listen()
+        self._gate.open()
+
+    def _listen(self) -> None:
+        self._listens = True
         self._server.start()
         self._senders.start()
         self._relief.start()
@@ -202,9 +217,10 @@ def build_server(
     reader = partial(MessageReader, held=held, bytes_max=limits.receive_bytes_max, fields_max=limits.fields_max)
     slots = CallSlots(limits.running_max, limits.waiting_max)
     senders = Senders(slots, limits.send_timeout_s)
+    gate = Gate()
     always = frozenset(f"/{service.name}/{method}" for service in services for method in service.always)
     # The first interceptor is the outermost: it also counts what the token check refuses.
-    interceptors: list[Any] = [Calls(_methods(names), receipts, reader, slots, senders, always=always)]
+    interceptors: list[Any] = [Calls(_methods(names), receipts, reader, slots, senders, gate, always=always)]
     if tokens:
         interceptors.append(TokenCheck(tokens))
     server = grpc.server(
@@ -218,7 +234,7 @@ def build_server(
     health.add_to(server)
     if reflect:
         reflection.enable_server_reflection([*names, HEALTH_SERVICE], server)
-    return GrpcServer(server, threads, receipts, senders, health, host, _bind(server, host, port, tls))
+    return GrpcServer(server, threads, receipts, senders, health, gate, host, _bind(server, host, port, tls))
 
 
 def _options(limits: GrpcLimits) -> list[tuple[str, int]]:

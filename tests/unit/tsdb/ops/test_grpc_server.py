@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from support.counters import sample
 from support.data import fuzz
 from support.drills.edge_attackers import HTTP2_PREFACE, HTTP2_SETTINGS
-from support.fakes.grpc_echo import Scripted, call_raw, plain_channel, scripted_server, write
+from support.fakes.grpc_echo import Scripted, call_raw, plain_channel, scripted_server, scripted_services, write
 from support.servers.certificates import Authority
 from tsdb.model.errors import InvalidRequest, Overloaded, Unauthenticated, Unavailable
 from tsdb.ops.auth import Tokens
@@ -58,6 +58,18 @@ def test_an_unknown_method_does_not_become_a_label() -> None:
             call_raw(channel, "/no.Such/Method", b"")
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
     assert sample("tsdb_grpc_requests_total", method="unknown", code="UNIMPLEMENTED") > 0
+
+
+def test_a_server_before_its_start_refuses_with_the_reason_and_serves_after_it() -> None:
+    server = build_server(scripted_services(Scripted()), host="127.0.0.1", port=0, health=Health())
+    server.listen(lambda: Unavailable("compiling kernels, 1 of 2", reason="compiling", retry_after_s=1.0))
+    with plain_channel(server) as channel:
+        error = refused(channel)
+        assert isinstance(error, Unavailable)
+        assert (error.message, error.reason, error.retry_after_s) == ("compiling kernels, 1 of 2", "compiling", 1.0)
+        assert health_of(channel) == "NOT_SERVING"
+        with server:
+            assert write(channel).samples == 1
 
 
 class TestTokens:

@@ -1,0 +1,108 @@
+"""Kernels at the start of a role: the warm-ups run before its components, and each reader of progress sees one text.
+
+Readers are the log or the terminal, `/-/ready`, and callers, which the gRPC server refuses in the meantime.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tsdb.codec.jit import Compiling, cache_root, kernel_counts
+from tsdb.ops.logs import get_logger
+
+LOG_EVERY_S = 5.0
+
+WarmUps = Sequence[Callable[[], object]]
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelProgress:
+    """Kernels of the imported modules that have code, of how many. seconds_left: None before the first is compiled."""
+
+    done: int
+    total: int
+    seconds_left: int | None
+
+    def __str__(self) -> str:
+        left = "" if self.seconds_left is None else f", {self.seconds_left} s left"
+        return f"compiling kernels, {self.done} of {self.total}{left}"
+
+
+class Show(Protocol):
+    """A display of progress. One thread."""
+
+    def show(self, progress: KernelProgress) -> None:
+        """Called as each kernel begins to compile."""
+
+    def end(self) -> None:
+        """Called after the warm-ups, also when none compiled."""
+
+
+class KernelLog:
+    """Logs progress: the first at once, the next at most every `every_s`."""
+
+    def __init__(self, every_s: float = LOG_EVERY_S, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._every_s = every_s
+        self._monotonic = monotonic
+        self._due = 0.0
+
+    def show(self, progress: KernelProgress) -> None:
+        now = self._monotonic()
+        if now < self._due:
+            return
+        self._due = now + self._every_s
+        seconds = {} if progress.seconds_left is None else {"seconds_left": progress.seconds_left}
+        log.info("compiling kernels", done=progress.done, of=progress.total, **seconds, cache=str(cache_root()))
+
+    def end(self) -> None:
+        """No effect: a log has nothing to remove."""
+
+
+class KernelStart:
+    """Runs the warm-ups of a role."""
+
+    def __init__(
+        self,
+        show: Show | None = None,
+        *,
+        counts: Callable[[], tuple[int, int]] = kernel_counts,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._show: Show = show or KernelLog()
+        self._counts = counts
+        self._monotonic = monotonic
+        self._began: tuple[float, int] | None = None  # Time and ready kernels at the first compilation.
+        self._running = False
+
+    def run(self, warm_ups: WarmUps) -> None:
+        """Run each in order, on the caller's thread. Progress shows from the first kernel that compiles."""
+        self._running = True
+        try:
+            with Compiling(self._on_compile):
+                for warm_up in warm_ups:
+                    warm_up()
+        finally:
+            self._running = False
+            self._show.end()
+
+    def progress(self) -> KernelProgress | None:
+        """None unless a warm-up runs that has compiled. Any thread."""
+        began = self._began
+        if began is None or not self._running:
+            return None
+        began_at, before = began
+        done, total = self._counts()
+        seconds = (self._monotonic() - began_at) / (done - before) * (total - done) if done > before else None
+        return KernelProgress(done, total, None if seconds is None else round(seconds))
+
+    def _on_compile(self, _kernel: str) -> None:
+        if self._began is None:
+            self._began = self._monotonic(), self._counts()[0]
+        progress = self.progress()
+        if progress is not None:
+            self._show.show(progress)
