@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args, get_origin
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
+from tsdb.cli.commands import COMMANDS
 from tsdb.cli.coverage import coverage
-from tsdb.cli.main import app
 from tsdb.cli.options.connection import CONNECTION_OPTIONS
 from tsdb.config import ROLES, flags
 from tsdb.config.roles import known_keys
@@ -39,7 +39,7 @@ token of `--token-file` or of the variable `TSDB_TOKEN`. `--timeout` bounds the 
 
 def render() -> str:
     connection = [param for param in _parameters(coverage) if param.name in CONNECTION_OPTIONS]
-    return INTRODUCTION + _table(connection) + "".join(_sections(app, "tsdb"))
+    return INTRODUCTION + _table(connection) + "".join(_all_sections())
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,15 @@ class _Parameter:
 
 
 _KINDS = {str: "TEXT", int: "N", float: "NUMBER", Path: "FILE"}
+
+
+def _all_sections() -> Iterator[str]:
+    for row in COMMANDS:
+        part = row.load()
+        if isinstance(part, typer.Typer):
+            yield from _sections(part, f"tsdb {row.name}")
+        else:
+            yield _section(part, f"tsdb {row.name}", part.__doc__ or "")
 
 
 def _sections(part: typer.Typer, path: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from tsdb.roles.process import Opened
 
 SWITCH_INTERVAL_S = 0.0005  # Longest wait of a read for a thread that runs Python. The default is 5 ms.
-
-_ROLES: tuple[tuple[str, type[CommonSettings], str], ...] = (
-    ("standalone", StandaloneSettings, "Run every role in one process over an embedded log, without Kafka."),
-    ("gateway", GatewaySettings, "Accept samples; OK means that the log has them."),
-    ("store", StoreSettings, "Replay the log into memory and answer reads."),
-    ("chunker", ChunkerSettings, "Turn the log into chunks, window by window."),
-    ("loader", LoaderSettings, "Write chunks and series into history; the only writer of it."),
-    ("querier", QuerierSettings, "Answer reads from several stores and history."),
-)
 
 log = get_logger(__name__)
 
@@ -75,17 +66,44 @@ def run_role(name: str, settings: CommonSettings, open_role: Callable[[], Opened
     return run_until_signal([ops, process, ReadyWatch(process.readiness, say_ready)], settings.drain_s)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the role commands."""
-    for name, settings_class, text in _ROLES:
-        app.command(name, help=text)(with_settings(settings_class)(_runner(name)))
+@with_settings(StandaloneSettings)
+def standalone(settings: StandaloneSettings) -> None:
+    """Run every role in one process over an embedded log, without Kafka."""
+    _run("standalone", settings)
 
 
-def _runner(name: str) -> Callable[..., None]:
-    def run(settings: CommonSettings) -> None:
-        raise typer.Exit(run_role(name, settings, partial(_opener(name), settings)))
+@with_settings(GatewaySettings)
+def gateway(settings: GatewaySettings) -> None:
+    """Accept samples; OK means that the log has them."""
+    _run("gateway", settings)
 
-    return run
+
+@with_settings(StoreSettings)
+def store(settings: StoreSettings) -> None:
+    """Replay the log into memory and answer reads."""
+    _run("store", settings)
+
+
+@with_settings(ChunkerSettings)
+def chunker(settings: ChunkerSettings) -> None:
+    """Turn the log into chunks, window by window."""
+    _run("chunker", settings)
+
+
+@with_settings(LoaderSettings)
+def loader(settings: LoaderSettings) -> None:
+    """Write chunks and series into history; the only writer of it."""
+    _run("loader", settings)
+
+
+@with_settings(QuerierSettings)
+def querier(settings: QuerierSettings) -> None:
+    """Answer reads from several stores and history."""
+    _run("querier", settings)
+
+
+def _run(name: str, settings: CommonSettings) -> NoReturn:
+    raise typer.Exit(run_role(name, settings, partial(_opener(name), settings)))
 
 
 def _opener(name: str) -> Callable[..., Opened]:

@@ -1,20 +1,16 @@
-"""Groups and commands of `tsdb`: help without cut words at any width, `-h`, and one line for each error.
+"""Groups and commands of `tsdb`: help without cut words at any width, and `-h`.
 
-Every part of the command line is a `Commands`, so that all parts have the same help and the same errors.
+Every part of the command line is a `Commands`, so that all parts have the same help.
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-
-from tsdb.cli.terminal.errors import error_text, fail, misuse_text
-from tsdb.model.errors import TsdbError
 
 NARROW = 70  # Columns. Below this width a long option name is on the line above its explanation.
 INDENT = 2  # Of the lists of a help page.
@@ -35,31 +31,11 @@ class TsdbGroup(TyperGroup):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_parameters(self, ctx, formatter)
         with formatter.section("Commands"):
-            rows = [(name, first_sentence(self.commands[name].help or "")) for name in self.list_commands(ctx)]
-            formatter.write_dl(rows, col_max=name_columns(formatter))
+            formatter.write_dl(self.summaries(ctx), col_max=name_columns(formatter))
 
-
-class RootGroup(TsdbGroup):
-    """The command `tsdb`: a failure is one line on stderr and exit code 1, a misuse one line and exit code 2."""
-
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **extra: Any) -> NoReturn:
-        try:
-            code = super().main(args, prog_name, standalone_mode=False, **extra)
-        except typer.TyperException as error:
-            print(misuse_text(error), file=sys.stderr)
-            sys.exit(error.exit_code)
-        except typer.Abort:
-            print("error: aborted", file=sys.stderr)
-            sys.exit(1)
-        sys.exit(code if isinstance(code, int) else 0)
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            raise  # The reader of our output has closed it. Typer then ends without a message.
-        except (TsdbError, OSError) as error:
-            fail(error_text(error))
+    def summaries(self, ctx: Any) -> list[tuple[str, str]]:
+        """Name and first sentence of each command."""
+        return [(name, first_sentence(self.commands[name].help or "")) for name in self.list_commands(ctx)]
 
 
 class Commands(typer.Typer):

@@ -1,0 +1,103 @@
+"""The table of commands. A new command is one row here and one function, or one group, in its module.
+
+A module is imported only when its command runs or its help is printed, so that `tsdb --help` starts fast. A test
+compares each text with the first sentence of the command's own help.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A command or a group of `tsdb`. place: "module:name" of its function or of its Commands."""
+
+    name: str
+    place: str
+    text: str
+
+    def load(self) -> Any:  # A function, or a Commands.
+        """Import the module. Returns the function or the group."""
+        module, _, name = self.place.partition(":")
+        return getattr(import_module(module), name)
+
+
+# Help pages, docs/cli.md and completions list the commands in this order: roles, clients, tools, groups.
+COMMANDS = (
+    Row(
+        "standalone",
+        "tsdb.cli.roles:standalone",
+        "Run every role in one process over an embedded log, without Kafka.",
+    ),
+    Row("gateway", "tsdb.cli.roles:gateway", "Accept samples; OK means that the log has them."),
+    Row("store", "tsdb.cli.roles:store", "Replay the log into memory and answer reads."),
+    Row("chunker", "tsdb.cli.roles:chunker", "Turn the log into chunks, window by window."),
+    Row("loader", "tsdb.cli.roles:loader", "Write chunks and series into history; the only writer of it."),
+    Row("querier", "tsdb.cli.roles:querier", "Answer reads from several stores and history."),
+    Row("write", "tsdb.cli.write:write", "Write samples from FILE, in the order of their times."),
+    Row(
+        "agent",
+        "tsdb.cli.agent.command:agent",
+        "Write metrics of this host, with the names of the node exporter, and of endpoints, once an interval.",
+    ),
+    Row(
+        "query",
+        "tsdb.cli.query:query",
+        "Print samples of the series that match SELECTOR, exact or an error; by default of the last hour.",
+    ),
+    Row(
+        "series",
+        "tsdb.cli.series:series",
+        "List matching series with the times of their first and last sample; with a range, only those with a sample"
+        " in it.",
+    ),
+    Row(
+        "labels",
+        "tsdb.cli.series:labels",
+        "List label names, or the values of one label; with a range, also those of series in history.",
+    ),
+    Row(
+        "coverage",
+        "tsdb.cli.coverage:coverage",
+        "Print the coverage of partitions: complete from `covers from` on, all records from `since offset` on.",
+    ),
+    Row(
+        "watch",
+        "tsdb.cli.watch:watch",
+        "Print samples of matching series as the store applies them, each once; reconnects after a failure.",
+    ),
+    Row(
+        "status",
+        "tsdb.cli.coverage:status",
+        "Print the state of partitions: ready or the reason, lag, content and memory; and the progress of history.",
+    ),
+    Row(
+        "warmup",
+        "tsdb.cli.warmup:warmup",
+        "Compile all kernels into the cache (NUMBA_CACHE_DIR); fast when the cache has them already.",
+    ),
+    Row(
+        "completion",
+        "tsdb.cli.options.completion:completion",
+        "Print a script that completes `tsdb` in a shell.",
+    ),
+    Row("topics", "tsdb.cli.topics:topics", "The topics of a log."),
+    Row("log", "tsdb.cli.log_command:log_command", "Records and offsets of the log."),
+    Row("chunks", "tsdb.cli.chunks.command:chunks", "The chunks topic and the stage that fills it."),
+    Row(
+        "dlq",
+        "tsdb.cli.dlq.command:dlq",
+        "Dead letters: records that the loader, or any parallel consumer, gave up.",
+    ),
+    Row("history", "tsdb.cli.history.command:history", "History, the store of chunks."),
+    Row("holes", "tsdb.cli.holes:holes", "Named losses."),
+    Row(
+        "spark",
+        "tsdb.cli.spark.command:spark",
+        "Spark jobs over large amounts of data; on any Spark master, by default on this machine.",
+    ),
+    Row("config", "tsdb.cli.config_show:config", "Settings."),
+)
