@@ -1,4 +1,4 @@
-"""Links of the documents lead to files, and the folders that they name exist."""
+"""Links of the documents lead to files, and the files and folders that they name exist."""
 
 from __future__ import annotations
 
@@ -9,6 +9,21 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+CODE = (
+    "bench",
+    "chunker",
+    "demo",
+    "deploy",
+    "examples",
+    "ingest",
+    "scripts",
+    "spark_backfill",
+    "stack",
+    "tests",
+    "tsdb",
+)
+SOURCES = [file.relative_to(ROOT).as_posix() for part in CODE for file in (ROOT / part).rglob("*.py")]
+FILE = re.compile(r"`((?:[\w-]+/)*[\w-]+\.py)`")
 FOLDER = re.compile(r"`((?:[\w-]+/)+(?:[\w-]+\.py)?)`")
 
 
@@ -17,6 +32,13 @@ def test_links_lead_to_files(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
     local = [target for target in targets if "://" not in target]
     assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_python_files_that_a_page_names_exist(page: Path) -> None:
+    """A name may leave out folders at its beginning."""
+    named = set(FILE.findall(page.read_text()))
+    assert sorted(name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in SOURCES)) == []
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/README.md"])
