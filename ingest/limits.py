@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ingest.series.limits import SeriesLimits
+import numpy as np
+from numpy.typing import NDArray
+
 from tsdb.codec.records.log_record import RECORD_BYTES_MAX
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.labels import LabelLimits
 
 _MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesLimits:
+    """The most active series of a source and of the gateway. of_source: limits of single sources, by source hash."""
+
+    source_series_max: int = 100_000
+    gateway_series_max: int = 2_000_000
+    of_source: Mapping[int, int] = field(default_factory=dict)
+
+    def source_maxima(self, sources: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The limit of each source hash."""
+        if not self.of_source:
+            return np.full(len(sources), self.source_series_max, np.int64)
+        own = (self.of_source.get(source, self.source_series_max) for source in sources.tolist())
+        return np.fromiter(own, np.int64, len(sources))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ __all__ = ["register"]
 
 def register(spark: SparkSession) -> None:
     """Register `spark.read.format("tsdb")` and `df.write.format("tsdb")` in a session. It may be the user's session."""
+    from spark_backfill.data_source import TsdbDataSource
     from spark_backfill.session import REQUIRED
-    from spark_backfill.source.data_source import TsdbDataSource
 
     for key, value in REQUIRED.items():
         spark.conf.set(key, value)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ingest.limits import SeriesLimits
 from ingest.series.generation import SOURCE_SHIFT, Keys, SeriesGeneration
-from ingest.series.limits import SeriesLimits
 from tsdb.model.clock import Clock
 from tsdb.ops.metrics import gauge
 

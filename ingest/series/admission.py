@@ -13,13 +13,13 @@ import structlog
 from numpy.typing import NDArray
 
 from ingest.batch import Batch
-from ingest.limits import IngestLimits
+from ingest.limits import IngestLimits, SeriesLimits
 from ingest.refusals import Refusals
 from ingest.series.active import ActiveSeries, Admission
 from ingest.series.announcements import NEW, Due
 from ingest.series.cache import SeriesCache
 from ingest.series.generation import keys_of
-from ingest.series.limits import LiveSeriesLimits, SeriesLimits
+from ingest.series.live_limits import LiveSeriesLimits
 from ingest.series.resolved_rows import ResolvedRows
 from tsdb.model.clock import Clock
 from tsdb.model.labels import SEPARATOR, parse_labels

@@ -15,9 +15,9 @@ from spark_backfill.building.build import build
 from spark_backfill.building.connection import worker_log
 from spark_backfill.building.items import Item
 from spark_backfill.building.options import BuildOptions
+from spark_backfill.building.plan import items_of, plan_partitions
 from spark_backfill.building.sending import Sender
 from spark_backfill.failures import quoted_errors
-from spark_backfill.rebuild.plan import items_of, plan_partitions
 from spark_backfill.summary import JobSummary
 from tsdb.chunks.late_scan import Windows
 from tsdb.chunks.records import ChunkRecord

@@ -1,1 +1,1 @@
-"""The data source `tsdb`: history, the log and the chunks topic as DataFrames."""
+"""Reads of the data source `tsdb`: history, the log and the chunks topic as DataFrames."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from chunker.chunker import GROUP_ID
 from chunker.takeover import known_progress
 from spark_backfill.building.options import BuildOptions
-from spark_backfill.rebuild.plan import PartitionRange
+from spark_backfill.building.plan import PartitionRange
 from spark_backfill.verify.findings import Horizon
 from tsdb.history.loader.loader import GROUP
 from tsdb.log.interface import CHUNKS, METRICS, Log

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from spark_backfill.building.items import Item, LateItem
 from spark_backfill.building.options import BuildOptions
-from spark_backfill.rebuild.plan import items_of, plan_partitions
+from spark_backfill.building.plan import items_of, plan_partitions
 from spark_backfill.summary import Figure, JobSummary
 from spark_backfill.verify.findings import Finding, Horizon, findings_of
 from spark_backfill.verify.gather import KeySeen, Scope, TopicStretch, from_chunks, from_history, from_log

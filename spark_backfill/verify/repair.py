@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from spark_backfill.building.connection import worker_log
 from spark_backfill.building.items import Item, LateItem
 from spark_backfill.building.options import BuildOptions
+from spark_backfill.building.plan import PartitionRange
 from spark_backfill.failures import quoted_errors
 from spark_backfill.reading import batches_between
 from spark_backfill.rebuild.job import Wanted, write_items
-from spark_backfill.rebuild.plan import PartitionRange
 from spark_backfill.verify.findings import DERIVED, Finding, Problem
 from spark_backfill.verify.gather import TopicStretch
 from spark_backfill.writing.appender import Appender

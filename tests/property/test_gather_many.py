@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.data.heads import Record, Sample, apply, new_head, refs_of
+from tsdb.head.gather_many import HeadsSnapshotCache, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import SAMPLES_MAX, Head
 from tsdb.head.read import unsealed_cache
 from tsdb.head.read.gather import Touched
-from tsdb.head.read.gather_many import HeadsSnapshotCache, ManyRefs, columns_many, snapshot_many
 from tsdb.head.slices.rows import SEALED_END, SEALED_START
 from tsdb.model.errors import InvalidRequest, Overloaded
 

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_backfill.building.options import BuildOptions
-from spark_backfill.rebuild.compare import compare
-from spark_backfill.rebuild.plan import range_of
+from spark_backfill.building.plan import range_of
 from spark_backfill.summary import JobSummary
+from spark_backfill.verify.compare import compare
 from spark_backfill.verify.job import VerifyOptions, verify
 from support.data.recorded_log import BASE_MS, RecordedLog
 from support.servers.histories import HistoryFactory

@@ -10,7 +10,7 @@ import typer
 
 from tsdb.cli.options.arguments import End, Last, Milliseconds, SelectorArgument, Start, duration, recent_range
 from tsdb.cli.options.connection import Connection, connected
-from tsdb.cli.terminal.result_output import ResultFormat, open_target, print_result, write_result
+from tsdb.cli.result_output import ResultFormat, open_target, print_result, write_result
 from tsdb.client import ReadOptions
 
 Aggregation = Literal["last", "avg", "min", "max", "sum", "count"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.columns.bits_kernels import bit_length, shift_right
+from tsdb.codec.bits_kernels import bit_length, shift_right
 from tsdb.codec.jit import helper
 
 

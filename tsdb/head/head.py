@@ -22,7 +22,6 @@ from tsdb.head.read.gather import (
     ColumnsResult,
     RawResult,
     Runs,
-    SealedSlices,
     admit_all,
     check_samples,
     collect,
@@ -32,11 +31,11 @@ from tsdb.head.read.gather import (
 )
 from tsdb.head.read.gather_columns import gather_columns
 from tsdb.head.read.gather_kernels import sealed_counts_kernel
-from tsdb.head.read.ring import RingBatch
+from tsdb.head.read.seen import seen
 from tsdb.head.slices.contents import Contents
+from tsdb.head.slices.ring import RingBatch
 from tsdb.head.slices.rows import OPEN_COUNT, OPEN_LAST_SIZE
-from tsdb.head.slices.sealed_slice import rows_of
-from tsdb.head.slices.seen import seen
+from tsdb.head.slices.sealed_slice import SealedSlices, rows_of
 from tsdb.head.state import Applied, HeadSizes, HeadState, Hole, Maintained
 from tsdb.head.write.apply import Apply
 from tsdb.head.write.pack_cache import PackCache
@@ -225,7 +224,7 @@ class Head:
 
     @property
     def contents(self) -> Contents:
-        """For gathers over several heads (tsdb.head.read.gather_many), which take its lock."""
+        """For gathers over several heads (tsdb.head.gather_many), which take its lock."""
         return self._contents
 
     def watch_since(self, record_offset: int) -> list[RingBatch]:

@@ -15,10 +15,9 @@ from tsdb.head.memory import HeadMemory
 from tsdb.head.rebuild import fold_late, late_remains, merge_slices, seal_open
 from tsdb.head.slices.contents import NEVER_MS, Contents
 from tsdb.head.slices.late_list import grouped
-from tsdb.head.slices.rows import OPEN_END, OPEN_NEWEST_OFFSET
+from tsdb.head.slices.rows import CLOCK_OPEN_FROM, OPEN_END, OPEN_NEWEST_OFFSET
 from tsdb.head.slices.sealed_slice import SealedSlice
 from tsdb.head.state import Maintained
-from tsdb.head.write.apply_kernels import CLOCK_OPEN_FROM
 from tsdb.index.index import SeriesIndex
 from tsdb.model.window import ceil_to, floor_to
 

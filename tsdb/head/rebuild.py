@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.read.gather import Runs, SealedSlices, collect, join
+from tsdb.head.read.gather import Runs, collect, join
 from tsdb.head.read.gather_kernels import NOT_LATE
+from tsdb.head.slice_builder import SliceBuilder
 from tsdb.head.slices.late_list import LateList, grouped
 from tsdb.head.slices.open_slice import OpenSlices
 from tsdb.head.slices.rows import LATE_COLUMNS, OPEN_COLUMNS, OPEN_END, OPEN_NEWEST_BROKER, OPEN_NEWEST_OFFSET
-from tsdb.head.slices.sealed_slice import SealedSlice, rows_of
-from tsdb.head.slices.slice_builder import SliceBuilder
+from tsdb.head.slices.sealed_slice import SealedSlice, SealedSlices, rows_of
 from tsdb.index.index import SeriesIndex
 
 BLOCK_SERIES = 4096  # Series encoded at a time: bounds the memory beside the result.

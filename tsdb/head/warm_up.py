@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from tsdb.codec.records.log_record import decode_records, encode_record
 from tsdb.codec.records.series_record import decode_announcements, encode_announcement
+from tsdb.head.gather_many import ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import SAMPLES_MAX, Head
 from tsdb.head.limits import HeadLimits
-from tsdb.head.read.gather_many import ManyRefs, columns_many, snapshot_many
 from tsdb.index.warm_up import warm_up_index
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.time_set import SliceLengths, TimeSet

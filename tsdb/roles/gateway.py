@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ingest.gateway import Gateway
-from ingest.limits import IngestLimits
-from ingest.series.limits import SeriesLimits
+from ingest.limits import IngestLimits, SeriesLimits
 from ingest.service import IngestService
 from ingest.warm_up import warm_up
 from tsdb.config import CommonSettings, GatewaySettings

@@ -9,7 +9,8 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass
 
-from tsdb.head.read.gather import SealedColumns, SealedSlices, Touched
+from tsdb.head.read.gather import SealedColumns, Touched
+from tsdb.head.slices.sealed_slice import SealedSlices
 from tsdb.reader.frames import column_frames
 
 

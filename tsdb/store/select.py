@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tsdb.head.gather_many import HeadsSnapshotCache, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import Head, HeadState
 from tsdb.head.read.gather import COLLECT_PER_REF, SAMPLE_BYTES, RawResult, Touched
-from tsdb.head.read.gather_many import HeadsSnapshotCache, ManyRefs, columns_many, snapshot_many
 from tsdb.model.errors import Overloaded
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import NO_BOUNDS, ReadWork

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.head.gather_many import ManyRefs
 from tsdb.head.head import Head
 from tsdb.head.read.gather import RawResult
-from tsdb.head.read.gather_many import ManyRefs
 from tsdb.head.read.unsealed_cache import UnsealedCache
 from tsdb.index.index import SeriesIndex
 from tsdb.model.selector import Matcher

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.head.head import Head
-from tsdb.head.read.ring import RingBatch
+from tsdb.head.slices.ring import RingBatch
 from tsdb.index.matching import conditions_of
 from tsdb.index.pair_search import CheckGoing
 from tsdb.model.errors import OutOfCoverage, Unavailable

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from pyspark import TaskContext
 
+from spark_backfill.data_source import TsdbDataSource
 from spark_backfill.places import Places, places_of
-from spark_backfill.source.data_source import TsdbDataSource
 from spark_backfill.writing.frame_writer import FrameWriter, begin_frame_write
 from support.fakes.stand_in import StandIn
 from tsdb.log.interface import CHUNKS, Log

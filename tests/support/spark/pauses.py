@@ -15,9 +15,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
+from spark_backfill.data_source import TsdbDataSource
 from spark_backfill.places import Places
 from spark_backfill.source.columns import columns_of
-from spark_backfill.source.data_source import TsdbDataSource
 from spark_backfill.source.history import HistoryReader
 from support.fakes.stand_in import StandIn
 from support.servers.logs import WITHIN_S, wait_until

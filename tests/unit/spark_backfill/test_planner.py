@@ -13,10 +13,10 @@ import pytest
 
 from spark_backfill.building.build import build
 from spark_backfill.building.items import BaseItem, Item, LateItem
+from spark_backfill.building.plan import items_of, plan_partitions, range_of
 from spark_backfill.pipeline.offsets import StreamOffset, adopted
 from spark_backfill.pipeline.planner import BatchLimits, Planner
 from spark_backfill.places import Places
-from spark_backfill.rebuild.plan import items_of, plan_partitions, range_of
 from support.data.recorded_log import BASE_MS, RecordedLog
 from support.servers.chunkers import uninterrupted
 from support.servers.logs import LogFactory

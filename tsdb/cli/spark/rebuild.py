@@ -29,9 +29,9 @@ def rebuild(
 
     With --pack no window marker is written, because it counts all packs.
     """
-    from spark_backfill.rebuild.compare import compare as compare_all
+    from spark_backfill.building.plan import range_of
     from spark_backfill.rebuild.job import rebuild as rebuild_all
-    from spark_backfill.rebuild.plan import range_of
+    from spark_backfill.verify.compare import compare as compare_all
 
     shared = run.checked()
     windows, packs = range_of(start.ms, end.ms, shared.time_set.window_ms), pack_ids(pack)

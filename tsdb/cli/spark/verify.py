@@ -38,7 +38,7 @@ def verify(
     Exit code 1 for any difference; with --repair, for a difference after the repair. Without --history only `chunks` is
     compared.
     """
-    from spark_backfill.rebuild.plan import range_of
+    from spark_backfill.building.plan import range_of
     from spark_backfill.verify.job import VerifyOptions
     from spark_backfill.verify.job import verify as compare_all
 

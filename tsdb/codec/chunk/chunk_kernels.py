@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.columns.bits_kernels import zigzag
+from tsdb.codec.bits_kernels import zigzag
 from tsdb.codec.columns.columns_kernels import encode_values_dense_kernel
 from tsdb.codec.columns.times_kernels import encode_times_dense_kernel
 from tsdb.codec.crc32c_kernels import crc32c_kernel

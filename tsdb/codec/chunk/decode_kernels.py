@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.codec.bits_kernels import unzigzag
 from tsdb.codec.chunk.chunk_kernels import SAMPLES_MAX
-from tsdb.codec.columns.bits_kernels import unzigzag
 from tsdb.codec.columns.columns_kernels import decode_values_kernel
 from tsdb.codec.columns.times_kernels import decode_times_kernel
 from tsdb.codec.jit import helper, kernel

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.columns.bits_kernels import shift_right
+from tsdb.codec.bits_kernels import shift_right
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_i64, load_u64, store_i64, store_u64
 

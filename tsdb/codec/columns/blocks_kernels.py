@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.codec.bits_kernels import bit_length, shift_right
 from tsdb.codec.columns.bitpack_kernels import get_packed, or_into, pack, packed_bytes, unpack
-from tsdb.codec.columns.bits_kernels import bit_length, shift_right
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import store_i64
 from tsdb.codec.varint_kernels import get_varint, put_varint, varint_bytes

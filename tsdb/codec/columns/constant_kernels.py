@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.columns.bits_kernels import unzigzag, zigzag
+from tsdb.codec.bits_kernels import unzigzag, zigzag
 from tsdb.codec.columns.scale_choice_kernels import decimal_scale
 from tsdb.codec.columns.scale_kernels import FLOAT_BITS, NO_SCALE, integer_of, to_float
 from tsdb.codec.jit import helper

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.columns.bits_kernels import shift_right
+from tsdb.codec.bits_kernels import shift_right
 from tsdb.codec.columns.dense_frame_kernels import read_headed_frame, write_dense_frame
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import as_int64, load_i64, store_i64

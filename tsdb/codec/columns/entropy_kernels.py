@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.columns.bits_kernels import bit_length, log2_q16, shift_right, unzigzag, zigzag
+from tsdb.codec.bits_kernels import bit_length, log2_q16, shift_right, unzigzag, zigzag
 from tsdb.codec.columns.range_coder_kernels import decode_symbols, encode_symbols
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_i64, store_i64

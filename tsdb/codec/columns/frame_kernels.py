@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.columns.bits_kernels import shift_right, trailing_zeros, unzigzag, zigzag
+from tsdb.codec.bits_kernels import shift_right, trailing_zeros, unzigzag, zigzag
 from tsdb.codec.columns.blocks_kernels import BLOCK, read_blocks, write_blocks
 from tsdb.codec.columns.entropy_kernels import read_entropy, write_entropy
 from tsdb.codec.columns.residual_kernels import LEVEL, RISE, WAYS, XOR, has_middle, put_back, residuals_in

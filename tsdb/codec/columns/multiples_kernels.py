@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.columns.bits_kernels import ordered
+from tsdb.codec.bits_kernels import ordered
 from tsdb.codec.columns.dense_frame_kernels import read_headed_frame, write_dense_frame
 from tsdb.codec.columns.scale_kernels import EXACT_MAX, printed
 from tsdb.codec.jit import helper

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.columns.bits_kernels import divide_u32
+from tsdb.codec.bits_kernels import divide_u32
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import store_i64
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.columns.bits_kernels import bit_length, shift_right, trailing_zeros, unzigzag, zigzag
+from tsdb.codec.bits_kernels import bit_length, shift_right, trailing_zeros, unzigzag, zigzag
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_i64, store_i64
 

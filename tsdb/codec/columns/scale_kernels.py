@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.columns.bits_kernels import ordered
+from tsdb.codec.bits_kernels import ordered
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_i64, store_i64
 

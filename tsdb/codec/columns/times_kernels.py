@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.columns.bits_kernels import unzigzag, zigzag
+from tsdb.codec.bits_kernels import unzigzag, zigzag
 from tsdb.codec.columns.frame_kernels import head_of, read_frame, write_entropy_frame, write_frame
 from tsdb.codec.columns.plan_kernels import plan_entropy, plan_steps
 from tsdb.codec.jit import helper, kernel

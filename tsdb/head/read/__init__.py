@@ -1,1 +1,1 @@
-"""Reads of a head: samples of chosen series gathered out of all slices, and the ring of the newest records."""
+"""Reads of a head: samples of chosen series gathered out of all slices, and their first and last times."""

@@ -23,6 +23,7 @@ from tsdb.head.read.gather_kernels import (
 )
 from tsdb.head.read.step_kernels import aggregate_kernel
 from tsdb.head.slices.rows import SEALED_END, SEALED_START, Rows
+from tsdb.head.slices.sealed_slice import SealedSlices
 from tsdb.model.errors import Overloaded
 
 BLOCK_SAMPLES = 4 << 20  # Decoded at a time: bounds the memory of a read beside its result.
@@ -65,19 +66,6 @@ class Runs:
     def part(self, first: int, last: int) -> Runs:
         """The series [first, last); arrays are shared."""
         return Runs(self.starts[first:last], self.ends[first:last], self.ts_ms, self.values, self.orders)
-
-
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class SealedSlices:
-    """The sealed slices of a head at one moment.
-
-    sealed: rows of disjoint slices, ascending, at or above coverage. below: rows of slices of late samples below
-    coverage, in creation order; they may overlap, and the later one wins. slices: keeps the memory behind the rows.
-    """
-
-    sealed: Rows
-    below: Rows
-    slices: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Slices of a head: open and sealed stretches of sample time, and the late list beside them."""
+"""Slices of a head: open and sealed stretches of sample time, the late list, and the ring of the newest records."""

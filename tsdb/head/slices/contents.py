@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 
 from tsdb.head.holes import Holes
 from tsdb.head.limits import HeadLimits
-from tsdb.head.read.gather import SealedSlices
-from tsdb.head.read.ring import Ring
 from tsdb.head.slices.late_list import LateList
 from tsdb.head.slices.open_slice import OpenSlices
-from tsdb.head.slices.sealed_slice import SealedSlice, rows_of
+from tsdb.head.slices.ring import Ring
+from tsdb.head.slices.rows import CLOCK_COVERAGE, CLOCK_OPEN_FROM, CLOCK_WATERMARK
+from tsdb.head.slices.sealed_slice import SealedSlice, SealedSlices, rows_of
 from tsdb.head.state import HeadState
-from tsdb.head.write.apply_kernels import CLOCK_COVERAGE, CLOCK_OPEN_FROM, CLOCK_WATERMARK
 from tsdb.model.time_set import SliceLengths
 
 NEVER_MS = int(np.iinfo(np.int64).min)  # Watermark before the first record.

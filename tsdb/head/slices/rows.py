@@ -68,3 +68,6 @@ LATE_COLUMNS = 9
     SEALED_ORDER_DATA_SIZE,
 ) = range(18)
 SEALED_COLUMNS = 18
+
+# The clock of a head, int64 ms: the watermark, the start of the first slice that may take samples, coverage.
+CLOCK_WATERMARK, CLOCK_OPEN_FROM, CLOCK_COVERAGE = 0, 1, 2

@@ -116,6 +116,19 @@ class SealedSlice:
         return OBJECT_BYTES + sum(array.nbytes for array in arrays if array is not None)
 
 
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class SealedSlices:
+    """The sealed slices of a head at one moment.
+
+    sealed: rows of disjoint slices, ascending, at or above coverage. below: rows of slices of late samples below
+    coverage, in creation order; they may overlap, and the later one wins. slices: keeps the memory behind the rows.
+    """
+
+    sealed: Rows
+    below: Rows
+    slices: tuple[object, ...] = ()
+
+
 def rows_of(slices: tuple[SealedSlice, ...]) -> Rows:
     """The table that kernels walk, in the order of the slices; valid while they are referenced."""
     if not slices:

@@ -13,6 +13,9 @@ from tsdb.codec.jit import helper, kernel
 from tsdb.codec.records.log_record_kernels import FLAG_IMPORT_TICK
 from tsdb.head.slices.address_kernels import f64_at, i32_at, i64_at, signed, u32_at
 from tsdb.head.slices.rows import (
+    CLOCK_COVERAGE,
+    CLOCK_OPEN_FROM,
+    CLOCK_WATERMARK,
     IGNORED_REF,
     LATE_CAPACITY,
     LATE_COUNT,
@@ -50,7 +53,6 @@ GROW_LATE_LAST = 6
 SEAL_FIRST = 7  # At a record's start: too many slices wait to be sealed.
 
 CURSOR_RECORD, CURSOR_SAMPLE, CURSOR_WANTED = 0, 1, 2
-CLOCK_WATERMARK, CLOCK_OPEN_FROM, CLOCK_COVERAGE = 0, 1, 2
 TALLY_LATE, TALLY_AHEAD, TALLY_UNKNOWN = 0, 1, 2
 
 

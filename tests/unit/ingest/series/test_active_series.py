@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
+from ingest.limits import SeriesLimits
 from ingest.series.active import ActiveSeries
 from ingest.series.generation import keys_of
-from ingest.series.limits import SeriesLimits
 from tsdb.model.clock import ManualClock
 
 WINDOW_MS = 1000

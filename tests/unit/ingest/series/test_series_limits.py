@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.limits import IngestLimits
+from ingest.limits import IngestLimits, SeriesLimits
 from ingest.refusals import MESSAGE_BYTES_MAX
-from ingest.series.limits import SeriesLimits
 from support.counters import sample
 from support.servers.gateways import Bench, label_set
 from tsdb.log.interface import SERIES

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from ingest.limits import IngestLimits
-from ingest.series.limits import SeriesLimits
+from ingest.limits import IngestLimits, SeriesLimits
 from tsdb.config import ROLES, GatewaySettings, StandaloneSettings, StoreSettings, effective, flags, load
 from tsdb.config.common import CommonSettings
 from tsdb.config.reference import render

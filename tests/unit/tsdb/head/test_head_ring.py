@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tsdb.head.read.ring import JOINED_PART, Ring
+from tsdb.head.slices.ring import JOINED_PART, Ring
 from tsdb.head.slices.rows import IGNORED_REF
 from tsdb.index.series_table_kernels import NO_REF
 from tsdb.model.errors import OutOfCoverage

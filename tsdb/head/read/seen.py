@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.read.gather import Runs, SealedSlices
-from tsdb.head.slices.seen_kernels import seen_in_runs_kernel, seen_in_slices_kernel
+from tsdb.head.read.gather import Runs
+from tsdb.head.read.seen_kernels import seen_in_runs_kernel, seen_in_slices_kernel
+from tsdb.head.slices.sealed_slice import SealedSlices
 
 
 def seen(

@@ -1,4 +1,4 @@
-"""Series limits: the most active series of a source and of the gateway, from settings and from a watched file.
+"""Live series limits: the most active series of a source and of the gateway, from settings and from a watched file.
 
 The file is TOML (docs/runbooks, "A source is at its series limit"). It is read again when it changes, so a limit
 changes without a restart. An unreadable or invalid file leaves the limits unchanged.
@@ -7,15 +7,13 @@ changes without a restart. An unreadable or invalid file leaves the limits uncha
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import structlog
-from numpy.typing import NDArray
 
+from ingest.limits import SeriesLimits
 from ingest.series.source_hash import source_hash
 from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch
@@ -35,22 +33,6 @@ _reload_failures = counter(
 )
 
 logger = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SeriesLimits:
-    """of_source: limits of single sources, by source hash."""
-
-    source_series_max: int = 100_000
-    gateway_series_max: int = 2_000_000
-    of_source: Mapping[int, int] = field(default_factory=dict)
-
-    def source_maxima(self, sources: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The limit of each source hash."""
-        if not self.of_source:
-            return np.full(len(sources), self.source_series_max, np.int64)
-        own = (self.of_source.get(source, self.source_series_max) for source in sources.tolist())
-        return np.fromiter(own, np.int64, len(sources))
 
 
 class LiveSeriesLimits:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.head.head import Head, check_range
-from tsdb.head.read.gather import Admit, RawResult, SealedColumns, SealedSlices, admit_all, check_samples
+from tsdb.head.read.gather import Admit, RawResult, SealedColumns, admit_all, check_samples
 from tsdb.head.read.gather_columns_kernels import (
     NEED_AXES,
     NEED_AXIS_DATA,
@@ -27,6 +27,7 @@ from tsdb.head.read.gather_many_kernels import copy_many_kernel, plan_many_kerne
 from tsdb.head.read.unsealed_cache import CapturePoint, UnsealedCache, UnsealedCapture, ends_of
 from tsdb.head.slices.contents import Contents
 from tsdb.head.slices.rows import Rows
+from tsdb.head.slices.sealed_slice import SealedSlices
 from tsdb.head.state import HeadState
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.read.ring_kernels import visible_kernel
+from tsdb.head.slices.ring_kernels import visible_kernel
 from tsdb.head.slices.rows import IGNORED_REF
 from tsdb.model.errors import OutOfCoverage
 
