@@ -27,8 +27,8 @@ ALONE_WITHIN_S = 30.0  # A killed member keeps its partitions until its session 
 
 @dataclass(frozen=True, slots=True)
 class ResumeProblem:
-    """Why a partition does not begin. needs: the losses to accept (GAP, REPLAY), in the order in which to ask for
-    them."""
+    """The reason why the stage of a partition cannot begin. needs: the losses that an operator has to accept (GAP,
+    REPLAY), in this order."""
 
     partition: int
     error: TsdbError

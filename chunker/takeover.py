@@ -74,7 +74,7 @@ def highest_marker(log: Log, partition: int, topic_id: str) -> ProgressMarker | 
 
 
 def _together(one: ProgressMarker, other: ProgressMarker) -> ProgressMarker:
-    """The higher of each number. Each number of a marker is true of `chunks` by itself, so the result is too."""
+    """The higher value of each field. Each field of a marker is true of `chunks` alone, so the result is true too."""
     return ProgressMarker(
         one.topic_id,
         max(one.position, other.position),

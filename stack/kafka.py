@@ -24,7 +24,7 @@ READY_WITHIN_S = 120.0
 START_TRIES = 3
 # Brokers run for seconds or minutes here. C1 alone halves the CPU of a start, and saves a third of it at a light load.
 JVM = "-Xms{0}m -Xmx{0}m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-HEAP_MB = {1: 512}  # A single broker runs benches. Three brokers share the machine.
+HEAP_MB = {1: 512}  # By number of brokers. A single broker also serves benchmarks.
 HEAP_MB_SHARED = 320
 
 PROPERTIES = """process.roles=broker,controller

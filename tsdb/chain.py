@@ -88,7 +88,7 @@ class Link(NamedTuple):
         return max(0, self.created_at_ms - self.origin_ms)
 
 
-def _nobody_counts(reason: str) -> None:
+def _ignore_reason(reason: str) -> None:
     """The default of `count`: does nothing."""
 
 
@@ -106,7 +106,7 @@ class Chain:
         service_id: str,
         mode: Mode = Mode.FULL,
         *,
-        count: Callable[[str], None] = _nobody_counts,
+        count: Callable[[str], None] = _ignore_reason,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
@@ -256,10 +256,10 @@ class Stage:
         if due_at_ms is not None:
             written.append((chain.due_at, time_text(due_at_ms)))
         if chain.mode is not Mode.TREE:
-            self._tell_all(written, total)
+            self._add_sums(written, total)
         return written
 
-    def _tell_all(self, written: Written, total_ms: int) -> None:
+    def _add_sums(self, written: Written, total_ms: int) -> None:
         chain, link, wait = self._chain, self._link, self.wait_ms
         spent_ms = (chain.monotonic_ns() - self._begun_ns + 500_000) // 1_000_000
         processing = link.processing_ms + spent_ms

@@ -27,7 +27,7 @@ from tsdb.parallel_consumer import Record, ThreadExecutor
 SLOW_MS, USUAL_MS = 1_000, 200
 EVERY = 10
 AT_ONCE = (10, 50)
-# Times the calls at once: number of calls at the start and at the end that are not measured, with slots still free.
+# The first and the last EDGE x AT_ONCE calls are not measured: slots are free then.
 EDGE = 2
 SWEEP = (0, 5, 10, 20)  # Per cent of slow calls.
 

@@ -181,7 +181,7 @@ def _zipf(count: int) -> list[int]:
 def _plain_memory(broker: MemoryBroker) -> float:
     """Records per CPU second of the least possible work: poll, and call the handler with each record."""
     source = _fresh(broker)
-    source.start(_Nobody())
+    source.start(_IgnoringListener())
     left = sum(len(records) for records in broker.records.values())
     count = left
     with spent() as cost:
@@ -194,7 +194,7 @@ def _plain_memory(broker: MemoryBroker) -> float:
     return count / cost.cpu_s
 
 
-class _Nobody:
+class _IgnoringListener:
     """A listener that ignores all calls."""
 
     def on_assigned(self, starts: object) -> None: ...
@@ -284,7 +284,7 @@ def _bare_rate(broker: MemoryBroker, handler: Callable[[Record], object], count:
 def _loop_rate(broker: MemoryBroker, handler: Callable[[Record], object], count: int) -> float:
     """Records a second of the usual loop over the same source: poll, handle, commit."""
     source, left = _fresh(broker), count
-    source.start(_Nobody())
+    source.start(_IgnoringListener())
     began = time.perf_counter()
     while left:
         records = source.poll(0.0, 1_000).records

@@ -64,7 +64,7 @@ class ActiveSeries:
         distinct, place = np.unique(keys, return_inverse=True)
         with self._lock:
             self._turn_locked()
-            found = self._judge_locked(distinct, limits)
+            found = self._admission_locked(distinct, limits)
             if not (whole and found.refused.any()):
                 self._add_locked(distinct[~found.refused])
         return Admission(found.over_source[place], found.over_gateway[place], found.source_active[place])
@@ -75,7 +75,7 @@ class ActiveSeries:
             self._turn_locked()
             self._add_locked(np.unique(keys))
 
-    def _judge_locked(self, keys: Keys, limits: SeriesLimits) -> Admission:
+    def _admission_locked(self, keys: Keys, limits: SeriesLimits) -> Admission:
         """keys: distinct and ascending, so that the keys of a source are adjacent."""
         new = ~(self._previous.has(keys) | self._fresh.has(keys))
         sources, of_key = np.unique(keys >> SOURCE_SHIFT, return_inverse=True)

@@ -9,7 +9,7 @@ from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.history.interface import ChunkStore, WindowRange
 
 Newest = dict[int, int]
-"""By window start: the highest order of a chunk that arrived there. A chunk counts after it was folded, too."""
+"""By window start: the highest order of the chunks of that window, including chunks that a fold replaced."""
 
 
 def newest_orders(history: ChunkStore, pack_ids: Iterable[int], windows: WindowRange) -> list[Newest]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 TURN_S = 0.25  # Interval of the main loop: the longest delay of a batch's commit and of a stop.
 LOOK_EVERY_S = 1.0  # Interval of ticks and of the lag metric.
-LOOKS_UNTIL_TICK = 3  # The first sees the end, the second the same end, the third that the wait is over.
+LOOKS_UNTIL_TICK = 3  # The first reads the end, the second finds it unchanged, the third finds the wait over.
 FLUSH_S = 30.0
 
 log = get_logger(__name__)

@@ -66,12 +66,12 @@ def test_two_runs_leave_one_fragment_a_chunk_and_every_answer_as_it_was(pair: St
     noise.write(pair.log)
     orders = itertools.count(1_000)
     reading = Again(lambda: answered_reads(pair.history, wanted))
-    with pair.loading(), pair.querying() as querier, reading, Again(lambda: answered(querier, pair.storm)) as asking:
+    with pair.loading(), pair.querying() as querier, reading, Again(lambda: answered(querier, pair.storm)) as polling:
         with Again(lambda: noise.write_late(pair.log, next(orders)), every_s=0.25):
             first = run_job(pair, spark)
             second = run_job(pair, spark, NOW)
         assert_answers(querier, pair.storm)
-    assert asking.times
+    assert polling.times
     assert reading.times
     assert first.ok, first
     assert second.ok, second

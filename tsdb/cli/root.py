@@ -19,7 +19,7 @@ class RootGroup(TsdbGroup):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        # Typer reads this mapping only. Its type asks for a mutable one, but adds nothing after this line.
+        # Typer declares a mutable mapping, but only reads this one.
         self.commands = LoadedCommands(COMMANDS)  # type: ignore[assignment]
 
     def list_commands(self, ctx: Any) -> list[str]:

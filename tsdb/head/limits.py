@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class HeadLimits:
     """Every bound of one partition's head, with what happens at it.
 
-    memory_soft_bytes: above it slices are sealed and dropped earlier than hold asks. memory_hard_bytes: above it
+    memory_soft_bytes: above it slices are sealed and dropped earlier than hold requires. memory_hard_bytes: above it
     nothing is applied: Overloaded (memory_hard). ring_samples_max: newest samples kept for Watch; an older position is
     OutOfCoverage there. holes_max: more holes become one wide hole per reason. pack_cache_refs_max: refs kept by the
     cache of packs, which is emptied at the bound. fold_entries_min: an interval with fewer late samples keeps them in

@@ -284,7 +284,7 @@ class Replay(Generic[AnyTarget]):
         if len(head.unknown_ids(records)):
             self._series.catch_up([batch.partition], self._clock, SERIES_WAIT_S)
         applied = head.apply(records, batch.offsets, batch.broker_ms)
-        # Broker time first: a lag judged between the two is too high, never too low.
+        # Broker time first: a lag computed between these two lines is too high, never too low.
         progress.applied_broker_ms = int(batch.broker_ms[-1])
         progress.next_offset = int(batch.offsets[-1]) + 1
         self._count(records, applied, progress, done)

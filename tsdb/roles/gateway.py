@@ -22,7 +22,7 @@ from tsdb.v1 import ingest_pb2_grpc
 
 
 class Serving:
-    """Sets the health of a server without partitions, at its turn among the components."""
+    """A component that reports the gateway as serving once all components before it have started."""
 
     def __init__(self, health: Health) -> None:
         self._health = health

@@ -22,7 +22,8 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class KernelProgress:
-    """Kernels of the imported modules that have code, of how many. seconds_left: None before the first is compiled."""
+    """done: kernels that are compiled or loaded. total: all kernels of the imported modules. seconds_left: an estimate;
+    None before the first kernel is compiled."""
 
     done: int
     total: int
@@ -91,7 +92,7 @@ class KernelStart:
             self._show.end()
 
     def progress(self) -> KernelProgress | None:
-        """None unless a warm-up runs that has compiled. Any thread."""
+        """The progress of a running warm-up, from its first compilation on; else None. Any thread."""
         began = self._began
         if began is None or not self._running:
             return None

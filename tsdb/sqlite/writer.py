@@ -22,7 +22,7 @@ from tsdb.ops.logs import get_logger
 
 GROUP_WRITES_MAX = 10_000
 GROUP_BYTES_MAX = 16 * 1024 * 1024
-TRIAL_EVERY_S = 1.0  # While the disk is full.
+TRIAL_EVERY_S = 1.0  # Between trial writes while the disk is full.
 
 log = get_logger(__name__)
 

@@ -121,7 +121,8 @@ def _columns(
     body = selection.body_of(known, snapshot.overlay)
     if body is None:
         body = _body(heads, selection, known, snapshot.overlay.split(selection.refs.ends))
-        if snapshot.overlay is snapshot.unsealed.raw:  # Otherwise a copy for this range, not worth its memory.
+        # An overlay for this range alone is a copy: no later read would reuse it.
+        if snapshot.overlay is snapshot.unsealed.raw:
             selection.keep_body(known, snapshot.overlay, body)
     return snapshot.states, body
 

@@ -10,7 +10,7 @@ from tsdb.v1 import reader_pb2
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """The default accepts neither. max_lag_ms: refuse a larger lag; None: the store's bound applies."""
+    """By default a read accepts neither. max_lag_ms: refuse a larger lag; None: the store's bound applies."""
 
     allow_stale: bool = False
     allow_holes: bool = False

@@ -43,7 +43,7 @@ def run(
     rounds = at = 0
     with Measuring(sources) as measuring:
         while True:
-            missed = measuring.ask(clock.now_ms())
+            missed = measuring.begin_round(clock.now_ms())
             _put(taker, missed + measuring.take(min(gather_s, interval_ms / 2000)))
             rounds += 1
             elapsed_ms = (clock.monotonic() - began) * 1000

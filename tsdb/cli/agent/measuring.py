@@ -24,13 +24,13 @@ class Measuring:
         self._changed = threading.Condition()
         self._workers = [_Worker(source, self._changed) for source in sources]
 
-    def ask(self, now_ms: int) -> list[Measured]:
+    def begin_round(self, now_ms: int) -> list[Measured]:
         """Begin a round. Returns the `missed` samples of sources that are still busy with an earlier round."""
         with self._changed:
-            busy = [worker for worker in self._workers if worker.asked_ms is not None]
+            busy = [worker for worker in self._workers if worker.round_ms is not None]
             for worker in self._workers:
-                if worker.asked_ms is None:
-                    worker.asked_ms = now_ms
+                if worker.round_ms is None:
+                    worker.round_ms = now_ms
             self._changed.notify_all()
         return [sample for worker in busy for sample in worker.source.missed(now_ms)]
 
@@ -38,7 +38,7 @@ class Measuring:
     def busy(self) -> bool:
         """Whether a source is still measuring."""
         with self._changed:
-            return any(worker.asked_ms is not None for worker in self._workers)
+            return any(worker.round_ms is not None for worker in self._workers)
 
     def take(self, timeout_s: float) -> list[Measured]:
         """Wait until every source is done, at most timeout_s. Returns the samples measured since the last call.
@@ -46,7 +46,7 @@ class Measuring:
         Raises the exception of a failed source.
         """
         with self._changed:
-            self._changed.wait_for(lambda: all(worker.asked_ms is None for worker in self._workers), timeout_s)
+            self._changed.wait_for(lambda: all(worker.round_ms is None for worker in self._workers), timeout_s)
             taken: list[Measured] = []
             for worker in self._workers:
                 if worker.failure is not None:
@@ -73,11 +73,11 @@ class Measuring:
 
 
 class _Worker:
-    """One source and its thread. asked_ms: time of the source's current round; None while it is idle."""
+    """One source and its thread. round_ms: time of the source's current round; None while it is idle."""
 
     def __init__(self, source: Source, changed: threading.Condition) -> None:
         self.source = source
-        self.asked_ms: int | None = None
+        self.round_ms: int | None = None
         self.found: list[Measured] = []
         self.failure: BaseException | None = None
         self.closing = False
@@ -95,10 +95,10 @@ class _Worker:
             with self._changed:
                 self.found += found
                 self.failure = failure
-                self.asked_ms = None
+                self.round_ms = None
                 self._changed.notify_all()
 
     def _next(self) -> int | None:
         with self._changed:
-            self._changed.wait_for(lambda: self.closing or self.asked_ms is not None)
-            return None if self.closing else self.asked_ms
+            self._changed.wait_for(lambda: self.closing or self.round_ms is not None)
+            return None if self.closing else self.round_ms

@@ -108,7 +108,7 @@ class ScrapeSource:
         except urllib.error.HTTPError as error:
             with error:
                 raise Unavailable(f"{self.target.url} answers {error.code}", reason="scrape_status") from None
-        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a redirect to what is no URL.
+        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a redirect to a bad URL.
             why = error.reason if isinstance(error, urllib.error.URLError) else error
             raise Unavailable(f"{self.target.url}: {why}", reason="scrape_failed") from None
 

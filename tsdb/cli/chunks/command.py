@@ -1,4 +1,4 @@
-"""`tsdb chunks`: look into the chunks topic and at the chunk stage, and help that on where it refuses to begin."""
+"""`tsdb chunks`: inspect the chunks topic and the chunk stage, and repair a stage that refuses to begin."""
 
 from __future__ import annotations
 

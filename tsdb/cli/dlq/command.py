@@ -145,7 +145,7 @@ def _row(letter: DeadLetter) -> dict[str, object]:
         "partition": letter.partition,
         "offset": letter.offset,
         "given up": time_text(int(story["failed-at-ms"])) if story.get("failed-at-ms", "").isdigit() else None,
-        "what": letter.what,
+        "what": letter.summary,
         "reason": story.get("reason"),
         "message": story.get("message"),
         "from": f"{story.get('topic')}/{story.get('partition')}@{story.get('offset')}",

@@ -67,13 +67,13 @@ def _row(topic: str, partition: int, commit: Position | None, marks: Watermarks,
         "metadata": "ok" if commit.metadata else "none",
         "finished_above": sum(end - start for start, end in runs),
         "runs": runs,
-        "tried": [_tried(one) for one in attempts[:TRIED_SHOWN]],
+        "tried": [_attempt_row(one) for one in attempts[:TRIED_SHOWN]],
         "tried_in_all": len(attempts),
         "tried_offsets": sum(one.span for one in attempts),
     }
 
 
-def _tried(one: AttemptCounts) -> dict[str, object]:
+def _attempt_row(one: AttemptCounts) -> dict[str, object]:
     """span: number of offsets from `offset` on. A range of columns is attempted as one."""
     return {
         "offset": one.offset,

@@ -43,7 +43,7 @@ _TABLE: dict[type[BaseException], _Kind] = {
     cassandra.OperationTimedOut: _LATE,
     protocol.WriteTimeoutErrorMessage: _LATE,
     protocol.ReadTimeoutErrorMessage: _LATE,
-    # A replica answered that it could not.
+    # A replica reported a failure.
     cassandra.CoordinationFailure: _FAILED,
     cassandra.CDCWriteFailure: _FAILED,
     protocol.ReadFailureMessage: _FAILED,

@@ -32,8 +32,8 @@ class DeadLetter:
     headers: Headers
 
     @property
-    def what(self) -> str:
-        """A short description of the record, for a person."""
+    def summary(self) -> str:
+        """The key of the record in words: one line for an operator."""
         if self.story.get("topic") != CHUNKS:
             return self.story.get("topic", "unknown")
         try:

@@ -33,8 +33,8 @@ class KafkaLog:
         self._settings = settings
         self._admin = AdminClient(config.common(bootstrap, settings))
         self._guard = TopicGuard(self._admin, self._kafka_name, clock, settings.request_timeout_s)
-        asking = self._consumer(prefetch_bytes=None)
-        self._offsets = KafkaOffsets(asking, self._kafka_name, clock, settings.request_timeout_s)
+        lookup_consumer = self._consumer(prefetch_bytes=None)
+        self._offsets = KafkaOffsets(lookup_consumer, self._kafka_name, clock, settings.request_timeout_s)
         self._lock = threading.Lock()  # Guards the creation and the close of the appender.
         self._appender: KafkaAppender | None = None
         self._closed = False

@@ -16,9 +16,9 @@ from tsdb.log.interface import (
     Position,
     TopicPartition,
 )
-from tsdb.log.sqlite.asking import SqliteAsking
 from tsdb.log.sqlite.coordinator import Coordinator
 from tsdb.log.sqlite.database import ERRORS
+from tsdb.log.sqlite.queries import SqliteQueries
 from tsdb.log.sqlite.reader import SqliteReader
 from tsdb.log.sqlite.writer import LogWriter
 from tsdb.sqlite.database import transaction
@@ -38,7 +38,7 @@ class SqliteGroup:
         prefix: str,
         coordinator: Coordinator,
         reader: SqliteReader,
-        asking: SqliteAsking,
+        queries: SqliteQueries,
         writer: LogWriter,
         timeout_s: float,
     ) -> None:
@@ -46,7 +46,7 @@ class SqliteGroup:
         self._prefix = prefix
         self._coordinator = coordinator
         self._reader = reader
-        self._asking = asking
+        self._queries = queries
         self._writer = writer
         self._timeout_s = timeout_s
         self._listener: GroupListener | None = None
@@ -63,8 +63,8 @@ class SqliteGroup:
         self._followers = followers or {}
         check_followers(topics, self._followers)
         for topic in self._followers:
-            self._asking.partitions(topic)  # Raises for a missing topic.
-        self._topics = {topic: self._asking.partitions(topic) for topic in topics}
+            self._queries.partitions(topic)  # Raises for a missing topic.
+        self._topics = {topic: self._queries.partitions(topic) for topic in topics}
         self._listener = listener
         self._number = self._coordinator.join(self._topics)
 
@@ -103,7 +103,7 @@ class SqliteGroup:
             self._writer.run(write, self._timeout_s)
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Position | None]:
-        return self._asking.committed(self._group_id, partitions)
+        return self._queries.committed(self._group_id, partitions)
 
     def leave(self) -> None:
         if self._left:

@@ -14,11 +14,11 @@ from tsdb.log.interface import Appended, Headers, OnDone, TopicPartition, Waterm
 from tsdb.log.settings import LogSettings
 from tsdb.log.sqlite.appends import Append
 from tsdb.log.sqlite.arrivals import Arrivals
-from tsdb.log.sqlite.asking import SqliteAsking
 from tsdb.log.sqlite.coordinator import Coordinator
 from tsdb.log.sqlite.faults import FaultPlan
 from tsdb.log.sqlite.group import SqliteGroup
 from tsdb.log.sqlite.maintenance import maintain
+from tsdb.log.sqlite.queries import SqliteQueries
 from tsdb.log.sqlite.reader import SqliteReader
 from tsdb.log.sqlite.writer import LogWriter
 from tsdb.log.topics import RECORD_BYTES_MAX
@@ -38,22 +38,22 @@ class SqliteLog:
         self._settings = settings
         self._clock = clock
         self._arrivals = Arrivals()
-        self._asking = SqliteAsking(path, prefix)
+        self._queries = SqliteQueries(path, prefix)
         self._writer = LogWriter(path, settings, clock, faults or FaultPlan(), self._arrivals)
         if settings.embedded_claim:
             try:
                 self._writer.claim()
             except BaseException:
-                self._asking.close()
+                self._queries.close()
                 raise
         self._lock = threading.Lock()  # Guards the coordinators.
         self._coordinators: dict[str, Coordinator] = {}
 
     def topic_id(self, topic: str) -> str:
-        return self._asking.topic_id(topic)
+        return self._queries.topic_id(topic)
 
     def partitions(self, topic: str) -> int:
-        return self._asking.partitions(topic)
+        return self._queries.partitions(topic)
 
     def append(
         self,
@@ -66,8 +66,8 @@ class SqliteLog:
         timestamp_ms: int | None = None,
         on_done: OnDone,
     ) -> None:
-        topic_id = self._asking.topic_id(topic)
-        check_partition(topic, partition, self._asking.partitions(topic))
+        topic_id = self._queries.topic_id(topic)
+        check_partition(topic, partition, self._queries.partitions(topic))
         append = Append(self._prefix + topic, topic_id, partition, value, key, tuple(headers), timestamp_ms, on_done)
         if append.weight > RECORD_BYTES_MAX:
             raise _count(
@@ -101,17 +101,17 @@ class SqliteLog:
         self._writer.flush(timeout_s)
 
     def watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, Watermarks]:
-        return self._asking.watermarks(topic, partitions)
+        return self._queries.watermarks(topic, partitions)
 
     def offsets_for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
-        return self._asking.offsets_for_times(topic, times_ms)
+        return self._queries.offsets_for_times(topic, times_ms)
 
     def reader(
         self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None, linger_s: float = 0.0
     ) -> SqliteReader:
         for topic, partition in starts:
-            check_partition(topic, partition, self._asking.partitions(topic))
-        reader = SqliteReader(self._path, self._prefix, self._arrivals, self._asking.topic_id)
+            check_partition(topic, partition, self._queries.partitions(topic))
+        reader = SqliteReader(self._path, self._prefix, self._arrivals, self._queries.topic_id)
         reader.assign(starts)
         return reader
 
@@ -122,8 +122,8 @@ class SqliteLog:
             self._prefix + group_id,
             self._prefix,
             coordinator,
-            SqliteReader(self._path, self._prefix, self._arrivals, self._asking.topic_id),
-            self._asking,
+            SqliteReader(self._path, self._prefix, self._arrivals, self._queries.topic_id),
+            self._queries,
             self._writer,
             self._settings.request_timeout_s,
         )
@@ -136,7 +136,7 @@ class SqliteLog:
 
     def close(self) -> None:
         self._writer.close()
-        self._asking.close()
+        self._queries.close()
 
     def __enter__(self) -> Self:
         return self

@@ -240,12 +240,13 @@ class RegistrySource:
         while self._answers:
             self._take(*self._answers.popleft())
         before = self._clock.monotonic() if again_before is None else again_before
-        for _ in range(len(self._again)):  # Not those that fail again.
+        for _ in range(len(self._again)):  # Copies that fail again in this loop wait for the next call.
             if self._again[0][0] > before:
                 break
             _, entry, record = self._again.popleft()
             if entry is not None and entry.dropped:
-                self._preparing -= 1  # Behind its null record it would stay in the wait topic without an owner.
+                # Sent now, the copy would come after its null record and stay in the wait topic without an owner.
+                self._preparing -= 1
             else:
                 self._send(entry, record)
 

@@ -104,7 +104,7 @@ class Runner:
             self._ready.append(task)
 
     def next_due_in_s(self) -> float | None:
-        """Seconds until something is due that nothing else wakes the consumer for; None: nothing is."""
+        """Seconds until a wait, a limit or a batch is due, which wakes the consumer by time alone; None: none is."""
         now = self._clock.monotonic()
         sources = [self._pending.due_in_s, self._throttle.due_in_s]
         if self._batching is not None:

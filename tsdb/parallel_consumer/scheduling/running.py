@@ -135,13 +135,13 @@ class Running:
 
 
 def _mark(task: Task) -> None:
-    """The task is about to be handed over."""
+    """Count a run of a task that is about to be handed over."""
     task.deferred = False
     task.run += 1
 
 
 def _unmark(task: Task) -> None:
-    """The task was handed over and has not begun."""
+    """Undo `_mark` for a task that was handed over and has not begun."""
     task.streak = None
     task.run -= 1
     if not task.run:

@@ -83,9 +83,7 @@ class Resolutions:
         self._clock = clock
         # The coarsest first.
         self._lengths_ms = sorted(lengths_ms.items(), key=lambda one: -one[1])
-        self._lock = (
-            threading.Lock()
-        )  # Guards all below. StoreSamples during the read: other queries need its result anyway.
+        self._lock = threading.Lock()  # Guards all below. Held during the read: other queries need its result anyway.
         self._known: Mapping[str, Downsampled] = {}
         self._read_at: float | None = None
 

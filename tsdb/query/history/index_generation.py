@@ -33,7 +33,7 @@ class IndexGeneration:
         self._log = log_
         self._topic_id = topic_id
         self._clock = clock
-        self._lock = threading.Lock()  # Guards all below. StoreSamples during a request to the log.
+        self._lock = threading.Lock()  # Guards all below. Held during a request to the log.
         self._generation: int | None = None
         self._high: int | None = None  # High watermark of `meta` at the last read; None: the generation is not known.
         self._polled_at: float | None = None

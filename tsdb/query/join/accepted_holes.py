@@ -1,4 +1,4 @@
-"""AcceptedHoles holes: stores find the same holes in the log at every replay, also those that were accepted in history.
+"""Accepted holes: stores find the same holes in the log at every replay, also those that were accepted in history.
 
 A store does not know which holes are accepted, so it refuses. The querier then repeats the request with allow_holes and
 checks the holes of the answer itself, against those accepted in history.

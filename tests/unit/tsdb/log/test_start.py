@@ -51,12 +51,12 @@ C = H + AHEAD
             Start(StartCase.ALL_OLDER, 50, C, False, H),
         ),
         (
-            "first record arrives between the questions",
+            "first record arrives between the requests",
             LogEnds(0, NOW, 0, 0, NOW),
             Start(StartCase.SHORTER, 0, C, True, H),
         ),
         (
-            "trimmed past the high watermark while asking",
+            "trimmed past the high watermark between the requests",
             LogEnds(50, None, None, 60, None),
             Start(StartCase.TRIMMED_ALL, 60, NOW + AHEAD, False, H),
         ),

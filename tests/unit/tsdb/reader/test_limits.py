@@ -25,4 +25,4 @@ def test_a_limit_is_reached_without_harm_and_refused_above(what: str) -> None:
     assert caught.value.reason == f"{what}_limit"
     assert caught.value.metadata == {"limit": str(limit), "asked": str(limit + 1)}
     assert f"{limit + 1} {what}; limit is {limit}" in caught.value.message
-    assert caught.value.retry_after_s is None, "asking for the same again is of no use"
+    assert caught.value.retry_after_s is None, "the same request would fail again"

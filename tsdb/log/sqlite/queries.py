@@ -14,7 +14,7 @@ from tsdb.model.errors import WrongTopic
 from tsdb.sqlite.database import transaction
 
 
-class SqliteAsking:
+class SqliteQueries:
     """Thread-safe. Keeps the incarnation of each topic that it saw first. `prefix` is put before topics."""
 
     def __init__(self, path: Path, prefix: str) -> None:
