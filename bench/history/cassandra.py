@@ -36,8 +36,7 @@ from tsdb.history.merge import merge
 from tsdb.history.open import open_history_admin
 from tsdb.history.settings import HistorySettings
 from tsdb.history.shared_settings import shared_rows
-from tsdb.history.waiting import write_sync
-from tsdb.history.write_group import WriteGroup
+from tsdb.history.write_answers import WriteGroup, write_sync
 from tsdb.model.meta import MetaSettings
 from tsdb.model.time_set import PRODUCTION
 from tsdb.model.window import index_epoch

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark_backfill.merge_late.plan import WindowPlan
-from spark_backfill.merge_late.reasons import Reasons, counted
-from spark_backfill.merge_late.work import Done
+from spark_backfill.merge_late.work import Done, Reasons, counted
 from spark_backfill.summary import Figure, JobSummary
 
 if TYPE_CHECKING:

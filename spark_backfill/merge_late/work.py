@@ -5,12 +5,12 @@ Both are safe to repeat: the plan names the exact rows of a fold, so a repeated 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from spark_backfill.failures import quoted_errors
 from spark_backfill.merge_late.plan import Rule, WindowPlan, plan_window, rows_of
-from spark_backfill.merge_late.reasons import Reasons, counted
 from spark_backfill.places import Places
 from spark_backfill.writing.appender import Appender
 from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
@@ -21,6 +21,8 @@ from tsdb.model.errors import CorruptData, InvalidRequest, UnknownVersion
 
 REFUSED = (CorruptData, InvalidRequest, UnknownVersion)
 NOT_REDUNDANT = "not_redundant"
+
+Reasons = tuple[tuple[str, int], ...]  # (reason, count), ascending.
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +104,10 @@ def _delete(
     for row in covered:
         appender.send(partition, encode_key(row.key), None)
     return Done(deleted=len(covered))
+
+
+def counted(one: Reasons, other: Reasons) -> Reasons:
+    """The sum of both counts, by reason."""
+    tally = Counter(dict(one))
+    tally.update(dict(other))
+    return tuple(sorted(tally.items()))

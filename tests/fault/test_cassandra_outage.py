@@ -16,7 +16,7 @@ from tsdb.history import statement_metrics as metrics
 from tsdb.history.interface import ChunkRow, ChunkStore, WindowRange
 from tsdb.history.row_keys import MONTH_MS
 from tsdb.history.settings import HistorySettings
-from tsdb.history.waiting import write_sync
+from tsdb.history.write_answers import write_sync
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 
 WITHIN_S = 120.0

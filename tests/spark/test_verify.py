@@ -24,7 +24,7 @@ from tsdb.chunks.late_scan import Windows
 from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey, decode_key, encode_key
 from tsdb.history.interface import ChunkRow, ChunkStore
 from tsdb.history.loader.loader import Loader, LoaderOptions
-from tsdb.history.waiting import write_sync
+from tsdb.history.write_answers import write_sync
 from tsdb.log.interface import CHUNKS, METRICS, Log
 from tsdb.log.records import read_to_end
 from tsdb.log.topics import CREATE_TIME

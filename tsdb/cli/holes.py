@@ -56,7 +56,7 @@ def accept(
 ) -> None:
     """Accept the losses that touch the range, permanently, so that reads answer. Shows them; `--yes` accepts them."""
     from tsdb.history.open import open_history
-    from tsdb.history.waiting import write_sync
+    from tsdb.history.write_answers import write_sync
 
     span = time_range(start, end, last)
     if span is None:

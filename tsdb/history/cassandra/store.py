@@ -25,7 +25,7 @@ from tsdb.history.known_names import KnownNames
 from tsdb.history.row_keys import SERIES_BUCKETS, bucket_of, month_of, months_of, signed
 from tsdb.history.series_index_rows import series_index_rows
 from tsdb.history.settings import HistorySettings
-from tsdb.history.write_group import WriteGroup
+from tsdb.history.write_answers import WriteGroup
 from tsdb.model.errors import TsdbError
 from tsdb.model.labels import metric_name
 

@@ -24,7 +24,7 @@ from tsdb.history.settings import HistorySettings
 from tsdb.history.sqlite import statements as sql
 from tsdb.history.sqlite.database import ERRORS, connect
 from tsdb.history.sqlite.writer import HistoryWriter, StatementGroup
-from tsdb.history.write_group import WriteGroup
+from tsdb.history.write_answers import WriteGroup
 from tsdb.model.errors import TsdbError
 from tsdb.model.labels import metric_name
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tsdb.log.interface import Appended, Headers, OnDone, TopicPartition
 from tsdb.log.sqlite.database import OFFSET_BITS, Lane, find_lanes
 from tsdb.log.sqlite.faults import Fate, FaultPlan
-from tsdb.log.sqlite.topic_ids import check_lane
+from tsdb.log.sqlite.lanes import check_lane
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.errors import InvalidRequest, TsdbError, Unavailable
 

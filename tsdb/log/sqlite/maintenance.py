@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 
 from tsdb.log.sqlite.database import ERRORS, OFFSET_MAX, Lane, find_lanes
-from tsdb.log.sqlite.lookups import first_at
+from tsdb.log.sqlite.lanes import first_at
 from tsdb.ops.metrics import counter
 from tsdb.sqlite.database import transaction
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from tsdb.log.interface import Position, TopicPartition, Watermarks
 from tsdb.log.sqlite.database import ERRORS, Lane, connect, find_lanes
-from tsdb.log.sqlite.lookups import first_at
-from tsdb.log.sqlite.topic_ids import check_lane
+from tsdb.log.sqlite.lanes import check_lane, first_at
 from tsdb.model.errors import WrongTopic
 from tsdb.sqlite.database import transaction
 

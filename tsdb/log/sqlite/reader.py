@@ -24,7 +24,7 @@ from tsdb.log.joined_bytes import empty, join
 from tsdb.log.sqlite.appends import decode_headers
 from tsdb.log.sqlite.arrivals import Arrivals
 from tsdb.log.sqlite.database import ERRORS, OFFSET_MAX, Lane, connect, find_lanes
-from tsdb.log.sqlite.topic_ids import check_lane
+from tsdb.log.sqlite.lanes import check_lane
 from tsdb.model.errors import LostOffsets, Unavailable
 from tsdb.sqlite.database import transaction
 

@@ -23,7 +23,7 @@ from tsdb.model.resolution import AGGREGATE, COUNT, LAST, MAX, MIN, RESOLUTION, 
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.ops.metrics import counter
 from tsdb.query.history.index import HistorySeries
-from tsdb.query.history.narrow import narrow
+from tsdb.query.history.stretch import narrow
 from tsdb.query.reduction import Reduction
 from tsdb.reader.request import SelectSpec
 

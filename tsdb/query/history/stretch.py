@@ -15,6 +15,8 @@ from tsdb.history.merge import merge
 from tsdb.model.errors import CorruptData
 from tsdb.query.history.stretch_kernels import BROKEN, append_runs_kernel, wanted_runs_kernel
 
+EVER = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
+
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
@@ -100,3 +102,10 @@ def _joined(pieces: list[_Piece], wanted: NDArray[np.uint64], counts: NDArray[np
     starts = np.append(begins[filled], samples)
     first = pieces[0].fragment
     return Fragment(first.pack_id, first.window_start_ms, wanted[filled], starts, ts_ms, value, order)
+
+
+def narrow(fragment: Fragment, wanted: NDArray[np.uint64]) -> Fragment | None:
+    """The samples of the series `wanted` (uint64, ascending) of a fragment; None when the fragment has none of them."""
+    stretch = Stretch(wanted, *EVER)
+    stretch.add(fragment)
+    return stretch.take()

@@ -13,7 +13,7 @@ from tsdb.codec.chunk.fragment import Fragment
 from tsdb.head.read.gather import RawResult
 from tsdb.history.merge import merge
 from tsdb.model.errors import CorruptData
-from tsdb.query.history.narrow import narrow
+from tsdb.query.history.stretch import narrow
 from tsdb.query.reduction import Reduction, packless_fragment
 from tsdb.query.stores.samples import StoreSamples
 

@@ -8,8 +8,7 @@ import pytest
 from support.oracles.fragment_twin import bits, fragment_of, samples_of
 from tsdb.codec.chunk.fragment import Fragment
 from tsdb.model.errors import CorruptData
-from tsdb.query.history.narrow import narrow
-from tsdb.query.history.stretch import Stretch
+from tsdb.query.history.stretch import Stretch, narrow
 
 Rows = dict[tuple[int, int], tuple[int, int]]
 

@@ -1,11 +1,13 @@
-"""Write group: several writes with one common completion."""
+"""Answers to writes: several joined into one, or a wait for the answer to one."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 
 from tsdb.history.interface import OnDone
-from tsdb.model.errors import TsdbError
+from tsdb.model.errors import TsdbError, Unavailable
 
 
 class WriteGroup:
@@ -29,3 +31,18 @@ class WriteGroup:
             if self._left:
                 return
         self._on_done(self._error)
+
+
+def write_sync(begin: Callable[[OnDone], None], timeout_s: float = 30.0) -> None:
+    """Wait for the answer: `write_sync(lambda done: store.write_loaded(loaded, done))`. Raises the error of on_done.
+
+    Raises Unavailable (timeout) without an answer: the row may or may not be there.
+    """
+    answer: Future[TsdbError | None] = Future()
+    begin(answer.set_result)
+    try:
+        error = answer.result(timeout_s)
+    except TimeoutError:
+        raise Unavailable(f"history did not answer a write within {timeout_s:g} s", reason="timeout") from None
+    if error is not None:
+        raise error

@@ -1,10 +1,25 @@
-"""Lookups by time in an embedded log. Broker times may step back; their running maximum (latest_ms) does not."""
+"""Lanes of an embedded log: the check of a topic's incarnation, and the lookup by time within one lane.
+
+Broker times may step back; their running maximum (latest_ms) does not.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 
+from tsdb.log.checks import check_partition, wrong_topic
 from tsdb.log.sqlite.database import OFFSET_MAX, Lane
+
+
+def check_lane(topic: str, topic_id: str, partition: int, lanes: Mapping[int, Lane]) -> Lane:
+    """The lane of a partition. lanes: the current lanes. Raises WrongTopic (topic_deleted, topic_recreated) and
+    InvalidRequest (unknown_partition)."""
+    now_id = next(iter(lanes.values())).topic_id if lanes else None
+    if now_id != topic_id:
+        raise wrong_topic(topic, topic_id, now_id)
+    check_partition(topic, partition, len(lanes))
+    return lanes[partition]
 
 
 def first_at(connection: sqlite3.Connection, lane: Lane, ms: int) -> int | None:
