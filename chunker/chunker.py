@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from chunker.member import Member
 from chunker.outbox import Budget
 from chunker.partition import ChunkerContext, ChunkPartition, StageOptions
-from chunker.status import ChunkPartitionStatus, StatusReporter
+from chunker.status import ChunkerReporter, ChunkPartitionStatus
 from tsdb.chunks.warm_up import warm_up as warm_up_stage
 from tsdb.codec.jit import Compiling
 from tsdb.log.interface import METRICS, SERIES, Log
@@ -61,7 +61,7 @@ class Chunker:
             warm_up,
             options.stage.records_max,
         )
-        self._reporter = StatusReporter(
+        self._reporter = ChunkerReporter(
             log_, self._member, clock, lag_enter_s=options.lag_enter_s, lag_leave_s=options.lag_leave_s
         )
 

@@ -74,7 +74,7 @@ class ChunkPartitionStatus:
         )
 
 
-class StatusReporter(Periodic):
+class ChunkerReporter(Periodic):
     """Owns one thread, separate from the member's: a member that hangs must not also hide its lag.
 
     The thread reads high watermarks, which takes long when no broker answers. Probes use the last known values.

@@ -16,7 +16,7 @@ from ingest.acks import Acks
 from ingest.grouping import Grouped
 from ingest.inflight import Reservation
 from ingest.log_errors import as_seen_by_sender, clock_error, deadline_error
-from ingest.records import Record, RecordRange, encode_ranges, partition_ranges, split
+from ingest.records import EncodedRecord, RecordRange, encode_ranges, partition_ranges, split
 from tsdb.chain import Chain
 from tsdb.log.interface import METRICS, Appended, Log
 from tsdb.model.errors import InvalidRequest, TsdbError
@@ -39,11 +39,11 @@ class _Round:
     """Records sent together, and the error that ended the sending."""
 
     acks: Acks
-    records: list[Record] = field(default_factory=list)
+    records: list[EncodedRecord] = field(default_factory=list)
     error: TsdbError | None = None
 
 
-class Appender:
+class RecordAppender:
     """Thread-safe: any number of requests at once."""
 
     def __init__(self, log: Log, bytes_max: int, ahead_ms: int, chain: Chain) -> None:
@@ -114,7 +114,7 @@ class Appender:
         _record_bytes.inc(stored_bytes)
         return again + todo[len(sent.records) :]
 
-    def _halve(self, grouped: Grouped, record: Record, name: Callable[[int], str]) -> list[RecordRange]:
+    def _halve(self, grouped: Grouped, record: EncodedRecord, name: Callable[[int], str]) -> list[RecordRange]:
         part, size = record.part, len(record.data)
         if part.samples == 1:
             raise InvalidRequest(

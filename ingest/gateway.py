@@ -9,7 +9,7 @@ from __future__ import annotations
 import structlog
 
 from ingest.limits import IngestLimits
-from ingest.pipeline import Pipeline
+from ingest.pipeline import WritePipeline
 from ingest.warm_up import warm_up
 from tsdb.log.interface import Log
 from tsdb.model.clock import Clock
@@ -31,7 +31,7 @@ class Gateway:
         limits: IngestLimits,
         clock: Clock,
     ) -> None:
-        self.pipeline = Pipeline(log, rule, partitions, time_set, limits, clock)
+        self.pipeline = WritePipeline(log, rule, partitions, time_set, limits, clock)
 
     def start(self) -> None:
         """Compile or load the kernels, so that the first request does not wait for them."""

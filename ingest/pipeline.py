@@ -1,4 +1,4 @@
-"""Pipeline: the path of all protocols from arrays to the log. It uses no types of a protocol.
+"""Write pipeline: the path of all protocols from arrays to the log. It uses no types of a protocol.
 
 Steps: shape, bytes in flight, series, validation, admission, announcements, grouping, append, acknowledgement. When a
 call returns, every accepted sample is on the log. When it raises InvalidRequest, none is. Thread-safe.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.appender import Appender
+from ingest.appender import RecordAppender
 from ingest.batch import Batch, make_batch
 from ingest.grouping import group
 from ingest.inflight import Inflight, Reservation
@@ -59,7 +59,7 @@ class WriteResult:
     offenders: list[Offender]
 
 
-class Pipeline:
+class WritePipeline:
     """Raises ConfigMismatch when partitions, time set and timeout contradict each other or the log."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Pipeline:
         self._admission = SeriesAdmission(self._cache, rule, limits, time_set.window_ms, clock)
         self._announcements = Announcements(log, self._cache, time_set, clock)
         chain = chain_of("gateway", clock.now_ms)
-        self._appender = Appender(log, limits.record_bytes_max, time_set.ahead_ms, chain)
+        self._appender = RecordAppender(log, limits.record_bytes_max, time_set.ahead_ms, chain)
 
     def write(
         self,

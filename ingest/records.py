@@ -32,7 +32,7 @@ class RecordRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class EncodedRecord:
     """A range and its encoded record. newest_ms: the latest timestamp in it."""
 
     part: RecordRange
@@ -56,7 +56,7 @@ def split(grouped: Grouped, parts: list[RecordRange], bytes_max: int) -> list[Re
     return [small for part in parts for small in _split(grouped, part, bytes_max)]
 
 
-def encode_ranges(grouped: Grouped, parts: list[RecordRange]) -> list[Record]:
+def encode_ranges(grouped: Grouped, parts: list[RecordRange]) -> list[EncodedRecord]:
     """The log records of the ranges, in their order."""
     count = len(parts)
     out = np.empty(_bound(grouped, count), np.uint8)
@@ -77,7 +77,7 @@ def encode_ranges(grouped: Grouped, parts: list[RecordRange]) -> list[Record]:
     assert end > 0, f"ranges that no record holds: {end}"
     ends = out_end.tolist()
     return [
-        Record(part, out[start:end].tobytes(), newest)
+        EncodedRecord(part, out[start:end].tobytes(), newest)
         for part, start, end, newest in zip(parts, [0, *ends], ends, newest_ms.tolist(), strict=False)
     ]
 

@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.pipeline import Pipeline, WriteResult
+from ingest.pipeline import WritePipeline, WriteResult
 from ingest.refusals import count_refused_request
 from tsdb.model.errors import InvalidRequest
 from tsdb.ops.lifecycle import Deadline
@@ -23,7 +23,7 @@ ANSWER_SHARE = 0.05  # Share of the caller's deadline kept for the answer, since
 class IngestService(ingest_pb2_grpc.IngestServicer):
     """Called on the server's threads. tsdb.ops.grpc.calls maps our errors to statuses."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: WritePipeline) -> None:
         self._pipeline = pipeline
 
     def Write(self, request: ingest_pb2.WriteRequest, context: grpc.ServicerContext) -> ingest_pb2.WriteResponse:

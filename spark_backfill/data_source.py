@@ -9,7 +9,7 @@ from spark_backfill.places import places_of
 from spark_backfill.source.chunks import CHUNK_SCHEMA, ChunksReader
 from spark_backfill.source.columns import columns_of, sample_schema
 from spark_backfill.source.history import HistoryReader
-from spark_backfill.source.log import LogReader
+from spark_backfill.source.log import LogSourceReader
 from spark_backfill.source.options import CHUNKS, HISTORY, LOG, SourceOptions, source_options, wait_s_of
 from spark_backfill.writing.frame_writer import WAIT_S, FrameWriter, begin_frame_write
 from tsdb.model.errors import InvalidRequest
@@ -33,7 +33,7 @@ class TsdbDataSource(DataSource):
         options = self._parsed()
         if options.source == CHUNKS:
             return ChunksReader(options, schema)
-        readers = {HISTORY: HistoryReader, LOG: LogReader}
+        readers = {HISTORY: HistoryReader, LOG: LogSourceReader}
         return readers[options.source](options, columns_of(schema, runs=options.runs))
 
     def writer(self, schema: StructType, overwrite: bool) -> FrameWriter:

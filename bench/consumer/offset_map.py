@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 
 from bench.measure import median_spent
-from tsdb.parallel_consumer.offsets.metadata import Progress, decode_metadata, encode_metadata
+from tsdb.parallel_consumer.offsets.metadata import CommitMetadata, decode_metadata, encode_metadata
 from tsdb.parallel_consumer.offsets.tracker import OffsetTracker
 from tsdb.parallel_consumer.options import UNITS_MAX
 
@@ -33,7 +33,7 @@ def _one(unfinished: int, rounds: int) -> dict[str, object]:
     position = tracker.position
 
     def encode() -> str:
-        return encode_metadata(position, Progress(tracker.finished_runs()), TOPIC_ID)
+        return encode_metadata(position, CommitMetadata(tracker.finished_runs()), TOPIC_ID)
 
     text = encode()
     assert (decode_metadata(position, text, TOPIC_ID).finished == tracker.finished_runs()).all()

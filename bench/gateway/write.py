@@ -26,7 +26,7 @@ from bench.ground import PARTITIONS, kafka_log
 from bench.measure import cpu_of, median_spent, percentiles_ms, rss_mib, say
 from bench.workload import Workload
 from ingest.limits import IngestLimits
-from ingest.pipeline import Pipeline
+from ingest.pipeline import WritePipeline
 from ingest.service import IngestService
 from stack.ports import Ports
 from tsdb.log.interface import Appended, Headers, Log, OnDone
@@ -200,7 +200,7 @@ class _NoDeadline:
 def _service_alone(workload: Workload) -> dict[str, float]:
     """CPU of the service alone: bytes in, bytes out, without gRPC and Kafka."""
     log, clock = cast(Log, _Sink()), SystemClock()
-    pipeline = Pipeline(log, PlacementRule(), PARTITIONS, PRODUCTION, IngestLimits(), clock)
+    pipeline = WritePipeline(log, PlacementRule(), PARTITIONS, PRODUCTION, IngestLimits(), clock)
     service, context = IngestService(pipeline), cast(grpc.ServicerContext, _NoDeadline())
     requests = [_request(workload.labels[start : start + 1000], 0) for start in range(0, len(workload.labels), 1000)]
 

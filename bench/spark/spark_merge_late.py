@@ -21,7 +21,7 @@ from bench.measure import percentiles_ms, say
 from spark_backfill.merge_late.job import MergeLateOptions, merge_late
 from spark_backfill.places import Places
 from spark_backfill.session import SessionOptions, session
-from spark_backfill.writing.loader_wait import Ends, wait_for_loader
+from spark_backfill.writing.loader_wait import JobEnds, wait_for_loader
 from tsdb.codec.chunk.chunk import encode_chunk
 from tsdb.codec.chunk.fragment import Fragment
 from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
@@ -132,7 +132,7 @@ class _Made:
 
     def __enter__(self) -> _Made:
         self._loader.start()
-        wait_for_loader(self._log, Ends.of(self._log, range(META.partitions)), WITHIN_S, SystemClock())
+        wait_for_loader(self._log, JobEnds.of(self._log, range(META.partitions)), WITHIN_S, SystemClock())
         return self
 
     def __exit__(self, *raised: object) -> None:

@@ -22,7 +22,7 @@ _active = gauge("tsdb_ingest_active_series", "Series announced by this gateway w
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class LimitCheck:
     """over_source, over_gateway: bool (n,) by key, never both. source_active: active series of its source before."""
 
     over_source: NDArray[np.bool_]
@@ -59,7 +59,7 @@ class ActiveSeries:
         with self._lock:
             return self._previous.nbytes + self._fresh.nbytes + self._kept.nbytes
 
-    def admit(self, keys: Keys, limits: SeriesLimits, *, whole: bool) -> Admission:
+    def admit(self, keys: Keys, limits: SeriesLimits, *, whole: bool) -> LimitCheck:
         """Make keys active, up to the limits; with `whole`, all keys or none. Keys may repeat."""
         distinct, place = np.unique(keys, return_inverse=True)
         with self._lock:
@@ -67,7 +67,7 @@ class ActiveSeries:
             found = self._admission_locked(distinct, limits)
             if not (whole and found.refused.any()):
                 self._add_locked(distinct[~found.refused])
-        return Admission(found.over_source[place], found.over_gateway[place], found.source_active[place])
+        return LimitCheck(found.over_source[place], found.over_gateway[place], found.source_active[place])
 
     def renew(self, keys: Keys) -> None:
         """Keep known series active after their renewal, whatever the limits. Keys may repeat."""
@@ -75,7 +75,7 @@ class ActiveSeries:
             self._turn_locked()
             self._add_locked(np.unique(keys))
 
-    def _admission_locked(self, keys: Keys, limits: SeriesLimits) -> Admission:
+    def _admission_locked(self, keys: Keys, limits: SeriesLimits) -> LimitCheck:
         """keys: distinct and ascending, so that the keys of a source are adjacent."""
         new = ~(self._previous.has(keys) | self._fresh.has(keys))
         sources, of_key = np.unique(keys >> SOURCE_SHIFT, return_inverse=True)
@@ -88,7 +88,7 @@ class ActiveSeries:
         over_source = new & (rank > room[of_key])
         left = limits.gateway_series_max - self._count_locked()
         over_gateway = new & ~over_source & (np.cumsum(new & ~over_source) > left)
-        return Admission(over_source, over_gateway, active[of_key])
+        return LimitCheck(over_source, over_gateway, active[of_key])
 
     def _add_locked(self, keys: Keys) -> None:
         before = self._previous.has(keys)

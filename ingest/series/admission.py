@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ingest.batch import Batch
 from ingest.limits import IngestLimits, SeriesLimits
 from ingest.refusals import Refusals
-from ingest.series.active import ActiveSeries, Admission
+from ingest.series.active import ActiveSeries, LimitCheck
 from ingest.series.announcements import NEW, Due
 from ingest.series.cache import SeriesCache
 from ingest.series.generation import keys_of
@@ -71,7 +71,7 @@ class SeriesAdmission:
         batch: Batch,
         rows: ResolvedRows,
         due: Due,
-        found: Admission,
+        found: LimitCheck,
         limits: SeriesLimits,
         good: NDArray[np.bool_],
         refusals: Refusals,
@@ -89,7 +89,7 @@ class SeriesAdmission:
             if text:
                 self._warn(reason, text)
 
-    def _text(self, labels: bytes, source: np.uint32, found: Admission, at: int, limits: SeriesLimits) -> str:
+    def _text(self, labels: bytes, source: np.uint32, found: LimitCheck, at: int, limits: SeriesLimits) -> str:
         if not found.over_source[at]:
             return (
                 f"the gateway has {limits.gateway_series_max} active series, its limit (gateway_series_max):"

@@ -16,7 +16,7 @@ from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, TsdbError, Unavailable, UnknownVersion
 from tsdb.model.time_set import TimeSet
-from tsdb.replay.replay import FreshStart, PartitionProgress, Replay, Target
+from tsdb.replay.replay import FreshStart, PartitionProgress, RecordTarget, Replay
 from tsdb.replay.series_feed import Room, SeriesFeed
 
 ALL_EPOCHS_MS = -(1 << 60)  # Records may refer to series announced in any epoch, however old.
@@ -27,7 +27,7 @@ SMALL_PREFETCH_BYTES = 1 << 20
 
 
 def read_into(
-    target: Target,
+    target: RecordTarget,
     log: Log,
     partition: int,
     first_offset: int,
@@ -76,7 +76,7 @@ def read_into(
 class _Until:
     """A target that passes on records below `end_offset` and drops the rest."""
 
-    def __init__(self, target: Target, end_offset: int) -> None:
+    def __init__(self, target: RecordTarget, end_offset: int) -> None:
         self._target = target
         self._end_offset = end_offset
 

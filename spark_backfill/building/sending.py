@@ -14,7 +14,7 @@ from tsdb.model.errors import Unavailable
 WAIT_S = 0.1
 
 
-class Sender:
+class RecordSender:
     """Appends with bounded bytes in flight. A failed append is repeated under the same key, for patience_s at most."""
 
     def __init__(self, log: Log, partition: int, inflight_bytes_max: int, clock: Clock, patience_s: float) -> None:

@@ -11,7 +11,7 @@ from spark_backfill.building.build import build
 from spark_backfill.building.connection import worker_log
 from spark_backfill.building.items import BaseItem, Item
 from spark_backfill.building.options import BuildOptions
-from spark_backfill.building.sending import Sender
+from spark_backfill.building.sending import RecordSender
 from tsdb.chunks.records import ChunkRecord
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, WindowKey, decode_key
 from tsdb.codec.chunk.marker import decode_window_marker
@@ -55,10 +55,10 @@ class Receipt:
 
 
 def run_item(item: Item, options: BuildOptions, clock: Clock | None = None) -> pa.RecordBatch:
-    """Build, write, wait for all acknowledgements; return one row of RECEIPT_DDL. Raises as build and Sender."""
+    """Build, write, wait for all acknowledgements; return one row of RECEIPT_DDL. Raises as build and RecordSender."""
     clock, began = clock or SystemClock(), time.monotonic()
     log = worker_log(options.places, options.topic_id)
-    sender = Sender(log, item.partition, options.inflight_bytes_max, clock, options.patience_s)
+    sender = RecordSender(log, item.partition, options.inflight_bytes_max, clock, options.patience_s)
     receipt = Receipt()
     try:
         for record in build(item, log, options, clock):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark_backfill.downsample.sources import source_packs
-from spark_backfill.downsample.work import Done, Task
+from spark_backfill.downsample.work import DownsampleCounts, DownsampleTask
 from spark_backfill.places import Places
 from spark_backfill.summary import JobSummary
 from spark_backfill.writing.import_run import DAY_MS, ImportRun, begin_run
@@ -100,10 +100,10 @@ class _Run:
                 _record_span(log, span)
         return _summary(span, done, dry_run=False)
 
-    def _derive(self, orders: Mapping[int, int], span: Downsampled) -> Done:
+    def _derive(self, orders: Mapping[int, int], span: Downsampled) -> DownsampleCounts:
         """orders: order of the chunks, by partition; empty: count only, write nothing."""
         self._context.setJobDescription(f"{NAME}: [{span.start_ms}, {span.end_ms})")
-        task = Task(
+        task = DownsampleTask(
             self._places,
             PlacementRule(self._meta.placement_labels),
             orders,
@@ -112,7 +112,11 @@ class _Run:
             self._meta.part_bytes_max,
             self._options.again,
         )
-        return source_packs(self._context, self._places, self._tasks).mapPartitions(task).fold(Done(), Done.plus)
+        return (
+            source_packs(self._context, self._places, self._tasks)
+            .mapPartitions(task)
+            .fold(DownsampleCounts(), DownsampleCounts.plus)
+        )
 
     def _start_ms(self, history: ChunkStore, end_ms: int) -> int:
         """Start of the first window to check."""
@@ -158,7 +162,7 @@ def _record_span(log: Log, span: Downsampled) -> None:
         write_downsampled(log, resolution, span.joined(recorded.get(resolution)))
 
 
-def _summary(span: Downsampled, done: Done, *, dry_run: bool) -> JobSummary:
+def _summary(span: Downsampled, done: DownsampleCounts, *, dry_run: bool) -> JobSummary:
     return JobSummary(
         NAME,
         not done.refused,

@@ -14,7 +14,7 @@ from spark_backfill.downsample.sources import DerivedSeries, SourcePack, derived
 from spark_backfill.downsample.staleness import newest_orders, stale_windows
 from spark_backfill.failures import quoted_errors
 from spark_backfill.places import Places
-from spark_backfill.writing.appender import Appender
+from spark_backfill.writing.appender import TaskAppender
 from tsdb.codec.chunk.chunk import decode_chunk, encode_chunk
 from tsdb.codec.chunk.fragment import Fragment
 from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
@@ -29,7 +29,7 @@ from tsdb.model.window import index_epoch
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class DownsampleTask:
     """A function that Spark sends to tasks.
 
     orders: offset of the run's tick, by partition; empty: write nothing. span: windows to check; history has all their
@@ -44,17 +44,17 @@ class Task:
     part_bytes_max: int
     again: bool = False
 
-    def __call__(self, packs: Iterable[SourcePack]) -> Iterator[Done]:
+    def __call__(self, packs: Iterable[SourcePack]) -> Iterator[DownsampleCounts]:
         """Yield the counts of each pack."""
         with quoted_errors(), self.places.open_history() as history, self.places.open_log() as log:
-            writer = _Writer(Appender(log, SERIES), Appender(log, CHUNKS), self)
+            writer = _Writer(TaskAppender(log, SERIES), TaskAppender(log, CHUNKS), self)
             for pack in packs:
                 yield _Pack(self, history, pack).run(writer)
             writer.chunks.finish()
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class DownsampleCounts:
     """windows: (pack, window)s checked. stale: those to derive again. samples: derived samples. refused: windows with
     chunks that do not decode, or with samples of a series that is in no index."""
 
@@ -65,9 +65,9 @@ class Done:
     chunks: int = 0
     refused: int = 0
 
-    def plus(self, other: Done) -> Done:
+    def plus(self, other: DownsampleCounts) -> DownsampleCounts:
         """The sum of both."""
-        return Done(
+        return DownsampleCounts(
             self.packs + other.packs,
             self.windows + other.windows,
             self.stale + other.stale,
@@ -102,18 +102,18 @@ class _Derived:
 class _Pack:
     """One pack: its windows in ascending order."""
 
-    def __init__(self, task: Task, history: ChunkStore, pack: SourcePack) -> None:
+    def __init__(self, task: DownsampleTask, history: ChunkStore, pack: SourcePack) -> None:
         self._task = task
         self._history = history
         self._pack = pack
         self._known = np.array(sorted(pack.labels), np.uint64)
         self._derived = [_Derived.of(pack, resolution, task.rule) for resolution in RESOLUTIONS_MS]
 
-    def run(self, writer: _Writer) -> Done:
+    def run(self, writer: _Writer) -> DownsampleCounts:
         pack_ids = [self._pack.pack_id, *(one.pack_id for one in self._derived)]
         source, *derived = newest_orders(self._history, pack_ids, self._span())
         stale = sorted(source) if self._task.again else stale_windows(source, derived)
-        done = Done(packs=1, windows=len(source), stale=len(stale))
+        done = DownsampleCounts(packs=1, windows=len(source), stale=len(stale))
         if not self._task.orders:
             return done
         last: LastValues = {}
@@ -123,7 +123,7 @@ class _Pack:
                 last = self._last_before(window)
             fragment = self._read(window)
             if fragment is None or not np.isin(fragment.series_id, self._known).all():
-                done, last = done.plus(Done(refused=1)), {}
+                done, last = done.plus(DownsampleCounts(refused=1)), {}
             else:
                 for one in self._derived:
                     done = done.plus(self._write(writer, one, fragment, last))
@@ -131,12 +131,12 @@ class _Pack:
             before = window
         return done
 
-    def _write(self, writer: _Writer, derived: _Derived, fragment: Fragment, last: LastValues) -> Done:
+    def _write(self, writer: _Writer, derived: _Derived, fragment: Fragment, last: LastValues) -> DownsampleCounts:
         buckets = buckets_of(fragment, derived.resolution_ms, last)
         order = self._task.orders[self._pack.partition]
         made = derived_fragment(buckets, derived.ids, derived.pack_id, fragment.window_start_ms, order)
         writer.announce(self._pack.partition, derived.series, fragment.window_start_ms)
-        return Done(samples=made.samples, chunks=writer.write(self._pack.partition, made, order))
+        return DownsampleCounts(samples=made.samples, chunks=writer.write(self._pack.partition, made, order))
 
     def _last_before(self, window_start_ms: int) -> LastValues:
         fragment = self._read(window_start_ms - self._task.window_ms)
@@ -157,7 +157,7 @@ class _Pack:
 
 
 class _Writer:
-    def __init__(self, series: Appender, chunks: Appender, task: Task) -> None:
+    def __init__(self, series: TaskAppender, chunks: TaskAppender, task: DownsampleTask) -> None:
         self.chunks = chunks
         self._series = series
         self._task = task

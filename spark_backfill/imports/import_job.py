@@ -10,7 +10,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_backfill.imports.layout import PROMETHEUS, Layout
+from spark_backfill.imports.layout import PROMETHEUS, ImportLayout
 from spark_backfill.imports.normal_rows import NORMAL_SCHEMA, REJECT, SAMPLE, Normalize
 from spark_backfill.imports.raw_rows import raw_rows
 from spark_backfill.imports.survey import SERIES_PER_RANGE, Survey, series_of, survey
@@ -47,7 +47,7 @@ class ImportOptions:
 def import_files(
     spark: SparkSession,
     paths: Sequence[str],
-    layout: Layout,
+    layout: ImportLayout,
     places: Places,
     shared: MetaSettings,
     options: ImportOptions,
@@ -97,7 +97,7 @@ def _import(
     return _summary(options, run, shared, announced, done, rejected)
 
 
-def _raw(spark: SparkSession, paths: Sequence[str], layout: Layout) -> DataFrame:
+def _raw(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> DataFrame:
     if layout.format == PROMETHEUS:
         from spark_backfill.imports.prometheus.blocks import block_rows
 

@@ -15,7 +15,7 @@ TEXTS_MAX = 500_000  # Cached texts. A full cache is cleared; its texts are pars
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class PlacedSeries:
     """A series with its place. Ids are unsigned. canonical: canonical labels."""
 
     series_id: int
@@ -36,9 +36,9 @@ class LabelTexts:
         self._rule = rule
         self._partitions = partitions
         self._limits = limits or LabelLimits()
-        self._known: dict[str, Series | Refused] = {}
+        self._known: dict[str, PlacedSeries | Refused] = {}
 
-    def series(self, text: str) -> Series | Refused:
+    def series(self, text: str) -> PlacedSeries | Refused:
         """The series of a text: JSON objects joined by SEPARATOR. Labels of a later object replace earlier ones."""
         found = self._known.get(text)
         if found is None:
@@ -47,7 +47,7 @@ class LabelTexts:
             found = self._known[text] = self._parsed(text)
         return found
 
-    def _parsed(self, text: str) -> Series | Refused:
+    def _parsed(self, text: str) -> PlacedSeries | Refused:
         labels: dict[str, str] = {}
         try:
             for part in filter(None, text.split(SEPARATOR)):
@@ -62,7 +62,7 @@ class LabelTexts:
             return Refused(error.reason)
         place = self._rule.place(canonical)
         partition = partition_of(place.placement, self._partitions)
-        return Series(series_id(canonical), place.pack_id, partition, canonical)
+        return PlacedSeries(series_id(canonical), place.pack_id, partition, canonical)
 
 
 def _object(text: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ METRIC_NAME = "__name__"
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ImportLayout:
     """format: one of FORMATS; with PROMETHEUS all other fields are ignored.
 
     labels: a column with all labels, as JSON text, a map or a struct; empty: no such column. label_columns: (label,

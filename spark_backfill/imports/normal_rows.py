@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_backfill.failures import quoted_errors
-from spark_backfill.imports.label_texts import LabelTexts, Refused, Series
+from spark_backfill.imports.label_texts import LabelTexts, PlacedSeries, Refused
 from spark_backfill.source.rows import TS_MS_MAX, TS_MS_MIN
 from tsdb.model.placement import PlacementRule
 from tsdb.model.window import EPOCH_MS
@@ -100,8 +100,8 @@ class _SeriesColumns:
     partition: NDArray[np.int32]
 
     @classmethod
-    def of(cls, series: list[Series | Refused]) -> _SeriesColumns:
-        known = [each if isinstance(each, Series) else Series(0, 0, 0, b"") for each in series]
+    def of(cls, series: list[PlacedSeries | Refused]) -> _SeriesColumns:
+        known = [each if isinstance(each, PlacedSeries) else PlacedSeries(0, 0, 0, b"") for each in series]
         return cls(
             np.array([each.series_id for each in known], np.uint64).view(np.int64),
             np.array([each.pack_id for each in known], np.uint64).view(np.int64),
@@ -110,7 +110,7 @@ class _SeriesColumns:
 
 
 def _fresh_series(
-    series: list[Series | Refused],
+    series: list[PlacedSeries | Refused],
     columns: _SeriesColumns,
     codes: NDArray[np.int32],
     times: NDArray[np.int64],
@@ -122,7 +122,7 @@ def _fresh_series(
     fresh = [
         (each, epoch)
         for code, epoch in pairs.T.tolist()
-        if isinstance(each := series[code], Series) and (each.series_id, epoch) not in announced
+        if isinstance(each := series[code], PlacedSeries) and (each.series_id, epoch) not in announced
     ]
     if not fresh:
         return
@@ -138,7 +138,7 @@ def _fresh_series(
     )
 
 
-def _rejects(rows: pa.RecordBatch, series: list[Series | Refused]) -> pa.RecordBatch:
+def _rejects(rows: pa.RecordBatch, series: list[PlacedSeries | Refused]) -> pa.RecordBatch:
     """One row for each refused row, with its first reason and its text in the file."""
     reasons, texts = [], []
     for row, each in zip(rows.to_pylist(), series, strict=True):

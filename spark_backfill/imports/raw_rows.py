@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_backfill.imports.layout import CSV, METRIC_NAME, PARQUET, Layout
+from spark_backfill.imports.layout import CSV, METRIC_NAME, PARQUET, ImportLayout
 from tsdb.model.errors import InvalidRequest
 
 RAW_SCHEMA = "labels string, ts_ms bigint, value double, problem string, shown string"
@@ -40,7 +40,7 @@ _INTEGRAL = (ByteType, ShortType, IntegerType, LongType)
 _PER_MS = {"us": 1_000, "ns": 1_000_000}
 
 
-def raw_rows(spark: SparkSession, paths: Sequence[str], layout: Layout) -> DataFrame:
+def raw_rows(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> DataFrame:
     """Rows of RAW_SCHEMA. Raises InvalidRequest (bad_layout), and as Spark does for a missing path."""
     frame = _read(spark, paths, layout)
     layout.check(frame.columns)
@@ -69,7 +69,7 @@ def raw_rows(spark: SparkSession, paths: Sequence[str], layout: Layout) -> DataF
     )
 
 
-def _read(spark: SparkSession, paths: Sequence[str], layout: Layout) -> DataFrame:
+def _read(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> DataFrame:
     if layout.format == PARQUET:
         return spark.read.parquet(*paths).withColumn(_BROKEN, F.lit(None).cast("string"))
     if layout.format == CSV:
@@ -84,7 +84,7 @@ def _read(spark: SparkSession, paths: Sequence[str], layout: Layout) -> DataFram
     return spark.read.option("columnNameOfCorruptRecord", _BROKEN).schema(schema).json(list(paths))
 
 
-def _melted(frame: DataFrame, layout: Layout, kinds: dict[str, DataType]) -> DataFrame:
+def _melted(frame: DataFrame, layout: ImportLayout, kinds: dict[str, DataType]) -> DataFrame:
     """One value a row, in `_value`. With metric columns, `_metric` is the column's name."""
     none = F.lit(None).cast("string")
     if not layout.metrics:
@@ -99,7 +99,7 @@ def _melted(frame: DataFrame, layout: Layout, kinds: dict[str, DataType]) -> Dat
     return melted.withColumns({"_value": F.col("_each.v"), "_metric": F.col("_each.m"), "_problem": F.col("_each.p")})
 
 
-def _labels(layout: Layout, kinds: dict[str, DataType]) -> Column:
+def _labels(layout: ImportLayout, kinds: dict[str, DataType]) -> Column:
     """All labels of a row, as JSON objects joined by SEPARATOR. Labels of a later object replace earlier ones."""
     parts = []
     if layout.labels:
@@ -114,7 +114,7 @@ def _labels(layout: Layout, kinds: dict[str, DataType]) -> Column:
     return F.concat_ws(SEPARATOR, *parts)
 
 
-def _time(column: Column, kind: DataType, layout: Layout) -> Column:
+def _time(column: Column, kind: DataType, layout: ImportLayout) -> Column:
     """Time in ms; null when the column has no valid time. Finer units are rounded down."""
     if isinstance(kind, TimestampType | TimestampNTZType):
         return F.floor(F.unix_micros(column.cast("timestamp")) / F.lit(1_000)).cast("bigint")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from spark_backfill.merge_late.plan import Rule, WindowPlan, plan_packs
 from spark_backfill.merge_late.read_backs import KEPT_MS, Fold, ReadBacks, broker_now_ms
 from spark_backfill.merge_late.totals import NAME, joined, plan_summary, run_summary, totals_of
-from spark_backfill.merge_late.work import Done, delete_rows, fold_windows, look_again
+from spark_backfill.merge_late.work import FoldCounts, delete_rows, fold_windows, look_again
 from spark_backfill.packs import packs_of
 from spark_backfill.places import Places
 from spark_backfill.summary import JobSummary
-from spark_backfill.writing.loader_wait import Ends, wait_for_loader
+from spark_backfill.writing.loader_wait import JobEnds, wait_for_loader
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.history.interface import WindowRange
 from tsdb.log.interface import METRICS, Log
@@ -108,10 +108,10 @@ class _Run:
         packs = packs_of(self._context, self._places, self._rule.span, self._tasks)
         return packs.mapPartitions(partial(plan_packs, self._places, self._rule)).persist()
 
-    def _delete(self, plans: RDD[WindowPlan]) -> Done:
+    def _delete(self, plans: RDD[WindowPlan]) -> FoldCounts:
         self._describe("deleting covered rows")
         deletes = plans.filter(lambda plan: bool(plan.deletes))
-        return deletes.mapPartitions(partial(delete_rows, self._places)).fold(Done(), Done.plus)
+        return deletes.mapPartitions(partial(delete_rows, self._places)).fold(FoldCounts(), FoldCounts.plus)
 
     def _tick(self, log: Log, plans: RDD[WindowPlan]) -> dict[int, int]:
         """Append a tick to each partition with a fold; its offset, unique to this run, is the order of the folds."""
@@ -120,10 +120,10 @@ class _Run:
         tick, now_ms = encode_tick(), self._clock.now_ms()
         return {one: log.append_sync(METRICS, one, tick, timestamp_ms=now_ms).offset for one in sorted(partitions)}
 
-    def _fold(self, plans: RDD[WindowPlan], orders: dict[int, int]) -> Done:
+    def _fold(self, plans: RDD[WindowPlan], orders: dict[int, int]) -> FoldCounts:
         self._describe("folding")
         folding = partial(fold_windows, self._places, self._rule, orders)
-        return plans.filter(_is_to_fold).mapPartitions(folding).fold(Done(), Done.plus)
+        return plans.filter(_is_to_fold).mapPartitions(folding).fold(FoldCounts(), FoldCounts.plus)
 
     def _look_again(self, plans: RDD[WindowPlan]) -> RDD[WindowPlan]:
         self._describe("reading back")
@@ -131,13 +131,13 @@ class _Run:
         return plans.filter(lambda plan: not plan.idle).mapPartitions(looking).persist()
 
     def _wait(self, log: Log) -> None:
-        wait_for_loader(log, Ends.of(log, self._partitions), self._options.loader_timeout_ms / 1000, self._clock)
+        wait_for_loader(log, JobEnds.of(log, self._partitions), self._options.loader_timeout_ms / 1000, self._clock)
 
     def _describe(self, what: str) -> None:
         self._context.setJobDescription(f"{NAME}: {what}")
 
 
-def _check_read_back(again: RDD[WindowPlan], orders: dict[int, int], folded: Done) -> None:
+def _check_read_back(again: RDD[WindowPlan], orders: dict[int, int], folded: FoldCounts) -> None:
     """Raises Unavailable (not_read_back) unless every fold of this run is complete in history."""
     found = again.filter(lambda plan: orders.get(plan.partition) in plan.seen).count()
     if found < folded.folded:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark_backfill.merge_late.plan import WindowPlan
-from spark_backfill.merge_late.work import Done, Reasons, counted
+from spark_backfill.merge_late.work import FoldCounts, Reasons, counted
 from spark_backfill.summary import Figure, JobSummary
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ NAME = "merge-late"
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class FoldTotals:
     """Totals of some windows. chunks: number of (pack, window)s. fragments: number in all; most: highest number in one
     chunk. left: fragments that no fold covers. troubles: windows that cannot be planned, by reason."""
 
@@ -30,15 +30,15 @@ class Totals:
     troubles: Reasons = ()
 
     @classmethod
-    def of(cls, plan: WindowPlan) -> Totals:
+    def of(cls, plan: WindowPlan) -> FoldTotals:
         """The totals of one window."""
         deletes = sum(len(keys) for _, keys in plan.deletes)
         troubles = ((plan.trouble, 1),) if plan.trouble else ()
         return cls(1, plan.fragments, plan.fragments, plan.left, int(bool(plan.fold)), deletes, troubles)
 
-    def plus(self, other: Totals) -> Totals:
+    def plus(self, other: FoldTotals) -> FoldTotals:
         """The totals of both."""
-        return Totals(
+        return FoldTotals(
             self.chunks + other.chunks,
             self.fragments + other.fragments,
             max(self.most, other.most),
@@ -49,17 +49,17 @@ class Totals:
         )
 
 
-ByPartition = Mapping[int, Totals]
+ByPartition = Mapping[int, FoldTotals]
 
 
 def totals_of(plans: RDD[WindowPlan]) -> ByPartition:
     """Totals by partition; the driver receives one row for each partition."""
-    return plans.map(lambda plan: (plan.partition, Totals.of(plan))).reduceByKey(Totals.plus).collectAsMap()
+    return plans.map(lambda plan: (plan.partition, FoldTotals.of(plan))).reduceByKey(FoldTotals.plus).collectAsMap()
 
 
 def joined(one: ByPartition, other: ByPartition) -> ByPartition:
     """The totals of both, by partition."""
-    return {key: one.get(key, Totals()).plus(other.get(key, Totals())) for key in one.keys() | other.keys()}
+    return {key: one.get(key, FoldTotals()).plus(other.get(key, FoldTotals())) for key in one.keys() | other.keys()}
 
 
 def plan_summary(before: ByPartition) -> JobSummary:
@@ -68,7 +68,7 @@ def plan_summary(before: ByPartition) -> JobSummary:
     return _summary(figures, _all(before).troubles, before, None)
 
 
-def run_summary(before: ByPartition, after: ByPartition, done: Done) -> JobSummary:
+def run_summary(before: ByPartition, after: ByPartition, done: FoldCounts) -> JobSummary:
     """Summary of a run with `apply`."""
     figures: dict[str, Figure] = {
         "applied": True,
@@ -94,14 +94,14 @@ def _summary(
     return JobSummary(NAME, not refused, {**figures, **reasons}, rows)
 
 
-def _rest(partition: int, one: Totals, after: ByPartition | None) -> dict[str, Figure]:
+def _rest(partition: int, one: FoldTotals, after: ByPartition | None) -> dict[str, Figure]:
     if after is None:
         return _due({partition: one})
-    return _fragments({partition: after.get(partition, Totals())}, "_after")
+    return _fragments({partition: after.get(partition, FoldTotals())}, "_after")
 
 
-def _all(parts: ByPartition) -> Totals:
-    total = Totals()
+def _all(parts: ByPartition) -> FoldTotals:
+    total = FoldTotals()
     for one in parts.values():
         total = total.plus(one)
     return total

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from spark_backfill.failures import quoted_errors
 from spark_backfill.merge_late.plan import Rule, WindowPlan, plan_window, rows_of
 from spark_backfill.places import Places
-from spark_backfill.writing.appender import Appender
+from spark_backfill.writing.appender import TaskAppender
 from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
 from tsdb.history.fold import fold, redundant
 from tsdb.history.interface import ChunkRow, WindowRange
@@ -26,7 +26,7 @@ Reasons = tuple[tuple[str, int], ...]  # (reason, count), ascending.
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class FoldCounts:
     """Counts of work done. rows: rows that the written folds cover. refused: unchanged windows, by reason."""
 
     folded: int = 0
@@ -36,9 +36,9 @@ class Done:
     deleted: int = 0
     refused: Reasons = ()
 
-    def plus(self, other: Done) -> Done:
+    def plus(self, other: FoldCounts) -> FoldCounts:
         """The sum of both."""
-        return Done(
+        return FoldCounts(
             self.folded + other.folded,
             self.rows + other.rows,
             self.chunks + other.chunks,
@@ -48,10 +48,12 @@ class Done:
         )
 
 
-def fold_windows(places: Places, rule: Rule, orders: Mapping[int, int], plans: Iterable[WindowPlan]) -> Iterator[Done]:
+def fold_windows(
+    places: Places, rule: Rule, orders: Mapping[int, int], plans: Iterable[WindowPlan]
+) -> Iterator[FoldCounts]:
     """Write the folds of the plans. orders: order of this run's folds, by partition."""
     with quoted_errors(), places.open_history() as history, places.open_log() as log:
-        appender = Appender(log, CHUNKS)
+        appender = TaskAppender(log, CHUNKS)
         for plan in plans:
             rows = rows_of(history, plan.pack_id, plan.window_start_ms)
             covered = [rows[key] for key in plan.fold if key in rows]
@@ -62,18 +64,18 @@ def fold_windows(places: Places, rule: Rule, orders: Mapping[int, int], plans: I
                     covered, orders[plan.partition], window_ms=rule.window_ms, part_bytes_max=rule.part_bytes_max
                 )
             except REFUSED as error:
-                yield Done(refused=((error.reason, 1),))
+                yield FoldCounts(refused=((error.reason, 1),))
                 continue
             for row in made:
                 appender.send(plan.partition, encode_key(row.key), row.value)
-            yield Done(1, len(covered), len(made), sum(len(row.value) for row in made))
+            yield FoldCounts(1, len(covered), len(made), sum(len(row.value) for row in made))
         appender.finish()
 
 
-def delete_rows(places: Places, plans: Iterable[WindowPlan]) -> Iterator[Done]:
+def delete_rows(places: Places, plans: Iterable[WindowPlan]) -> Iterator[FoldCounts]:
     """Write null records for the plans' rows, after checking that the merge is the same without them."""
     with quoted_errors(), places.open_history() as history, places.open_log() as log:
-        appender = Appender(log, CHUNKS)
+        appender = TaskAppender(log, CHUNKS)
         for plan in plans:
             rows = rows_of(history, plan.pack_id, plan.window_start_ms)
             for order, keys in plan.deletes:
@@ -92,18 +94,18 @@ def look_again(places: Places, rule: Rule, plans: Iterable[WindowPlan]) -> Itera
 
 
 def _delete(
-    appender: Appender, partition: int, rows: Mapping[ChunkKey, ChunkRow], order: int, keys: Iterable[ChunkKey]
-) -> Done:
+    appender: TaskAppender, partition: int, rows: Mapping[ChunkKey, ChunkRow], order: int, keys: Iterable[ChunkKey]
+) -> FoldCounts:
     folded = [row for key, row in rows.items() if (key.kind, key.order) == (Kind.FOLDED, order)]
     covered = [rows[key] for key in keys if key in rows]
     try:
         if not redundant(folded, covered):
-            return Done(refused=((NOT_REDUNDANT, 1),))
+            return FoldCounts(refused=((NOT_REDUNDANT, 1),))
     except REFUSED as error:
-        return Done(refused=((error.reason, 1),))
+        return FoldCounts(refused=((error.reason, 1),))
     for row in covered:
         appender.send(partition, encode_key(row.key), None)
-    return Done(deleted=len(covered))
+    return FoldCounts(deleted=len(covered))
 
 
 def counted(one: Reasons, other: Reasons) -> Reasons:

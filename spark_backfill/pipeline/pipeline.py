@@ -57,7 +57,7 @@ class PipelineOptions:
 
 
 @dataclass(slots=True)
-class Totals:
+class RunTotals:
     """Counts of one run: batches with work, work items, and the sums of their receipts."""
 
     batches: int = 0
@@ -90,7 +90,7 @@ class Pipeline:
         self._stopping = threading.Event()
         self._seen_batch = -1
         self._look_at = 0.0
-        self.totals = Totals()
+        self.totals = RunTotals()
         self.committed: Mapping[int, Progress] = {}
         """Progress in the group's commits, by partition. Each commit replaces the mapping."""
         self.marks: Mapping[int, Watermarks] = {}
@@ -105,7 +105,7 @@ class Pipeline:
         """End now. A batch under way is dropped; the next run or engine repeats its work."""
         self._stopping.set()
 
-    def run(self, membership: GroupMembership) -> Totals:
+    def run(self, membership: GroupMembership) -> RunTotals:
         """Run until `stop`, or with trigger_s None until all records are processed.
 
         Raises Unavailable (group_in_use) when the group has other members, the errors of a take-over (chunk_gap,

@@ -16,7 +16,7 @@ from spark_backfill.building.connection import worker_log
 from spark_backfill.building.items import Item
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.plan import items_of, plan_partitions
-from spark_backfill.building.sending import Sender
+from spark_backfill.building.sending import RecordSender
 from spark_backfill.failures import quoted_errors
 from spark_backfill.summary import JobSummary
 from tsdb.chunks.late_scan import Windows
@@ -100,7 +100,7 @@ def _write(options: BuildOptions, wanted: Wanted, items: Iterable[Item]) -> Iter
     with quoted_errors():
         log = worker_log(options.places, options.topic_id)
         for item in items:
-            sender = Sender(log, item.partition, options.inflight_bytes_max, clock, options.patience_s)
+            sender = RecordSender(log, item.partition, options.inflight_bytes_max, clock, options.patience_s)
             done = Rebuilt()
             try:
                 for record in filter(wanted, build(item, log, options, clock)):

@@ -20,8 +20,8 @@ from spark_backfill.source.history_series import HistoryTable, history_table
 from spark_backfill.source.narrowed import NarrowedReader
 from spark_backfill.source.options import Span
 from spark_backfill.source.rows import TS_MS_MAX, TS_MS_MIN, record_batches
-from spark_backfill.source.runs import Runs, gathered, run_batches
-from spark_backfill.source.series_table import SeriesTable
+from spark_backfill.source.runs import SampleRuns, gathered, run_batches
+from spark_backfill.source.series_table import SeriesLabels
 from tsdb.codec.chunk.chunk import decode_chunk
 from tsdb.codec.chunk.fragment import Fragment
 from tsdb.history.interface import ChunkRow, ChunkStore, TokenRange, WindowRange
@@ -124,7 +124,7 @@ class HistoryReader(NarrowedReader):
             _kept = self._query, table
         return table
 
-    def _wanted(self, runs: Runs, table: HistoryTable | None) -> Runs:
+    def _wanted(self, runs: SampleRuns, table: HistoryTable | None) -> SampleRuns:
         runs = runs.within(*self._span)
         if table is None or not len(runs):
             return runs
@@ -140,7 +140,7 @@ class HistoryReader(NarrowedReader):
             )
         return runs.where(np.repeat(known, runs.lengths))
 
-    def _batches(self, runs: Runs, table: SeriesTable | None) -> Iterator[pa.RecordBatch]:
+    def _batches(self, runs: SampleRuns, table: SeriesLabels | None) -> Iterator[pa.RecordBatch]:
         if self._columns.runs:
             return run_batches(runs, self._columns, table)
         return record_batches(runs.samples, self._columns, table)

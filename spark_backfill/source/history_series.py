@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_backfill.source.filters import Narrowing
-from spark_backfill.source.series_table import SeriesTable, joined
+from spark_backfill.source.series_table import SeriesLabels, joined
 from tsdb.history.interface import ChunkStore
 from tsdb.model.window import EPOCH_MS
 from tsdb.query.history.index import READERS, Choice, HistoryIndex
@@ -24,7 +24,7 @@ class HistoryTable:
     start_ms, end_ms: all samples of the series lie in [start_ms, end_ms), the index epochs that have any series.
     """
 
-    series: SeriesTable
+    series: SeriesLabels
     pack_ids: NDArray[np.uint64]
     chosen: bool
     start_ms: int

@@ -20,7 +20,7 @@ from spark_backfill.reading import batches_between
 from spark_backfill.source.log_series import log_series
 from spark_backfill.source.narrowed import NarrowedReader
 from spark_backfill.source.rows import Samples, record_batches
-from spark_backfill.source.series_table import SeriesTable
+from spark_backfill.source.series_table import SeriesLabels
 from tsdb.codec.records.log_record import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION, DecodedRecords, decode_records
 from tsdb.log.interface import METRICS, Log, RecordBatch, Watermarks
 from tsdb.log.meta import read_meta
@@ -42,7 +42,7 @@ class OffsetsPart(InputPartition):
     end: int
 
 
-class LogReader(NarrowedReader):
+class LogSourceReader(NarrowedReader):
     def partitions(self) -> list[InputPartition]:
         """Parts up to the current end of the log. Raises OutOfCoverage (before_retention)."""
         with quoted_errors(), self._options.places.open_log() as log:
@@ -106,7 +106,9 @@ class LogReader(NarrowedReader):
                 reason="corrupt_record",
             )
 
-    def _wanted(self, batch: RecordBatch, records: DecodedRecords, table: SeriesTable | None, ahead_ms: int) -> Samples:
+    def _wanted(
+        self, batch: RecordBatch, records: DecodedRecords, table: SeriesLabels | None, ahead_ms: int
+    ) -> Samples:
         samples = Samples(
             records.series_id, np.repeat(records.pack_id, records.pack_length), records.ts_ms, records.value
         )
@@ -123,7 +125,7 @@ class LogReader(NarrowedReader):
             kept &= np.isin(samples.series_id, np.array(sorted(narrowed.series_ids), np.uint64))
         return self._known(samples.where(kept), table, batch.partition)
 
-    def _known(self, samples: Samples, table: SeriesTable | None, partition: int) -> Samples:
+    def _known(self, samples: Samples, table: SeriesLabels | None, partition: int) -> Samples:
         if table is None:
             return samples
         known = table.find(samples.series_id) >= 0
@@ -135,7 +137,7 @@ class LogReader(NarrowedReader):
             )
         return samples.where(known)
 
-    def _table(self, log: Log, partition: int) -> SeriesTable | None:
+    def _table(self, log: Log, partition: int) -> SeriesLabels | None:
         if not self._columns.need_labels and not self._narrowing.matchers:
             return None
         global _kept
@@ -145,7 +147,7 @@ class LogReader(NarrowedReader):
         return _kept[1]
 
 
-_kept: tuple[tuple[str, int], SeriesTable | None] = (("", -1), None)
+_kept: tuple[tuple[str, int], SeriesLabels | None] = (("", -1), None)
 
 
 def _times(log: Log) -> TimeSet:

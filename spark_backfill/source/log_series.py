@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from spark_backfill.source.series_table import SeriesTable
+from spark_backfill.source.series_table import SeriesLabels
 from tsdb.codec.records.record_status import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION
 from tsdb.codec.records.series_record import decode_announcements
 from tsdb.index.index import SeriesIndex
@@ -14,7 +14,7 @@ from tsdb.model.errors import UnknownVersion
 from tsdb.model.selector import Matcher
 
 
-def log_series(log: Log, partition: int, matchers: tuple[Matcher, ...]) -> SeriesTable:
+def log_series(log: Log, partition: int, matchers: tuple[Matcher, ...]) -> SeriesLabels:
     """Series of one partition, announced so far, that satisfy all matchers; without matchers every series.
 
     A corrupt announcement is skipped: its series stays unknown. Raises UnknownVersion, and as the log does.
@@ -31,4 +31,4 @@ def log_series(log: Log, partition: int, matchers: tuple[Matcher, ...]) -> Serie
     joined, lengths = index.labels_of(refs)
     ends = np.cumsum(lengths, dtype=np.int64).tolist()
     labels = [bytes(joined[end - length : end]) for end, length in zip(ends, lengths.tolist(), strict=True)]
-    return SeriesTable(index.series_ids_of(refs), labels)
+    return SeriesLabels(index.series_ids_of(refs), labels)

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from spark_backfill.source.columns import PACK_ID, SERIES_ID, TS, VALUE, SampleColumns
 from spark_backfill.source.rows import BATCH_ROWS, Samples, ids_column, times_column, values_column
-from spark_backfill.source.series_table import SeriesTable
+from spark_backfill.source.series_table import SeriesLabels
 from tsdb.codec.chunk.fragment import Fragment
 
 BATCH_SAMPLES = BATCH_ROWS  # In smaller batches the overhead of a batch is larger than its work.
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class SampleRuns:
     """k runs, n samples in all. Run i is the samples [start[i], start[i + 1]); no run is empty.
 
     series_id, pack_id: uint64 (k,). start: int64 (k + 1,). ts_ms: int64 (n,), ascending within a run; value: float64.
@@ -34,7 +34,7 @@ class Runs:
     value: NDArray[np.float64]
 
     @classmethod
-    def of(cls, fragments: Sequence[Fragment]) -> Runs:
+    def of(cls, fragments: Sequence[Fragment]) -> SampleRuns:
         """All runs of the fragments, in order. At least one fragment is needed."""
         lengths = np.concatenate([np.diff(each.sample_start) for each in fragments])
         return cls(
@@ -59,28 +59,30 @@ class Runs:
         lengths = self.lengths
         return Samples(np.repeat(self.series_id, lengths), np.repeat(self.pack_id, lengths), self.ts_ms, self.value)
 
-    def where(self, kept: NDArray[np.bool_]) -> Runs:
+    def where(self, kept: NDArray[np.bool_]) -> SampleRuns:
         """The samples where `kept`, bool (n,), is true, without empty runs. Returns itself when all are kept."""
         if kept.all():
             return self
         counts = np.diff(np.append(0, np.cumsum(kept))[self.start])
         left = counts > 0
-        return Runs(self.series_id[left], self.pack_id[left], _starts(counts[left]), self.ts_ms[kept], self.value[kept])
+        return SampleRuns(
+            self.series_id[left], self.pack_id[left], _starts(counts[left]), self.ts_ms[kept], self.value[kept]
+        )
 
-    def within(self, start_ms: int, end_ms: int) -> Runs:
+    def within(self, start_ms: int, end_ms: int) -> SampleRuns:
         """The samples of [start_ms, end_ms), without empty runs. Returns itself when all are inside, the usual case."""
         if not len(self) or (start_ms <= self.ts_ms.min() and self.ts_ms.max() < end_ms):
             return self
         return self.where((self.ts_ms >= start_ms) & (self.ts_ms < end_ms))
 
-    def part(self, first: int, last: int) -> Runs:
+    def part(self, first: int, last: int) -> SampleRuns:
         """Runs [first, last), sharing memory."""
         runs, samples = slice(first, last), slice(int(self.start[first]), int(self.start[last]))
         start = self.start[first : last + 1] - self.start[first]
-        return Runs(self.series_id[runs], self.pack_id[runs], start, self.ts_ms[samples], self.value[samples])
+        return SampleRuns(self.series_id[runs], self.pack_id[runs], start, self.ts_ms[samples], self.value[samples])
 
 
-def gathered(fragments: Iterable[Fragment]) -> Iterator[Runs]:
+def gathered(fragments: Iterable[Fragment]) -> Iterator[SampleRuns]:
     """All runs of the fragments in groups of at least BATCH_SAMPLES samples; only the last group may be smaller."""
     waiting: list[Fragment] = []
     samples = 0
@@ -88,13 +90,13 @@ def gathered(fragments: Iterable[Fragment]) -> Iterator[Runs]:
         waiting.append(fragment)
         samples += fragment.samples
         if samples >= BATCH_SAMPLES:
-            yield Runs.of(waiting)
+            yield SampleRuns.of(waiting)
             waiting, samples = [], 0
     if waiting:
-        yield Runs.of(waiting)
+        yield SampleRuns.of(waiting)
 
 
-def run_batches(runs: Runs, columns: SampleColumns, table: SeriesTable | None) -> Iterator[pa.RecordBatch]:
+def run_batches(runs: SampleRuns, columns: SampleColumns, table: SeriesLabels | None) -> Iterator[pa.RecordBatch]:
     """One row a run, in batches of BATCH_SAMPLES samples to twice that, plus one run.
 
     table: contains every series of `runs`; None when `columns` has no labels.
@@ -109,7 +111,7 @@ def run_batches(runs: Runs, columns: SampleColumns, table: SeriesTable | None) -
         first = last
 
 
-def _column(of: pa.Field, runs: Runs, table: SeriesTable | None) -> pa.Array:
+def _column(of: pa.Field, runs: SampleRuns, table: SeriesLabels | None) -> pa.Array:
     if of.name == SERIES_ID:
         return ids_column(runs.series_id)
     if of.name == PACK_ID:

@@ -14,7 +14,7 @@ from tsdb.model.labels import parse_labels
 ABSENT = -1
 
 
-class SeriesTable:
+class SeriesLabels:
     """Distinct series and their canonical labels."""
 
     def __init__(self, series_ids: NDArray[np.uint64], labels: Sequence[bytes]) -> None:
@@ -34,10 +34,10 @@ class SeriesTable:
         found = self.series_ids[at] == series_ids if len(self) else np.zeros(len(series_ids), np.bool_)
         return np.where(found, at, ABSENT)
 
-    def only(self, series_ids: Iterable[int]) -> SeriesTable:
+    def only(self, series_ids: Iterable[int]) -> SeriesLabels:
         """A table of those series of `series_ids` that this table has."""
         kept = np.flatnonzero(np.isin(self.series_ids, np.array(sorted(series_ids), np.uint64)))
-        return SeriesTable(self.series_ids[kept], [self._labels[at] for at in kept.tolist()])
+        return SeriesLabels(self.series_ids[kept], [self._labels[at] for at in kept.tolist()])
 
     def labels(self, of: pa.Field, rows: NDArray[np.int64]) -> pa.Array:
         """Column `of` for these rows: `labels`, a map of text, or one label as text, null where it is absent."""
@@ -56,7 +56,7 @@ class SeriesTable:
         return pa.array([dict(parse_labels(each)).get(name) for each in self._labels], pa.string())
 
 
-def joined(parts: Iterable[tuple[NDArray[np.uint64], Sequence[bytes]]]) -> SeriesTable:
+def joined(parts: Iterable[tuple[NDArray[np.uint64], Sequence[bytes]]]) -> SeriesLabels:
     """One table of several (series ids, canonical labels). A series may be in more than one of them."""
     ids: list[NDArray[np.uint64]] = [np.empty(0, np.uint64)]
     labels: list[bytes] = []
@@ -64,4 +64,4 @@ def joined(parts: Iterable[tuple[NDArray[np.uint64], Sequence[bytes]]]) -> Serie
         ids.append(series_ids)
         labels += canonical
     distinct, first = np.unique(np.concatenate(ids), return_index=True)
-    return SeriesTable(distinct, [labels[at] for at in first.tolist()])
+    return SeriesLabels(distinct, [labels[at] for at in first.tolist()])

@@ -18,7 +18,7 @@ from spark_backfill.verify.gather import KeySeen, Scope, TopicStretch, from_chun
 from spark_backfill.verify.horizons import stage_horizons, with_history
 from spark_backfill.verify.repair import repair
 from spark_backfill.verify.seen import Seen
-from spark_backfill.writing.loader_wait import Ends, wait_for_loader
+from spark_backfill.writing.loader_wait import JobEnds, wait_for_loader
 from tsdb.chunks.late_scan import Windows
 from tsdb.codec.chunk.key import ChunkKey, WindowKey, decode_key
 from tsdb.log.interface import CHUNKS, Log
@@ -102,7 +102,7 @@ class _Run:
         done = repair(self._spark, self._build, findings, self._items, self._found, self._stretches)
         if self._options.history:
             with self._build.places.open_log() as log:
-                ends = Ends.of(log, range(log.partitions(CHUNKS)))
+                ends = JobEnds.of(log, range(log.partitions(CHUNKS)))
                 wait_for_loader(log, ends, self._options.loader_timeout_s, self._clock)
         again = _Run(self._spark, self._build, replace(self._options, mend=False), self._clock)
         left = again.findings()

@@ -19,7 +19,7 @@ from spark_backfill.reading import batches_between
 from spark_backfill.rebuild.job import Wanted, write_items
 from spark_backfill.verify.findings import DERIVED, Finding, Problem
 from spark_backfill.verify.gather import TopicStretch
-from spark_backfill.writing.appender import Appender
+from spark_backfill.writing.appender import TaskAppender
 from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey, encode_key
 from tsdb.log.interface import CHUNKS
 
@@ -88,7 +88,7 @@ def _needs(item: Item, windows: Collection[_Window]) -> bool:
 def _delete(build: BuildOptions, findings: Iterable[Finding]) -> Iterator[int]:
     """Append null records. A key that only history has goes to partition 0, as any partition serves."""
     with quoted_errors():
-        appender = Appender(worker_log(build.places, build.topic_id), CHUNKS)
+        appender = TaskAppender(worker_log(build.places, build.topic_id), CHUNKS)
         for finding in findings:
             assert isinstance(finding.key, ChunkKey), "only chunks are taken out"
             appender.send(finding.partition or 0, encode_key(finding.key), None)
@@ -122,7 +122,7 @@ def _records_of(
 
 def _append(build: BuildOptions, records: Iterable[tuple[bytes, _Held]]) -> Iterator[int]:
     with quoted_errors():
-        appender = Appender(worker_log(build.places, build.topic_id), CHUNKS)
+        appender = TaskAppender(worker_log(build.places, build.topic_id), CHUNKS)
         for key, (_, partition, value) in records:
             appender.send(partition, key, value)
         appender.finish()

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_backfill.failures import quoted_errors
 from spark_backfill.places import Places
-from spark_backfill.writing.appender import Appender
+from spark_backfill.writing.appender import TaskAppender
 from tsdb.codec.records.series_record import encode_announcement
 from tsdb.history.row_keys import unsigned
 from tsdb.log.interface import SERIES
@@ -30,7 +30,7 @@ class Announce:
         if first is None:
             return
         with quoted_errors(), self.places.open_log() as log:
-            appender = Appender(log, SERIES)
+            appender = TaskAppender(log, SERIES)
             send(appender, first)
             for batch in batches:
                 send(appender, batch)
@@ -38,7 +38,7 @@ class Announce:
         yield pa.RecordBatch.from_pydict({"records": pa.array([appender.sent_records], pa.int64())})
 
 
-def send(appender: Appender, batch: pa.RecordBatch) -> None:
+def send(appender: TaskAppender, batch: pa.RecordBatch) -> None:
     """Send one announcement for each row."""
     names = ("partition", "pack_id", "series_id", "epoch", "canonical")
     for partition, pack_id, series_id, epoch, canonical in zip(

@@ -40,7 +40,7 @@ class _Record:
         return len(self.key) + len(self.value or b"")
 
 
-class Appender:
+class TaskAppender:
     """Used by one thread; answers come from other threads. Call `finish` before the task ends; no close is needed."""
 
     def __init__(

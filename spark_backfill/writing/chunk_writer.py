@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from spark_backfill.places import Places
-from spark_backfill.writing.appender import Appender
+from spark_backfill.writing.appender import TaskAppender
 from spark_backfill.writing.fragments import Cut, SortedRows, cuts
 from tsdb.codec.chunk.chunk import encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
@@ -53,7 +53,7 @@ class ChunkWriter:
         """
         done = Written()
         with self.places.open_log() as log:
-            appender = Appender(log, CHUNKS)
+            appender = TaskAppender(log, CHUNKS)
             group, number = None, 0
             for cut in cuts(batches):
                 key = cut.fragment.pack_id, cut.fragment.window_start_ms, cut.range_number
@@ -66,7 +66,7 @@ class ChunkWriter:
             appender.finish()
             return replace(done, bytes=appender.sent_bytes)
 
-    def _send(self, appender: Appender, cut: Cut, number: int) -> int:
+    def _send(self, appender: TaskAppender, cut: Cut, number: int) -> int:
         """Send a cut as parts, numbered from `number`; return the number of parts."""
         order = self.orders[cut.partition]
         fragment = replace(cut.fragment, order=np.full(cut.fragment.samples, order, np.int64))

@@ -21,7 +21,7 @@ from spark_backfill.failures import quoted_errors
 from spark_backfill.places import Places
 from spark_backfill.source.columns import LABELS, TS, VALUE
 from spark_backfill.source.rows import US_PER_MS
-from spark_backfill.writing.appender import Appender
+from spark_backfill.writing.appender import TaskAppender
 from spark_backfill.writing.chunk_writer import RANGES_MAX, ChunkWriter, Written
 from spark_backfill.writing.fragments import SortedRows
 from spark_backfill.writing.frame_record import NO_ROWS, FrameRecord, find_frame, finish_frame, rows_digest
@@ -130,7 +130,7 @@ class FrameWriter(DataSourceArrowWriter):
 
     def _announce(self, rows: _TaskRows) -> None:
         with self._places.open_log() as opened:
-            appender = Appender(opened, SERIES)
+            appender = TaskAppender(opened, SERIES)
             for series, epoch in rows.epochs():
                 key, value = encode_announcement(series.series_id, epoch, series.pack_id, series.canonical)
                 appender.send(series.partition, key, value)

@@ -15,13 +15,13 @@ LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class JobEnds:
     """Ends of the partitions of `chunks` and `series` after a job's last record: one past the last offset of each."""
 
     next_offsets: dict[TopicPartition, int]
 
     @classmethod
-    def of(cls, log: Log, partitions: Collection[int]) -> Ends:
+    def of(cls, log: Log, partitions: Collection[int]) -> JobEnds:
         """The current ends of these partitions. Empty partitions are left out."""
         return cls(
             {
@@ -36,11 +36,11 @@ class Ends:
 def wait_until_seen(log: Log, partitions: Collection[int], job_id: str, within_s: float, clock: Clock) -> None:
     """Return when loaders have committed past the current ends of these partitions and queriers have dropped older
     indexes, so that every later answer includes the new series. Raises Unavailable (loader_behind)."""
-    wait_for_loader(log, Ends.of(log, partitions), within_s, clock)
+    wait_for_loader(log, JobEnds.of(log, partitions), within_s, clock)
     raise_generation(log, job_id, clock)
 
 
-def wait_for_loader(log: Log, ends: Ends, within_s: float, clock: Clock) -> None:
+def wait_for_loader(log: Log, ends: JobEnds, within_s: float, clock: Clock) -> None:
     """Return when loaders have committed past all ends. Raises Unavailable (loader_behind) with their positions."""
     give_up_at = clock.monotonic() + within_s
     while True:
@@ -56,7 +56,7 @@ def wait_for_loader(log: Log, ends: Ends, within_s: float, clock: Clock) -> None
         clock.sleep(LOOK_S)
 
 
-def _behind(log: Log, ends: Ends) -> list[tuple[TopicPartition, int, int]]:
+def _behind(log: Log, ends: JobEnds) -> list[tuple[TopicPartition, int, int]]:
     """(topic partition, committed, end) of each end that loaders have not passed."""
     with log.group(GROUP) as member:
         committed = member.committed(sorted(ends.next_offsets))

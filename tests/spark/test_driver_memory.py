@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from spark_backfill.downsample.job import DownsampleOptions, downsample
 from spark_backfill.exports.export_job import ExportOptions, export
 from spark_backfill.imports.import_job import ImportOptions, import_files
-from spark_backfill.imports.layout import Layout
+from spark_backfill.imports.layout import ImportLayout
 from spark_backfill.merge_late.job import MergeLateOptions, merge_late
 from support.spark.driver_memory import DriverUsage
 from support.spark.imports import ImportGround
@@ -41,7 +41,7 @@ def test_ten_times_the_samples_are_no_more_for_the_driver(
         path = rows(tmp_path / f"{times}.parquet", times)
         ground, samples = embedded, SERIES * STEPS * times
         once = ImportOptions(f"times-{times}", wait_s=WAIT_S)
-        layout, folder = Layout("parquet"), str(tmp_path / f"out-{times}")
+        layout, folder = ImportLayout("parquet"), str(tmp_path / f"out-{times}")
         imported = usage.of("import", lambda: import_files(spark, [path], layout, ground.places, ground.shared, once))  # noqa: B023  # called at once
         assert imported.figures["samples"] == samples
         options = ExportOptions(folder, partial=True, splits=8)

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from spark_backfill import register
 from spark_backfill.imports.import_job import ImportOptions, import_files
-from spark_backfill.imports.layout import Layout
+from spark_backfill.imports.layout import ImportLayout
 from support.data.recordings import CLOUD_1M
 from support.data.tables import NODE_5S
 from support.data.tsdb_blocks import write_block
@@ -41,7 +41,7 @@ from tsdb.query.history.index import Choice
 WAIT_S = 120.0
 PAST_MS = 1_577_836_800_000  # 2020
 ODD = (0x7FF0_0000_0000_0002, 0x7FF8_0000_0000_BEEF, 1 << 63, 0x7FF0_0000_0000_0000)
-PARQUET = Layout("parquet")
+PARQUET = ImportLayout("parquet")
 
 
 def past_node(folder: Path) -> tuple[str, SamplesByWindow]:
@@ -154,7 +154,7 @@ def test_a_row_that_is_no_sample_is_refused_with_its_reason(
     file, rejects = tmp_path / "rows.jsonl", tmp_path / "rejects"
     file.write_text("\n".join(each for group in lines.values() for each in group))
     options = ImportOptions("bad", rejects=str(rejects), wait_s=WAIT_S)
-    done = import_files(spark, [str(file)], Layout("jsonl"), embedded.places, embedded.shared, options)
+    done = import_files(spark, [str(file)], ImportLayout("jsonl"), embedded.places, embedded.shared, options)
     expected = {reason: len(group) for reason, group in lines.items() if reason != "good"}
     assert not done.ok
     assert {row["reason"]: row["rows"] for row in done.rows} == expected
@@ -171,7 +171,7 @@ def test_files_of_other_layouts_mean_the_same(spark: SparkSession, embedded: Imp
     rows = [(ts_ms / 1000, "i0", value) for ts_ms, value in samples]
     wide = tmp_path / "wide.csv"
     wide.write_text("at,host,cpu,mem\n" + "".join(f"{at:.3f},{host},{value},\n" for at, host, value in rows))
-    layout = Layout("csv", "", (("instance", "host"),), (("job", "j"),), "at", "s", metrics=("cpu", "mem"))
+    layout = ImportLayout("csv", "", (("instance", "host"),), (("job", "j"),), "at", "s", metrics=("cpu", "mem"))
     options = ImportOptions("wide", wait_s=WAIT_S)
     done = import_files(spark, [str(wide)], layout, embedded.places, embedded.shared, options)
     assert (done.ok, done.figures["samples"]) == (True, 300)
@@ -181,7 +181,7 @@ def test_files_of_other_layouts_mean_the_same(spark: SparkSession, embedded: Imp
     # The same as a block of Prometheus, under another order: every sample is there twice, and reads find it once.
     write_block(tmp_path / "data" / "01A", [(labels, samples)])
     block = ImportOptions("block", wait_s=WAIT_S)
-    import_files(spark, [str(tmp_path / "data")], Layout("prometheus"), embedded.places, embedded.shared, block)
+    import_files(spark, [str(tmp_path / "data")], ImportLayout("prometheus"), embedded.places, embedded.shared, block)
     assert embedded.held() == held
     assert len({key.order for key in embedded.rows()}) == 2
 
@@ -192,19 +192,19 @@ def test_an_impossible_import_is_refused_before_anything_is_written(
     file = tmp_path / "rows.csv"
     file.write_text('labels,ts_ms,value\n"{}",1,2\n')
 
-    def run(layout: Layout, job_id: str = "named", **options: Any) -> None:
+    def run(layout: ImportLayout, job_id: str = "named", **options: Any) -> None:
         import_files(spark, [str(file)], layout, embedded.places, embedded.shared, ImportOptions(job_id, **options))
 
     with pytest.raises(InvalidRequest, match="the files have no column when; they have labels, ts_ms, value"):
-        run(Layout("csv", time="when"))
+        run(ImportLayout("csv", time="when"))
     with pytest.raises(InvalidRequest, match="no row of the files is a sample; refused: 1 no_metric_name"):
-        run(Layout("csv"))
+        run(ImportLayout("csv"))
     assert all(mark.high == 0 for mark in embedded.log.watermarks(METRICS, range(3)).values())
     file.write_text(line())
-    run(Layout("jsonl"), wait_s=WAIT_S)
+    run(ImportLayout("jsonl"), wait_s=WAIT_S)
     file.write_text(line(value="3"))
     with pytest.raises(ConfigMismatch, match="began with other files"):
-        run(Layout("jsonl"))
+        run(ImportLayout("jsonl"))
 
 
 @pytest.mark.parametrize("way", ["files", "frame"])
@@ -223,7 +223,7 @@ def test_a_range_queried_before_an_import_has_its_series_when_the_job_ends(
     file.write_text(line())
     if way == "files":
         options = ImportOptions("alone", wait_s=WAIT_S)
-        import_files(spark, [str(file)], Layout("jsonl"), embedded.places, embedded.shared, options)
+        import_files(spark, [str(file)], ImportLayout("jsonl"), embedded.places, embedded.shared, options)
     else:
         register(spark)
         frame = spark.sql(f"SELECT map('__name__', 'up', 'job', 'j') labels, timestamp_millis({PAST_MS}) ts, 1D value")
@@ -239,4 +239,4 @@ def test_without_a_loader_the_job_reports_its_progress(
     options = ImportOptions("alone", wait_s=0.1)
     said = "everything is in the log, but within 0.1 s the loader"
     with embedded.no_loader(), pytest.raises(Unavailable, match=re.escape(said)):
-        import_files(spark, [str(file)], Layout("jsonl"), embedded.places, embedded.shared, options)
+        import_files(spark, [str(file)], ImportLayout("jsonl"), embedded.places, embedded.shared, options)

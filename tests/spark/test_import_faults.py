@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from spark_backfill import register
 from spark_backfill.failures import translate_spark_errors
 from spark_backfill.imports.import_job import ImportOptions, import_files
-from spark_backfill.imports.layout import Layout
+from spark_backfill.imports.layout import ImportLayout
 from spark_backfill.source.columns import ARROW_MAP, ARROW_TS
 from support.servers.histories import HistoryFactory
 from support.servers.logs import LogFactory
@@ -30,7 +30,7 @@ from tsdb.model.errors import ConfigMismatch
 
 WAIT_S = 120.0
 PAST_MS = 1_577_836_800_000
-PARQUET = Layout("parquet")
+PARQUET = ImportLayout("parquet")
 SERIES, STEPS = 40, 100
 
 

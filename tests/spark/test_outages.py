@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from spark_backfill import register
 from spark_backfill.failures import translate_spark_errors
 from spark_backfill.imports.import_job import ImportOptions, import_files
-from spark_backfill.imports.layout import Layout
+from spark_backfill.imports.layout import ImportLayout
 from spark_backfill.rebuild.job import rebuild
 from stack.cassandra import CassandraNode
 from stack.kafka import KafkaCluster
@@ -59,7 +59,7 @@ def rows(file: Path) -> str:
 
 def import_rows(spark: SparkSession, ground: ImportGround, path: str, *, of: PausingPlaces | None = None) -> None:
     options = ImportOptions("outage", wait_s=WAIT_S)
-    done = import_files(spark, [path], Layout("parquet"), of or ground.places, ground.shared, options)
+    done = import_files(spark, [path], ImportLayout("parquet"), of or ground.places, ground.shared, options)
     assert done.figures["samples"] == SERIES * STEPS
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tsdb.index.interned import known_ids, new_interned, roomy, starts_of, texts_of, with_room
 from tsdb.index.interned_kernels import COUNT, NOTHING, PADDING_BYTES
-from tsdb.index.label_kernels import Labels, Runs, write_runs_kernel
+from tsdb.index.label_kernels import Labels, PairRuns, write_runs_kernel
 from tsdb.index.label_read_kernels import (
     filter_kernel,
     join_labels_kernel,
@@ -35,7 +35,7 @@ class LabelArena:
         # A random seed, so that no client can choose names that all share one slot.
         seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
         entries, start, label_bytes, name_of = (np.empty(0, np.uint32) for _ in range(4))
-        runs = Runs(np.zeros(1, np.int64), entries, start, np.empty(0, np.uint16), label_bytes)
+        runs = PairRuns(np.zeros(1, np.int64), entries, start, np.empty(0, np.uint16), label_bytes)
         self.labels = Labels(new_interned(seed), new_interned(seed), name_of, runs)
 
     @property
@@ -58,7 +58,7 @@ class LabelArena:
         runs = self.labels.runs
         start, length = roomy(runs.start, refs_size), roomy(runs.length, refs_size)
         label_bytes = roomy(runs.label_bytes, refs_size)
-        self.labels = self.labels._replace(runs=Runs(runs.size, runs.entries, start, length, label_bytes))
+        self.labels = self.labels._replace(runs=PairRuns(runs.size, runs.entries, start, length, label_bytes))
 
     def reserve_for(self, canonical: bytes) -> None:
         """Make room for one more set of labels, as has_room_kernel requires. Replaces `labels`."""

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.index.label_arena import NO_PAIR, LabelArena
-from tsdb.index.matching import Condition, Step, combine, narrow
-from tsdb.index.pair_search import CheckGoing, Found, PairSearch
+from tsdb.index.matching import Condition, ResolvedCondition, combine, narrow
+from tsdb.index.pair_search import CachedPairs, CheckGoing, PairSearch
 from tsdb.index.postings import Postings
 
 BATCH_SERIES = 4096  # Bounds how long a read waits for the lock.
@@ -52,21 +52,21 @@ class LabelIndex:
             fresh.add(refs[part][findable[part]])
         return fresh
 
-    def prepare(self, conditions: Sequence[Condition], check_going: CheckGoing) -> list[Found]:
+    def prepare(self, conditions: Sequence[Condition], check_going: CheckGoing) -> list[CachedPairs]:
         """The long part of finding pairs, without the lock. check_going: called between pieces, and may raise."""
         return [self._search.prepare(condition, check_going) for condition in conditions]
 
     def combine_locked(
-        self, conditions: Sequence[Condition], prepared: Sequence[Found], live: NDArray[np.uint32]
-    ) -> tuple[NDArray[np.uint32], list[Step]]:
+        self, conditions: Sequence[Condition], prepared: Sequence[CachedPairs], live: NDArray[np.uint32]
+    ) -> tuple[NDArray[np.uint32], list[ResolvedCondition]]:
         """See tsdb.index.matching.combine. prepared: a recent result of `prepare` for these conditions."""
         steps = [
-            Step(self._search.find_locked(condition, found), condition.keep)
+            ResolvedCondition(self._search.find_locked(condition, found), condition.keep)
             for condition, found in zip(conditions, prepared, strict=True)
         ]
         return combine(steps, self._postings, live)
 
-    def narrow(self, refs: NDArray[np.uint32], steps: Sequence[Step]) -> NDArray[np.uint32]:
+    def narrow(self, refs: NDArray[np.uint32], steps: Sequence[ResolvedCondition]) -> NDArray[np.uint32]:
         return narrow(refs, steps, self.arena)
 
     def pairs_in_use_locked(self) -> NDArray[np.uint32]:

@@ -26,7 +26,7 @@ _METRIC_NAME = np.frombuffer(METRIC_NAME, np.uint8)
 assert _SUFFIX_BITS == 3, "SeriesRows.layout_order takes a suffix as three bits"
 
 
-class Runs(NamedTuple):
+class PairRuns(NamedTuple):
     """Pair ids of each series: entries[start[ref]:start[ref] + length[ref]], in the order of its labels.
 
     size int64[1]: entries in use. label_bytes: bytes of the canonical labels of each ref.
@@ -45,7 +45,7 @@ class Labels(NamedTuple):
     names: Interned
     pairs: Interned
     name_of: NDArray[np.uint32]
-    runs: Runs
+    runs: PairRuns
 
 
 @helper

@@ -52,7 +52,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ResolvedCondition:
     """A condition with its pairs, uint32 ascending."""
 
     pairs: NDArray[np.uint32]
@@ -85,8 +85,8 @@ def _condition(matcher: Matcher) -> Condition:
 
 
 def combine(
-    steps: Iterable[Step], postings: Postings, live: NDArray[np.uint32]
-) -> tuple[NDArray[np.uint32], list[Step]]:
+    steps: Iterable[ResolvedCondition], postings: Postings, live: NDArray[np.uint32]
+) -> tuple[NDArray[np.uint32], list[ResolvedCondition]]:
     """(refs that pass the steps over few pairs, ascending; the steps left for `narrow`).
 
     At least one step has keep set. live: all refs, ascending. Needs the lock of the postings; `narrow` needs no lock.
@@ -107,7 +107,7 @@ def combine(
     return np.frombuffer(found.to_array(), np.uint32), many
 
 
-def narrow(refs: NDArray[np.uint32], steps: Iterable[Step], arena: LabelArena) -> NDArray[np.uint32]:
+def narrow(refs: NDArray[np.uint32], steps: Iterable[ResolvedCondition], arena: LabelArena) -> NDArray[np.uint32]:
     """The refs that pass all steps, in order."""
     for step in steps:
         refs = arena.filter(refs, step.pairs, keep=step.keep)

@@ -41,14 +41,14 @@ def go_on() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CachedPairs:
     """Pairs of a condition among the ids below `seen`."""
 
     seen: int
     pairs: NDArray[np.uint32]
 
 
-NOTHING = Found(0, np.empty(0, np.uint32))
+NOTHING = CachedPairs(0, np.empty(0, np.uint32))
 
 
 class PairSearch:
@@ -57,7 +57,7 @@ class PairSearch:
     def __init__(self, arena: LabelArena, lock: threading.Lock) -> None:
         self._arena = arena
         self._lock = lock
-        self._remembered: OrderedDict[Key, Found] = OrderedDict()
+        self._remembered: OrderedDict[Key, CachedPairs] = OrderedDict()
         self._pairs = 0
 
     @property
@@ -65,7 +65,7 @@ class PairSearch:
         """Memory of the cached results."""
         return 4 * self._pairs
 
-    def prepare(self, condition: Condition, check_going: CheckGoing = go_on) -> Found:
+    def prepare(self, condition: Condition, check_going: CheckGoing = go_on) -> CachedPairs:
         """The condition's pairs among those known now. check_going: called between pieces."""
         if condition.is_look_up:
             return NOTHING
@@ -81,7 +81,7 @@ class PairSearch:
                 self._remember_locked(condition, found)
         return found
 
-    def find_locked(self, condition: Condition, prepared: Found) -> NDArray[np.uint32]:
+    def find_locked(self, condition: Condition, prepared: CachedPairs) -> NDArray[np.uint32]:
         """Ids of the pairs that satisfy the condition, ascending.
 
         prepared: a recent result of `prepare` for the same condition.
@@ -91,14 +91,14 @@ class PairSearch:
         seen, fresh = self._left_locked(condition, prepared)
         return self._with(prepared, seen, fresh, condition, go_on).pairs
 
-    def _left_locked(self, condition: Condition, found: Found) -> tuple[int, NDArray[np.uint32]]:
+    def _left_locked(self, condition: Condition, found: CachedPairs) -> tuple[int, NDArray[np.uint32]]:
         """(pair_count now, the pairs of the name not tested yet)."""
         return self._arena.pair_count, self._arena.all_pairs_of(condition.name, found.seen)
 
     def _with(
-        self, found: Found, seen: int, fresh: NDArray[np.uint32], condition: Condition, check_going: CheckGoing
-    ) -> Found:
-        return Found(seen, np.concatenate((found.pairs, self._matching(fresh, condition, check_going))))
+        self, found: CachedPairs, seen: int, fresh: NDArray[np.uint32], condition: Condition, check_going: CheckGoing
+    ) -> CachedPairs:
+        return CachedPairs(seen, np.concatenate((found.pairs, self._matching(fresh, condition, check_going))))
 
     def _matching(self, pairs: NDArray[np.uint32], condition: Condition, check_going: CheckGoing) -> NDArray[np.uint32]:
         pattern = condition.pattern
@@ -124,7 +124,7 @@ class PairSearch:
             first, size = last, _next_size(size, piece_s)
         return pairs[satisfied]
 
-    def _remember_locked(self, condition: Condition, found: Found) -> None:
+    def _remember_locked(self, condition: Condition, found: CachedPairs) -> None:
         before = self._remembered.pop(condition.key, NOTHING)
         self._remembered[condition.key] = found
         self._pairs += len(found.pairs) - len(before.pairs)

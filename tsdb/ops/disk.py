@@ -56,7 +56,7 @@ _lock = threading.Lock()  # Guards changes of _full; a leaf.
 _full: dict[GrowingFile, TsdbError] = {}
 
 
-def disk_trouble() -> tuple[str, str] | None:
+def disk_problem() -> tuple[str, str] | None:
     """Reason (disk_full, disk_error) and message of one file that cannot grow; None when all files can grow."""
     with _lock:
         found = next(iter(_full.items()), None)

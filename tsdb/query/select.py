@@ -13,7 +13,7 @@ from tsdb.model.errors import OutOfCoverage, TsdbError
 from tsdb.query.join.accepted_holes import AcceptedHoles
 from tsdb.query.join.joined_read import JoinedRead
 from tsdb.query.join.partition_join import answered_total
-from tsdb.query.join.pieces import Piece, Totals, merged, packed, pieces
+from tsdb.query.join.pieces import AnswerTotals, Piece, merged, packed, pieces
 from tsdb.query.join.step_split import StepSplit
 from tsdb.query.sources import Sources, request_for, stores_answering
 from tsdb.query.stores.fan_out import ShareStreams, open_all
@@ -64,7 +64,7 @@ class SelectRead:
         yield from self._joined(alone, [one for one in opened if not one.share.alone])
 
     def _joined(self, alone: list[ShareStreams[Response]], others: list[ShareStreams[Response]]) -> Iterator[Response]:
-        totals = Totals(self._limits)
+        totals = AnswerTotals(self._limits)
         states = [state for one in alone for state in one.first[0].header.partitions]
         parts: list[Iterator[Piece]] = [pieces(one.messages(), totals) for one in alone]
         if others:

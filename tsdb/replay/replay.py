@@ -51,7 +51,7 @@ lost_offsets_total = counter(
 )
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """Source of records: a LogReader, or a partition's share of a group's reads."""
 
     def poll(self, timeout_s: float, *, max_records: int) -> list[Event]:
@@ -67,7 +67,7 @@ class Source(Protocol):
         """Release the source. A second call does nothing."""
 
 
-class Target(Registry, Protocol):
+class RecordTarget(Registry, Protocol):
     """Receiver of the records: a head, or a stage with a head inside."""
 
     def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
@@ -77,7 +77,7 @@ class Target(Registry, Protocol):
         """See Head.apply for the contract."""
 
 
-AnyTarget = TypeVar("AnyTarget", bound=Target)
+AnyTarget = TypeVar("AnyTarget", bound=RecordTarget)
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class FreshStart(Generic[AnyTarget]):
 
 
 @dataclass(slots=True)
-class Step:
+class StepCounts:
     """Counts of the records and samples that one step applied."""
 
     records: int = 0
@@ -119,7 +119,7 @@ class Replay(Generic[AnyTarget]):
 
     def __init__(
         self,
-        source: Source,
+        source: RecordSource,
         heads: dict[int, AnyTarget],
         progress: dict[int, PartitionProgress],
         series: SeriesFeed,
@@ -139,14 +139,14 @@ class Replay(Generic[AnyTarget]):
         self._series_read = False
         self._waiting: TsdbError | None = Unavailable("series topic not read yet", reason="series_behind")
 
-    def step(self, timeout_s: float, *, records_max: int) -> Step:
+    def step(self, timeout_s: float, *, records_max: int) -> StepCounts:
         """Fetch once and apply the fetched records. Waits up to timeout_s for the first record.
 
         A batch that cannot be applied because `series` is not readable stays pending, and nothing more is fetched until
         it is applied. A batch without room in memory is dropped, and read again when there is room: the other
         partitions go on.
         """
-        done = Step()
+        done = StepCounts()
         if all(progress.stopped for progress in self.progress.values()):
             self._clock.sleep(timeout_s)
             return done
@@ -169,7 +169,7 @@ class Replay(Generic[AnyTarget]):
         self._source.close()
         self._series.close()
 
-    def _advance(self, timeout_s: float, records_max: int, done: Step) -> None:
+    def _advance(self, timeout_s: float, records_max: int, done: StepCounts) -> None:
         if self._series_read:
             self._series.poll()
         else:
@@ -243,7 +243,7 @@ class Replay(Generic[AnyTarget]):
         # The message is set first: a reader that sees the reason also reads the message.
         progress.stopped_message, progress.stopped = error.message, error.reason
 
-    def _apply(self, event: Event, done: Step) -> None:
+    def _apply(self, event: Event, done: StepCounts) -> None:
         progress = self.progress[event.partition]
         if progress.stopped or event.partition in self._without_room:
             return
@@ -278,7 +278,7 @@ class Replay(Generic[AnyTarget]):
         return usable, decode_records(usable.values, usable.value_starts), stop_error
 
     def _apply_usable(
-        self, batch: RecordBatch, records: DecodedRecords, progress: PartitionProgress, done: Step
+        self, batch: RecordBatch, records: DecodedRecords, progress: PartitionProgress, done: StepCounts
     ) -> None:
         head = self._heads[batch.partition]
         if len(head.unknown_ids(records)):
@@ -289,7 +289,7 @@ class Replay(Generic[AnyTarget]):
         progress.next_offset = int(batch.offsets[-1]) + 1
         self._count(records, applied, progress, done)
 
-    def _count(self, records: DecodedRecords, applied: Applied, progress: PartitionProgress, done: Step) -> None:
+    def _count(self, records: DecodedRecords, applied: Applied, progress: PartitionProgress, done: StepCounts) -> None:
         count = len(records.status)
         records_total.inc(count)
         samples_total.inc(applied.samples)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tsdb.model.errors import Unavailable
-from tsdb.ops.disk import disk_trouble
+from tsdb.ops.disk import disk_problem
 from tsdb.ops.grpc.server import GrpcServer
 from tsdb.ops.health import Liveness, PartitionHealth, Readiness
 from tsdb.ops.lifecycle import Component, Deadline, Fallible
@@ -28,7 +28,7 @@ log = get_logger(__name__)
 class Opened:
     """An opened role: its components in start order, and functions for the probes.
 
-    stalled: reason why the process is not alive; empty when it is. trouble: reason and message why the whole
+    stalled: reason why the process is not alive; empty when it is. problem: reason and message why the whole
     process is not ready, even without partitions; empty without such a reason. warm_ups: load or compile the kernels;
     they run before the components start.
     """
@@ -36,7 +36,7 @@ class Opened:
     components: Sequence[Component]
     partitions: Callable[[], dict[int, PartitionHealth]]
     stalled: Callable[[], str]
-    trouble: Callable[[], tuple[str, str]] = lambda: ("", "")
+    problem: Callable[[], tuple[str, str]] = lambda: ("", "")
     warm_ups: WarmUps = ()
 
 
@@ -97,8 +97,8 @@ class RoleProcess:
         if self._opened is None or self._waiting_for:
             progress = self._kernels.progress()
             return Readiness(self._waiting_for) if progress is None else Readiness("compiling", message=str(progress))
-        disk = disk_trouble()
-        reason, message = disk or self._opened.trouble()
+        disk = disk_problem()
+        reason, message = disk or self._opened.problem()
         return Readiness(reason, self._opened.partitions(), message)
 
     def grpc_port(self) -> int | None:

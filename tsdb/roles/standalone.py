@@ -29,7 +29,7 @@ from tsdb.roles.process import Opened
 from tsdb.roles.querier import HistoryComponent, history_source, querier_service
 from tsdb.roles.servers import grpc_server, health_setter, read_calls
 from tsdb.roles.store import make_store, reader_of, store_partitions
-from tsdb.store.reporter import StatusReporter
+from tsdb.store.reporter import StoreReporter
 from tsdb.store.warm_up import warm_up as warm_up_store
 
 PARTITIONS = 3  # Enough to exercise sharing. An embedded log has a single writer anyway.
@@ -63,7 +63,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     sources = Sources(local, store.topic_id, tuple(store.partitions), read_past)
     services = [ingest_service(gateway), querier_service(sources, settings, calls)]
     server = grpc_server(settings, services, health, writes=settings)
-    reporter = StatusReporter(store, health_setter(health), SystemClock())
+    reporter = StoreReporter(store, health_setter(health), SystemClock())
     past: list[Component] = []
     stalls = [store.stalled]
     warm_ups = [warm_up_gateway, warm_up_store]

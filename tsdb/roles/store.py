@@ -20,7 +20,7 @@ from tsdb.reader.read_call import ReadCalls
 from tsdb.roles.log import LogComponent, connected
 from tsdb.roles.process import Opened
 from tsdb.roles.servers import grpc_server, health_setter, read_calls
-from tsdb.store.reporter import StatusReporter, partition_health
+from tsdb.store.reporter import StoreReporter, partition_health
 from tsdb.store.service import ReaderService
 from tsdb.store.store import Store, StoreOptions
 from tsdb.store.warm_up import warm_up
@@ -33,7 +33,7 @@ def open_store(settings: StoreSettings) -> Opened:
         store = make_store(settings, settings, log)
         health = Health()
         server = grpc_server(settings, [_reader_service(store, settings)], health)
-        reporter = StatusReporter(store, health_setter(health), SystemClock())
+        reporter = StoreReporter(store, health_setter(health), SystemClock())
         components: list[Component] = [LogComponent(log), store, reporter, server]
         return Opened(components, store_partitions(store), store.stalled, warm_ups=[warm_up])
 

@@ -45,7 +45,7 @@ sealed_bytes = gauge("tsdb_store_sealed_bytes", "Memory of sealed slices, direct
 holes = gauge("tsdb_store_holes", "Holes in the data in memory.", label="partition")
 
 
-class StatusReporter(Periodic):
+class StoreReporter(Periodic):
     """Owns one thread. `set_health(partition, serving)`: partition None means the whole store."""
 
     def __init__(self, store: Store, set_health: Callable[[int | None, bool], None], clock: Clock) -> None:

@@ -16,7 +16,7 @@ from tsdb.client import ReadOptions
 from tsdb.model.errors import Unavailable
 from tsdb.store import warm_up
 from tsdb.store.readiness import HIGH_WATERMARK_AGE_MAX_S
-from tsdb.store.reporter import StatusReporter
+from tsdb.store.reporter import StoreReporter
 from tsdb.store.store import ALIVE_WITHIN_S
 
 OPTIONS = store_options(lag_enter_s=0.5, lag_leave_s=2.0)
@@ -91,7 +91,7 @@ def test_health_and_metrics_follow_readiness(bench: Bench) -> None:
     health: dict[int | None, bool] = {}
     bench.write()
     with bench.node().wait_ready_on_entry() as node:
-        reporter = StatusReporter(
+        reporter = StoreReporter(
             node.store, lambda partition, serving: health.update({partition: serving}), bench.clock
         )
         reporter.start()

@@ -13,7 +13,7 @@ from tsdb.parallel_consumer.errors import MetadataRefused
 from tsdb.parallel_consumer.offsets.metadata import (
     ATTEMPTS_BYTES_MAX,
     AttemptCounts,
-    Progress,
+    CommitMetadata,
     decode_metadata,
     encode_metadata,
     map_bytes_max,
@@ -98,7 +98,7 @@ class TrackerMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         position = self.tracker.position
-        text = encode_metadata(position, Progress(self.tracker.finished_runs()), TOPIC_ID)
+        text = encode_metadata(position, CommitMetadata(self.tracker.finished_runs()), TOPIC_ID)
         self.tracker = OffsetTracker(position, decode_metadata(position, text, TOPIC_ID).finished)
         self.slots.clear()
 
@@ -159,7 +159,7 @@ TRIES = st.builds(
 
 @given(st.lists(TRIES, max_size=400, unique_by=lambda one: one.offset))
 def test_attempts_survive_up_to_the_room_and_the_most_tried_always(attempts: list[AttemptCounts]) -> None:
-    text = encode_metadata(100, Progress(attempts=attempts), TOPIC_ID)
+    text = encode_metadata(100, CommitMetadata(attempts=attempts), TOPIC_ID)
     decoded = decode_metadata(100, text, TOPIC_ID).attempts
     assert [one.offset for one in decoded] == sorted(one.offset for one in decoded)
     assert set(decoded) <= set(attempts)
@@ -207,5 +207,5 @@ def test_admitted_offsets_fit_in_any_order_of_completion(slots: int, gap: int, o
         offset += 1 + gap
     for slot in added[1 + odd :: 2]:
         tracker.finish(slot)
-    text = encode_metadata(tracker.position, Progress(tracker.finished_runs()), TOPIC_ID, units_max=units_max)
+    text = encode_metadata(tracker.position, CommitMetadata(tracker.finished_runs()), TOPIC_ID, units_max=units_max)
     assert len(text.encode("utf-16-le")) // 2 <= units_max

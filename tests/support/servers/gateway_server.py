@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from ingest.pipeline import Pipeline
+from ingest.pipeline import WritePipeline
 from ingest.service import IngestService
 from tsdb.ops.grpc.errors import from_rpc_error
 from tsdb.ops.grpc.health import Health
@@ -20,7 +20,7 @@ WRITE = "/tsdb.v1.Ingest/Write"
 
 
 @contextmanager
-def gateway_server(pipeline: Pipeline) -> Iterator[GrpcServer]:
+def gateway_server(pipeline: WritePipeline) -> Iterator[GrpcServer]:
     """A started server on a free loopback port."""
     service = GrpcService("tsdb.v1.Ingest", IngestService(pipeline), ingest_pb2_grpc.add_IngestServicer_to_server)
     with build_server([service], host="127.0.0.1", port=0, health=Health()) as server:

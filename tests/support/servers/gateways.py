@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.limits import IngestLimits
-from ingest.pipeline import Pipeline, WriteResult
+from ingest.pipeline import WritePipeline, WriteResult
 from support.fakes.fake_log import FakeLog
 from tsdb.model.clock import ManualClock
 from tsdb.model.labels import canonical_labels
@@ -41,9 +41,9 @@ class Bench:
         self.log = FakeLog(self.partitions, self.clock)
         self.pipeline = self.restart()
 
-    def restart(self) -> Pipeline:
+    def restart(self) -> WritePipeline:
         """A gateway that knows nothing, over the same log; also as after a kill."""
-        self.pipeline = Pipeline(
+        self.pipeline = WritePipeline(
             self.log,
             PlacementRule(),
             self.partitions,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ingest.limits import IngestLimits
-from ingest.pipeline import Pipeline, WriteResult
+from ingest.pipeline import WritePipeline, WriteResult
 from ingest.warm_up import warm_up
 from support.servers.logs import LogFactory, wait_until
 from tsdb.client import Client, SelectQuery, SelectResult, connect
@@ -68,7 +68,7 @@ class Gateway:
     def __init__(self, log: Log, time_set: TimeSet = PRODUCTION, clock: Clock | None = None) -> None:
         warm_up()  # A first request that compiles would run out of time.
         self.clock = clock or SystemClock()
-        self.pipeline = Pipeline(log, PLACEMENT, log.partitions(METRICS), time_set, IngestLimits(), self.clock)
+        self.pipeline = WritePipeline(log, PLACEMENT, log.partitions(METRICS), time_set, IngestLimits(), self.clock)
 
     def write(
         self,

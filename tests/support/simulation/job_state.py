@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from spark_backfill.merge_late.plan import WindowPlan
 from spark_backfill.writing.import_run import ImportRun
-from spark_backfill.writing.loader_wait import Ends
+from spark_backfill.writing.loader_wait import JobEnds
 from support.simulation.oracle import Entry
 
 DELETE_AFTER_MS = 8_000  # Longer than any read of a simulation takes.
@@ -25,7 +25,7 @@ class FoldJob:
     """plans: as its run made them; ends: what the loader has to pass before they are looked at again."""
 
     plans: list[WindowPlan]
-    ends: Ends
+    ends: JobEnds
 
 
 @dataclass

@@ -18,7 +18,7 @@ from spark_backfill.places import Places
 from spark_backfill.writing.chunk_writer import ChunkWriter
 from spark_backfill.writing.fragments import SortedRows
 from spark_backfill.writing.import_run import begin_run
-from spark_backfill.writing.loader_wait import Ends, _behind, wait_until_seen
+from spark_backfill.writing.loader_wait import JobEnds, _behind, wait_until_seen
 from support.simulation.history import SimulatedHistory
 from support.simulation.job_state import DELETE_AFTER_MS, FoldJob, ImportJob
 from support.simulation.log import LogFaults, SimulatedLog
@@ -149,7 +149,7 @@ def fold_on(world: World, rng: random.Random) -> None:
     with calm(world):
         world.load(rng.choice([0, 10]))
         if world.jobs.fold is None:
-            if not _behind(world.log, Ends.of(world.log, range(world.partitions))):
+            if not _behind(world.log, JobEnds.of(world.log, range(world.partitions))):
                 world.jobs.fold = _fold(world)
         elif not _behind(world.log, world.jobs.fold.ends):
             again = list(look_again(places_of(world), _rule(world, frozenset()), world.jobs.fold.plans))
@@ -172,7 +172,7 @@ def _fold(world: World) -> FoldJob:
         for partition in sorted({plan.partition for plan in folding})
     }
     world.counts["windows folded"] += sum(done.folded for done in fold_windows(places, rule, orders, folding))
-    return FoldJob([plan for plan in plans if not plan.idle], Ends.of(log, range(world.partitions)))
+    return FoldJob([plan for plan in plans if not plan.idle], JobEnds.of(log, range(world.partitions)))
 
 
 def _rule(world: World, deletable: frozenset[Fold]) -> Rule:

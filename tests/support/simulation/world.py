@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import cast
 
 from ingest.limits import IngestLimits
-from ingest.pipeline import Pipeline
+from ingest.pipeline import WritePipeline
 from support.servers.queriers import querier_over
 from support.simulation.groups import Member, SimulatedGroup
 from support.simulation.history import SimulatedHistory
@@ -84,7 +84,7 @@ class World:
     def start_gateway(self) -> None:
         """A gateway that knows nothing."""
         limits = IngestLimits(series_cache_max=1_000)
-        self.gateway = Pipeline(self.log, PlacementRule(), self.partitions, TIMES, limits, self.clock)
+        self.gateway = WritePipeline(self.log, PlacementRule(), self.partitions, TIMES, limits, self.clock)
 
     def start_querier(self) -> None:
         """A querier that knows nothing."""

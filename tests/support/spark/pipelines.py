@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.pipeline.group_membership import GroupMembership
-from spark_backfill.pipeline.pipeline import Pipeline, PipelineOptions, Totals
+from spark_backfill.pipeline.pipeline import Pipeline, PipelineOptions, RunTotals
 from spark_backfill.pipeline.planner import BatchLimits
 from spark_backfill.places import Places
 from support.servers.chunkers import FastClock
@@ -45,7 +45,7 @@ def run_all(
     *,
     clock: Clock | None = None,
     limits: BatchLimits = SMALL,
-) -> Totals:
+) -> RunTotals:
     """Everything the log holds."""
     clock = clock or SystemClock()
     options = pipeline_options(log, places, checkpoint, limits=limits)
@@ -54,7 +54,7 @@ def run_all(
 
 def run_until(
     spark: SparkSession, log: Log, options: PipelineOptions, clock: Clock, done: Callable[[], bool]
-) -> Totals:
+) -> RunTotals:
     """Stopped as soon as it holds, whatever is under way."""
     pipeline = Pipeline(spark, log, options, clock, lambda: pipeline.stop() if done() else None)
     return pipeline.run(GroupMembership(log, clock))

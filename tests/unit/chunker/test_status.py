@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from chunker.member import Member
-from chunker.status import StatusReporter
+from chunker.status import ChunkerReporter
 from support.servers.logs import wait_until
 from tsdb.log.interface import Log
 from tsdb.model.clock import SystemClock
@@ -19,7 +19,7 @@ def test_an_unexpected_exception_is_kept() -> None:
         raise broken
 
     log, member = SimpleNamespace(watermarks=watermarks), SimpleNamespace(partitions={})
-    reporter = StatusReporter(cast(Log, log), cast(Member, member), SystemClock(), lag_enter_s=5.0, lag_leave_s=20.0)
+    reporter = ChunkerReporter(cast(Log, log), cast(Member, member), SystemClock(), lag_enter_s=5.0, lag_leave_s=20.0)
     assert reporter.failure() is None
     reporter.start()
     wait_until(lambda: reporter.failure() is not None)

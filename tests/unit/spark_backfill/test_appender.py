@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_backfill.writing.appender import Appender
+from spark_backfill.writing.appender import TaskAppender
 from support.fakes.fake_log import FakeLog, Fault
 from tsdb.log.interface import CHUNKS
 from tsdb.model.clock import ManualClock
@@ -37,7 +37,7 @@ def test_a_failed_append_is_sent_again(log: FakeLog) -> None:
         [Fault(Unavailable("away")), None, Fault(Overloaded("full"), raised=True), Fault(Unavailable("late"), True)]
     )
     log.plan = lambda topic, partition, value: next(faults, None)
-    appender = Appender(log, CHUNKS, now_s=Ticking(1.0))
+    appender = TaskAppender(log, CHUNKS, now_s=Ticking(1.0))
     for number in range(3):
         appender.send(number % 2, b"%d" % number, b"value")
     appender.finish()
@@ -47,7 +47,7 @@ def test_a_failed_append_is_sent_again(log: FakeLog) -> None:
 
 def test_a_final_error_is_raised(log: FakeLog) -> None:
     log.plan = lambda topic, partition, value: Fault(InvalidRequest("too large", reason="record_too_large"))
-    appender = Appender(log, CHUNKS)
+    appender = TaskAppender(log, CHUNKS)
     appender.send(0, b"k", b"v")
     with pytest.raises(InvalidRequest, match="too large"):
         appender.finish()
@@ -57,7 +57,7 @@ def test_a_final_error_is_raised(log: FakeLog) -> None:
 
 def test_a_log_that_stays_away_is_given_up(log: FakeLog) -> None:
     log.plan = lambda topic, partition, value: Fault(Unavailable("away", reason="timeout"))
-    appender = Appender(log, CHUNKS, give_up_s=20.0, now_s=Ticking(1.0))
+    appender = TaskAppender(log, CHUNKS, give_up_s=20.0, now_s=Ticking(1.0))
     appender.send(0, b"k", b"v")
     with pytest.raises(Unavailable, match="away"):
         appender.finish()
@@ -65,7 +65,7 @@ def test_a_log_that_stays_away_is_given_up(log: FakeLog) -> None:
 
 
 def test_no_more_is_in_flight_than_allowed(log: FakeLog) -> None:
-    appender = Appender(log, CHUNKS, inflight_bytes_max=10)
+    appender = TaskAppender(log, CHUNKS, inflight_bytes_max=10)
     appender.send(0, b"large", b"larger than all that is allowed")
     appender.send(0, b"k", b"v")
     appender.finish()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_backfill.imports.label_texts import LabelTexts, Refused, Series
+from spark_backfill.imports.label_texts import LabelTexts, PlacedSeries, Refused
 from spark_backfill.imports.raw_rows import SEPARATOR
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.placement import PlacementRule
@@ -18,7 +18,7 @@ def texts() -> LabelTexts:
 def test_the_order_of_labels_does_not_matter(texts: LabelTexts) -> None:
     one, other = texts.series('{"__name__":"up","job":"j"}'), texts.series('{ "job": "j", "__name__": "up" }')
     assert one == other
-    assert isinstance(one, Series)
+    assert isinstance(one, PlacedSeries)
     assert one.series_id == series_id(canonical_labels({"__name__": "up", "job": "j"}))
 
 

@@ -9,8 +9,8 @@ from pyspark.sql.types import ArrayType, DoubleType, MapType, StringType, Struct
 
 from spark_backfill.source.columns import columns_of, sample_schema
 from spark_backfill.source.options import source_options
-from spark_backfill.source.runs import BATCH_SAMPLES, Runs, gathered, run_batches
-from spark_backfill.source.series_table import SeriesTable
+from spark_backfill.source.runs import BATCH_SAMPLES, SampleRuns, gathered, run_batches
+from spark_backfill.source.series_table import SeriesLabels
 from support.data.chunk_cases import START_MS, fragment
 from support.data.column_cases import STALE
 from tsdb.codec.chunk.fragment import Fragment
@@ -44,9 +44,9 @@ def bits(*values: float) -> list[int]:
 
 
 def test_a_row_is_a_series_of_a_window() -> None:
-    table = SeriesTable(np.array([9, 1, 2, 7], np.uint64), [b"a\xff9", b"a\xff1", b"a\xff2", b"a\xff7"])
+    table = SeriesLabels(np.array([9, 1, 2, 7], np.uint64), [b"a\xff9", b"a\xff1", b"a\xff2", b"a\xff7"])
     start_us = START_MS * 1000
-    assert rows_of(list(run_batches(Runs.of(fragments()), ALL, table))) == [
+    assert rows_of(list(run_batches(SampleRuns.of(fragments()), ALL, table))) == [
         ([("a", "1")], 1, 7, [start_us, start_us + 5000], bits(1.0, STALE)),
         ([("a", "2")], 2, 7, [start_us], bits(-0.0)),
         ([("a", "1")], 1, 7, [start_us + 9000], bits(3.0)),
@@ -56,7 +56,7 @@ def test_a_row_is_a_series_of_a_window() -> None:
 
 
 def test_unwanted_samples_leave_no_empty_run() -> None:
-    runs = Runs.of(fragments())
+    runs = SampleRuns.of(fragments())
     assert runs.where(np.ones(7, np.bool_)) is runs
     kept = runs.where((runs.ts_ms >= START_MS + 5) & (runs.ts_ms < START_MS + 7))
     assert kept.series_id.tolist() == [1, 7, 9]
@@ -115,8 +115,8 @@ def test_batches_are_of_the_types_that_spark_asks_for(nulls: bool) -> None:
     """A schema as text says that elements may be null, ours that none is; Spark refuses batches that say otherwise."""
     asked = StructType().add("labels", MapType(StringType(), StringType(), nulls))
     asked = asked.add("ts", ArrayType(TimestampType(), nulls)).add("value", ArrayType(DoubleType(), nulls))
-    table = SeriesTable(np.array([1, 2, 7, 9], np.uint64), [b"a\xff1", b"a\xff2", b"a\xff7", b"a\xff9"])
-    (batch,) = run_batches(Runs.of(fragments()), columns_of(asked, runs=True), table)
+    table = SeriesLabels(np.array([1, 2, 7, 9], np.uint64), [b"a\xff1", b"a\xff2", b"a\xff7", b"a\xff9"])
+    (batch,) = run_batches(SampleRuns.of(fragments()), columns_of(asked, runs=True), table)
     types = {field.name: field.type for field in batch.schema}
     assert [types["ts"].value_field.nullable, types["value"].value_field.nullable] == [nulls, nulls]
     assert types["labels"].item_field.nullable is nulls
@@ -126,7 +126,7 @@ def test_batches_are_of_the_types_that_spark_asks_for(nulls: bool) -> None:
 
 
 def test_a_span_keeps_its_start_and_not_its_end() -> None:
-    runs = Runs.of(fragments())
+    runs = SampleRuns.of(fragments())
     assert runs.within(START_MS, START_MS + 10) is runs
     assert runs.within(START_MS, START_MS + 9).ts_ms.tolist() == [START_MS + at for at in (0, 5, 0, 5, 6, 7)]
     assert runs.within(START_MS + 6, START_MS + 9).series_id.tolist() == [9]

@@ -14,9 +14,9 @@ import typer
 
 from tsdb.cli.agent.host import HostSource
 from tsdb.cli.agent.loop import run
-from tsdb.cli.agent.sample import Source
+from tsdb.cli.agent.sample import SampleSource
 from tsdb.cli.agent.scrape import ScrapeSource, parse_target
-from tsdb.cli.agent.sender import Sender
+from tsdb.cli.agent.sender import BatchSender
 from tsdb.cli.options.arguments import Milliseconds, TableOrJson, duration
 from tsdb.cli.options.connection import Connection, connected
 from tsdb.cli.terminal.output import print_json, print_table
@@ -60,7 +60,7 @@ def agent(
     sources = _sources(timeout_s, scrape or [], host, job, instance or socket.gethostname())
     duration_ms = None if for_ is None else for_.ms
     with connection.open() as client:
-        sender = Sender(client)
+        sender = BatchSender(client)
         sender.start()
         with _ends_quietly():
             run(
@@ -82,8 +82,8 @@ def agent(
         raise typer.Exit(1)
 
 
-def _sources(timeout_s: float, scrape: list[str], host: bool, job: str, instance: str) -> list[Source]:
-    sources: list[Source] = [HostSource(job, instance)] if host else []
+def _sources(timeout_s: float, scrape: list[str], host: bool, job: str, instance: str) -> list[SampleSource]:
+    sources: list[SampleSource] = [HostSource(job, instance)] if host else []
     try:
         sources.extend(ScrapeSource(parse_target(text), timeout_s) for text in scrape)
     except InvalidRequest as error:

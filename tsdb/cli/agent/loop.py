@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from tsdb.cli.agent.measuring import Measuring
-from tsdb.cli.agent.sample import Measured, Source
+from tsdb.cli.agent.sample import Measured, SampleSource
 from tsdb.client import WriteBatch
 from tsdb.model.clock import Clock
 
@@ -24,7 +24,7 @@ class Taker(Protocol):
 
 
 def run(
-    sources: Sequence[Source],
+    sources: Sequence[SampleSource],
     taker: Taker,
     clock: Clock,
     *,

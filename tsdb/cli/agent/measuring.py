@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from tsdb.cli.agent.sample import Measured, Source
+from tsdb.cli.agent.sample import Measured, SampleSource
 
 CLOSE_WAIT_S = 0.2  # Time for idle threads to end. Threads of hanging sources are abandoned.
 
@@ -19,7 +19,7 @@ CLOSE_WAIT_S = 0.2  # Time for idle threads to end. Threads of hanging sources a
 class Measuring:
     """Runs the sources. A context manager for one thread."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[SampleSource]) -> None:
         # Guards the fields of the workers; a leaf.
         self._changed = threading.Condition()
         self._workers = [_Worker(source, self._changed) for source in sources]
@@ -75,7 +75,7 @@ class Measuring:
 class _Worker:
     """One source and its thread. round_ms: time of the source's current round; None while it is idle."""
 
-    def __init__(self, source: Source, changed: threading.Condition) -> None:
+    def __init__(self, source: SampleSource, changed: threading.Condition) -> None:
         self.source = source
         self.round_ms: int | None = None
         self.found: list[Measured] = []

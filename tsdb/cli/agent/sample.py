@@ -15,7 +15,7 @@ class Measured:
     value: float
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """A source of samples. A failed measurement raises nothing: its samples are left out, or `up` is 0."""
 
     def measure(self, now_ms: int) -> list[Measured]:

@@ -33,7 +33,7 @@ class Sent:
     failures: int = 0
 
 
-class Sender:
+class BatchSender:
     """`start`, then `put` from one thread; `close` stops intake and `join` drains.
 
     A full buffer drops its oldest batches. A batch that the gateway can never accept is dropped too; both are counted.

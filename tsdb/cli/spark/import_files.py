@@ -75,10 +75,10 @@ def import_files(
     """
     from spark_backfill.imports.import_job import ImportOptions
     from spark_backfill.imports.import_job import import_files as import_all
-    from spark_backfill.imports.layout import Layout
+    from spark_backfill.imports.layout import ImportLayout
     from spark_backfill.writing.import_run import check_job_id, new_job_id
 
-    layout = Layout(
+    layout = ImportLayout(
         format,
         labels,
         tuple(_pair("--label", text) for text in label or []),

@@ -15,7 +15,7 @@ HIGH_WATERMARK_AGE_MAX_S = 15.0  # Without a fresh high watermark the lag of a p
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class HighWatermarks:
     """High watermarks, requested at `at` (monotonic seconds; None: not yet)."""
 
     high: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -49,7 +49,9 @@ def health_problem(
     return HealthProblem()
 
 
-def partition_health(status: Status, ends: Ends, problem: HealthProblem, now: float) -> dict[int, PartitionHealth]:
+def partition_health(
+    status: Status, ends: HighWatermarks, problem: HealthProblem, now: float
+) -> dict[int, PartitionHealth]:
     """Health by partition number, of its `chunks` and `series` together. A lag alone is no reason: it is a detail."""
     numbers = sorted({number for _, number in status.partitions})
     reason = problem.reason
@@ -58,13 +60,15 @@ def partition_health(status: Status, ends: Ends, problem: HealthProblem, now: fl
     return {number: PartitionHealth(not reason, reason, _details(number, status, ends, problem)) for number in numbers}
 
 
-def lag_records(place: TopicPartition, part: PartitionStatus, ends: Ends) -> int | None:
+def lag_records(place: TopicPartition, part: PartitionStatus, ends: HighWatermarks) -> int | None:
     """Records between the finished position and the end of the log; None while the end is unknown."""
     high = ends.high.get(place)
     return None if high is None else max(0, high - part.position)
 
 
-def _details(number: int, status: Status, ends: Ends, problem: HealthProblem) -> dict[str, int | float | str | None]:
+def _details(
+    number: int, status: Status, ends: HighWatermarks, problem: HealthProblem
+) -> dict[str, int | float | str | None]:
     details: dict[str, int | float | str | None] = {}
     for topic in (CHUNKS, SERIES):
         part = status.partitions.get((topic, number))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tsdb.history.loader.health import Ends, HealthProblem, health_problem, lag_records, partition_health
+from tsdb.history.loader.health import HealthProblem, HighWatermarks, health_problem, lag_records, partition_health
 from tsdb.history.loader.loaded_marks import LoadedMarks
 from tsdb.log.interface import CHUNKS, Log
 from tsdb.model.clock import Clock
@@ -54,7 +54,7 @@ class LoaderReporter(Periodic):
         self._refusal = refusal
         self._marks = marks
         self._clock = clock
-        self._ends = Ends()
+        self._ends = HighWatermarks()
         self._blocked_since: float | None = None
         self._logged_at: float | None = None
         self._shown: set[TopicPartition] = set()  # Partitions with a value in the gauges.
@@ -84,7 +84,7 @@ class LoaderReporter(Periodic):
             for topic in {topic for topic, _ in places}:
                 marks = self._log.watermarks(topic, sorted(number for name, number in places if name == topic))
                 high.update({(topic, number): mark.high for number, mark in marks.items()})
-            self._ends = Ends(high, now)
+            self._ends = HighWatermarks(high, now)
         except (Unavailable, WrongTopic) as error:
             log.debug("ends of the log not to be had", reason=error.reason, error=error.message)
 

@@ -22,7 +22,7 @@ from tsdb.ops.grpc.errors import abort, code_of
 from tsdb.ops.grpc.gate import Gate
 from tsdb.ops.grpc.messages import MessageReader
 from tsdb.ops.grpc.receive import Receipts
-from tsdb.ops.grpc.senders import Sender, Senders
+from tsdb.ops.grpc.senders import Senders, StreamSender
 from tsdb.ops.grpc.slots import CallSlots, Slot
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, histogram
@@ -110,7 +110,7 @@ class Calls(Interceptor):
             ):
                 message: Any = behavior(request, context)
                 size = len(message) if isinstance(message, bytes) else message.ByteSize()
-                self._senders.watch_last(Sender(method, slot, context), size)
+                self._senders.watch_last(StreamSender(method, slot, context), size)
                 return message
 
         def stream(messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Any]:
@@ -119,12 +119,12 @@ class Calls(Interceptor):
                 self._request(reader, messages, context) as request,
                 self._slot(method, context) as slot,
             ):
-                yield from self._sent(behavior(request, context), Sender(method, slot, context))
+                yield from self._sent(behavior(request, context), StreamSender(method, slot, context))
 
         def converse(messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Any]:
             with self._call(method, context), self._slot(method, context) as slot:
                 requests = self._requests(reader, messages, context)
-                yield from self._sent(behavior(requests, context), Sender(method, slot, context))
+                yield from self._sent(behavior(requests, context), StreamSender(method, slot, context))
 
         serialize = _bytes_or(handler.response_serializer)
         if handler.request_streaming:
@@ -152,7 +152,7 @@ class Calls(Interceptor):
             with request:
                 yield request.message()
 
-    def _sent(self, messages: Iterator[Any], sender: Sender) -> Iterator[Any]:
+    def _sent(self, messages: Iterator[Any], sender: StreamSender) -> Iterator[Any]:
         """Pass on the messages of a stream, with the time of each hand-over in `sender.since` until gRPC takes it."""
         self._senders.add(sender)
         try:

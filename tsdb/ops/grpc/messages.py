@@ -145,14 +145,14 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MessageSize:
     """Number of top-level fields, and the bytes of length-delimited fields other than bytes and strings."""
 
     fields: int
     structured_bytes: int
 
 
-def measure(data: bytes, plain: frozenset[int], fields_max: int) -> Measured:
+def measure(data: bytes, plain: frozenset[int], fields_max: int) -> MessageSize:
     """Count the fields of a serialised message; stops at fields_max + 1. `plain`: numbers of bytes and string fields.
 
     Raises InvalidRequest (malformed_request).
@@ -176,7 +176,7 @@ def measure(data: bytes, plain: frozenset[int], fields_max: int) -> Measured:
             fields += 1
     except IndexError:
         raise _malformed("it ends within a field") from None
-    return Measured(fields, structured)
+    return MessageSize(fields, structured)
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

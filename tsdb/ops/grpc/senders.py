@@ -43,7 +43,7 @@ class Cancellable(Protocol):
         """Run `callback` when the call ends; False when the call has ended already."""
 
 
-class Sender:
+class StreamSender:
     """One stream. since: time of the hand-over of its last message; None while the stream produces the next message."""
 
     __slots__ = ("call", "method", "since", "slot")
@@ -65,20 +65,20 @@ class Senders(Periodic):
         self._slots = slots
         self._send_timeout_s = send_timeout_s
         self._monotonic = monotonic
-        self._senders: set[Sender] = set()  # Adding, removing and copying are one step each under the GIL.
+        self._senders: set[StreamSender] = set()  # Adding, removing and copying are one step each under the GIL.
         self._logged_at: float | None = None
 
     def drain(self) -> None:
         """Shorten the send timeout: the shutdown of the server does not wait for stalled readers."""
         self._send_timeout_s = min(self._send_timeout_s, DRAIN_TIMEOUT_S)
 
-    def add(self, sender: Sender) -> None:
+    def add(self, sender: StreamSender) -> None:
         self._senders.add(sender)
 
-    def remove(self, sender: Sender) -> None:
+    def remove(self, sender: StreamSender) -> None:
         self._senders.discard(sender)
 
-    def watch_last(self, sender: Sender, size: int) -> None:
+    def watch_last(self, sender: StreamSender, size: int) -> None:
         """Watch a call that hands over its only message, of `size` bytes, and ends once the message is sent."""
         if size < LAST_BYTES_MIN:
             return
@@ -102,14 +102,14 @@ class Senders(Periodic):
             if longest is not None:
                 self._cut(longest, "waiting_requests", now)
 
-    def _longest(self, timely: list[Sender], peer: str) -> Sender | None:
+    def _longest(self, timely: list[StreamSender], peer: str) -> StreamSender | None:
         """The waiting stream that was not read for the longest time; of `peer` alone when its share is used up."""
         waits = [one for one in timely if one.slot.waits and one in self._senders]
         if self._slots.share_is_full(peer):
             waits = [one for one in waits if one.slot.peer == peer]
         return next(iter(waits), None)
 
-    def _cut(self, sender: Sender, reason: str, now: float) -> None:
+    def _cut(self, sender: StreamSender, reason: str, now: float) -> None:
         self.remove(sender)
         cut_total.labels(reason).inc()
         if self._logged_at is None or now - self._logged_at >= LOG_EVERY_S:

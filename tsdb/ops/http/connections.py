@@ -110,7 +110,7 @@ class Connections:
         _open.set(len(self))
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """uvicorn's connection with a timer for each wait."""
 
     def __init__(self, connections: Connections, handshake: Abortable, **uvicorn: Any) -> None:

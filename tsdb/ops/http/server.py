@@ -18,7 +18,7 @@ from tsdb.model.errors import Unavailable
 from tsdb.ops.auth import Tokens
 from tsdb.ops.health import Liveness, Readiness
 from tsdb.ops.http.app import ops_app
-from tsdb.ops.http.connections import Connection, Connections, HttpLimits
+from tsdb.ops.http.connections import Connections, HttpConnection, HttpLimits
 from tsdb.ops.http.listener import HttpListener
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
@@ -44,7 +44,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.lifespan.startup()
         make = partial(
-            Connection,
+            HttpConnection,
             self._connections,
             config=self.config,
             server_state=self.server_state,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from tsdb.parallel_consumer.errors import MetadataRefused
 from tsdb.parallel_consumer.metrics import ConsumerMetrics
 from tsdb.parallel_consumer.offsets.attempt_history import AttemptHistory
-from tsdb.parallel_consumer.offsets.metadata import Progress, decode_metadata
+from tsdb.parallel_consumer.offsets.metadata import CommitMetadata, decode_metadata
 from tsdb.parallel_consumer.offsets.partition import PartitionState
 from tsdb.parallel_consumer.offsets.tracker import OffsetTracker
 from tsdb.parallel_consumer.record import Position, TopicPartition
@@ -47,7 +47,7 @@ def assigned_partition(
 
 def _decode(
     topic_partition: TopicPartition, start: Position, topic_id: str, metrics: ConsumerMetrics, accept_replay: bool
-) -> Progress:
+) -> CommitMetadata:
     try:
         return decode_metadata(start.next_offset, start.metadata, topic_id)
     except MetadataRefused as error:
@@ -57,4 +57,4 @@ def _decode(
             raise MetadataRefused(message, reason=error.reason) from error
         metrics.metadata_refused.inc()
         log.warning("%s; accepted: all records from there on are repeated", message)
-        return Progress()
+        return CommitMetadata()

@@ -49,7 +49,7 @@ class AttemptCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CommitMetadata:
     """Content of a commit beside its offset. finished: runs [start, end), int64 (k, 2), none below that offset."""
 
     finished: NDArray[np.int64] = field(default_factory=lambda: NO_RUNS)
@@ -61,7 +61,7 @@ def map_bytes_max(units_max: int = UNITS_MAX) -> int:
     return capacity_bytes(units_max) - _FIXED_BYTES
 
 
-def encode_metadata(position: int, progress: Progress, topic_id: str, *, units_max: int = UNITS_MAX) -> str:
+def encode_metadata(position: int, progress: CommitMetadata, topic_id: str, *, units_max: int = UNITS_MAX) -> str:
     """Text of at most units_max UTF-16 units.
 
     Attempts that do not fit ATTEMPTS_BYTES_MAX are left out, the least tried first: their counts start again at 0.
@@ -80,13 +80,13 @@ def encode_metadata(position: int, progress: Progress, topic_id: str, *, units_m
     return to_text(bytes(body) + _checksum(position, body), units_max)
 
 
-def decode_metadata(position: int, text: str, topic_id: str) -> Progress:
+def decode_metadata(position: int, text: str, topic_id: str) -> CommitMetadata:
     """Content of the commit of `position`. Empty text, a commit of another tool, decodes as empty.
 
     Raises MetadataRefused (malformed, bad_checksum, unknown_version, wrong_topic).
     """
     if not text:
-        return Progress()
+        return CommitMetadata()
     data = from_text(text)
     body, crc = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
     if len(body) < 4:
@@ -99,7 +99,7 @@ def decode_metadata(position: int, text: str, topic_id: str) -> Progress:
     return _decode_body(position, body, topic_id)
 
 
-def _decode_body(position: int, body: bytes, topic_id: str) -> Progress:
+def _decode_body(position: int, body: bytes, topic_id: str) -> CommitMetadata:
     at = 3 + body[2]
     identity = body[3:at].decode(errors="replace")
     if identity != topic_id:
@@ -109,7 +109,7 @@ def _decode_body(position: int, body: bytes, topic_id: str) -> Progress:
     if length > len(body) - at:
         raise MetadataRefused(f"metadata claims {length} bytes of attempts and has {len(body) - at}")
     attempts = _decode_attempts(position, body[at : at + length], body[0])
-    return Progress(decode_runs(position, body[1], body[at + length :]), attempts)
+    return CommitMetadata(decode_runs(position, body[1], body[at + length :]), attempts)
 
 
 def _encode_attempts(position: int, attempts: Sequence[AttemptCounts], version: int) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tsdb.parallel_consumer.columns import RecordColumns
 from tsdb.parallel_consumer.offsets.attempt_history import AttemptHistory
-from tsdb.parallel_consumer.offsets.metadata import AttemptCounts, Progress, encode_metadata
+from tsdb.parallel_consumer.offsets.metadata import AttemptCounts, CommitMetadata, encode_metadata
 from tsdb.parallel_consumer.offsets.tracker import OffsetTracker
 from tsdb.parallel_consumer.order import SpecialLane
 from tsdb.parallel_consumer.record import Position, Record, TopicPartition
@@ -99,7 +99,7 @@ class PartitionState:
     def to_commit(self, units_max: int) -> Position:
         """Position and metadata of the current state."""
         position = self.tracker.position
-        progress = Progress(self.tracker.finished_runs(), self._all_attempts(position))
+        progress = CommitMetadata(self.tracker.finished_runs(), self._all_attempts(position))
         metadata = encode_metadata(position, progress, self.topic_id, units_max=units_max)
         return Position(position, metadata)
 

@@ -15,7 +15,7 @@ from tsdb.parallel_consumer.offsets.metadata import decode_metadata
 from tsdb.parallel_consumer.record import Position, Record, TopicPartition
 
 
-class Copy(Enum):
+class CopyState(Enum):
     """State of the copy of a record."""
 
     SENDING = "not answered yet, or to be sent again"
@@ -29,7 +29,7 @@ class Entry:
 
     record: Record
     key: bytes
-    copy: Copy = Copy.SENDING
+    copy: CopyState = CopyState.SENDING
     dropped: bool = False
 
 
@@ -60,7 +60,7 @@ class PartitionCopies:
 
     def hand_over(self, count: int) -> Iterator[Record]:
         """The next records, at most `count`, up to the first unanswered copy."""
-        while count > 0 and self._waiting and self._waiting[0].copy is not Copy.SENDING:
+        while count > 0 and self._waiting and self._waiting[0].copy is not CopyState.SENDING:
             count -= 1
             yield self._waiting.popleft().record
 
@@ -75,7 +75,7 @@ class PartitionCopies:
     def through(self) -> int:
         """All records below it are finished, or have a durable copy."""
         for offset, entry in self._open.items():
-            if entry.copy is not Copy.DURABLE:
+            if entry.copy is not CopyState.DURABLE:
                 return offset
         return self.read_to
 

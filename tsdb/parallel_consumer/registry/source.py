@@ -31,7 +31,7 @@ from tsdb.parallel_consumer.limited_log import LimitedLog
 from tsdb.parallel_consumer.producer import OutRecord, Producer
 from tsdb.parallel_consumer.record import Position, Record, TopicPartition
 from tsdb.parallel_consumer.registry.metrics import RegistryMetrics
-from tsdb.parallel_consumer.registry.partition_copies import Copy, Entry, PartitionCopies
+from tsdb.parallel_consumer.registry.partition_copies import CopyState, Entry, PartitionCopies
 from tsdb.parallel_consumer.registry.wait_record import null_record, wait_copy, wait_key
 from tsdb.parallel_consumer.source import Polled, Source, SourceListener
 
@@ -263,12 +263,12 @@ class RegistrySource:
             self._metrics.posted.inc()
         else:
             self._preparing -= 1
-            entry.copy = Copy.DURABLE if error is None else Copy.REFUSED
+            entry.copy = CopyState.DURABLE if error is None else CopyState.REFUSED
             (self._metrics.prepared if error is None else self._metrics.unregistered).inc()
 
     def _post(self, entries: Collection[Entry]) -> None:
         for entry in entries:
-            if entry.copy is not Copy.REFUSED:
+            if entry.copy is not CopyState.REFUSED:
                 self._posting += 1
                 self._send(None, null_record(self._options.topic, entry.record.partition, entry.key))
 

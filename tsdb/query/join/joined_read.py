@@ -13,7 +13,7 @@ from tsdb.ops.metrics import histogram
 from tsdb.query.history.holes import HistoryHoles
 from tsdb.query.join.completeness import check_complete, reaches, seam_ms
 from tsdb.query.join.partition_join import JoinedSamples, PartitionJoin
-from tsdb.query.join.pieces import Piece, Totals, by_partition, pieces
+from tsdb.query.join.pieces import AnswerTotals, Piece, by_partition, pieces
 from tsdb.query.sources import HistorySource
 from tsdb.query.stores.fan_out import ShareStreams
 from tsdb.query.stores.samples import NO_SAMPLES, StoreSamples, store_samples_of
@@ -32,7 +32,7 @@ class JoinedRead:
     """The joined partitions of one Select. Not thread-safe: it runs on the caller's thread."""
 
     def __init__(
-        self, history: HistorySource, query: SelectSpec, totals: Totals, caller: ReadCall, *, allow_holes: bool
+        self, history: HistorySource, query: SelectSpec, totals: AnswerTotals, caller: ReadCall, *, allow_holes: bool
     ) -> None:
         self._history = history
         self._query = query

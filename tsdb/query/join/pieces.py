@@ -26,7 +26,7 @@ class Piece:
     message: Response
 
 
-class Totals:
+class AnswerTotals:
     """Running totals of one answer, for its trailer. Each addition is checked against the limits of the answer."""
 
     def __init__(self, limits: SelectLimits) -> None:
@@ -43,7 +43,7 @@ class Totals:
         self.limits.check_bytes(self.bytes)
 
 
-def pieces(messages: Iterable[Response], totals: Totals | None) -> Iterator[Piece]:
+def pieces(messages: Iterable[Response], totals: AnswerTotals | None) -> Iterator[Piece]:
     """The pieces of one store's answer, partitions ascending. Its trailer is added to `totals`, if given.
 
     Raises Unavailable (answer_cut) when the trailer is missing.
@@ -66,7 +66,9 @@ def merged(sources: Sequence[Iterable[Piece]]) -> Iterator[Piece]:
     return heapq.merge(*sources, key=lambda piece: piece.partition)
 
 
-def packed(states: Iterable[common_pb2.PartitionState], parts: Iterable[Piece], totals: Totals) -> Iterator[Response]:
+def packed(
+    states: Iterable[common_pb2.PartitionState], parts: Iterable[Piece], totals: AnswerTotals
+) -> Iterator[Response]:
     """One answer: messages of about FRAME_BYTES_MAX, the header in the first and the trailer in the last."""
     ordered = sorted(states, key=lambda state: state.partition)
     held, held_bytes = Response(header=reader_pb2.SelectHeader(partitions=ordered)), 0

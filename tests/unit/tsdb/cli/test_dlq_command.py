@@ -25,7 +25,7 @@ from tsdb.log.topics import topic_specs
 from tsdb.model.clock import SystemClock
 from tsdb.model.time_set import PRODUCTION
 from tsdb.parallel_consumer import Record
-from tsdb.parallel_consumer.offsets.metadata import AttemptCounts, Progress, encode_metadata
+from tsdb.parallel_consumer.offsets.metadata import AttemptCounts, CommitMetadata, encode_metadata
 from tsdb.parallel_consumer.scheduling.dead_letters import PREFIX, FailureDetails, dead_letter
 
 KEY = ChunkKey(77, 3 * WINDOW_MS, Kind.BASE, 500, 0)
@@ -195,7 +195,7 @@ def test_live_commits_are_decoded(shell: Shell, orders: str) -> None:
         for number in range(10):
             log.append_sync("orders", 1, b"%d" % number)
         runs = np.array([[5, 7], [8, 10]], np.int64)
-        progress = Progress(runs, [AttemptCounts(3, failures=2), AttemptCounts(4, crashes=1, running=True)])
+        progress = CommitMetadata(runs, [AttemptCounts(3, failures=2), AttemptCounts(4, crashes=1, running=True)])
         text = encode_metadata(3, progress, log.topic_id("orders"))
         with log.group("billing") as member:
             member.join(["orders"], Everything())
@@ -217,7 +217,7 @@ def test_live_commits_are_decoded(shell: Shell, orders: str) -> None:
 
 def test_of_columns_the_stretch_that_was_tried_as_one_is_shown(shell: Shell, orders: str) -> None:
     with opened(orders) as log:
-        progress = Progress(
+        progress = CommitMetadata(
             attempts=[AttemptCounts(2, crashes=1, running=True, span=30), AttemptCounts(40, failures=3)]
         )
         text = encode_metadata(2, progress, log.topic_id("orders"))

@@ -13,7 +13,7 @@ from support.servers.logs import wait_until
 from tsdb.head.head import Head
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
-from tsdb.replay.replay import PartitionProgress, Replay, Step
+from tsdb.replay.replay import PartitionProgress, Replay, StepCounts
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.interpreter import MallocTrimmer
 from tsdb.store.partition import Partition
@@ -36,11 +36,11 @@ class FakeReplay:
     def waiting_for(self, partition: int) -> TsdbError | None:
         return self.waiting
 
-    def step(self, timeout_s: float, *, records_max: int) -> Step:
+    def step(self, timeout_s: float, *, records_max: int) -> StepCounts:
         self.steps += 1
         self.on_step()
         CLOCK.sleep(0.001)
-        return Step()
+        return StepCounts()
 
     def close(self) -> None:
         self.closed = True

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.fakes.fake_reader import FakeServer
-from tsdb.cli.agent.sender import Sender
+from tsdb.cli.agent.sender import BatchSender
 from tsdb.client import Client, WriteBatch, connect
 from tsdb.model.errors import InvalidRequest, Overloaded, Unavailable
 
@@ -34,7 +34,7 @@ def client(server: FakeServer) -> Iterator[Client]:
         yield opened
 
 
-def send(sender: Sender, count: int) -> None:
+def send(sender: BatchSender, count: int) -> None:
     sender.start()
     for ts_ms in range(count):
         sender.put(batch(ts_ms))
@@ -45,7 +45,7 @@ def send(sender: Sender, count: int) -> None:
 def test_everything_arrives_in_order_through_an_outage(server: FakeServer, client: Client) -> None:
     # The first hint does not fit into an attempt, so the sender itself tries again; the second is the client's to wait.
     server.fail = [Unavailable("away", retry_after_s=0.3), Overloaded("full", retry_after_s=0.01)]
-    sender = Sender(client, attempt_s=0.2, retry_s=0.01)
+    sender = BatchSender(client, attempt_s=0.2, retry_s=0.01)
     send(sender, 5)
     assert [ts for ts, _ in server.samples[X]] == [0, 1, 2, 3, 4]
     assert (sender.sent.samples, sender.sent.dropped, sender.sent.failures, sender.sent.requests) == (5, 0, 1, 6)
@@ -53,7 +53,7 @@ def test_everything_arrives_in_order_through_an_outage(server: FakeServer, clien
 
 def test_what_the_gateway_never_takes_is_dropped_and_counted(server: FakeServer, client: Client) -> None:
     server.fail = [InvalidRequest("labels"), Overloaded("too many samples", reason="samples_limit")]
-    sender = Sender(client, retry_s=0.01)
+    sender = BatchSender(client, retry_s=0.01)
     send(sender, 4)
     assert [ts for ts, _ in server.samples[X]] == [2, 3]
     assert (sender.sent.samples, sender.sent.dropped, sender.sent.failures) == (2, 2, 2)
@@ -61,13 +61,13 @@ def test_what_the_gateway_never_takes_is_dropped_and_counted(server: FakeServer,
 
 def test_refused_samples_are_counted_apart(server: FakeServer, client: Client) -> None:
     server.refuse = lambda labels: "too old"
-    sender = Sender(client)
+    sender = BatchSender(client)
     send(sender, 2)
     assert (sender.sent.samples, sender.sent.refused, sender.sent.dropped) == (0, 2, 0)
 
 
 def test_a_full_buffer_drops_the_oldest(server: FakeServer, client: Client) -> None:
-    sender = Sender(client, batches_max=3)
+    sender = BatchSender(client, batches_max=3)
     for ts_ms in range(5):
         sender.put(batch(ts_ms, samples=2))
     sender.start()
@@ -79,7 +79,7 @@ def test_a_full_buffer_drops_the_oldest(server: FakeServer, client: Client) -> N
 
 def test_what_an_outage_outlasts_is_counted_at_the_end(server: FakeServer, client: Client) -> None:
     server.__exit__(None, None, None)
-    sender = Sender(client, attempt_s=0.2, retry_s=0.01)
+    sender = BatchSender(client, attempt_s=0.2, retry_s=0.01)
     sender.start()
     for ts_ms in range(3):
         sender.put(batch(ts_ms))
@@ -98,7 +98,7 @@ def test_a_gateway_that_never_answers_holds_up_the_end_for_no_longer_than_asked(
                 time.sleep(timeout_s)
             raise Unavailable("no answer in time", reason="deadline")
 
-    sender = Sender(Silent(), attempt_s=10.0, retry_s=0.3)  # type: ignore[arg-type]
+    sender = BatchSender(Silent(), attempt_s=10.0, retry_s=0.3)  # type: ignore[arg-type]
     for ts_ms in range(5):
         sender.put(batch(ts_ms))
     sender.start()
@@ -111,7 +111,7 @@ def test_a_gateway_that_never_answers_holds_up_the_end_for_no_longer_than_asked(
 
 
 def test_a_buffer_over_its_samples_drops_the_oldest(server: FakeServer, client: Client) -> None:
-    sender = Sender(client, samples_max=5)
+    sender = BatchSender(client, samples_max=5)
     for ts_ms in range(5):
         sender.put(batch(ts_ms, samples=2))
     sender.start()
@@ -129,7 +129,7 @@ def test_a_bug_in_the_sender_reaches_who_hands_over() -> None:
             broken.set()
             raise AssertionError("a bug")
 
-    sender = Sender(Broken())  # type: ignore[arg-type]
+    sender = BatchSender(Broken())  # type: ignore[arg-type]
     sender.start()
     sender.put(batch(0))
     assert broken.wait(10)

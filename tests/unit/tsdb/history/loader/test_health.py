@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tsdb.history.loader.health import Ends, HealthProblem, health_problem, partition_health
+from tsdb.history.loader.health import HealthProblem, HighWatermarks, health_problem, partition_health
 from tsdb.log.interface import CHUNKS, SERIES
 from tsdb.parallel_consumer import PartitionStatus, Stall, Status
 
@@ -16,7 +16,7 @@ def status(**more: object) -> Status:
     return Status(NOW, {(CHUNKS, 2): part, (SERIES, 2): part}, **more)  # type: ignore[arg-type]
 
 
-ENDS = Ends({(CHUNKS, 2): 1_000, (SERIES, 2): 40}, NOW)
+ENDS = HighWatermarks({(CHUNKS, 2): 1_000, (SERIES, 2): 40}, NOW)
 STALL = Stall((CHUNKS, 2), 41, b"k", 3, 31.0, "slow")
 
 
@@ -49,6 +49,6 @@ def test_trouble_is_every_partition_s() -> None:
     assert "topic chunks, partition 2, offset 41, key b'k': 3 failed attempts" in str(health.details["message"])
 
 
-@pytest.mark.parametrize("ends", [Ends(), Ends(ENDS.high, NOW - 16.0)])
-def test_without_a_fresh_end_a_partition_is_unready(ends: Ends) -> None:
+@pytest.mark.parametrize("ends", [HighWatermarks(), HighWatermarks(ENDS.high, NOW - 16.0)])
+def test_without_a_fresh_end_a_partition_is_unready(ends: HighWatermarks) -> None:
     assert partition_health(status(), ends, HealthProblem(), NOW)[2].reason == "log_unavailable"

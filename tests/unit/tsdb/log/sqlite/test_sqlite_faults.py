@@ -25,7 +25,7 @@ from tsdb.log.sqlite.reader import SqliteReader
 from tsdb.log.topics import DAY_MS, topic_specs
 from tsdb.model.clock import Clock, ManualClock, SystemClock
 from tsdb.model.errors import CorruptData, Overloaded, TsdbError, Unavailable
-from tsdb.ops.disk import disk_trouble
+from tsdb.ops.disk import disk_problem
 
 NOW_MS = 1_700_000_000_000
 
@@ -78,14 +78,14 @@ def test_a_full_disk_is_known_by_path_until_there_is_room_again_without_a_write(
     stored: list[bytes] = []
     with pytest.raises(Unavailable):
         _fill(log, stored)
-    known = disk_trouble()
+    known = disk_problem()
     assert known is not None
     assert known[0] == "disk_full"
     assert str(logs.path) in known[1]
     assert "bytes are free" in known[1]
     with open_topics(f"sqlite:///{logs.path}") as admin:
         admin.trim(METRICS, {0: len(stored) - 1})
-    wait_until(lambda: disk_trouble() is None, WITHIN_S)
+    wait_until(lambda: disk_problem() is None, WITHIN_S)
 
 
 def test_a_closed_log_is_no_trouble(logs: Logs) -> None:
@@ -93,7 +93,7 @@ def test_a_closed_log_is_no_trouble(logs: Logs) -> None:
     with pytest.raises(Unavailable):
         _fill(log, [])
     log.close()
-    assert disk_trouble() is None
+    assert disk_problem() is None
 
 
 def _fill(log: SqliteLog, stored: list[bytes]) -> None:

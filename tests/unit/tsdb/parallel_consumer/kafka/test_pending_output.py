@@ -6,7 +6,7 @@ import numpy as np
 
 from tsdb.parallel_consumer import OutRecord, Position, Record
 from tsdb.parallel_consumer.kafka.pending_output import PendingOutput
-from tsdb.parallel_consumer.offsets.metadata import Progress, encode_metadata
+from tsdb.parallel_consumer.offsets.metadata import CommitMetadata, encode_metadata
 
 TOPIC_PARTITION = ("orders", 0)
 
@@ -21,7 +21,7 @@ def record(offset: int) -> Record:
 
 def at(next_offset: int, *runs: tuple[int, int]) -> Position:
     finished = np.array(runs, np.int64).reshape(-1, 2)
-    return Position(next_offset, encode_metadata(next_offset, Progress(finished), "id"))
+    return Position(next_offset, encode_metadata(next_offset, CommitMetadata(finished), "id"))
 
 
 def test_a_commit_takes_the_output_of_finished_records_in_offset_order() -> None:

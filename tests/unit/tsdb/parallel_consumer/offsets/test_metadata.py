@@ -14,7 +14,7 @@ from tsdb.parallel_consumer.errors import MetadataRefused
 from tsdb.parallel_consumer.offsets.attempt_history import AttemptHistory, rows_at_once
 from tsdb.parallel_consumer.offsets.metadata import (
     AttemptCounts,
-    Progress,
+    CommitMetadata,
     decode_metadata,
     encode_metadata,
     map_bytes_max,
@@ -37,7 +37,7 @@ def tracked(count: int, unfinished: set[int], *, first: int = 1_000_000) -> Offs
 
 
 def text_of(tracker: OffsetTracker) -> str:
-    return encode_metadata(tracker.position, Progress(tracker.finished_runs()), TOPIC_ID)
+    return encode_metadata(tracker.position, CommitMetadata(tracker.finished_runs()), TOPIC_ID)
 
 
 def sealed(position: int, body: bytes) -> str:
@@ -126,7 +126,7 @@ def test_a_flip_of_any_bit_is_noticed() -> None:
 
 def test_bytes_of_version_1_stay_as_they_are() -> None:
     runs = np.array([[12, 15], [20, 300]], np.int64)
-    text = encode_metadata(10, Progress(runs, [AttemptCounts(11, failures=2, crashes=1, running=True)]), "id")
+    text = encode_metadata(10, CommitMetadata(runs, [AttemptCounts(11, failures=2, crashes=1, running=True)]), "id")
     assert text == GOLDEN
     progress = decode_metadata(10, GOLDEN, "id")
     assert (progress.finished == runs).all()
@@ -136,7 +136,7 @@ def test_bytes_of_version_1_stay_as_they_are() -> None:
 def test_attempts_with_a_span_write_version_2_whose_bytes_stay_fixed() -> None:
     runs = np.array([[12, 15], [2000, 3000]], np.int64)
     attempts = [AttemptCounts(11, failures=2), AttemptCounts(15, crashes=1, running=True, span=1_000)]
-    text = encode_metadata(10, Progress(runs, attempts), "id")
+    text = encode_metadata(10, CommitMetadata(runs, attempts), "id")
     assert text == GOLDEN_SPANS
     progress = decode_metadata(10, GOLDEN_SPANS, "id")
     assert (progress.finished == runs).all()
