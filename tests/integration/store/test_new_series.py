@@ -1,75 +1,16 @@
-"""Attacks the promise that a new series is found by its labels at once: 10,000 times a write, then a read of it.
+"""Attacks the promise that a new series is found by its labels at once: 1,000 times a write, then a read of it.
 
-Each write names a series that nobody has seen; the Select with its token must show it, by labels alone, every time.
+Each write has a new series; the Select with the token of the write must find the series by its labels, every time.
+tests/soak/test_new_series_drill.py does so 10,000 times.
 """
 
 from __future__ import annotations
 
-import itertools
-import threading
-
-import pytest
-
+from support.drills.new_series import find_each_new_series
 from support.servers.logs import LogFactory
-from support.servers.node import Gateway, Node, label_set
-from tsdb.client import ReadOptions
 
-TIMES = 10_000
-ON_KAFKA = 1_000  # Its acknowledgements cost a round trip more; the store is the same.
-THREADS = 24
+TIMES = 1_000
 
 
-class Round:
-    """Threads that share a countdown of new series."""
-
-    def __init__(self, gateway: Gateway, node: Node, times: int) -> None:
-        self._gateway = gateway
-        self._node = node
-        self._numbers = iter(range(times))
-        self._lock = threading.Lock()
-        self.done = itertools.count()
-        self.errors: list[BaseException] = []
-
-    def run(self) -> None:
-        threads = [threading.Thread(target=self._go) for _ in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def _go(self) -> None:
-        try:
-            while (number := self._next()) is not None and not self.errors:
-                self._once(number)
-                next(self.done)
-        except BaseException as error:
-            self.errors.append(error)
-
-    def _next(self) -> int | None:
-        with self._lock:
-            return next(self._numbers, None)
-
-    def _once(self, number: int) -> None:
-        at_ms = self._gateway.clock.now_ms()
-        labels = label_set(number, name=f"new_{number % 7}", instance=number % 50)
-        tokens = self._gateway.write([labels], at_ms, float(number))
-        selector = f'new_{number % 7}{{n="{number}"}}'
-        result = self._node.ask(selector, at_ms, at_ms + 1, options=ReadOptions(after=tokens))
-        assert list(result.canonical) == [labels], f"series {number} is missing: {result}"
-        assert (result.ts_ms.tolist(), result.values.tolist()) == ([at_ms], [float(number)])
-
-
-@pytest.mark.timeout(400)
 def test_a_new_series_is_found_by_its_labels_with_the_token_of_its_first_write(log_factory: LogFactory) -> None:
-    times = ON_KAFKA if log_factory.is_kafka else TIMES
-    log_factory.create(3)
-    log = log_factory.open()
-    gateway = Gateway(log)
-    with Node(log).wait_ready_on_entry() as node:
-        round_ = Round(gateway, node, times)
-        round_.run()
-        if round_.errors:
-            raise round_.errors[0]
-        assert next(round_.done) == times
-        assert [s.state.holes for s in node.statuses()] == [(), (), ()]
-        assert sum(p.head.sizes().series for p in node.store.partitions.values()) == times
+    find_each_new_series(log_factory, TIMES)
