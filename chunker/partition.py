@@ -16,7 +16,7 @@ from chunker.outbox import Budget, Outbox
 from chunker.source import PartitionSource
 from chunker.takeover import TakeOver, take_over
 from chunker.ticker import Ticker
-from tsdb.chunks.progress import Progress, encode_metadata
+from tsdb.chunks.progress import Progress, encode_progress
 from tsdb.chunks.records import ChunkRecord, hole_record
 from tsdb.chunks.stage import ChunkStage
 from tsdb.codec.chunk.chunk import PART_BYTES_MAX
@@ -278,7 +278,7 @@ class ChunkPartition:
         repeats the work."""
         commits_total.inc()
         self._committed_at = self._clock.monotonic()
-        position = Position(progress.position, encode_metadata(progress, self._topic_id))
+        position = Position(progress.position, encode_progress(progress, self._topic_id))
         try:
             self._context.group.commit({(METRICS, self.partition): position})
         except Unavailable as error:

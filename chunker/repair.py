@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from chunker.takeover import check_end, ensure_not_empty, known_progress, log_facts
-from tsdb.chunks.progress import Progress, encode_metadata
+from tsdb.chunks.progress import Progress, encode_progress
 from tsdb.chunks.records import hole_record
 from tsdb.chunks.resume import check_gap, first_progress, gap_hole, progress_after_gap
 from tsdb.codec.chunk.key import ProgressKey, encode_key
@@ -82,7 +82,7 @@ def _repair(log: Log, group: Group, problem: ResumeProblem, times: TimeSet, cloc
     series_end = log.watermarks(SERIES, [partition])[partition].high
     marker = progress.marker(topic_id, series_end)
     log.append_sync(CHUNKS, partition, encode_progress_marker(marker), key=encode_key(ProgressKey()))
-    group.commit({(METRICS, partition): Position(progress.position, encode_metadata(progress, topic_id))})
+    group.commit({(METRICS, partition): Position(progress.position, encode_progress(progress, topic_id))})
     return progress
 
 

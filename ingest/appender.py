@@ -16,7 +16,7 @@ from ingest.acks import Acks
 from ingest.grouping import Grouped
 from ingest.inflight import Reservation
 from ingest.log_errors import as_seen_by_sender, clock_error, deadline_error
-from ingest.records import EncodedRecord, RecordRange, encode_ranges, partition_ranges, split
+from ingest.records import EncodedRecord, RecordRange, encode_ranges, ranges_by_partition, split
 from tsdb.chain import Chain
 from tsdb.log.interface import METRICS, Appended, Log
 from tsdb.model.errors import InvalidRequest, TsdbError
@@ -61,7 +61,7 @@ class RecordAppender:
         (record_too_large) when a single sample does not fit. `name(series_id)` gives the series for that message.
         """
         done: list[Appended] = []
-        todo = split(grouped, partition_ranges(grouped), self._bytes_max)
+        todo = split(grouped, ranges_by_partition(grouped), self._bytes_max)
         while todo:
             sent = self._send(grouped, todo, reservation)
             if sent.error is not None and not _too_large(sent.error):

@@ -40,7 +40,7 @@ class EncodedRecord:
     newest_ms: int
 
 
-def partition_ranges(grouped: Grouped) -> list[RecordRange]:
+def ranges_by_partition(grouped: Grouped) -> list[RecordRange]:
     """One range for each partition."""
     ends = grouped.partition_end.tolist()
     return [

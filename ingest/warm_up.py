@@ -7,7 +7,7 @@ import numpy as np
 from ingest.batch import make_batch
 from ingest.grouping import group
 from ingest.limits import IngestLimits
-from ingest.records import encode_ranges, partition_ranges
+from ingest.records import encode_ranges, ranges_by_partition
 from ingest.series.announcements import find_due
 from ingest.series.resolved_rows import empty_rows
 from tsdb.codec.records.log_record import encode_tick
@@ -19,5 +19,5 @@ def warm_up() -> None:
     rows, good = empty_rows(1), np.ones(1, np.bool_)
     find_due(batch, rows, good, 0)
     grouped = group(batch, rows, good)
-    encode_ranges(grouped, partition_ranges(grouped))
+    encode_ranges(grouped, ranges_by_partition(grouped))
     encode_tick()

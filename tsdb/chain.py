@@ -135,9 +135,9 @@ class Chain:
         """Headers of a message that begins a chain. Headers at their default are absent."""
         if self.mode is Mode.OFF:
             return []
-        written = [(self.created_at, time_text(self.now_ms())), (self.source, self.service_id)]
+        written = [(self.created_at, header_time(self.now_ms())), (self.source, self.service_id)]
         if due_at_ms is not None:
-            written.append((self.due_at, time_text(due_at_ms)))
+            written.append((self.due_at, header_time(due_at_ms)))
         return written
 
     def read(self, headers: Headers, created_at_ms: int | None = None) -> Link:
@@ -202,7 +202,7 @@ class Chain:
         return absent
 
     def _time(self, data: bytes, absent: int | None) -> int | None:
-        value = parse_time(data)
+        value = parse_header_time(data)
         if value is None:
             self.count(MALFORMED)
             return absent
@@ -246,15 +246,15 @@ class Stage:
         origin = link.origin_ms if link.origin_ms is not None else link.created_at_ms
         total = now - origin if origin is not None and origin <= now else chain.apart_ms(now, origin)
         written = [
-            (chain.created_at, time_text(now)),
-            (chain.origin, time_text(now if origin is None else origin)),
+            (chain.created_at, header_time(now)),
+            (chain.origin, header_time(now if origin is None else origin)),
             (chain.total, b"%d" % total),
         ]
         if public:
             return written
         written.append((chain.source, chain.service_id))
         if due_at_ms is not None:
-            written.append((chain.due_at, time_text(due_at_ms)))
+            written.append((chain.due_at, header_time(due_at_ms)))
         if chain.mode is not Mode.TREE:
             self._add_sums(written, total)
         return written
@@ -286,7 +286,7 @@ def freshness_ms(chain: Chain, link: Link) -> int:
 
 # Cached: at high rates many messages fall into one millisecond, and messages of one chain share its origin.
 @lru_cache(maxsize=TIMES_CACHED)
-def parse_time(data: bytes) -> int | None:
+def parse_header_time(data: bytes) -> int | None:
     """ms since the epoch of a time in RFC 3339, UTC, three decimals, Z; None for any other text."""
     # fromisoformat accepts weeks, other separators and zones too, so the positions of the separators are checked first.
     if len(data) != _TIME_BYTES or data[4::3][:2] != b"--" or data[10:17:3] != b"T::" or data[19::4] != b".Z":
@@ -299,8 +299,8 @@ def parse_time(data: bytes) -> int | None:
 
 
 @lru_cache(maxsize=TIMES_CACHED)
-def time_text(at_ms: int) -> bytes:
-    """ms since the epoch as text for `parse_time`. Raises ValueError outside the years 1 to 9999."""
+def header_time(at_ms: int) -> bytes:
+    """ms since the epoch as text for `parse_header_time`. Raises ValueError outside the years 1 to 9999."""
     try:
         return b"%bZ" % (_EPOCH + at_ms * _MS).isoformat(timespec="milliseconds").encode()
     except OverflowError as error:

@@ -10,7 +10,7 @@ from tsdb.model.errors import LostOffsets
 from tsdb.model.window import floor_to
 
 
-def first_at(log: Log, partition: int, time_ms: int) -> int | None:
+def first_offset_at(log: Log, partition: int, time_ms: int) -> int | None:
     """Offset of the first record with broker time `time_ms` or later; None when there is no such record yet.
 
     With a multiple of the late minute's length as `time_ms`, the record begins a late minute.
@@ -42,6 +42,6 @@ def stretches(
     if pieces > 1:
         begin_ms = broker_ms_at(log, partition, first)
         for piece in range(1, pieces):
-            at = first_at(log, partition, floor_to(begin_ms + (end_ms - begin_ms) * piece // pieces, minute_ms))
+            at = first_offset_at(log, partition, floor_to(begin_ms + (end_ms - begin_ms) * piece // pieces, minute_ms))
             cuts.add(min(max(first if at is None else at, first), end))
     return list(pairwise(sorted(cuts)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from spark_backfill.merge_late.plan import Rule, WindowPlan, plan_packs
 from spark_backfill.merge_late.read_backs import KEPT_MS, Fold, ReadBacks, broker_now_ms
-from spark_backfill.merge_late.totals import NAME, joined, plan_summary, run_summary, totals_of
+from spark_backfill.merge_late.totals import NAME, add_totals, plan_summary, run_summary, totals_of
 from spark_backfill.merge_late.work import FoldCounts, delete_rows, fold_windows, look_again
 from spark_backfill.packs import packs_of
 from spark_backfill.places import Places
@@ -99,7 +99,7 @@ class _Run:
             _check_read_back(again, orders, folded)
             read_backs.note(log, _seen(again))
             read_backs.forget(log, now_ms - max(KEPT_MS, 2 * self._options.delete_after_ms))
-            after = joined(totals_of(plans.filter(_is_idle)), totals_of(again))
+            after = add_totals(totals_of(plans.filter(_is_idle)), totals_of(again))
             return run_summary(totals_of(plans), after, deleted.plus(folded))
 
     def _plans(self) -> RDD[WindowPlan]:

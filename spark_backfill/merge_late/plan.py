@@ -89,7 +89,7 @@ def plan_window(history: ChunkStore, rule: Rule, partition: int, keys: Sequence[
     )
 
 
-def rows_of(history: ChunkStore, pack_id: int, window_start_ms: int) -> dict[ChunkKey, ChunkRow]:
+def window_rows(history: ChunkStore, pack_id: int, window_start_ms: int) -> dict[ChunkKey, ChunkRow]:
     """All rows of one (pack, window)."""
     pieces = history.read([pack_id], WindowRange(window_start_ms, window_start_ms + 1))
     return {row.key: row for piece in pieces for row in piece}
@@ -105,7 +105,7 @@ def _covers(history: ChunkStore, keys: Sequence[ChunkKey]) -> dict[int, Cover]:
     firsts = {key for key in keys if key.kind == Kind.FOLDED and key.part == 0}
     if not firsts:
         return {}
-    rows = rows_of(history, keys[0].pack_id, keys[0].window_start_ms)
+    rows = window_rows(history, keys[0].pack_id, keys[0].window_start_ms)
     return whole_covers(keys, [row for key, row in rows.items() if key in firsts])
 
 

@@ -57,7 +57,7 @@ def totals_of(plans: RDD[WindowPlan]) -> ByPartition:
     return plans.map(lambda plan: (plan.partition, FoldTotals.of(plan))).reduceByKey(FoldTotals.plus).collectAsMap()
 
 
-def joined(one: ByPartition, other: ByPartition) -> ByPartition:
+def add_totals(one: ByPartition, other: ByPartition) -> ByPartition:
     """The totals of both, by partition."""
     return {key: one.get(key, FoldTotals()).plus(other.get(key, FoldTotals())) for key in one.keys() | other.keys()}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from spark_backfill.failures import quoted_errors
-from spark_backfill.merge_late.plan import Rule, WindowPlan, plan_window, rows_of
+from spark_backfill.merge_late.plan import Rule, WindowPlan, plan_window, window_rows
 from spark_backfill.places import Places
 from spark_backfill.writing.appender import TaskAppender
 from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
@@ -55,7 +55,7 @@ def fold_windows(
     with quoted_errors(), places.open_history() as history, places.open_log() as log:
         appender = TaskAppender(log, CHUNKS)
         for plan in plans:
-            rows = rows_of(history, plan.pack_id, plan.window_start_ms)
+            rows = window_rows(history, plan.pack_id, plan.window_start_ms)
             covered = [rows[key] for key in plan.fold if key in rows]
             if not covered:
                 continue  # Another run has deleted these rows since the plan.
@@ -77,7 +77,7 @@ def delete_rows(places: Places, plans: Iterable[WindowPlan]) -> Iterator[FoldCou
     with quoted_errors(), places.open_history() as history, places.open_log() as log:
         appender = TaskAppender(log, CHUNKS)
         for plan in plans:
-            rows = rows_of(history, plan.pack_id, plan.window_start_ms)
+            rows = window_rows(history, plan.pack_id, plan.window_start_ms)
             for order, keys in plan.deletes:
                 yield _delete(appender, plan.partition, rows, order, keys)
         appender.finish()

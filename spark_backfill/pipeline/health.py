@@ -7,7 +7,7 @@ from spark_backfill.pipeline.pipeline import Pipeline
 from tsdb.ops.health import PartitionHealth
 
 
-def partitions_of(running: Pipeline) -> dict[int, PartitionHealth]:
+def pipeline_health(running: Pipeline) -> dict[int, PartitionHealth]:
     """A partition is ready when the log's end is known. Lag never makes it unready: no reader depends on a pipeline."""
     committed = running.committed
     lag = lags(committed, running.marks)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from spark_backfill.building.connection import check_topic
 from spark_backfill.building.options import BuildOptions
-from spark_backfill.building.stretches import broker_ms_at, first_at, stretches
+from spark_backfill.building.stretches import broker_ms_at, first_offset_at, stretches
 from spark_backfill.pipeline.offsets import PartitionOffset, Span, StreamOffset
 from tsdb.chunks.progress import Progress
 from tsdb.log.interface import METRICS, Log
@@ -103,7 +103,7 @@ class Planner:
         )
 
     def _begin_of(self, number: int, time_ms: int, otherwise: int) -> int:
-        found = first_at(self._log, number, time_ms)
+        found = first_offset_at(self._log, number, time_ms)
         return otherwise if found is None else found
 
     def _bounded(self, number: int, first: int, last_ms: int, last: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from spark_backfill.pipeline.group_membership import GroupMembership
 from spark_backfill.pipeline.offsets import is_done
-from tsdb.chunks.progress import Progress, encode_metadata
+from tsdb.chunks.progress import Progress, encode_progress
 from tsdb.codec.chunk.key import ProgressKey, encode_key
 from tsdb.codec.chunk.marker import encode_progress_marker
 from tsdb.log.interface import CHUNKS, METRICS, SERIES, Log, Position
@@ -44,7 +44,7 @@ class ProgressCommitter:
         try:
             self._write_markers(new)
             self._membership.commit(
-                {n: Position(p.position, encode_metadata(p, self._topic_id)) for n, p in new.items()}
+                {n: Position(p.position, encode_progress(p, self._topic_id)) for n, p in new.items()}
             )
         except Unavailable as error:
             commit_failures_total.inc()

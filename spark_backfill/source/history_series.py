@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_backfill.source.filters import Narrowing
-from spark_backfill.source.series_table import SeriesLabels, joined
+from spark_backfill.source.series_table import SeriesLabels, join_tables
 from tsdb.history.interface import ChunkStore
 from tsdb.model.window import EPOCH_MS
 from tsdb.query.history.index import READERS, Choice, HistoryIndex
@@ -36,20 +36,20 @@ def history_table(store: ChunkStore, narrowing: Narrowing, log_partitions: int) 
     epochs = store.epochs()
     chosen = bool(narrowing.matchers) or narrowing.series_ids is not None
     if not epochs:
-        return HistoryTable(joined([]), np.empty(0, np.uint64), chosen, 0, 0)
+        return HistoryTable(join_tables([]), np.empty(0, np.uint64), chosen, 0, 0)
     # The phase of a series shifts its epochs into the past by less than one epoch.
     start_ms, end_ms = (epochs[0] - 1) * EPOCH_MS, (epochs[-1] + 1) * EPOCH_MS
     span = narrowing.span
     first_ms = start_ms if span.start_ms is None else max(span.start_ms, start_ms)
     last_ms = end_ms if span.end_ms is None else min(span.end_ms, end_ms)
     if first_ms >= last_ms:
-        return HistoryTable(joined([]), np.empty(0, np.uint64), chosen, first_ms, first_ms)
+        return HistoryTable(join_tables([]), np.empty(0, np.uint64), chosen, first_ms, first_ms)
     found = (
         _chosen(store, narrowing, first_ms, last_ms, log_partitions)
         if chosen
         else _all(store, epochs, first_ms, last_ms)
     )
-    series = joined((part.series_id, part.labels) for part in found)
+    series = join_tables((part.series_id, part.labels) for part in found)
     packs = np.unique(np.concatenate([np.empty(0, np.uint64), *(part.pack_id for part in found)]))
     if narrowing.series_ids is not None:
         series = series.only(narrowing.series_ids)

@@ -56,7 +56,7 @@ class SeriesLabels:
         return pa.array([dict(parse_labels(each)).get(name) for each in self._labels], pa.string())
 
 
-def joined(parts: Iterable[tuple[NDArray[np.uint64], Sequence[bytes]]]) -> SeriesLabels:
+def join_tables(parts: Iterable[tuple[NDArray[np.uint64], Sequence[bytes]]]) -> SeriesLabels:
     """One table of several (series ids, canonical labels). A series may be in more than one of them."""
     ids: list[NDArray[np.uint64]] = [np.empty(0, np.uint64)]
     labels: list[bytes] = []

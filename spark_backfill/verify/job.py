@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
@@ -23,7 +23,6 @@ from tsdb.chunks.late_scan import Windows
 from tsdb.codec.chunk.key import ChunkKey, WindowKey, decode_key
 from tsdb.log.interface import CHUNKS, Log
 from tsdb.model.clock import Clock, SystemClock
-from tsdb.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -167,15 +166,3 @@ def _row(cell: _Cell, count: int) -> dict[str, Figure]:
         "problem": problem,
         "keys": count,
     }
-
-
-def packs_of(text: Collection[str]) -> frozenset[int] | None:
-    """Pack ids from hexadecimal texts, as `tsdb chunks` prints them; None without texts.
-
-    Raises InvalidRequest (bad_pack).
-    """
-    try:
-        found = frozenset(int(one, 16) for one in text)
-    except ValueError as error:
-        raise InvalidRequest(f"a pack is 16 hexadecimal digits: {error}", reason="bad_pack") from None
-    return found or None

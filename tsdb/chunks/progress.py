@@ -31,7 +31,7 @@ class Progress:
         return ProgressMarker(topic_id, self.position, self.emitted_through_ms, series_end_offset, self.whole_from_ms)
 
 
-def encode_metadata(progress: Progress, topic_id: str) -> str:
+def encode_progress(progress: Progress, topic_id: str) -> str:
     """Metadata of the commit whose offset is the position. topic_id: of the log, without spaces."""
     assert " " not in topic_id, f"topic id {topic_id!r} has a space"
     text = f"{VERSION} {topic_id} {progress.emitted_through_ms} {progress.whole_from_ms}"

@@ -32,7 +32,7 @@ class Packs:
         return len(self.ids)
 
 
-def packs_of(head: Head, start_ms: int, end_ms: int) -> Packs:
+def packs_with_samples(head: Head, start_ms: int, end_ms: int) -> Packs:
     """The packs with samples in [start_ms, end_ms)."""
     refs = np.arange(head.index.refs_size, dtype=np.uint32)
     refs = refs[head.has_samples(refs, start_ms, end_ms)]
@@ -92,7 +92,7 @@ class ClosedWindow:
     def packs(self) -> Packs:
         """The packs of the window. Computed once: it passes over the time axes of the window."""
         if self._packs is None:
-            self._packs = packs_of(self._head, self.start_ms, self.end_ms)
+            self._packs = packs_with_samples(self._head, self.start_ms, self.end_ms)
         return self._packs
 
     @property

@@ -27,7 +27,7 @@ from tsdb.head.read.gather import (
     collect,
     compact,
     gather_raw,
-    join,
+    merge_overlay,
 )
 from tsdb.head.read.gather_columns import gather_columns
 from tsdb.head.read.gather_kernels import sealed_counts_kernel
@@ -200,7 +200,7 @@ class Head:
         held, overlay, _ = self._snapshot(refs, start_ms, end_ms, with_orders=False)
         overlay.tidy()
         if len(held.below):
-            overlay = join(
+            overlay = merge_overlay(
                 SealedSlices(_NO_SLICES, held.below, held.slices), refs, start_ms, end_ms, overlay, with_orders=False
             )
         columns = gather_columns(held.sealed, refs, start_ms, end_ms, samples_max=samples_max)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.read.gather import Runs, collect, join
+from tsdb.head.read.gather import Runs, collect, merge_overlay
 from tsdb.head.read.gather_kernels import NOT_LATE
 from tsdb.head.slice_builder import SliceBuilder
 from tsdb.head.slices.late_list import LateList, grouped
@@ -46,7 +46,7 @@ def merge_slices(
     held = SealedSlices(rows_of(slices), _NO_SLICES, (slices,))
     builder = SliceBuilder(start_ms, end_ms, len(refs), keep_orders=with_orders)
     for block in _blocks(len(refs)):
-        runs = join(held, refs[block], start_ms, end_ms, no_runs(len(refs[block])), with_orders=with_orders)
+        runs = merge_overlay(held, refs[block], start_ms, end_ms, no_runs(len(refs[block])), with_orders=with_orders)
         runs.orders[runs.orders < since_offset] = NOT_LATE
         builder.add(refs[block], runs)
     merged = builder.finish(
@@ -76,7 +76,7 @@ def fold_late(
     builder = SliceBuilder(start_ms, end_ms, len(refs), keep_orders=True)
     for block in _blocks(len(refs)):
         part = overlay.part(block.start, block.stop)
-        builder.add(refs[block], join(held, refs[block], start_ms, end_ms, part, with_orders=True))
+        builder.add(refs[block], merge_overlay(held, refs[block], start_ms, end_ms, part, with_orders=True))
     folded = builder.finish(*newest)
     assert folded is not None, "there are entries to fold"
     return folded
@@ -88,7 +88,9 @@ def late_remains(index: SeriesIndex, slice_: SealedSlice, since_offset: int) -> 
     held = SealedSlices(rows_of((slice_,)), _NO_SLICES, (slice_,))
     builder = SliceBuilder(slice_.start_ms, slice_.end_ms, len(refs), keep_orders=True)
     for block in _blocks(len(refs)):
-        runs = join(held, refs[block], slice_.start_ms, slice_.end_ms, no_runs(len(refs[block])), with_orders=True)
+        runs = merge_overlay(
+            held, refs[block], slice_.start_ms, slice_.end_ms, no_runs(len(refs[block])), with_orders=True
+        )
         builder.add(refs[block], _only(runs, runs.orders >= since_offset))
     return builder.finish(slice_.newest_offset, slice_.newest_broker_ms)
 

@@ -18,7 +18,7 @@ KeyColumns = tuple[int, int, int, int, int]  # pack_id (signed), window_start, o
 Row = tuple[Any, ...]  # The key columns, and the value.
 
 
-def columns_of(key: ChunkKey) -> KeyColumns:
+def chunk_key_columns(key: ChunkKey) -> KeyColumns:
     """The key's columns. Raises InvalidRequest (key_out_of_range) for a field that does not fit its column."""
     fits = (
         0 <= key.pack_id <= 2 * TOKEN_MAX + 1

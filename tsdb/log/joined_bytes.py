@@ -18,7 +18,7 @@ class JoinedBytes:
     nulls: NDArray[np.bool_] | None
 
 
-def join(parts: Sequence[bytes | None]) -> JoinedBytes:
+def join_bytes(parts: Sequence[bytes | None]) -> JoinedBytes:
     """Join parts. A None counts as empty and is marked in nulls."""
     nulls = np.array([part is None for part in parts], np.bool_) if None in parts else None
     present = [part or b"" for part in parts] if nulls is not None else parts

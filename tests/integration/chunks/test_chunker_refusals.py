@@ -13,7 +13,7 @@ from support.data.late_writer import announce_all
 from support.fakes.replay_log import encoded, of_newer_version
 from support.servers.chunkers import FastClock, chunker_options, running, wait_emitted
 from support.servers.logs import LogFactory, wait_until
-from tsdb.chunks.progress import Progress, encode_metadata
+from tsdb.chunks.progress import Progress, encode_progress
 from tsdb.codec.chunk.key import HoleKey, decode_key
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import CHUNKS, METRICS, Log, Position
@@ -80,7 +80,7 @@ def test_a_record_of_a_newer_version_stops_its_partition_alone(log: Log) -> None
 @pytest.mark.parametrize(
     ("metadata", "reason"),
     [
-        (encode_metadata(Progress(1, BASE_MS), "another-log"), "commit_topic"),
+        (encode_progress(Progress(1, BASE_MS), "another-log"), "commit_topic"),
         ("1 broken", "commit_corrupt"),
         ("9 x 1 1 00000000", "commit_corrupt"),
     ],
@@ -95,7 +95,7 @@ def test_a_commit_that_cannot_be_used_stops_its_partition_alone(log: Log, metada
 def test_a_log_trimmed_past_what_must_be_read_stops_its_partition_and_names_the_interval(
     logs: LogFactory, log: Log
 ) -> None:
-    commit(log, {0: Position(1, encode_metadata(Progress(1, BASE_MS), log.topic_id(METRICS)))})
+    commit(log, {0: Position(1, encode_progress(Progress(1, BASE_MS), log.topic_id(METRICS)))})
     logs.topics().trim(METRICS, {0: 3})
     with running(log, chunker_options(), FastClock(NOW_MS, 1.0)) as chunker:
         wait_stopped(chunker, 0, "chunk_gap")
@@ -106,7 +106,7 @@ def test_a_log_trimmed_past_what_must_be_read_stops_its_partition_and_names_the_
 
 def test_a_commit_beyond_the_end_of_the_log_stops_its_partition(log: Log) -> None:
     end = log.watermarks(METRICS, [0])[0].high
-    commit(log, {0: Position(end + 5, encode_metadata(Progress(end + 5, BASE_MS), log.topic_id(METRICS)))})
+    commit(log, {0: Position(end + 5, encode_progress(Progress(end + 5, BASE_MS), log.topic_id(METRICS)))})
     with running(log, chunker_options(), FastClock(NOW_MS, 1.0)) as chunker:
         wait_stopped(chunker, 0, "offset_above_end")
 

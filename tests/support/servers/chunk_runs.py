@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from support.data.announcements import joined
 from support.data.heads import SMALL_SLICES, SMALL_TIMES, Record, announcement, decoded_of, positions_of
 from support.oracles.chunk_twin import Written
-from tsdb.chunks.progress import Progress, decode_commit, encode_metadata
+from tsdb.chunks.progress import Progress, decode_commit, encode_progress
 from tsdb.chunks.resume import LogFacts, first_progress, required_ms, seek_offset
 from tsdb.chunks.stage import ChunkStage, Emission
 from tsdb.codec.chunk.chunk import PART_BYTES_MAX
@@ -113,7 +113,7 @@ class ChunkRun:
         self._action()
         if self.commit is not None:
             assert progress.position >= self.commit[0], "the position never goes back"
-        self.commit = (progress.position, encode_metadata(progress, TOPIC_ID))
+        self.commit = (progress.position, encode_progress(progress, TOPIC_ID))
 
     def _action(self) -> None:
         if self.stop_in is not None:

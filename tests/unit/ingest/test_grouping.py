@@ -8,7 +8,7 @@ import pytest
 from ingest.batch import Batch, make_batch
 from ingest.grouping import Grouped, group
 from ingest.limits import IngestLimits
-from ingest.records import RecordRange, encode_ranges, partition_ranges, split
+from ingest.records import RecordRange, encode_ranges, ranges_by_partition, split
 from ingest.series.resolved_rows import ResolvedRows, empty_rows
 from tsdb.codec.records.log_record import decode_records, encode_record, encoded_size
 
@@ -77,10 +77,10 @@ def test_rows_in_order_already_stay() -> None:
 def test_ranges_cover_each_partition_in_order_and_keep_the_size(bytes_max: int) -> None:
     batch, rows, good = random_request(3, 400)
     grouped = group(batch, rows, good)
-    parts = split(grouped, partition_ranges(grouped), bytes_max)
+    parts = split(grouped, ranges_by_partition(grouped), bytes_max)
     assert [part.start for part in parts] == [0, *(part.end for part in parts[:-1])]
     assert parts[-1].end == len(grouped.ts_ms)
-    for whole in partition_ranges(grouped):
+    for whole in ranges_by_partition(grouped):
         of_whole = [part for part in parts if whole.start <= part.start < whole.end]
         assert of_whole[-1].end == whole.end
         assert {part.partition for part in of_whole} == {whole.partition}
@@ -92,7 +92,7 @@ def test_records_decode_to_the_samples_of_their_partition(bytes_max: int) -> Non
     batch, rows, good = random_request(5, 300)
     grouped = group(batch, rows, good)
     got = []
-    for record in encode_ranges(grouped, split(grouped, partition_ranges(grouped), bytes_max)):
+    for record in encode_ranges(grouped, split(grouped, ranges_by_partition(grouped), bytes_max)):
         decoded = decode_records(record.data, np.array([0, len(record.data)]))
         assert decoded.status.tolist() == [0]
         assert record.newest_ms == decoded.ts_ms.max()
@@ -105,7 +105,7 @@ def test_records_decode_to_the_samples_of_their_partition(bytes_max: int) -> Non
 def test_a_record_is_what_the_codec_makes_of_its_range() -> None:
     batch, rows, good = random_request(7, 60)
     grouped = group(batch, rows, good)
-    for record in encode_ranges(grouped, split(grouped, partition_ranges(grouped), 700)):
+    for record in encode_ranges(grouped, split(grouped, ranges_by_partition(grouped), 700)):
         part = record.part
         touched = (grouped.pack_end > part.start) & (np.r_[0, grouped.pack_end[:-1]] < part.end)
         lengths = np.diff(np.minimum(grouped.pack_end[touched], part.end), prepend=part.start).astype(np.uint32)
@@ -125,7 +125,7 @@ def test_a_partition_that_fits_is_one_record() -> None:
     batch, rows, good = random_request(1, 100)
     rows.partition[:] = 0
     grouped = group(batch, rows, good)
-    whole = partition_ranges(grouped)
+    whole = ranges_by_partition(grouped)
     exact = encoded_size(len(grouped.pack_id), len(grouped.ts_ms), shared_ts=False)
     assert split(grouped, whole, exact) == whole
     assert len(split(grouped, whole, exact - 1)) == 2

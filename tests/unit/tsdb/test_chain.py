@@ -25,8 +25,8 @@ from tsdb.chain import (
     Mode,
     Written,
     freshness_ms,
-    parse_time,
-    time_text,
+    header_time,
+    parse_header_time,
 )
 
 GOLDEN = Path(__file__).parents[2] / "golden/v1/chain/chain.json"
@@ -151,7 +151,7 @@ def test_a_clock_behind_clamps_to_zero_and_is_counted(world: World) -> None:
 
 def test_time_that_nobody_measured_is_counted(world: World) -> None:
     chain = world.service("billing")
-    headers = [*world.service("shop").first(), (chain.origin, time_text(T0 - 51))]
+    headers = [*world.service("shop").first(), (chain.origin, header_time(T0 - 51))]
     whole = [*headers, (chain.processing, b"0"), (chain.wait, b"0")]
     world.hop(chain, whole, 5, 5)
     assert world.counts == {UNBALANCED: 1}
@@ -239,12 +239,12 @@ def test_a_bad_time_reads_as_absent_and_is_counted(world: World, text: bytes) ->
 
 @pytest.mark.parametrize("at_ms", [0, 1, 999, T0, -1, 253_402_300_799_999, -62_135_596_800_000])
 def test_times_are_read_as_they_were_written(at_ms: int) -> None:
-    assert parse_time(time_text(at_ms)) == at_ms
+    assert parse_header_time(header_time(at_ms)) == at_ms
 
 
 def test_times_of_no_year_are_refused() -> None:
     with pytest.raises(ValueError, match="year"):
-        time_text(1 << 62)
+        header_time(1 << 62)
 
 
 def test_without_headers_everything_begins_here(world: World) -> None:

@@ -89,14 +89,14 @@ def replay(
 
     Shows the records; `--yes` replays them. They also stay dead letters until they are dropped.
     """
-    from tsdb.history.loader.dead_letters import put_back
+    from tsdb.history.loader.dead_letters import put_letter_back
 
     with opened_log(settings) as log:
         letters = list(_letters(log, topic, partition, offset))
         for letter in letters:
             letter.origin()  # Raises before the first replay if one letter has no usable origin.
         for letter in letters if yes else ():
-            put_back(log, letter, settings.times)
+            put_letter_back(log, letter, settings.times)
     _print([_row(letter) for letter in letters], output)
     note(f"{len(letters)} put back" if yes else f"{len(letters)} would be put back; `--yes` does it")
 

@@ -95,7 +95,7 @@ def _serve(
 
 
 def _ops(running: Pipeline, settings: CommonSettings) -> OpsServer:
-    from spark_backfill.pipeline.health import partitions_of
+    from spark_backfill.pipeline.health import pipeline_health
     from tsdb.ops.health import Liveness, Readiness
     from tsdb.ops.http.server import serve_ops
     from tsdb.roles.servers import http_limits, server_tls, server_tokens
@@ -104,7 +104,7 @@ def _ops(running: Pipeline, settings: CommonSettings) -> OpsServer:
     return serve_ops(
         listen.host,
         listen.port,
-        lambda: Readiness("" if running.committed else "starting", partitions_of(running)),
+        lambda: Readiness("" if running.committed else "starting", pipeline_health(running)),
         Liveness,
         tls=server_tls(settings),
         tokens=server_tokens(settings),

@@ -205,7 +205,7 @@ def collect(
         room = total
 
 
-def join(
+def merge_overlay(
     held: SealedSlices, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs, *, with_orders: bool
 ) -> Runs:
     """Samples of [start_ms, end_ms) in sealed slices with a tidy overlay merged in, tidy. No lock needed."""

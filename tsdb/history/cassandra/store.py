@@ -17,7 +17,7 @@ from tsdb.history.cassandra.session import Connected, LazySession
 from tsdb.history.cassandra.statements import Statements
 from tsdb.history.cassandra.tokens import estimated_bytes, token_ranges
 from tsdb.history.cassandra.writes import CassandraWrites, Write
-from tsdb.history.chunk_rows import check_size, columns_of, pieces_of
+from tsdb.history.chunk_rows import check_size, chunk_key_columns, pieces_of
 from tsdb.history.hole_rows import holes_of, key_columns_of
 from tsdb.history.hosts import Hosts
 from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesIndexRows, TokenRange, WindowRange
@@ -177,5 +177,5 @@ class CassandraStore:
 
 
 def _row_key(key: ChunkKey) -> tuple[Any, ...]:
-    pack_id, window_start_ms, order, kind, part = columns_of(key)
+    pack_id, window_start_ms, order, kind, part = chunk_key_columns(key)
     return pack_id, month_of(window_start_ms), window_start_ms, order, kind, part

@@ -63,7 +63,7 @@ def read_dead_letters(log: Log, partitions: Sequence[int], topic: str = CHUNKS_D
                 yield _letter(partition, batch.record(index))
 
 
-def put_back(log: Log, letter: DeadLetter, time_set: TimeSet) -> None:
+def put_letter_back(log: Log, letter: DeadLetter, time_set: TimeSet) -> None:
     """Append the record to its source partition; durable on return. Raises InvalidRequest, as `origin`."""
     record = letter.origin()
     log.append_sync(record.topic, record.partition, record.value, key=record.key, headers=record.headers)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tsdb.codec.chunk.key import ChunkKey
 from tsdb.codec.chunk.marker import HoleRecord
-from tsdb.history.chunk_rows import columns_of
+from tsdb.history.chunk_rows import chunk_key_columns
 from tsdb.model.errors import InvalidRequest
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,7 +55,7 @@ class Layout:
 
 def check_key(key: ChunkKey) -> None:
     """Raises InvalidRequest (key_out_of_range) for a key that fits no row, or whose day is outside the years 1-9999."""
-    columns_of(key)
+    chunk_key_columns(key)
     try:
         EPOCH + timedelta(milliseconds=key.window_start_ms)
     except OverflowError:

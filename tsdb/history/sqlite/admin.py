@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from tsdb.history.shared_settings import HINT
-from tsdb.history.sqlite.database import ERRORS, TABLES, columns_of, connect, create
+from tsdb.history.sqlite.database import ERRORS, TABLES, connect, create, table_columns
 from tsdb.model.errors import ConfigMismatch, InvalidRequest
 from tsdb.sqlite.database import transaction
 
@@ -42,7 +42,7 @@ class SqliteHistoryAdmin:
             return [error.message]
         found: list[str] = []
         for table, definition in TABLES.items():
-            have, want = self._columns(table), columns_of(definition)
+            have, want = self._columns(table), table_columns(definition)
             if not have:
                 found.append(f"table {table} is missing: {HINT}")
                 continue

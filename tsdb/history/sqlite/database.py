@@ -76,7 +76,7 @@ def _missing(path: Path, why: str) -> ConfigMismatch:
     )
 
 
-def columns_of(definition: str) -> dict[str, str]:
+def table_columns(definition: str) -> dict[str, str]:
     """Column names and types of a table of TABLES."""
     columns, _, _ = definition.partition(", PRIMARY KEY (")
     return dict(re.findall(r"(\w+) (TEXT|INTEGER|BLOB)", columns))

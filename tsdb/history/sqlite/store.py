@@ -14,7 +14,7 @@ from tsdb.codec.chunk.key import ChunkKey
 from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.codec.records.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
-from tsdb.history.chunk_rows import check_size, columns_of, key_of
+from tsdb.history.chunk_rows import check_size, chunk_key_columns, key_of
 from tsdb.history.hole_rows import holes_of, key_columns_of
 from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesIndexRows, TokenRange, WindowRange
 from tsdb.history.known_names import KnownNames
@@ -47,13 +47,13 @@ class SqliteStore:
 
     def write(self, key: ChunkKey, value: bytes, on_done: OnDone) -> None:
         check_size(key, value, self._settings.part_bytes_max)
-        self._put(metrics.CHUNK, [(sql.PUT_CHUNK, (*columns_of(key), value))], on_done, len(value))
+        self._put(metrics.CHUNK, [(sql.PUT_CHUNK, (*chunk_key_columns(key), value))], on_done, len(value))
 
     def delete_covered(self, keys: Sequence[ChunkKey], on_done: OnDone) -> None:
         if not keys:
             on_done(None)
             return
-        self._put(metrics.DELETE, [(sql.DELETE_CHUNK, columns_of(key)) for key in keys], on_done)
+        self._put(metrics.DELETE, [(sql.DELETE_CHUNK, chunk_key_columns(key)) for key in keys], on_done)
 
     def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
         for pack_id in pack_ids:

@@ -11,13 +11,13 @@ from confluent_kafka import Message
 from numpy.typing import NDArray
 
 from tsdb.log.interface import KEYLESS, Headers, RecordBatch, TopicPartition
-from tsdb.log.joined_bytes import empty, join
+from tsdb.log.joined_bytes import empty, join_bytes
 
 _Pairs = list[tuple[str, bytes | None]]
 _TIME_OF = itemgetter(1)  # Takes ms from (kind of timestamp, ms).
 
 
-def by_partition(messages: list[Message]) -> dict[tuple[str, int], list[Message]]:
+def messages_by_partition(messages: list[Message]) -> dict[tuple[str, int], list[Message]]:
     """Messages of each (Kafka topic, partition), in order. Messages come in long runs, so grouping runs is cheap."""
     groups: dict[TopicPartition, list[Message]] = {}
     for topic, of_topic in groupby(messages, Message.topic):
@@ -31,10 +31,10 @@ def by_partition(messages: list[Message]) -> dict[tuple[str, int], list[Message]
 def to_batch(topic: str, partition: int, messages: list[Message]) -> RecordBatch:
     """One partition's messages as a batch. topic: the name without the prefix."""
     count = len(messages)
-    values = join(list(map(Message.value, messages)))
+    values = join_bytes(list(map(Message.value, messages)))
     keys, headers = empty(count), None
     if topic not in KEYLESS:
-        keys = join(list(map(Message.key, messages)))
+        keys = join_bytes(list(map(Message.key, messages)))
         headers = _headers(messages)
     broker_ms = np.fromiter(map(_TIME_OF, map(Message.timestamp, messages)), np.int64, count)
     return RecordBatch(

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from tsdb.log.interface import EndOfLog, Event, RecordBatch, TopicPartition
-from tsdb.log.kafka.batches import by_partition, to_batch
+from tsdb.log.kafka.batches import messages_by_partition, to_batch
 from tsdb.log.kafka.errors import to_error, translate_kafka_errors
 from tsdb.log.kafka.offsets import KafkaOffsets
 from tsdb.log.kafka.topic_guard import TopicGuard
@@ -146,7 +146,9 @@ class Fetch:
         if any(map(Message.error, messages)):
             notices = [message for message in messages if message.error() is not None]
             messages = [message for message in messages if message.error() is None]
-        batches = [batch for key, group in by_partition(messages).items() if (batch := self._batch(key, group))]
+        batches = [
+            batch for key, group in messages_by_partition(messages).items() if (batch := self._batch(key, group))
+        ]
         events: list[Event] = list(batches)
         for message in notices:
             event = self._notice(message)

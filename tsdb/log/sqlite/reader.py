@@ -20,7 +20,7 @@ from tsdb.log.interface import (
     RecordBatch,
     TopicPartition,
 )
-from tsdb.log.joined_bytes import empty, join
+from tsdb.log.joined_bytes import empty, join_bytes
 from tsdb.log.sqlite.appends import decode_headers
 from tsdb.log.sqlite.arrivals import Arrivals
 from tsdb.log.sqlite.database import ERRORS, OFFSET_MAX, Lane, connect, find_lanes
@@ -188,8 +188,8 @@ class SqliteReader:
 def _to_batch(partition: TopicPartition, rows: list[Row]) -> RecordBatch:
     topic, number = partition
     ids, broker_ms, value_parts, key_parts, header_parts = zip(*rows, strict=True)
-    values = join(value_parts)
-    keys = empty(len(rows)) if topic in KEYLESS else join(key_parts)
+    values = join_bytes(value_parts)
+    keys = empty(len(rows)) if topic in KEYLESS else join_bytes(key_parts)
     some_headers = topic not in KEYLESS and any(header_parts)
     return RecordBatch(
         topic,

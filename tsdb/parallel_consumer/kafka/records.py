@@ -11,7 +11,7 @@ from tsdb.parallel_consumer.columns import RecordColumns
 from tsdb.parallel_consumer.record import Record, TopicPartition
 
 
-def partition_ranges(messages: list[Any]) -> Iterator[tuple[TopicPartition, list[Any]]]:
+def runs_by_partition(messages: list[Any]) -> Iterator[tuple[TopicPartition, list[Any]]]:
     """Ranges of consecutive messages of one partition: topic and partition are then read from one message per range."""
     partitions = [message.partition() for message in messages]
     topics = [message.topic() for message in messages]
@@ -43,7 +43,7 @@ def records_of(topic_partition: TopicPartition, messages: list[Any]) -> list[Rec
     ]
 
 
-def columns_of(topic_partition: TopicPartition, messages: list[Any]) -> RecordColumns:
+def message_columns(topic_partition: TopicPartition, messages: list[Any]) -> RecordColumns:
     """Messages of one partition as columns."""
     offsets = np.array([message.offset() for message in messages], np.int64)
     return RecordColumns(*topic_partition, offsets, messages, _field)

@@ -25,7 +25,7 @@ from tsdb.parallel_consumer.kafka.errors import (
     to_error,
 )
 from tsdb.parallel_consumer.kafka.library_log import with_logger
-from tsdb.parallel_consumer.kafka.records import columns_of, partition_ranges, records_of
+from tsdb.parallel_consumer.kafka.records import message_columns, records_of, runs_by_partition
 from tsdb.parallel_consumer.kafka.settings import consumer_settings
 from tsdb.parallel_consumer.kafka.start import EARLIEST, Start, StartRule
 from tsdb.parallel_consumer.kafka.topics import TopicLookup
@@ -87,17 +87,17 @@ class KafkaSource:
     def poll(self, timeout_s: float, records_max: int) -> Polled:
         messages, ends = self._consume(timeout_s, records_max)
         records: list[Record] = []
-        for topic_partition, part in partition_ranges(messages):
+        for topic_partition, part in runs_by_partition(messages):
             records += records_of(topic_partition, part)
         return Polled(records, ends)
 
     def poll_columns(self, timeout_s: float, records_max: int) -> PolledColumns:
         messages, ends = self._consume(timeout_s, records_max)
         by_partition: dict[TopicPartition, list[Any]] = {}
-        for topic_partition, part in partition_ranges(messages):
+        for topic_partition, part in runs_by_partition(messages):
             by_partition.setdefault(topic_partition, []).extend(part)
         return PolledColumns(
-            [columns_of(topic_partition, found) for topic_partition, found in by_partition.items()], ends
+            [message_columns(topic_partition, found) for topic_partition, found in by_partition.items()], ends
         )
 
     def _consume(self, timeout_s: float, records_max: int) -> tuple[list[Any], dict[TopicPartition, int]]:

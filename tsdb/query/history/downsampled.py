@@ -23,7 +23,7 @@ from tsdb.model.resolution import AGGREGATE, COUNT, LAST, MAX, MIN, RESOLUTION, 
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.ops.metrics import counter
 from tsdb.query.history.index import HistorySeries
-from tsdb.query.history.stretch import narrow
+from tsdb.query.history.stretch import narrow_fragment
 from tsdb.query.reduction import Reduction
 from tsdb.reader.request import SelectSpec
 
@@ -147,7 +147,7 @@ class DerivedSteps:
 
     def _reduced(self, stretch: Fragment, aggregate: str) -> Fragment | None:
         derived, sources = self._of[aggregate]
-        found = narrow(stretch, derived)
+        found = narrow_fragment(stretch, derived)
         if found is None:
             return None
         operation = _NEEDS[self._query.aggregation][aggregate]

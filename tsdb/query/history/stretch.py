@@ -104,7 +104,7 @@ def _joined(pieces: list[_Piece], wanted: NDArray[np.uint64], counts: NDArray[np
     return Fragment(first.pack_id, first.window_start_ms, wanted[filled], starts, ts_ms, value, order)
 
 
-def narrow(fragment: Fragment, wanted: NDArray[np.uint64]) -> Fragment | None:
+def narrow_fragment(fragment: Fragment, wanted: NDArray[np.uint64]) -> Fragment | None:
     """The samples of the series `wanted` (uint64, ascending) of a fragment; None when the fragment has none of them."""
     stretch = Stretch(wanted, *EVER)
     stretch.add(fragment)

@@ -13,7 +13,7 @@ from tsdb.ops.metrics import histogram
 from tsdb.query.history.holes import HistoryHoles
 from tsdb.query.join.completeness import check_complete, reaches, seam_ms
 from tsdb.query.join.partition_join import JoinedSamples, PartitionJoin
-from tsdb.query.join.pieces import AnswerTotals, Piece, by_partition, pieces
+from tsdb.query.join.pieces import AnswerTotals, Piece, pieces, whole_partitions
 from tsdb.query.sources import HistorySource
 from tsdb.query.stores.fan_out import ShareStreams
 from tsdb.query.stores.samples import NO_SAMPLES, StoreSamples, store_samples_of
@@ -74,8 +74,8 @@ class JoinedRead:
         return self._totals.bytes if self._allow_holes else 0
 
     def _pieces(self, opened: ShareStreams[Response], states: States, join: PartitionJoin) -> Iterator[Piece]:
-        samples = by_partition(pieces(opened.messages(), None))
-        steps = by_partition(pieces(opened.messages(1), None)) if len(opened.first) > 1 else None
+        samples = whole_partitions(pieces(opened.messages(), None))
+        steps = whole_partitions(pieces(opened.messages(1), None)) if len(opened.first) > 1 else None
         for partition in opened.share.partitions:
             held = _next(samples, partition)
             aggregated = NO_SAMPLES if steps is None else _next(steps, partition)

@@ -98,7 +98,7 @@ def _split(message: Response) -> Iterator[Piece]:
         )
 
 
-def by_partition(parts: Iterable[Piece]) -> Iterator[tuple[int, list[Response]]]:
+def whole_partitions(parts: Iterable[Piece]) -> Iterator[tuple[int, list[Response]]]:
     """Whole partitions, ascending, each with all its messages."""
     held: list[Response] = []
     current: int | None = None

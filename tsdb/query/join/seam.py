@@ -13,7 +13,7 @@ from tsdb.codec.chunk.fragment import Fragment
 from tsdb.head.read.gather import RawResult
 from tsdb.history.merge import merge
 from tsdb.model.errors import CorruptData
-from tsdb.query.history.stretch import narrow
+from tsdb.query.history.stretch import narrow_fragment
 from tsdb.query.reduction import Reduction, packless_fragment
 from tsdb.query.stores.samples import StoreSamples
 
@@ -50,7 +50,7 @@ class Seam:
         return raw_of(self._done if later is None else [*self._done, later], series_ids)
 
     def _of(self, series_ids: NDArray[np.uint64]) -> Fragment | None:
-        return None if self._held is None else narrow(self._held, series_ids)
+        return None if self._held is None else narrow_fragment(self._held, series_ids)
 
     def _keep_rest(self) -> None:
         """Keep the samples of series that only memory has."""

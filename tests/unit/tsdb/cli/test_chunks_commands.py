@@ -16,7 +16,7 @@ from support.data.late_writer import announce_all
 from support.fakes.replay_log import encoded
 from support.servers.chunkers import FastClock, chunker_options, running, wait_emitted
 from support.servers.logs import LogFactory
-from tsdb.chunks.progress import Progress, encode_metadata
+from tsdb.chunks.progress import Progress, encode_progress
 from tsdb.codec.chunk.key import decode_key
 from tsdb.codec.crc32c import crc32c
 from tsdb.codec.records.log_record import encode_tick
@@ -125,7 +125,7 @@ def test_status_tells_what_is_committed(shell: Shell, logs: LogFactory, log: Log
 
 def test_a_gap_is_shown_first_and_accepted_as_a_hole(shell: Shell, logs: LogFactory, log: Log) -> None:
     run_chunker(log)
-    commit(log, Position(3, encode_metadata(Progress(3, BASE_MS), log.topic_id(METRICS))))
+    commit(log, Position(3, encode_progress(Progress(3, BASE_MS), log.topic_id(METRICS))))
     logs.topics().trim(METRICS, {0: 10})
     status = shell.run("chunks", "status", *at(logs), *ARGUMENTS)
     assert (status.code, status.json["partitions"][0]["trouble"]) == (1, "chunk_gap")

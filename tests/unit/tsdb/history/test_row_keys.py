@@ -8,7 +8,7 @@ import pytest
 
 from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.history.cassandra.tokens import estimated_bytes, token_ranges
-from tsdb.history.chunk_rows import columns_of, key_of, pieces_of
+from tsdb.history.chunk_rows import chunk_key_columns, key_of, pieces_of
 from tsdb.history.interface import ChunkRow, TokenRange, WindowRange
 from tsdb.history.row_keys import MONTH_MS, TOKEN_MAX, TOKEN_MIN, even_token_ranges, months_of, signed, unsigned
 from tsdb.history.series_index_rows import series_index_rows
@@ -44,7 +44,7 @@ def test_months_are_those_with_a_window_in_the_range(windows: WindowRange, month
 
 def test_a_chunk_key_is_the_same_after_the_way_through_columns() -> None:
     key = ChunkKey((1 << 64) - 1, -3, Kind.FOLDED, 1 << 62, (1 << 32) - 1)
-    assert key_of(columns_of(key)) == key
+    assert key_of(chunk_key_columns(key)) == key
 
 
 @pytest.mark.parametrize("columns", [(1, 0, 5, 9, 0), (1, 0, -5, 0, 0), (1, 0, 5, 0, -1), (1, 0, 5, -1, 0)])

@@ -10,7 +10,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Mes
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from tsdb.log.interface import METRICS, SERIES, EndOfLog, RecordBatch, Watermarks
-from tsdb.log.kafka.batches import by_partition, to_batch
+from tsdb.log.kafka.batches import messages_by_partition, to_batch
 from tsdb.log.kafka.fetch import Fetch
 from tsdb.log.kafka.offsets import KafkaOffsets
 from tsdb.log.kafka.topic_guard import TopicGuard
@@ -104,7 +104,7 @@ def poll(fetch: Fetch) -> list[object]:
 
 def test_messages_become_one_batch_a_partition() -> None:
     messages = [message(3), message(4), message(0, topic=SERIES), message(5), message(7, partition=1)]
-    groups = by_partition(messages)
+    groups = messages_by_partition(messages)
     assert {key: [m.offset() for m in group] for key, group in groups.items()} == {
         ("p.metrics", 0): [3, 4, 5],
         ("p.series", 0): [0],

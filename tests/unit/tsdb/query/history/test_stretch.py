@@ -8,7 +8,7 @@ import pytest
 from support.oracles.fragment_twin import bits, fragment_of, samples_of
 from tsdb.codec.chunk.fragment import Fragment
 from tsdb.model.errors import CorruptData
-from tsdb.query.history.stretch import Stretch, narrow
+from tsdb.query.history.stretch import Stretch, narrow_fragment
 
 Rows = dict[tuple[int, int], tuple[int, int]]
 
@@ -87,7 +87,7 @@ def test_samples_are_counted_once_their_window_is_whole() -> None:
 
 def test_narrowing_leaves_series_that_are_there() -> None:
     whole: Fragment = fragment_of({**BASE, **LATE})
-    left = narrow(whole, np.array([1, 3, 4], np.uint64))
+    left = narrow_fragment(whole, np.array([1, 3, 4], np.uint64))
     assert left is not None
     assert sorted(samples_of(left)) == [(3, 11), (4, 10)]
-    assert narrow(whole, np.array([7], np.uint64)) is None
+    assert narrow_fragment(whole, np.array([7], np.uint64)) is None
