@@ -17,7 +17,7 @@ from support.drills import leftovers
 from support.servers.histories import HistoryFactory
 from support.servers.logs import LogFactory
 
-# A slow example is a busy machine or a kernel that compiles; whether something hangs is pytest-timeout's to say.
+# An example is slow on a busy machine or while a kernel compiles. pytest-timeout ends a test that hangs.
 settings.register_profile("tests", deadline=None, print_blob=True)
 settings.load_profile("tests")
 
@@ -58,19 +58,19 @@ class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no t
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The process that begins a run guards it; those of xdist belong to it."""
+    """Start the guard in the process that begins the run. Workers of xdist are covered by it."""
     if not hasattr(config, "workerinput"):
         leftovers.guard()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogether | None:
-    """Instead of xdist's own scheduler of `--dist loadfile`."""
+    """Replace xdist's scheduler of `--dist loadfile`."""
     return SparkTogether(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first; a file's tests stay together and in their order."""
+    """Order tests by the list of the longest; the tests of a file stay together and in their order."""
 
     def rank(item: pytest.Item) -> int:
         places = (number for number, place in enumerate(LONGEST_FIRST) if item.nodeid.startswith(place))

@@ -15,7 +15,7 @@ ALL = frozenset((METRICS, partition) for partition in range(PARTITIONS))
 
 
 class Listener:
-    """Starts at the commit, else at 0; remembers what it was told. `on_going` runs while partitions are revoked."""
+    """Starts at the commit, else at 0; records every callback. `on_going` runs while partitions are revoked."""
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, Position | None] = {}
@@ -42,7 +42,7 @@ def log(log_factory: LogFactory) -> Log:
 
 
 def settle(*members: Group) -> list[list[Event]]:
-    """Poll all in turn until every partition is somebody's and shares are even; what each read meanwhile."""
+    """Poll all members in turn until every partition is assigned and shares are even. Returns the records of each."""
     events: list[list[Event]] = [[] for _ in members]
 
     def settled() -> bool:

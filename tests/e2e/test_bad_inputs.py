@@ -41,7 +41,7 @@ VARIABLES = ("ADDRESS", "TOKEN", "TOKEN_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY", 
 
 
 def numbered(rows: Sequence[object]) -> list[str]:
-    """Names of tests, the same in every process: without digits, for some rows have times around now."""
+    """Names of tests, equal in every process. Digits are left out, because some rows contain the current time."""
     return [f"{number} {re.sub('[0-9]+', '#', str(row))}" for number, row in enumerate(rows)]
 
 
@@ -66,7 +66,7 @@ class Stage:
         }
 
     def serves(self) -> None:
-        """A write is accepted and read back, whole."""
+        """Check that a write is accepted and read back in full."""
         now_ms = time.time_ns() // 1_000_000
         batch = WriteBatch()
         batch.add({"__name__": "after", "job": "bad_inputs"}, now_ms, 1.5)
@@ -237,7 +237,7 @@ def ready_lines(log: Path) -> list[str]:
 
 
 def has_ready_line(log: Path) -> bool:
-    """Whether it said so yet."""
+    """Whether the ready line was printed."""
     return bool(ready_lines(log))
 
 

@@ -1,4 +1,4 @@
-"""The command takes whatever the world sends: it ends, with the right exit code and one line, and nothing hangs."""
+"""The command ends on any input, with the right exit code and one line. Nothing hangs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_line_with_an_exemplar_ends(server: FakeServer, tmp_path: Path) -> Non
 
 
 def test_a_file_without_the_columns_is_one_line_and_exit_code_1(server: FakeServer, tmp_path: Path) -> None:
-    # Larger than one block: the reader of the next one was a thread that the end of the process met.
+    # Larger than one block: the thread that reads ahead must not survive the end of the process.
     (tmp_path / "x.csv").write_bytes(b"a,b,c\n" + b"1,2,3\n" * 5_000_000)
     done = run_tsdb("write", str(tmp_path / "x.csv"), "--address", server.address, timeout_s=WITHIN_S)
     assert done.returncode == 1, done

@@ -30,7 +30,7 @@ LOADED, DOWN = slice(0, 4), slice(4, 7)
 
 @dataclass(frozen=True)
 class Setup:
-    """lost: history is empty; what is read from now on."""
+    """lost: empties history; later reads use the new one."""
 
     log: Log
     history: ChunkStore
@@ -54,7 +54,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setup]:
                 another.create()
                 return another.open()
             truncate(history_url)
-            return histories.open()  # A connection knows which names it wrote.
+            return histories.open()  # A connection caches the metric names that it wrote.
 
         yield Setup(logs.open(), histories.open(), lost)
 
@@ -76,7 +76,7 @@ def test_late_samples_are_in_the_next_read_and_in_all_after(place: Setup) -> Non
             drill.run(ends[DOWN.stop :], outage=(), random_reads=0)
             drill.read_evicted(ends, random_reads=20)
             drill.read_late(drill.healthy, "late, gone from memory")
-            print(f"\n{drill.told()}")
+            print(f"\n{drill.summary()}")
         sizes, held = compact(way.log, PARTITIONS), checksum_of_store(way.history)
         assert all(left < appended for appended, left in sizes.values())
         way.history = place.lost()
@@ -85,6 +85,6 @@ def test_late_samples_are_in_the_next_read_and_in_all_after(place: Setup) -> Non
             way.load()
             assert checksum_of_store(way.history) == held
             again.read_evicted(ends, random_reads=40)
-            print(f" compacted: {sizes}\n{again.told()}")
+            print(f" compacted: {sizes}\n{again.summary()}")
         assert drill.healthy.share() == again.healthy.share() == 1.0
         assert way.dead_letters() == 0

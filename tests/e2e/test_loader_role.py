@@ -1,4 +1,4 @@
-"""`tsdb loader` as its users run it: ready, loading, drained by SIGTERM with exit code 0, and going on after."""
+"""`tsdb loader` as a process: ready, loading, drained by SIGTERM with exit code 0, continued by the next one."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_any_one_store_is_enough_and_none_is_an_error(running: Running) -> None:
 
 
 def check_commands(querier: str) -> None:
-    """Those that read, as against a store."""
+    """Check that each reading command answers as a store would."""
     coverage = tsdb_json("coverage", "--address", querier)["partitions"]
     assert sorted(state["partition"] for state in coverage) == list(range(PARTITIONS))
     assert all(state["ready"] for state in tsdb_json("status", "--address", querier)["partitions"])

@@ -48,7 +48,7 @@ def test_not_ready_before_the_replay_is_done_and_ready_after(
     try:
         fresh.start(ready=False)
         wait_until(lambda: bool(reasons(fresh)), RETURNS_WITHIN_S)
-        # It knows its partitions and warms up, which takes seconds: frozen now, the log keeps it in the replay.
+        # The store has its partitions and warms up for seconds. A log that freezes now keeps it in the replay.
         broker.suspend_broker(0)
         wait_until(lambda: "replaying" in reasons(fresh), RETURNS_WITHIN_S)
         check_not_ready(fresh, "replaying", "log_unavailable")
@@ -100,7 +100,7 @@ def throttled(broker: KafkaCluster) -> Iterator[None]:
 
 
 def write_noise(deployment: Deployment) -> None:
-    """Values that nothing compresses, of one instance and so of one partition."""
+    """Write incompressible values of one instance, so of one partition."""
     end_ms, points = time.time_ns() // 1_000_000, 6_000
     rng = np.random.default_rng(3)
     batch = WriteBatch()
@@ -112,7 +112,7 @@ def write_noise(deployment: Deployment) -> None:
 
 
 def check_not_ready(store: Role, *possible: str) -> None:
-    """Every way to ask agrees: the probe, gRPC health by partition, and a read, which is refused; liveness stays."""
+    """Probe, gRPC health by partition and a refused read agree: the store is not ready. Liveness stays."""
     assert set(reasons(store)) & set(possible)
     wait_until(lambda: health_agrees(store), RETURNS_WITHIN_S)
     wait_until(lambda: not serving(store), RETURNS_WITHIN_S)
@@ -124,7 +124,7 @@ def check_not_ready(store: Role, *possible: str) -> None:
 
 
 def check_ready(store: Role) -> None:
-    """The same ways, when all is well."""
+    """Every probe and a read report the store as ready."""
     wait_until(lambda: serving(store) and health_agrees(store), RETURNS_WITHIN_S)
     assert partitions_ready(store) == dict.fromkeys(range(PARTITIONS), True)
     with connect(store.grpc) as client:
@@ -140,7 +140,7 @@ def reasons(store: Role) -> list[str]:
 
 
 def health_agrees(store: Role) -> bool:
-    """gRPC health says of each partition what the probe says, before and after the look."""
+    """Whether gRPC health and the probe agree on each partition. The probe is read before and after."""
     before = partitions_ready(store)
     told = {number: serving(store, number) for number in range(PARTITIONS)}
     return told == before == partitions_ready(store)

@@ -53,7 +53,7 @@ def write(deployment: Deployment) -> WriteResult:
 
 
 def read_back(deployment: Deployment, written: WriteResult) -> bool:
-    """Whether what `write` wrote to the series `after` is answered."""
+    """Whether a read returns the sample that `write` wrote to the series `after`."""
     now_ms = time.time_ns() // 1_000_000
     with deployment.reader() as client:
         options = ReadOptions(after=written.tokens)
@@ -108,7 +108,7 @@ def test_a_full_disk_refuses_writes_answers_reads_and_passes(deployment: Deploym
             assert write_once(deployment.gateway, 5.0).error is not None
     finally:
         process.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, hard))
-    deployment.store.wait_ready(WITHIN_S)  # By itself: what is not ready gets no write.
+    deployment.store.wait_ready(WITHIN_S)  # Without a write: a gateway that is not ready gets none.
     lines = deployment.store.log_file.read_text().splitlines()
     assert sum("writes refused" in line and "log-writer" in line for line in lines) <= 2
     assert write_once(deployment.gateway, 30.0).error is None
@@ -121,7 +121,7 @@ def test_a_full_disk_refuses_writes_answers_reads_and_passes(deployment: Deploym
 
 
 def fill(deployment: Deployment) -> tuple[list[int], Unavailable]:
-    """Writes until refused: times told OK, and the refusal."""
+    """Write until refused. Returns the acknowledged timestamps and the refusal."""
     told_ok: list[int] = []
     first_ms = time.time_ns() // 1_000_000 - HOUR_MS
     with deployment.writer() as client:

@@ -22,7 +22,8 @@ SERIES = 600
 POINTS = 240
 SAMPLES = SERIES * POINTS
 THREADS = 4
-REST_S = 0.02  # Of a thread between its requests: there always are some, and two cores have room for a store to start.
+# Pause of a thread between requests. Some are always in flight, and two cores still have room to start a store.
+REST_S = 0.02
 ANSWERS = 60  # Between steps of the restart.
 MEASURED_ANSWERS = 800
 CORES_FOR_SPEED = 8  # Two stores, a gateway, a broker and the load's own threads: below, they only share the cores.

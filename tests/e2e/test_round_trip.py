@@ -17,7 +17,7 @@ from support.servers.deployments import Deployment, embedded, on_kafka
 from support.servers.processes import tsdb_json, tsdb_ok, wait_for_samples
 
 EVERYTHING = '{__name__=~".+"}'
-# Not ours to ship: used where it lies beside the checkout.
+# Not part of the repository: used when it is beside the checkout.
 CLOUD_1M = Path(__file__).parents[2].parent / "shared" / "data" / "cloud_1m.parquet"
 GRID_MS = 60_000
 GRID_POINTS = 4_000
@@ -50,7 +50,7 @@ def test_recordings_on_a_grid_sent_as_live_come_back_bit_for_bit(deployment: Dep
 
 
 def check_before_and_after_a_kill(deployment: Deployment, want: pa.Table) -> None:
-    """All of `want`, and nothing else, is what queries through the command line answer."""
+    """Check that `tsdb query` returns exactly `want`, before and after a kill."""
     wait_for_samples(deployment.store.grpc, want.num_rows)
     check(deployment, want)
     deployment.store.kill()
@@ -71,13 +71,13 @@ def check(deployment: Deployment, want: pa.Table) -> None:
 
 
 def shifted(table: pa.Table, shift_ms: int) -> pa.Table:
-    """The same samples, later."""
+    """The same samples, moved to a later time."""
     times = pa.array(table["ts_ms"].to_numpy() + shift_ms)
     return table.select(["labels", "ts_ms", "value"]).set_column(1, "ts_ms", times)
 
 
 def send_as_live(deployment: Deployment, source: Path) -> pa.Table:
-    """Writes a recording as live; what must come back of it."""
+    """Write a recording as live. Returns the samples that reads must return."""
     recorded = read_table(source)
     flags = ("--as-live", "--speed", str(SPEED))
     written = tsdb_json("write", str(source), "--address", deployment.gateway.grpc, *flags)

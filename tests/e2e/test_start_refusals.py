@@ -1,4 +1,4 @@
-"""A role that cannot start ends with exit code 1 and names what is in its way; one that runs is not harmed."""
+"""A role that cannot start ends with exit code 1 and names the cause. A running role is not harmed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that uses an installed wheel is checked with our types: what is right passes, what is wrong shows."""
+"""mypy checks a program against the types of an installed wheel: correct code passes, wrong code is reported."""
 
 from __future__ import annotations
 

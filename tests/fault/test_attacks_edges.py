@@ -14,7 +14,7 @@ from support.drills.edge_drills import bombs, crowd, crowds_of, ends_in_time, no
 from support.servers.deployments import Deployment, embedded
 
 CALLS = 40
-CONNECTIONS = 600  # 512 locked all probes out before there was a listener of ours.
+CONNECTIONS = 600  # 512 connections locked out all probes before the listener had a limit.
 BOMBS = 16
 KINDS = [(WRITE, "gzip"), (WRITE, "tiny_fields"), (HEALTH, "malformed"), (REFLECTION, "malformed")]
 

@@ -1,4 +1,4 @@
-"""Cassandra stopped, killed, hung or out of room loses no acknowledged row, and every refusal says to come again."""
+"""Cassandra stopped, killed, hung or out of room loses no acknowledged row, and every refusal is retryable."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def assert_all_there(store: ChunkStore, load: Load) -> None:
     assert load.count
     for number, rows in enumerate(load.acknowledged):
         found = [one for piece in store.read([number], WindowRange(0, 6 * MONTH_MS)) for one in piece]
-        # One more than acknowledged may be there: its answer was lost, or it was on its way at the end.
+        # One row more than acknowledged may exist: its answer was lost, or the write was in flight at the end.
         assert {one.key for one in rows} <= {one.key for one in found}
         values = {one.key: one.value for one in found}
         assert all(values[one.key] == one.value for one in rows)

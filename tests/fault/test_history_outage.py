@@ -45,7 +45,7 @@ def test_no_loader_for_8_hours_refuses_only_what_is_truly_not_there(tmp_path: Pa
     ):
         drill.run(ends, outage=range(5, 7), random_reads=3)
         drill.read_evicted(ends, random_reads=20)
-        print(f"\nhold of {hold_h} h\n{drill.told()}")
+        print(f"\nhold of {hold_h} h\n{drill.summary()}")
         assert drill.healthy.share() == 1.0
         assert (drill.outage.share() == 1.0) == (hold_h == 22), "more hold buys more time"
         assert way.dead_letters() == 0

@@ -1,8 +1,8 @@
 """Attacks the promises that OK means durable and that a stall shows: the only broker is stopped, killed or frozen.
 
 Eight clients write without pause. While the broker is away every write is refused in time and with a hint when to come
-back, the store says that it is not ready and stays alive; after, all that was told OK is read back, retries succeed,
-and of two writes to one (series, time) the newer acknowledged one stands.
+back, the store says that it is not ready and stays alive; after, every sample answered OK is read back, retries
+succeed, and of two writes to one (series, time) the newer acknowledged one stands.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def test_every_row_that_was_acknowledged_before_a_kill_is_there(tmp_path: Path) 
 
 
 def write_until_killed(url: str) -> list[int]:
-    """Numbers that the process said were acknowledged."""
+    """Numbers of the rows that the process printed as acknowledged."""
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
     command = [sys.executable, "-m", "support.scripts.history_writer", url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT) as process:

@@ -98,9 +98,9 @@ def kill_in_replay(store: Role, rng: random.Random) -> str:
 
 
 def replayed(store: Role) -> tuple[int, int] | None:
-    """Records applied and records in the log, all partitions; None while it cannot tell."""
-    _, told = store.ready()
-    states = list(((told or {}).get("partitions") or {}).values())
+    """Records applied and records in the log, all partitions; None while the store does not answer."""
+    _, body = store.ready()
+    states = list(((body or {}).get("partitions") or {}).values())
     if not states or any(state["high_watermark"] is None for state in states):
         return None
     return sum(state["next_offset"] for state in states), sum(state["high_watermark"] for state in states)

@@ -1,7 +1,7 @@
 """Attacks the promise that OK survives whatever acks=all survives: three brokers, replication 3, through the whole way.
 
-One broker lost costs no request. With two lost nothing is told OK, and all goes on when they are back. A killed leader
-is replaced within 30 s, end to end: a write told OK and read back.
+One broker lost costs no request. With two lost no write is answered OK, and all goes on when they are back. A killed
+leader is replaced within 30 s, end to end: a write answered OK and read back.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def deployment(three: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 @contextlib.contextmanager
 def without(three: KafkaCluster, *brokers: int) -> Iterator[None]:
-    """These brokers are killed, and back at the end."""
+    """Kill these brokers for the block, and start them again at its end."""
     for number in brokers:
         three.kill_broker(number)
     try:
@@ -56,7 +56,7 @@ def leader(three: KafkaCluster, deployment: Deployment, partition: int) -> int:
 
 
 def judge(three: KafkaCluster, deployment: Deployment, writers: Writers, what: str) -> None:
-    """Once all brokers are there again."""
+    """Check the answers once all brokers run again."""
     three.wait_ready()
     deployment.store.wait_ready(RECOVERED_WITHIN_S)
     with deployment.reader() as reader:

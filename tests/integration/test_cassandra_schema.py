@@ -1,4 +1,4 @@
-"""The tables of history in a real Cassandra: made, compared, and refused by name when they are not as they must be."""
+"""The tables of history in a real Cassandra: made, compared, and refused by name when they differ."""
 
 from __future__ import annotations
 

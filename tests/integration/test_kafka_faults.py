@@ -204,7 +204,7 @@ def test_two_brokers_of_three_lost_means_refused(three: KafkaCluster, replicated
 def test_what_was_read_before_a_fail_over_is_not_read_again(three: KafkaCluster, replicated: LogFactory) -> None:
     append_all(replicated.open(), METRICS, 0, [b"%d" % i for i in range(100)])
     log = replicated.open(SETTINGS)
-    # Its producer has an id from now on: one that begins in the fail-over waits for a new controller too.
+    # The producer gets its id now. A producer that starts during the fail-over would also wait for a new controller.
     wait_until(lambda: _appended(log, b"before"))
     with log.reader({(METRICS, 0): 0}) as reader:
         events = read_to_end(reader)

@@ -44,7 +44,7 @@ class Edge:
 
 
 values = st.sampled_from([0.0, -0.0, 1.0, 2.5, 1e300, 5e-324, float("inf"), float("nan"), STALE_NAN, 0.1])
-# From a record's time: live, out of order, ahead of the limit, of the window before, from long ago.
+# Distances from a record's time: live, out of order, ahead of the limit, in the window before, long ago.
 lateness = st.one_of(
     st.integers(-12, 3),
     st.integers(-30, 20),

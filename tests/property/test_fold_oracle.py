@@ -40,7 +40,7 @@ class History:
         self._rng = rng
 
     def arrive(self) -> None:
-        """One row of those on their way, or one that was here before."""
+        """Deliver one row in flight, or one that was delivered before."""
         if self.coming and self._rng.random() < 0.8:
             row = self.coming.pop(self._rng.randrange(len(self.coming)))
         else:
@@ -48,7 +48,7 @@ class History:
         self.rows[row.key] = row
 
     def fold(self) -> None:
-        """Of all that is here; its parts are then on their way."""
+        """Fold all rows that have arrived; the parts of the fold are then in flight."""
         if self.rows:
             self.tick += 1
             self.coming += fold(list(self.rows.values()), self.tick, window_ms=WINDOW_MS, part_bytes_max=PART_BYTES_MAX)

@@ -35,7 +35,7 @@ def raw_of(samples: list[int], seed: int, *, with_orders: bool) -> RawResult:
 
 
 def answer(ids: np.ndarray, start_ms: int, end_ms: int, messages: list[reader_pb2.SelectResponse]) -> SelectAnswer:
-    """A client's reader that was given a header and these messages."""
+    """A client's reader of a header and these messages."""
     reader = SelectAnswer(start_ms, end_ms)
     reader.add(reader_pb2.SelectResponse(header=reader_pb2.SelectHeader(), series=[series_block(0, ids, None)]))
     for message in messages:

@@ -23,7 +23,7 @@ record_parts = st.tuples(st.one_of(st.integers(0, 9), st.integers(-4, 80)), st.l
 
 @dataclass(frozen=True)
 class Habits:
-    """How one store goes about it: its slices, its batches, when it maintains, and from which record on it replays."""
+    """Settings of one store: slices, batches, times of maintenance, and the first record of its replay."""
 
     slices: SliceLengths
     batches: tuple[int, ...]
@@ -87,7 +87,7 @@ def replayed(records: list[Record], habit: Habits) -> Head:
         limits=habit.limits,
         since_offset=first,
         from_start=first == 0,
-        # A sample at t that counts has broker time >= t - ahead, so none of the skipped is newer than this.
+        # A sample at t that counts has broker time >= t - ahead, so no skipped sample is newer than this.
         coverage_start_ms=-(1 << 40) if skipped_ms is None else skipped_ms + 15 + 1,
         series=len(SERIES),
     )

@@ -19,8 +19,8 @@ from tsdb.head.head import Head
 from tsdb.head.limits import HeadLimits
 from tsdb.model.labels import canonical_labels, series_id
 
-MISSED_MAX_PART = 0.10  # Of what was measured, at most so much is not accounted for.
-OVERSTATED_MAX_PART = 1.0  # Room that arrays have and nobody touches counts as held.
+MISSED_MAX_PART = 0.10  # The largest part of the measured memory that the accounting may miss.
+OVERSTATED_MAX_PART = 1.0  # Unused room of arrays counts as memory.
 BASE_BYTES = 256 << 10  # Objects of an empty head.
 
 

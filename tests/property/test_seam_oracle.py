@@ -28,7 +28,7 @@ START_MS = 10_000
 WINDOW_MS = SMALL_TIMES.window_ms
 
 values = st.sampled_from([0.0, -0.0, 1.0, 2.5, float("nan"), float("inf"), 1e-9, 7.0])
-# How far a sample is behind its record: live, out of order, late by less and by more than a window, ahead.
+# Distance of a sample behind its record: live, out of order, late by less or more than a window, ahead.
 behind = st.one_of(
     st.integers(-SMALL_TIMES.ahead_ms - 3, 12), st.integers(0, 60), st.integers(300, 1500), st.just(2 * DAY_MS)
 )

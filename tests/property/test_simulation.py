@@ -25,7 +25,7 @@ def test_whole_systems_keep_every_promise_under_any_schedule(block: int) -> None
     for seed in range(block, SEEDS, BLOCKS):
         failure = failure_of(seed, counts=counts)
         assert failure is None, str(shrunk(failure, ALL))
-    # A schedule that never gets anywhere would keep every promise.
+    # A schedule in which nothing happens would keep every promise.
     assert counts["answered"] > 10 * SEEDS // BLOCKS
     assert counts["with history"] > 3 * SEEDS // BLOCKS
     assert min(counts[what] for what in ("imported", "windows folded", "trimmed", "compacted", "history emptied")) > 0

@@ -1,4 +1,4 @@
-"""Loaders killed at a hundred random instants over the embedded log: what is said to be loaded is there."""
+"""Loaders killed at a hundred random instants over the embedded log: all samples covered by `loaded` are there."""
 
 from __future__ import annotations
 

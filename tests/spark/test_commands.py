@@ -1,4 +1,4 @@
-"""`tsdb spark` as a shell sees it: a JSON summary, and after a failure what to type to go on."""
+"""`tsdb spark` as a shell sees it: a JSON summary, and after a failure the command for a rerun."""
 
 from __future__ import annotations
 

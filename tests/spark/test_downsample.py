@@ -71,7 +71,7 @@ def run_job(pair: StormPair, spark: SparkSession, options: DownsampleOptions = O
 
 
 def wanted(pair: StormPair, resolution_ms: int) -> Derived:
-    """Of the samples that stand, window after window."""
+    """Derived samples by the twin, window after window, of the samples that reads return."""
     found: Derived = {}
     windows: dict[int, list[int]] = defaultdict(list)
     for pack_id, window in sorted(pair.storm.wanted):
@@ -89,7 +89,7 @@ def wanted(pair: StormPair, resolution_ms: int) -> Derived:
 
 
 def derived(pair: StormPair, resolution: str, index: HistoryIndex | None = None) -> Derived:
-    """As a reader finds it, by the labels of the sources. index: what the reader keeps."""
+    """Derived samples as a reader finds them, by the labels of the sources. index: the reader's cached index."""
     index = index or HistoryIndex(pair.history)
     needs = dict.fromkeys(range(META.partitions), 0)
     loaded = {partition: Loaded("topic", partition, 100, 0) for partition in needs}

@@ -1,4 +1,4 @@
-"""An import puts files into the past bit for bit, once however often it runs, and says what it refused."""
+"""An import puts files into the past bit for bit, once however often it runs, and reports the refused rows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_import_equals_its_files_and_a_second_one_changes_nothing(
     spark: SparkSession, ground: ImportGround, tmp_path: Path
 ) -> None:
     path, expected = past_node(tmp_path / "in")
-    # So few series to a task that packs are split.
+    # Few series for each task, so that packs are split.
     options = ImportOptions("once", wait_s=WAIT_S, series_per_range=4)
     done = import_files(spark, [path], PARQUET, ground.places, ground.shared, options)
     assert done.ok, done
@@ -80,7 +80,7 @@ def test_an_import_equals_its_files_and_a_second_one_changes_nothing(
     again = import_files(spark, [path], PARQUET, ground.places, ground.shared, options)
     assert again.figures["samples"] == done.figures["samples"]
     assert ground.rows() == rows
-    # History lost and loaded again from what the log has.
+    # History is lost and loaded again from the log.
     ground.lose_history()
     wait_until(lambda: ground.rows() == rows, WAIT_S)
 
@@ -105,7 +105,7 @@ def test_a_querier_finds_imported_samples(spark: SparkSession, embedded: ImportG
                 found = querier.client.select("{" + pairs + "}", int(ts_ms.min()), int(ts_ms.max()) + 1)
                 ((times, bits),) = [(at, value.view("u8")) for one, at, value in found if one == json.loads(text)]
                 given = np.stack([ts_ms[mine], values[mine].view("i8")])
-                # Of rows that say one time the one with the highest bits stands.
+                # Of rows with one time the value with the highest bits wins.
                 given = given[:, np.lexsort((given[1].view("u8"), given[0]))]
                 stands = np.append(given[0, 1:] != given[0, :-1], True)
                 assert np.array_equal(times, given[0, stands])

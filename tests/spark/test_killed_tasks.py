@@ -78,7 +78,7 @@ def test_folds_and_deletions_with_killed_workers_change_no_answer(spark: SparkSe
                 for twin in [pool.submit(merge_late, spark, pair.places, META, FOLD) for _ in range(2)]:
                     assert twin.result().ok
             assert_reads(pair.history, pair.storm.wanted)
-            # Both have folded all of it; the next run folds the folds, one more deletes what is left of them.
+            # Both runs folded everything. The next run folds the folds, and one more deletes the covered rows.
             for _ in range(2):
                 assert merge_late(spark, pair.places, META, FOLD).ok
         assert {len(fragments) for fragments in pair.left().values()} == {1}

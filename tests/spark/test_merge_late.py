@@ -144,7 +144,8 @@ def test_samples_after_a_fold_keep_their_order_and_are_folded_next(embedded: Sto
     embedded.filled()
     with embedded.loading():
         run_job(embedded, spark)
-        embedded.storm.write_late(embedded.log, 150)  # Older than what was folded: it wins only where nothing else is.
+        # Of a lower order than the folded samples: it wins only where there is no other sample.
+        embedded.storm.write_late(embedded.log, 150)
         embedded.storm.write_late(embedded.log, 5_000)
         wait_until(lambda: is_loaded(embedded.log))
         assert_reads(embedded.history, embedded.storm.wanted)
@@ -251,5 +252,5 @@ def _late_row(pair: StormPair) -> ChunkRow:
 
 
 def _fresh(row: ChunkRow) -> dict[tuple[int, int], tuple[int, int]]:
-    """A sample that is nowhere else."""
+    """A sample at a time without another one."""
     return {(1, row.key.window_start_ms + 1): (row.key.order, 0)}

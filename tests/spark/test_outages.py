@@ -43,7 +43,7 @@ WAIT_S = 120.0
 PAST_MS = 1_577_836_800_000
 SERIES, STEPS = 24, 100
 AWAY_S = 5.0
-IMPATIENT = LogSettings(delivery_timeout_s=2.0, request_timeout_s=2.0)  # Much less than that.
+IMPATIENT = LogSettings(delivery_timeout_s=2.0, request_timeout_s=2.0)  # Timeouts below AWAY_S.
 PARTITIONS = 2
 FIRST_MS = ceil_to(BASE_MS, DEMO.window_ms)
 WINDOWS = Windows(FIRST_MS, FIRST_MS + 3 * DEMO.window_ms)
@@ -106,7 +106,7 @@ def test_a_rebuild_without_its_log_fails_and_marks_only_complete_windows(
 
 
 def bases(written: Written) -> Written:
-    """Of these records the base chunks."""
+    """The base chunks among these records."""
     keys = ((key, value, decode_key(key)) for key, value in written)
     return {(key, value) for key, value, decoded in keys if isinstance(decoded, ChunkKey) and decoded.kind is Kind.BASE}
 

@@ -51,7 +51,7 @@ def record(logs: LogFactory) -> Log:
 
 
 def chunks_of(log: Log) -> list[Written]:
-    """By partition; each is what an uninterrupted stage makes of all of the log."""
+    """Records of `chunks` by partition, after a check that an uninterrupted stage over the log gives the same."""
     found = [written_to(log, partition) for partition in range(PARTITIONS)]
     for partition, written in enumerate(found):
         assert written == uninterrupted(log, partition, DEMO)

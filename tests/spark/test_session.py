@@ -35,7 +35,7 @@ def test_a_worker_excludes_loaded_objects_from_later_garbage_collections(spark: 
             held.append([[] for _ in range(2 * UNFROZEN_OBJECTS_MAX)])
         yield len(gc.get_objects())
 
-    held: list[list[list[int]]] = []  # In a worker it is the worker's own.
+    held: list[list[list[int]]] = []  # Called in a worker, it reports the worker's state.
     for _ in range(3):  # Later tasks load more.
         collected = spark.sparkContext.parallelize(range(2), 2).mapPartitions(task).collect()
         assert max(collected) < UNFROZEN_OBJECTS_MAX

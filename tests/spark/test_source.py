@@ -89,7 +89,7 @@ def test_a_frame_comes_back_bit_for_bit_whole_or_narrowed(spark: SparkSession, g
     assert whole.rdd.getNumPartitions() >= 8
     assert rows_of(whole.toArrow()) == rows_of(table)
 
-    # Pushed down or not, a condition means the same.
+    # A condition selects the same rows, pushed down or not.
     narrowed = whole.where((whole.ts >= at(10)) & (whole.ts < at(20)) & (whole["labels"]["instance"] == "i1"))
     assert narrowed.count() == 20
     one = series_id(canonical_labels(LABELS[0]))

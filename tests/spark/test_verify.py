@@ -39,7 +39,7 @@ RANGE = Windows(FIRST_MS, FIRST_MS + 3 * DEMO.window_ms)
 
 
 Damage = tuple[ChunkKey | WindowKey, str, str]
-"""Where something is wrong, and what."""
+"""A damaged place, and the kind of damage."""
 
 
 class Ground:
@@ -55,7 +55,7 @@ class Ground:
         return verify(spark, self.build, VerifyOptions(RANGE, mend=mend, loader_timeout_s=60.0))
 
     def rows(self, kind: Kind) -> list[ChunkRow]:
-        """Those of a kind in the range, always in the same order."""
+        """Rows of one kind in the range, always in the same order."""
         rows = (row for tokens in self.history.token_ranges(2) for piece in self.history.scan(tokens) for row in piece)
         return sorted(
             (row for row in rows if row.key.kind is kind and self.holds(row.key)), key=lambda row: str(row.key)
@@ -67,7 +67,7 @@ class Ground:
         return {row.key: row.value for piece in pieces for row in piece}
 
     def partition_of(self, key: bytes) -> int:
-        """Where `chunks` has a key."""
+        """The partition of `chunks` that has a key."""
         return next(p for p in range(PARTITIONS) if any(found == key for found, _ in written(self.log, p)))
 
     @staticmethod
@@ -75,7 +75,7 @@ class Ground:
         return RANGE.start_ms <= key.window_start_ms < RANGE.end_ms
 
     def append(self, partition: int, key: bytes, value: bytes | None) -> None:
-        """To `chunks`, and on to history."""
+        """Append records to `chunks`, and wait until history has them."""
         self.log.append_sync(CHUNKS, partition, value, key=key)
         wait_until(lambda: is_loaded(self.log))
 
@@ -187,7 +187,7 @@ def test_every_damage_is_found_and_mended(spark: SparkSession, ground: Ground) -
 
 
 def shown(damage: Damage) -> tuple[int, str, str, str, str]:
-    """As a row of the report begins."""
+    """The first fields of a row of the report."""
     key, place, problem = damage
     pack, kind = (f"{key.pack_id:016x}", key.kind.name.lower()) if isinstance(key, ChunkKey) else ("", "marker")
     return key.window_start_ms, pack, kind, place, problem

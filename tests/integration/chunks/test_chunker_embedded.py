@@ -1,4 +1,4 @@
-"""A chunker over the embedded log writes what the log says, ticks included, and what it commits is where it goes on."""
+"""A chunker over the embedded log writes what follows from the log, ticks included, and resumes at its commit."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def commit(log: Log, positions: dict[int, Position]) -> None:
 
 
 def wait_stopped(chunker: Chunker, partition: int, reason: str) -> None:
-    """Until a partition says so; the other one has emitted both windows."""
+    """Wait until one partition has stopped with this reason and the other one has emitted both windows."""
 
     def stopped() -> bool:
         return any((s.partition, s.readiness.reason) == (partition, reason) for s in chunker.statuses())

@@ -1,4 +1,4 @@
-"""A loader over an embedded log and history: what is said to be loaded is there, whatever befalls the loader."""
+"""A loader over an embedded log and history: all samples covered by `loaded` are there, after any fault of a loader."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_a_broker_that_stops_is_waited_for(tmp_path: Path) -> None:
         wait_until(lambda: len(store.writes) > 20)
         cluster.stop_broker(0)
         store.release()
-        # Which of them depends on what the client library finds out first.
+        # Either error may come first from the client library.
         wait_until(lambda: loader.problem()[0] in ("commit_failing", "log_unavailable"))
         cluster.start_broker(0)
         wait_until(lambda: is_loaded(log), 60.0)

@@ -48,7 +48,7 @@ def pipeline(tmp_path: Path) -> Iterator[tuple[Pipeline, NodeData]]:
 
 
 class Reads:
-    """Reads through a querier, checked; `told` counts answers and refusals."""
+    """Reads through a querier, checked; `outcomes` counts answers and refusals."""
 
     def __init__(self, pipeline: Pipeline, querier: QuerierNode, rng: random.Random) -> None:
         self._pipeline = pipeline
@@ -57,10 +57,10 @@ class Reads:
         self._by_name: dict[bytes, list[int]] = {}
         for row, canonical in enumerate(pipeline.labels):
             self._by_name.setdefault(_name(canonical), []).append(row)
-        self.told: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
 
     def at(self, start_ms: int, end_ms: int, *, may_refuse: bool) -> None:
-        """One metric, or all of them now and then."""
+        """Read one metric; sometimes all metrics."""
         selector, rows = '{__name__=~".+"}', list(range(len(self._pipeline.labels)))
         if self._rng.random() > 0.1:
             name = self._rng.choice(list(self._by_name))
@@ -72,9 +72,9 @@ class Reads:
             refusal = from_rpc_error(error)
             if not may_refuse or refusal.reason != "history_behind":
                 raise refusal from error
-            self.told["refused"] += 1
+            self.outcomes["refused"] += 1
             return
-        self.told["answered"] += 1
+        self.outcomes["answered"] += 1
         got = {
             series.canonical: list(
                 zip(series.ts_ms.tolist(), (value.tobytes() for value in series.values), strict=True)
@@ -84,7 +84,7 @@ class Reads:
         assert got == self._pipeline.want(rows, start_ms, end_ms), f"{selector} in [{start_ms}, {end_ms})"
 
     def _ask(self, query: SelectQuery) -> SelectResult:
-        """With one try: what was refused is seen at once."""
+        """Read without retries, so that each refusal is visible."""
         call = query.call()
         reader = call.reader()
         for message in self._querier.stub.Select(cast(reader_pb2.SelectRequest, call.request), timeout=60.0):
@@ -152,7 +152,7 @@ def test_stores_of_any_depth_and_history_answer_as_one(pipeline: tuple[Pipeline,
         _read_all_again(way, node, ends, rng)
     by = {source: answered_total.labels(source)._value.get() - before[source] for source in SOURCES}
     assert min(by.values()) > 20, f"each of memory, history and both answered: {by}"
-    assert reads.told["refused"] < reads.told["answered"], reads.told
+    assert reads.outcomes["refused"] < reads.outcomes["answered"], reads.outcomes
 
 
 def _read_all_again(way: Pipeline, node: Node, ends: Sequence[int], rng: random.Random) -> None:
@@ -166,4 +166,4 @@ def _read_all_again(way: Pipeline, node: Node, ends: Sequence[int], rng: random.
                 reads = Reads(way, querier, rng)
                 reads.edges(ends, may_refuse=False)
                 reads.random_ones(LAST_READS // 2, ends[0], ends[-1], may_refuse=False)
-                assert reads.told["refused"] == 0
+                assert reads.outcomes["refused"] == 0

@@ -98,7 +98,7 @@ def test_a_store_that_was_killed_comes_back_from_the_log_with_the_same_answers(b
     with Node(bench.log).wait_ready_on_entry() as node:
         bench.check(node)
         bench.fill(0, 0)
-        # The first never ends: a killed store gives nothing back either.
+        # The first store is never closed, as if it was killed.
         with Node(bench.factory.open()).wait_ready_on_entry() as second:
             bench.check(second)
             node.wait_ready()

@@ -24,7 +24,7 @@ from tsdb.v1 import reader_pb2
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
-HOURS = 16  # More than is held: the first store has dropped, the second never read that much.
+HOURS = 16  # Longer than the hold: the first store has dropped the oldest part, and the second never read it.
 PHASES = 4
 PARTITIONS = 2
 SELECTORS = (
@@ -118,7 +118,7 @@ def check_equal(first: Node, second: Node, seed: int, now_ms: int) -> None:
 
 
 def check_equal_columns(first: Node, second: Node, request: reader_pb2.SelectRequest) -> None:
-    """COLUMNS of both, decoded, are what RAW is."""
+    """Check that the decoded COLUMNS of both stores equal RAW."""
     selector = next(s for s in SELECTORS if list(request.matchers) == wire_matchers(s))
     span = request.start_ms, request.end_ms
     raw = first.ask(selector, *span)

@@ -1,4 +1,4 @@
-"""Fragments worth testing, and comparing them bit for bit."""
+"""Fragments for tests of codecs, and their comparison bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns worth testing: what real series look like, what breaks codecs, and real columns of one host."""
+"""Columns for tests of codecs: like real series, hard cases, and real columns of one host."""
 
 from __future__ import annotations
 

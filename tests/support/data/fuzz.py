@@ -1,4 +1,4 @@
-"""Bytes that no protocol wants, sent to a TCP port."""
+"""Random bytes sent to a TCP port."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 def payloads(seed: int, count: int) -> list[bytes]:
-    """Random bytes, alone and after the beginnings of what a server expects."""
+    """Random bytes, alone and after the first bytes of a valid request."""
     rng = random.Random(seed)
     starts = (b"", HTTP2_PREFACE, b"GET /metrics HTTP/1.1\r\n", b"POST / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n")
     return [start + rng.randbytes(rng.randrange(1, 4096)) for start in starts for _ in range(count)]
 
 
 def send(port: int, payload: bytes) -> bytes:
-    """Sends, reads what comes and gives it back; the peer may cut us off at any moment."""
+    """Send the bytes and return the answer; the peer may close the connection at any moment."""
     answer = b""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         connection.sendall(payload)

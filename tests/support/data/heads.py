@@ -18,7 +18,7 @@ from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import SliceLengths, TimeSet
 
-# Milliseconds stand for minutes here and there: nothing in a head knows how long one is.
+# Milliseconds in place of minutes: no rule of a head depends on the unit.
 SMALL_TIMES = TimeSet("small", 400, 5, 15, 8, 10, 20, 200, 100_000)
 SMALL_SLICES = SliceLengths(10, 40)
 DAY_MS = 24 * 3600 * 1000

@@ -26,8 +26,8 @@ from tsdb.model.window import index_epoch
 FIRST_WINDOW = 118_000
 EVERY_MS = 60_000
 PACK_SERIES = 3
-EVERYTHING = 1 << 50  # As an offset and as a time: beyond all there is.
-# All windows of any storm: history is asked by month, also where nothing is.
+EVERYTHING = 1 << 50  # Used as an offset and as a time: above every other.
+# All windows of any storm. History costs a request a month, even for months without rows.
 EVER = WindowRange(FIRST_WINDOW * WINDOW_MS, (FIRST_WINDOW + 100) * WINDOW_MS)
 
 PackWindow = tuple[int, int]  # (pack_id, window start)

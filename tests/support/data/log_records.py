@@ -15,7 +15,7 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def encode_packs(packs: Sequence[Pack]) -> bytes:
-    """By the real encoder."""
+    """The record as the real encoder writes it."""
     samples = [sample for pack in packs for sample in pack.samples]
     return encode_record(
         np.array([pack.pack_id for pack in packs], dtype=np.uint64),
@@ -27,7 +27,7 @@ def encode_packs(packs: Sequence[Pack]) -> bytes:
 
 
 def decode_list(records: Sequence[bytes]) -> DecodedRecords:
-    """By the real decoder, all in one call."""
+    """The records decoded by the real decoder in one call."""
     return decode_records(b"".join(records), np.cumsum([0, *map(len, records)]).astype(np.int64))
 
 

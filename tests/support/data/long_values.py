@@ -17,7 +17,7 @@ VALUE_BYTES = 1900
 
 
 def long_labels(number: int) -> dict[str, str]:
-    """Of a numbered series."""
+    """Labels of a numbered series, one value of them long."""
     letters = random.Random(number).choices("abcx", k=VALUE_BYTES)
     return {"__name__": "m", "job": "j", "instance": "i", "long": "".join(letters)}
 

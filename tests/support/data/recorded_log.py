@@ -22,7 +22,7 @@ from tsdb.model.window import ceil_to, index_epoch
 
 BASE_MS = 1_700_000_010_000
 EVERY_MS = 40
-SERIES_COUNT = 9  # Of each partition, its own.
+SERIES_COUNT = 9  # Each partition has its own ones.
 UNKNOWN_SERIES = 12_345
 
 

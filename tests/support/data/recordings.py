@@ -95,7 +95,7 @@ class Recording:
             yield 0, (row, broker_ms + self.times.ahead_ms + 1, value)
 
     def _delay_ms(self, rng: random.Random) -> int:
-        """From less than the grace to many windows."""
+        """A random delay, from less than the grace to many windows."""
         return 1 + rng.randrange(rng.choice([self.times.grace_ms, self.times.window_ms, 8 * self.times.window_ms]))
 
 
@@ -105,7 +105,7 @@ def node(windows: int, every: int) -> Recording:
 
 
 def long_node(windows: int, every: int) -> Recording:
-    """The same, so much slower that its windows are those of production."""
+    """The same data, slowed down to windows of the production time set."""
     demo = node(windows, every)
     slower = PRODUCTION.window_ms // DEMO.window_ms
     first_ms = int(demo.ts_ms[0])

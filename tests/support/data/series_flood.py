@@ -14,7 +14,7 @@ from tsdb.client import Overloaded, TsdbError, WriteBatch, connect
 
 SERIES_A_REQUEST = 500
 LABEL_VALUE_BYTES = 1_900
-PAUSE_S = 0.02  # After a refusal: a sender that is refused at once must not be a busy loop of this machine.
+PAUSE_S = 0.02  # Pause after a refusal, so that the sender is no busy loop.
 
 
 class SeriesFlood:

@@ -25,7 +25,7 @@ from tsdb.client import ReadOptions, WriteBatch, WriteResult, connect
 
 TIMES_QUIET_MAX = 5.0
 SECONDS_MAX = 1.0
-# Below this a p99 is the scheduler's on two cores that servers, attackers and this client share.
+# A p99 below this is scheduling noise: servers, attackers and this client share two cores.
 NOISE_S = 0.05
 # Other load on the machine makes a round slower, and never faster, so harm must show in every round.
 ROUNDS = 5

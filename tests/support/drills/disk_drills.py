@@ -46,7 +46,7 @@ class SmallDisk:
 
     @contextlib.contextmanager
     def full(self, role: Role) -> Iterator[None]:
-        """Not a byte is left on it until the context ends."""
+        """Fill the disk to the last byte; free it at the end of the context."""
         ballast = seen_by(role, self._folder) / "ballast"
         with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while True:
@@ -88,7 +88,7 @@ def history_is_full(loader: Role, log: Log, folder: Path, full: Full, *, windows
         assert not is_loaded(log)
     wait_until(lambda: is_loaded(log), 120.0)
     loader.wait_ready()
-    # A copy, for SQLite follows the link out of the process's own file systems.
+    # A copy, because SQLite follows the link out of the process's mount namespace.
     copy = shutil.copytree(seen_by(loader, folder), folder.with_name("copy"), ignore=lambda *_: {"history.db-shm"})
     with HistoryFactory(f"sqlite:///{copy}/history.db") as factory:
         assert_holds(factory.open(), log, expected.later(more))
@@ -118,7 +118,7 @@ def log_is_full(role: Role, folder: Path, full: Full) -> None:
 
 
 def write(client: Client, first: int) -> int:
-    """One batch of samples; how many."""
+    """Write one batch. Returns its number of samples."""
     batch = WriteBatch()
     times = np.arange(BASE_MS + first, BASE_MS + first + BATCH)
     batch.add({"__name__": NAME, "job": "disk"}, times, np.random.default_rng(first).random(BATCH))
@@ -127,7 +127,7 @@ def write(client: Client, first: int) -> int:
 
 
 def fill(client: Client, first: int) -> int:
-    """Write until refused for the disk; how many samples were accepted."""
+    """Write until the disk is full. Returns the number of accepted samples."""
     accepted = 0
     while True:
         try:
@@ -147,6 +147,6 @@ def check_says_why(role: Role, path: Path) -> None:
         began = time.monotonic()
         status, body = role.ready()
         assert time.monotonic() - began <= ANSWER_WITHIN_S
-        # Of a real disk some writes fit: the write-ahead log of SQLite uses what it has again.
+        # On a real disk some writes still fit: SQLite reuses the space of its write-ahead log.
         assert status == 200 or str(path) in body["message"], body
     assert role.lines_logged() - lines_before <= LINES_MAX

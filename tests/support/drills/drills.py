@@ -1,4 +1,4 @@
-"""Drills that tests run short and the soak runs long: faults under load, judged by what a store answers."""
+"""Drills that tests run short and the soak runs long: faults under load, checked by the answers of a store."""
 
 from __future__ import annotations
 

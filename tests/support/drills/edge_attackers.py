@@ -170,7 +170,7 @@ class _Bombing:
         self._channels = [grpc.insecure_channel(bombs.address, options) for _ in range(CHANNELS)]
 
     def throw(self) -> None:
-        """All at once; whatever the answers are, they come."""
+        """Send all bombs at once and wait for every answer."""
         calls: list[Any] = []
         for number in range(self._bombs.count):
             channel = self._channels[number % CHANNELS]

@@ -11,7 +11,7 @@ from support.drills.edge_attackers import MIB, Attack, Bombs, Crowd, bomb_kinds,
 from support.servers.processes import Role
 
 DRAIN_S = 25.0
-# docs/bounds.md, gRPC: twice the memory of requests, as received and in hand, and what the allocator keeps of it.
+# docs/bounds.md, gRPC: twice the memory of requests, received and handled, and the memory that the allocator keeps.
 WRITES_BYTES = 2 * 256 * MIB + 128 * MIB
 READS_BYTES = 2 * 64 * MIB + 128 * MIB
 CROWD_BYTES = 256 * MIB
@@ -66,7 +66,7 @@ def no_descriptors(role: Role, *, connections: int, calls: int) -> None:
         process.rlimit(psutil.RLIMIT_NOFILE, limit)
         bystander.check_all_is_read_back()
     print(f"{held} descriptors held, {role.lines_logged() - lines_before} lines logged")
-    assert held >= DESCRIPTORS * 3 // 4  # The ports give strangers no more: half for gRPC, a quarter for HTTP.
+    assert held >= DESCRIPTORS * 3 // 4  # The most that the ports allow to clients: half for gRPC, a quarter for HTTP.
     assert role.lines_logged() - lines_before <= LINES_MAX
     assert role.log_file.read_text().count("no file descriptor") >= 1
     check_unharmed(quiet, attacked)

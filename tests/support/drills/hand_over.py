@@ -51,7 +51,7 @@ class LiveSamples:
         samples = dict(zip(keys, values.view("u8").tolist(), strict=True))
         self.sent |= samples
         self.last_ms = now_ms
-        with contextlib.suppress(Unavailable):  # Then it may be there or not; it was not promised.
+        with contextlib.suppress(Unavailable):  # A failed write may be in the log or not.
             self._gateway.write(LABELS, times, values)
             self.accepted |= samples
 

@@ -104,9 +104,9 @@ class HistoryDrill:
         for ts_ms in self._late_ms[-newest:]:
             reads.one(stage, ts_ms, ts_ms + 1, everything=True)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Summary of the answers."""
-        return f" healthy\n{self.healthy.told()}\n while no loader ran\n{self.outage.told()}"
+        return f" healthy\n{self.healthy.summary()}\n while no loader ran\n{self.outage.summary()}"
 
     def _to_emitted(self, reads: Reads, end_ms: int, random_reads: int) -> None:
         way, times = self._way, self._way.times
@@ -139,7 +139,9 @@ def read_at_every_stage(way: Way, *, seed: int, random_reads: int, last_reads: i
         drill.run(ends, outage=OUTAGE, random_reads=random_reads)
         drill.read_evicted(ends, random_reads=last_reads)
         print(
-            f"\n{way.oracle.samples} samples of {len(way.oracle.labels)} series in {len(ends)} windows\n{drill.told()}"
+            f"\n{way.oracle.samples} samples of {len(way.oracle.labels)} series in {len(ends)} windows",
+            drill.summary(),
+            sep="\n",
         )
         assert drill.healthy.share() >= SHARE_MIN
         assert min(drill.healthy.sources().values()) > 20, "each of memory, history and both answered"

@@ -48,7 +48,7 @@ class KilledLoaders:
     def _one(self) -> None:
         lifeline = Lifeline()
         store = MortalStore(self._way.history, lifeline, lambda count: None)
-        # Kafka and Cassandra must not hear of it any more, or what they hear would be a loader that ends well.
+        # A killed loader must not reach Kafka or Cassandra any more: leaving the group would look like a clean end.
         mortal_log: Any = MortalLog(self._way.log, lifeline)
         mortal_store: Any = store
         options = LoaderOptions(self._way.times, commit_interval_s=0.05)

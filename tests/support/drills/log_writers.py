@@ -1,4 +1,4 @@
-"""Writers that append without pause, each its own numbered values in turn, and the judgement of what they were told."""
+"""Writers that append without pause, each with its own numbered values in turn, and a check of the answers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class LogWriters:
             return sum((seen.failures for seen in self._seen), Counter())
 
     def stop(self) -> None:
-        """Let each finish its append; raises what went wrong in one."""
+        """Let each writer finish its append. Raises the exception of a failed writer."""
         self._stopping.set()
         for thread in self._threads:
             thread.join(WITHIN_S)
@@ -78,7 +78,7 @@ class LogWriters:
             raise self._errors[0]
 
     def judge(self, log: Log) -> None:
-        """Every acknowledged number is where it was said to be, and nothing older comes after it."""
+        """Check that every acknowledged number is at its offset, and that no older number follows it."""
         with log.reader({(METRICS, self._partition): 0}) as reader:
             records = records_of(read_to_end(reader))
         stored = {record.offset: record.value for record in records}

@@ -26,8 +26,8 @@ RECOVERED_WITHIN_S = 60.0
 PRODUCE_TIMEOUT_S = 6.0
 SOONER_S = 4.0  # A sender's own deadline.
 GATEWAY_FLAGS = ("--produce-timeout-s", str(PRODUCE_TIMEOUT_S))
-LIBRARY_THREADS_S_MAX = 5.0  # Started a second by the Kafka library of one process while no broker answers.
-ANSWER_S = 1.0  # A refusal may come so much later than asked: the machine is busy.
+LIBRARY_THREADS_S_MAX = 5.0  # Threads started a second by the Kafka library of one process while no broker answers.
+ANSWER_S = 1.0  # A refusal may come this much after its deadline: the machine is busy.
 
 
 def stop(cluster: KafkaCluster) -> Callable[[], None]:

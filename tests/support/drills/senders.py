@@ -32,7 +32,7 @@ def gateway_on(log: Log, *, produce_timeout_s: float = 10.0) -> Gateway:
 
 
 class Sender:
-    """Sends five series at one timestamp a request until it is told OK, then the next; keeps what it was told."""
+    """Sends five series at one timestamp a request until it is answered OK, then the next; keeps the answers."""
 
     def __init__(self, number: int, gateway: Gateway) -> None:
         self.labels = [label_set(n, instance=number * 10 + n) for n in range(5)]
@@ -46,7 +46,7 @@ class Sender:
         self._index = 0
 
     def send(self) -> bool:
-        """One request; False when it has to be sent again. Only what a sender may retry counts as that."""
+        """Send one request. False: a retryable refusal. Other errors are raised."""
         ts_ms = self._base_ms - self._index
         values = np.arange(len(self.labels), dtype=np.float64) + self._index * 1000
         times = np.full(len(self.labels), ts_ms, np.int64)
@@ -65,7 +65,7 @@ class Sender:
 
 
 class Senders:
-    """WRITERS senders, a thread each, until `stop`, or until each was told OK so often. A context manager."""
+    """WRITERS senders, a thread each, until `stop`, or until each has this number of OK answers. A context manager."""
 
     def __init__(self, gateway: Gateway, oks: int | None = None) -> None:
         self.senders = [Sender(number, gateway) for number in range(WRITERS)]
@@ -80,7 +80,7 @@ class Senders:
 
     @property
     def errors(self) -> int:
-        """Requests told to come again."""
+        """Number of requests refused with a retryable error."""
         return sum(len(sender.errors) for sender in self.senders)
 
     @property
@@ -99,12 +99,12 @@ class Senders:
         self.join()
 
     def stop(self) -> None:
-        """After the request under way."""
+        """Stop after the request under way."""
         self._stopping.set()
         self.join()
 
     def join(self) -> None:
-        """Wait for the end; raises what broke a sender."""
+        """Wait for the end. Raises the exception of a failed sender."""
         for thread in self._threads:
             thread.join(120)
             assert not thread.is_alive()

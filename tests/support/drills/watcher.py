@@ -47,11 +47,11 @@ class Watcher:
 
     @property
     def repeated(self) -> list[tuple[int, int, int, int]]:
-        """(partition, record offset, series id, ts_ms) given more than once."""
+        """(partition, record offset, series id, ts_ms) of samples received more than once."""
         return [place for place, times in self._given.items() if times > 1]
 
     def wait_for(self, keys: set[Key], within_s: float = 60.0) -> None:
-        """Until each (labels, ts_ms) was given; raises what ended the watch."""
+        """Wait until each (labels, ts_ms) was received. Raises the error that ended the watch."""
         wait_until(lambda: keys <= self._keys or self._error is not None, within_s)
         if self._error is not None:
             raise self._error

@@ -21,7 +21,7 @@ from tsdb.v1 import common_pb2
 
 WRITERS = 8
 SERIES = 4
-REQUESTS_A_SERIES = 20  # Then come new ones, so that announcements are under way at faults too.
+REQUESTS_A_SERIES = 20  # After this number new series follow, so that faults also meet announcements.
 STOP_WITHIN_S = 90.0
 SAMPLE, OVERWRITTEN = "fault_sample", "fault_overwritten"
 
@@ -113,12 +113,12 @@ class Writers:
         self._raise()
 
     def wait_in_flight(self, within_s: float = 60.0) -> None:
-        """Until a request waits for its answer."""
+        """Wait until a request is in flight."""
         wait_until(lambda: self.in_flight > 0 or bool(self._broken), within_s)
         self._raise()
 
     def stop(self) -> None:
-        """After the request under way, which is sent until it is OK."""
+        """Stop after the request under way, which is sent until it is answered OK."""
         self._stopping.set()
         for thread in self._threads:
             thread.join(STOP_WITHIN_S)

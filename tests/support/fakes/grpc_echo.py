@@ -1,4 +1,4 @@
-"""A real gRPC server in this process around a servicer that raises or answers what a test says."""
+"""A real gRPC server in this process around a servicer with answers and errors set by the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log in memory for replays: the test puts records, hides topics, and makes polls and questions fail."""
+"""A log in memory for replays: the test puts records, hides topics, and makes polls and lookups fail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERSION_AT = 4  # docs/formats/log-record.md
 class ReplayLog:
     """The methods of a Log that Replay and SeriesFeed use. `hidden`: topics whose readers see no new records.
 
-    `poll_errors`: raised by the next polls of a topic's readers, oldest first; `ask_errors`: by the next questions.
+    `poll_errors`: raised by the next polls of a topic's readers, oldest first; `ask_errors`: by the next lookups.
     """
 
     def __init__(self, clock: ManualClock) -> None:
@@ -37,7 +37,7 @@ class ReplayLog:
 
     @property
     def log(self) -> Log:
-        """Typed as what it stands for."""
+        """This object, typed as a Log."""
         return cast(Log, self)
 
     def put(self, value: bytes, partition: int = 0, *, broker_ms: int | None = None, gap: int = 0) -> int:
@@ -55,7 +55,7 @@ class ReplayLog:
             self._put((SERIES, partition), key, value, None, 0)
 
     def announce_bytes(self, key: bytes, value: bytes, partition: int = 0) -> None:
-        """An announcement as it stands, whatever it is."""
+        """Put any bytes as an announcement."""
         self._put((SERIES, partition), key, value, None, 0)
 
     def high(self, topic: str = METRICS, partition: int = 0) -> int:

@@ -1,4 +1,4 @@
-"""A stand-in for a log or a history that does one thing in another way and passes everything else on."""
+"""A wrapper of a log or a history that changes one method and passes all other calls on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Self
 
 
 class StandIn:
-    """A context manager, as what it stands for; leaving it closes that."""
+    """A context manager; leaving it closes the wrapped object."""
 
     def __init__(self, real: Any) -> None:
         self._real = real

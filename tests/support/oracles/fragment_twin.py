@@ -1,4 +1,4 @@
-"""Fragments as dicts, and the merge that anybody can check by reading it."""
+"""Fragments as dicts, and a merge simple enough to check by reading."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fragment_of(samples: Samples, pack_id: int = 1, window_start_ms: int = 0) ->
 
 
 def samples_of(fragment: Fragment) -> dict[tuple[int, int], tuple[int, int]]:
-    """And back; asserts that the arrays are as Fragment says."""
+    """The samples of a fragment. Asserts the rules of Fragment on its arrays."""
     assert fragment.sample_start[0] == 0
     assert fragment.sample_start[-1] == len(fragment.ts_ms) == len(fragment.value) == len(fragment.order)
     assert (np.diff(fragment.sample_start) > 0).all()

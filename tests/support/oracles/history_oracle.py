@@ -154,7 +154,7 @@ class Reads:
         # A running loader may have loaded it after the first refusal, so only a second one counts.
         raise AssertionError(f"{where} is refused although all of it is there: {refusal}")
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Answers and refusals by stage, their share, and the sources of partitions' answers."""
         lines = [
             f"  {stage}: {one['answered']} answered, {one['refused']} refused" for stage, one in self.counts.items()

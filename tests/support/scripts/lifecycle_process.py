@@ -1,4 +1,4 @@
-"""A process with three components that say on stdout what happens to them. Argument: how one of them misbehaves."""
+"""A process with three components that print their events on stdout. Argument: the fault of one of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def say(text: str) -> None:
 
 
 class Part:
-    """A component that does as it should, but for what `fault` names."""
+    """A component with the fault named by `fault`; otherwise correct."""
 
     def __init__(self, name: str, fault: str = "") -> None:
         self._name = name
@@ -46,7 +46,7 @@ class Part:
 
 
 class Breaking(Part):
-    """Breaks by itself once it runs."""
+    """A component that fails once it runs."""
 
     def failure(self) -> BaseException | None:
         return RuntimeError("the disk is gone")
@@ -57,6 +57,6 @@ if __name__ == "__main__":
     fault, drain_s = sys.argv[1], float(sys.argv[2])
     middle = Breaking("middle") if fault == "break" else Part("middle", fault)
     parts = [Part("log"), middle, Part("server")]
-    if fault == "thread":  # As a pool's thread: the interpreter waits for it.
+    if fault == "thread":  # Not a daemon, as a pool's threads: the interpreter waits for it.
         threading.Thread(target=threading.Event().wait, name="long-work").start()
     sys.exit(run_until_signal(parts, drain_s, on_started=lambda: say("started")))

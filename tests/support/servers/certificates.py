@@ -10,7 +10,7 @@ import trustme
 
 @dataclass(frozen=True)
 class Authority:
-    """A CA and what it signed; files in `folder`."""
+    """A CA, and the certificates that it signs as files in `folder`."""
 
     ca: trustme.CA
     folder: Path

@@ -56,7 +56,7 @@ class HistoryFactory:
             ensure_history(admin, META)
 
     def empty(self) -> None:
-        """Lose all that the tables hold, but not what the history was made for."""
+        """Empty all tables except the shared settings."""
         if self.is_cassandra:
             truncate(self.url)
             return
@@ -66,7 +66,7 @@ class HistoryFactory:
                     database.execute(f"DELETE FROM {table}")
 
     def close(self) -> None:
-        """Close what was opened, last first."""
+        """Close all connections, the last opened first."""
         self._stack.close()
 
     def __enter__(self) -> Self:
@@ -95,7 +95,7 @@ def truncate(url: str) -> None:
 
 
 class Answers:
-    """on_done of many writes, and what they were told."""
+    """on_done of many writes, and their answers."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -119,7 +119,7 @@ def written(begin: Callable[[OnDone], None]) -> None:
 
 
 def write_rows(store: ChunkSink, rows: Iterable[ChunkRow]) -> None:
-    """All at once; fails as the first that failed."""
+    """Write all rows at once. Raises the first error."""
     answers, count = Answers(), 0
     for row in rows:
         store.write(row.key, row.value, answers)

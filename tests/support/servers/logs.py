@@ -55,7 +55,7 @@ class LogFactory:
         assert admin.create(spec)
 
     def close(self) -> None:
-        """Close what was opened, last first."""
+        """Close all connections, the last opened first."""
         self._stack.close()
 
     def __enter__(self) -> Self:
@@ -114,7 +114,7 @@ def read_values(source: LogReader | Group, count: int) -> list[bytes | None]:
 
 
 def read_to_end(source: LogReader | Group, partitions: int = 1) -> list[Event]:
-    """Everything until the end of each partition was told once."""
+    """All events, until each partition has reported its end once."""
 
     def ended(events: list[Event]) -> bool:
         return len({event.partition for event in events if isinstance(event, EndOfLog)}) == partitions
@@ -125,8 +125,8 @@ def read_to_end(source: LogReader | Group, partitions: int = 1) -> list[Event]:
 def wait_until(
     done: Callable[[], bool], within_s: float = WITHIN_S, *, describe: Callable[[], object] = lambda: ""
 ) -> None:
-    """Look again and again until it holds."""
+    """Check the condition repeatedly until it holds."""
     give_up_at = time.monotonic() + within_s
     while not done():
         assert time.monotonic() < give_up_at, f"not within {within_s:g} s: {describe()}"
-        time.sleep(0.02)  # Between looks; the claim is the condition.
+        time.sleep(0.02)  # Between checks; the claim is the condition.

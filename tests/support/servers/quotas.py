@@ -12,7 +12,7 @@ KEY = "consumer_byte_rate"
 
 
 def throttle_readers(cluster: KafkaCluster, bytes_per_s: int) -> None:
-    """All clients together may fetch so much; requests other than fetches go on as ever."""
+    """Limit the bytes that all clients together fetch. Other requests are not limited."""
     _alter(cluster, "--add-config", f"{KEY}={bytes_per_s}")
 
 

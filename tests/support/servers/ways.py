@@ -77,7 +77,7 @@ def history_away(bootstrap: str, node: CassandraNode, strike: Strike, recording:
         assert way.dead_letters() == 0
         drill.read_evicted(ends, random_reads=20)
         print(f"\n{strike.__name__}: {loaders.kills} kills, {during} while it was away; {loaders.written} statements")
-        print(drill.told())
+        print(drill.summary())
         assert drill.healthy.share() == 1.0
         assert 0 < drill.outage.share() < 1.0, "memory answers, and history that is away does not"
         assert during > 0

@@ -165,7 +165,7 @@ def chunker_replace(world: World, rng: random.Random) -> None:
 
 
 def chunker_kill(world: World, rng: random.Random) -> None:
-    """kill -9 in the middle of whatever it does."""
+    """SIGKILL for the chunker at any point of its work."""
     if world.chunkers:
         world.chunkers.pop().close()
 
@@ -184,7 +184,7 @@ def zombie_step(world: World, rng: random.Random) -> None:
 
 
 def loader_step(world: World, rng: random.Random) -> None:
-    """A few steps of the loader that owns the partitions; history answers some of what it was given."""
+    """A few steps of the loader that owns the partitions; history answers some of its statements."""
     if not world.loaders:
         world.start_loader(rng.randrange(1 << 30))
     for _ in range(rng.randint(1, 6)):
@@ -205,14 +205,14 @@ def loader_replace(world: World, rng: random.Random) -> None:
 
 
 def loader_kill(world: World, rng: random.Random) -> None:
-    """kill -9; statements on their way take effect or not."""
+    """SIGKILL for the loader; its statements in flight take effect or not."""
     if world.loaders:
         world.loaders.pop().kill()
 
 
 def empty_history(world: World, rng: random.Random) -> None:
-    """Somebody drops the history, while loaders run or after they ended; then it is loaded from zero."""
-    # A loader that has written no `loaded` yet has nothing that it could miss.
+    """An operator drops the history, while loaders run or after they ended; then it is loaded from zero."""
+    # Only a loader that wrote `loaded` can detect that history is empty.
     noticed = all(loader.has_raised(world.partitions) for loader in world.loaders)
     world.history.empty()
     world.counts["history emptied"] += 1

@@ -39,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Failure:
-    """A schedule that breaks a promise. str() is what reproduces it."""
+    """A schedule that breaks a promise. str() gives the code that reproduces it."""
 
     seed: int
     profile: str
@@ -82,7 +82,7 @@ def _run(seed: int, profile: Profile, steps: Sequence[Step]) -> Counter[str]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No logs: every fault that is injected would be a line."""
+    """Switch logs off: every injected fault would be a line."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

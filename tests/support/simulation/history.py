@@ -47,7 +47,7 @@ class SimulatedHistory:
         self.empty()
 
     def empty(self) -> None:
-        """Somebody drops the history; statements on their way are answered without effect."""
+        """An operator drops the history; statements in flight are answered without effect."""
         self.rows: defaultdict[int, dict[ChunkKey, bytes]] = defaultdict(dict)
         self.announced: defaultdict[tuple[int, bytes], dict[int, tuple[int, int, bytes]]] = defaultdict(dict)
         self.loaded_rows: dict[tuple[str, int], Loaded] = {}
@@ -112,7 +112,7 @@ class SimulatedHistory:
         self._begin("series", put, on_done)
 
     def forget(self) -> None:
-        """Nothing is remembered of it."""
+        """No effect: the simulated history caches nothing."""
 
     def close(self) -> None:
         """Nothing to do: a simulated history has no resources."""
@@ -137,7 +137,7 @@ class SimulatedHistory:
             keys = [key for key in self.rows[pack_id] if windows.start_ms <= key.window_start_ms < windows.end_ms]
             keys.sort(key=lambda key: (key.window_start_ms, key.order, key.kind, key.part))
             for _, some in groupby(keys, key=lambda key: key.window_start_ms):
-                # A read is no snapshot: it misses what came after it began, and what went before it came there.
+                # A read is no snapshot: it misses rows written after its begin and rows deleted before it reaches them.
                 rows = [ChunkRow(key, self.rows[pack_id][key]) for key in some if key in self.rows[pack_id]]
                 if rows:
                     yield rows

@@ -22,7 +22,7 @@ class ImportJob:
 
 @dataclass
 class FoldJob:
-    """plans: as its run made them; ends: what the loader has to pass before they are looked at again."""
+    """plans: of its run. ends: offsets that the loader has to pass before the plans are checked again."""
 
     plans: list[WindowPlan]
     ends: JobEnds

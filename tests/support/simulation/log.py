@@ -78,7 +78,7 @@ class Stretch:
 
 
 class SimulatedLog:
-    """tsdb.log.interface.Log. on_stored: called with each record that lands, before its writer hears of it."""
+    """tsdb.log.interface.Log. on_stored: called with each record that lands, before its writer is answered."""
 
     def __init__(self, partitions: int, clock: ManualClock, ahead_ms: int, groups: Callable[[str], Group]) -> None:
         self.faults = LogFaults()
@@ -129,7 +129,7 @@ class SimulatedLog:
         )
 
     def records(self, topic: str, partition: int) -> list[LogRecord]:
-        """Those that are retained."""
+        """The retained records of a partition."""
         return self.stretches[topic, partition].records
 
     # As Log.

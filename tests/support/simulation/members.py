@@ -36,7 +36,7 @@ class SimulatedChunker:
             raise self._member._error
 
     def work(self) -> None:
-        """Its round without the poll: a member that does not hear of the group goes on with what it has."""
+        """A round without the poll: a member without news of the group goes on with its partitions."""
         for partition in list(self._member.partitions.values()):
             partition.step()
 
@@ -76,7 +76,7 @@ class SimulatedLoader:
             raise self._core.failure
 
     def has_raised(self, partitions: int) -> bool:
-        """Whether it wrote or found `loaded` of every partition: what it would miss in a history that was emptied."""
+        """Whether it wrote or read `loaded` of every partition, so that it notices when history is emptied."""
         return len(self._loader._raises._last) == partitions
 
     def kill(self) -> None:

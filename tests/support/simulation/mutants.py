@@ -62,7 +62,7 @@ IMPORTS = ALL.more("imports", **{"import": 30})
 FOLDS = replace(
     ALL.more("folds", fold=60, loader_step=120, read=80), busy=0.8, moves=("fold", "loader_step", "loader_step")
 )
-# A whole fold, from its first row to the deletion of what it covers, fits into the middle of a read.
+# A whole fold, from its first row to the deletion of the covered rows, may happen during one read.
 FOLDS_IN_READS = replace(
     ALL.more(
         "folds in reads",
@@ -89,7 +89,7 @@ FOLDS_IN_READS = replace(
     new_series=0.0,
 )
 NO_COMMITS = ALL.more("no commits", forget_commits=20, chunker_replace=20, zombie_step=40, trim=20)
-# Zombies do nothing until the group's commits are lost: then they write what is long behind.
+# Zombies do nothing until the group's commits are lost; then they write from far behind.
 SUSPENDED = replace(
     ALL.more(
         "suspended",

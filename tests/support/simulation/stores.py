@@ -18,7 +18,7 @@ from tsdb.store.service import ReaderService
 from tsdb.store.store import Store, StoreOptions
 from tsdb.v1 import common_pb2, reader_pb2
 
-NEVER_S = 1e9  # A lag that no reader minds: each answer says how far it is.
+NEVER_S = 1e9  # Readers accept any lag: each answer states its applied offset.
 
 
 class SimulatedStore:
@@ -46,7 +46,7 @@ class SimulatedStore:
         self.poll()
 
     def poll(self) -> None:
-        """Ask the log where it ends."""
+        """Read the high watermarks of the log."""
         self.store._poller.poll()
 
     def maintain(self) -> None:

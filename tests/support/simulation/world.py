@@ -82,12 +82,12 @@ class World:
     # Processes.
 
     def start_gateway(self) -> None:
-        """A gateway that knows nothing."""
+        """Start a gateway with empty caches."""
         limits = IngestLimits(series_cache_max=1_000)
         self.gateway = WritePipeline(self.log, PlacementRule(), self.partitions, TIMES, limits, self.clock)
 
     def start_querier(self) -> None:
-        """A querier that knows nothing."""
+        """Start a querier with empty caches."""
         self.querier = self._querier_over(self.known_stores)
         self._alone = {watched.name: self._querier_over(_one(watched)) for watched in self.known_stores.watched}
 
@@ -130,7 +130,7 @@ class World:
         self.loaders.append(SimulatedLoader(self.log, self.history, self.clock, seed))
 
     def history_read(self, kind: str) -> None:
-        """Somebody reads: what may move meanwhile does."""
+        """A reader is in the middle of its read of history: other components may move now."""
         self.history.before_read(kind)
 
     @contextmanager
@@ -195,7 +195,7 @@ class World:
             self.start_loader(0)
 
     def round(self, *, maintain: bool) -> None:
-        """Everything goes on a little."""
+        """Step every component once or a few times."""
         for _ in range(4):
             self.chunkers[-1].step()
             self.log.answer()
@@ -220,18 +220,18 @@ class World:
         return [self.querier, *self._alone.values()]
 
     def deep_queriers(self) -> list[QuerierService]:
-        """Those whose memory history reaches when all is loaded."""
+        """The queriers whose stores' memory is reached by a history with everything loaded."""
         deep = [store.name for store in self.stores if store.hold_ms >= TIMES.least_hold_ms]
         return [self.querier, *(self._alone[name] for name in deep)]
 
     def where(self) -> str:
-        """How far everything is."""
+        """The progress of every component, as text."""
         committed = {place: at.next_offset for group in self.groups.values() for place, at in group.committed.items()}
         highs = {place: stretch.high for place, stretch in self.log.stretches.items() if stretch.high}
         return f"ends {highs}, committed {committed}, loaded {self.history.loaded_rows}, waiting {self.history.waiting}"
 
     def close(self) -> None:
-        """Release what processes hold."""
+        """Release the resources of all processes."""
         for store in self.stores:
             store.close()
         for chunker in self.chunkers:

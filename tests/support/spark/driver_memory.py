@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 DRAINED_WITHIN_MS = 60_000
 TASKS_MIN = 8
-ROOM_BYTES = 128 << 10  # For what differs from run to run: metrics of tasks, plans as text.
+ROOM_BYTES = 128 << 10  # Allowance for differences between runs: metrics of tasks, plans as text.
 Done = TypeVar("Done")
 
 
@@ -59,7 +59,7 @@ class DriverUsage:
         self._usage: dict[str, list[tuple[int, int]]] = {}
 
     def of(self, name: str, job: Callable[[], Done]) -> Done:
-        """Run a job and take its measure."""
+        """Run a job and measure its results and Python memory."""
         with DriverMemory(self._spark) as driver:
             done = job()
         assert driver.tasks >= TASKS_MIN, name

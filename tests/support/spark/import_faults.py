@@ -29,13 +29,13 @@ class DyingPlaces(Places):
 
     @classmethod
     def of(cls, places: Places, graves: Path, appends: int = 3) -> Self:
-        """The same places, but deadly."""
+        """The same places, with workers that are killed."""
         graves.mkdir(exist_ok=True)
         same = {field.name: getattr(places, field.name) for field in fields(Places)}
         return cls(**same, graves=str(graves), appends=appends)
 
     def open_log(self) -> Log:
-        """As Places, but one that kills."""
+        """A log as of Places that kills its worker."""
         dying: Any = _DyingLog(Places.open_log(self), self)
         return dying  # type: ignore[no-any-return]
 

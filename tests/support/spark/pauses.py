@@ -30,8 +30,8 @@ APPENDS = 3
 
 @dataclass(frozen=True, slots=True)
 class PausingPlaces(Places):
-    """Tasks stop after APPENDS of their records are in `chunks`, or after the first rows that history gave, until they
-    are told to go on. folder: where both sides leave files for each other."""
+    """Tasks stop after APPENDS of their records are in `chunks`, or after the first rows of history, until the test
+    lets them go on. folder: where both sides leave files for each other."""
 
     folder: str = ""
 

@@ -47,7 +47,7 @@ class PipelineProcess:
 
 
 def main(url: str, prefix: str, checkpoint: str, end_ms: str) -> None:
-    """Run until killed, or done."""
+    """Process the whole log, or run until killed."""
     from spark_backfill.places import Places
     from support.spark.pipelines import run_all, still
     from support.spark.spark import test_session

@@ -1,4 +1,4 @@
-"""`tsdb spark pipeline` as a service: what it says while it runs, and how it ends by a signal to its processes."""
+"""`tsdb spark pipeline` as a service: its output while it runs, and its end by a signal to its processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streaming chunk stages in the shared session, and what they leave behind."""
+"""Streaming chunk stages in the shared session."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def build_options(log: Log, places: Places, times: TimeSet = DEMO, *, patience_s
 def pipeline_options(
     log: Log, places: Places, checkpoint: Path, *, trigger_s: float | None = None, limits: BatchLimits = SMALL
 ) -> PipelineOptions:
-    """All there is, unless trigger_s is given."""
+    """Options of a run over all records, or of an endless one with trigger_s."""
     return PipelineOptions(build_options(log, places), checkpoint.as_uri(), trigger_s, limits)
 
 
@@ -46,7 +46,7 @@ def run_all(
     clock: Clock | None = None,
     limits: BatchLimits = SMALL,
 ) -> RunTotals:
-    """Everything the log holds."""
+    """Run a pipeline over all records of the log."""
     clock = clock or SystemClock()
     options = pipeline_options(log, places, checkpoint, limits=limits)
     return Pipeline(spark, log, options, clock).run(GroupMembership(log, clock))
@@ -55,7 +55,7 @@ def run_all(
 def run_until(
     spark: SparkSession, log: Log, options: PipelineOptions, clock: Clock, done: Callable[[], bool]
 ) -> RunTotals:
-    """Stopped as soon as it holds, whatever is under way."""
+    """Run a pipeline and stop it as soon as the condition holds."""
     pipeline = Pipeline(spark, log, options, clock, lambda: pipeline.stop() if done() else None)
     return pipeline.run(GroupMembership(log, clock))
 
@@ -99,7 +99,7 @@ def _parent_of(process: psutil.Process) -> int | None:
     try:
         return process.ppid()
     except psutil.Error:
-        return None  # It ended while we looked.
+        return None  # The process ended meanwhile.
 
 
 def _killed(process: psutil.Process) -> bool:

@@ -20,7 +20,7 @@ TASKS_AT_ONCE = 2
 MASTER = f"local[{TASKS_AT_ONCE},4]"
 CONF = {
     "spark.driver.memory": "768m",
-    # Small data: compiling well takes longer than running does.
+    # For small data an optimising compiler takes longer than it saves.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "8",
     "spark.default.parallelism": "8",

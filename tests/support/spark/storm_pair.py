@@ -23,7 +23,7 @@ from tsdb.log.interface import CHUNKS, METRICS, Log, LogRecord
 from tsdb.model.clock import SystemClock
 from tsdb.model.labels import canonical_labels, series_id
 
-ORDERS_BELOW = 1_000  # Those of a storm as it is at first.
+ORDERS_BELOW = 1_000  # Fragments of a storm before any fold.
 
 
 @dataclass

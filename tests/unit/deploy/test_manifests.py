@@ -51,7 +51,7 @@ def test_every_role_has_an_object_and_a_service_of_compose() -> None:
 
 @pytest.mark.parametrize(("where", "arguments"), list(command_lines()), ids=[where for where, _ in command_lines()])
 def test_every_command_line_is_one_of_the_command(where: str, arguments: list[str]) -> None:
-    # Typer brings its own copy of click, so a group is told by what it has.
+    # Typer brings its own copy of click, so a group is recognised by its attributes.
     command: Any = typer.main.get_command(app)
     rest = list(arguments)
     while hasattr(command, "commands"):

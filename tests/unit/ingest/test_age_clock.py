@@ -1,4 +1,4 @@
-"""The clock of ages never says less than really passed."""
+"""The age clock never measures less than the real time."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ WINDOW_MS = PRODUCTION.window_ms
 
 
 def announced(bench: Bench) -> list[bytes]:
-    """Labels announced since the last look."""
+    """Labels announced since the last call."""
     found = [announcement.canonical for announcement in bench.log.announcements()]
     bench.log.records = [record for record in bench.log.records if record.topic != SERIES]
     return found
@@ -195,7 +195,7 @@ def test_the_age_counts_from_before_the_announcement_was_sent(early_ms: int) -> 
 
 
 def waits_for_announcement(bench: Bench) -> bool:
-    """Whether a write of the first series hangs while `series` does not answer; what it is told then is right too."""
+    """Whether a write of the first series waits while `series` does not answer. Checks its error too."""
     bench.log.hold(SERIES)
     before = len(bench.log.of(METRICS))
     try:

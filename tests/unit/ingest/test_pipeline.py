@@ -1,4 +1,4 @@
-"""The pipeline: what is accepted is on the log, whole and in order; what is not is refused by name and counted."""
+"""The pipeline: accepted samples are on the log, complete and in order; others are refused by name and counted."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_offenders_are_bounded_but_all_are_counted() -> None:
 def test_never_ok_for_what_readers_ignore() -> None:
     bench = Bench()
     ahead = PRODUCTION.gateway_ahead_ms
-    bench.log.broker_ahead_ms = ahead - PRODUCTION.ahead_ms  # Just so that a sample at the limit counts.
+    bench.log.broker_ahead_ms = ahead - PRODUCTION.ahead_ms  # The highest limit at which a sample on it still counts.
     assert bench.write([label_set(0)], ts_ms=[NOW_MS + ahead]).samples == 1
     bench.log.broker_ahead_ms -= 1
     with pytest.raises(Unavailable, match="clocks of gateway and broker differ") as caught:

@@ -1,4 +1,4 @@
-"""The series cache: bounded, one slot a series, true to what it forgot, and no two series with one id."""
+"""The series cache: bounded, one slot a series, correct after an eviction, and no two series with one id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An appender ends only when the log has everything; what is of no use, or lasts too long, is raised."""
+"""An appender ends only when the log has everything; final errors, and failures that last too long, are raised."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def log() -> FakeLog:
 
 
 class Ticking:
-    """Monotonic time that passes by being asked."""
+    """Monotonic time that advances with each call."""
 
     def __init__(self, step_s: float) -> None:
         self.now_s = 0.0

@@ -1,4 +1,4 @@
-"""Filters that are taken mean what Spark means by them; what is not understood is left to Spark."""
+"""A filter that the source takes selects the same rows as in Spark; any other filter is left to Spark."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def said(key: ChunkKey | WindowKey, seen: Seen, at: dict[int, Horizon] = AT) -> 
         (BASE, Seen(0, None, 3, b"b", b"b"), ["chunks extra", "history extra"]),
         (BASE, Seen(history=b"b"), ["history extra"]),
         (BASE, Seen(0, b"a", 3, NOTHING, b"a"), ["chunks missing"]),
-        # A fold covers it, and it is gone for that; written again it must be right.
+        # A fold covers it, so it was deleted; when it is written again, its bytes must be right.
         (BASE, Seen(0, b"a", 3, NOTHING, None, covered=True), []),
         (BASE, Seen(0, b"a", 3, b"b", b"b", covered=True), ["chunks differing", "history differing"]),
         # Imports are in `chunks` alone.

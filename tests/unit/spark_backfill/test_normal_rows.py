@@ -1,4 +1,4 @@
-"""Normal rows: each raw row becomes a sample or a reject, and each series is said once an epoch."""
+"""Normal rows: each raw row becomes a sample or a reject, and each series is announced once an epoch."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def first_offset(log: Log) -> StreamOffset:
 
 
 def offsets(log: Log, limits: BatchLimits) -> list[StreamOffset]:
-    """From the first life to where nothing is left."""
+    """Offsets of all batches, from the first query on, until there is no more work."""
     planner = Planner(log, build_options(log, Places()), limits)
     found = [first_offset(log)]
     while (after := planner.next(found[-1])) is not found[-1]:

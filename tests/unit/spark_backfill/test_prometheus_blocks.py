@@ -111,7 +111,7 @@ def test_no_flipped_byte_is_believed(name: str, tmp_path: Path) -> None:
             found = read(block)
         except (CorruptData, UnknownVersion):
             continue
-        # Padding, and sections that are not read, have no say.
+        # Padding and unread sections do not matter.
         assert found == right, f"byte {at} of {name}"
 
 

@@ -1,4 +1,4 @@
-"""Offsets of the streaming chunk stage: equal states are equal text, and a life takes the higher of what two say."""
+"""Offsets of the streaming chunk stage: equal states are equal text, and a query begins at the higher progress."""
 
 from __future__ import annotations
 

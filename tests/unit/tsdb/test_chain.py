@@ -155,7 +155,7 @@ def test_time_that_nobody_measured_is_counted(world: World) -> None:
     whole = [*headers, (chain.processing, b"0"), (chain.wait, b"0")]
     world.hop(chain, whole, 5, 5)
     assert world.counts == {UNBALANCED: 1}
-    world.hop(chain, headers, 5, 5)  # Nobody says what was before: nothing to compare.
+    world.hop(chain, headers, 5, 5)  # The headers have no earlier part of the chain, so there is nothing to compare.
     assert world.counts == {UNBALANCED: 1}
 
 

@@ -146,7 +146,7 @@ def written(file: Path, text: str) -> Path:
 
 
 def changed(at: Bench, file: Path, text: str) -> None:
-    """The file says something else, and the gateway looks again."""
+    """Change the file, and let the gateway read it again."""
     before = file.stat()
     file.write_text(text)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))

@@ -91,6 +91,6 @@ def test_after_an_accepted_gap_nothing_is_refused_again() -> None:
     facts = LogFacts(70, 99, 9_000, 70)
     progress = progress_after_gap(AT, facts, TIMES)
     assert progress == Progress(70, 8_800, 9_200)
-    # The first record whose time matters now lies past the first of the log.
+    # The first record that may hold unemitted samples is not the first record of the log.
     check_gap(progress, LogFacts(70, 99, 9_000, 80), 3, TIMES)
     check_gap(progress, LogFacts(70, 99, 9_000, None), 3, TIMES)

@@ -1,4 +1,4 @@
-"""`tsdb chunks` and `tsdb log` over an embedded log: what lies there, how far the stage is, and a repair."""
+"""`tsdb chunks` and `tsdb log` over an embedded log: contents, progress of the stage, and a repair."""
 
 from __future__ import annotations
 

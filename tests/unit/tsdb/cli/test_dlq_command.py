@@ -56,7 +56,7 @@ def load(log: Log, store: FakeChunkStore, options: LoaderOptions = OPTIONS) -> N
 
 @pytest.fixture
 def store(url: str) -> FakeChunkStore:
-    """After a loader that found a chunk too large, and one that is garbage."""
+    """A history after a loader that refused a chunk that is too large and a corrupt one."""
     store = FakeChunkStore()
     with opened(url) as log:
         append_entries(log, [chunk_entry(1, KEY, VALUE), chunk_entry(1, ChunkKey(77, 0, Kind.BASE, 5, 0), b"garbage")])
@@ -152,7 +152,7 @@ class Everything:
 
 @pytest.fixture
 def orders(tmp_path: Path) -> str:
-    """Topics of somebody else's parallel consumer."""
+    """Topics of another program's parallel consumer."""
     url = f"sqlite:///{tmp_path}/orders.db"
     with open_topics(url) as admin:
         for topic in ("orders", "orders.dlq"):

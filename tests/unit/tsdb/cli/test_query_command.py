@@ -1,4 +1,4 @@
-"""`tsdb query` gives the same samples in every form, and refuses what makes no sense."""
+"""`tsdb query` gives the same samples in every form, and refuses contradicting options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tsdb spark`: no job begins with settings that differ from what all share, and none begins a JVM to find that out."""
+"""`tsdb spark`: a job with settings that differ from the shared ones is refused before a JVM starts."""
 
 from __future__ import annotations
 

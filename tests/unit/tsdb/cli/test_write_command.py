@@ -1,4 +1,4 @@
-"""`tsdb write` sends every sample of every format, bit for bit and in the order of time, and says what came of it."""
+"""`tsdb write` sends every sample of every format, bit for bit and in the order of time, and prints the counts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def bits(samples: dict[bytes, list[tuple[int, float]]]) -> dict[bytes, list[tupl
 
 
 class Watched(io.BytesIO):
-    """Remembers the threads that read it."""
+    """A file that records the threads reading it."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(content)
@@ -92,7 +92,7 @@ class Watched(io.BytesIO):
 
 
 class Piped(io.BytesIO):
-    """A pipe has no end to look at first."""
+    """A pipe: its end cannot be read first."""
 
     def seekable(self) -> bool:
         return False

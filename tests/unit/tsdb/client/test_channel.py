@@ -1,4 +1,4 @@
-"""Addresses, tokens and TLS files are judged before anything is sent."""
+"""Addresses, tokens and TLS files are checked before anything is sent."""
 
 from __future__ import annotations
 

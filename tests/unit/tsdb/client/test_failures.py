@@ -51,7 +51,7 @@ def http_server() -> Iterator[str]:
 
 
 def failure(client: Client) -> tuple[TsdbError, float]:
-    """How a read fails, and after how long."""
+    """The error of a failed read, and its seconds."""
     begin = time.monotonic()
     with client, pytest.raises(TsdbError) as caught:
         client.coverage()

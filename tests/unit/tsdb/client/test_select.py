@@ -1,4 +1,4 @@
-"""A select's request says what was asked, and its answer is put together exactly or refused."""
+"""The request of a select has all its arguments, and its answer is joined exactly or refused."""
 
 from __future__ import annotations
 

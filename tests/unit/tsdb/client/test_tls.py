@@ -1,4 +1,4 @@
-"""TLS: the server is who it says, and we are who we say, or nothing is sent."""
+"""TLS: client and server are authenticated, or nothing is sent."""
 
 from __future__ import annotations
 

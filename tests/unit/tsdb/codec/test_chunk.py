@@ -1,4 +1,4 @@
-"""Chunks: golden files, parts, and what a decoder says of broken bytes."""
+"""Chunks: golden files, parts, and the decoder's errors for broken bytes."""
 
 from __future__ import annotations
 

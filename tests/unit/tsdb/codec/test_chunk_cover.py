@@ -1,4 +1,4 @@
-"""Chunks that say what they cover: golden file, round trips, and what a decoder says of broken bytes."""
+"""Chunks with a cover: golden file, round trips, and the decoder's errors for broken bytes."""
 
 from __future__ import annotations
 

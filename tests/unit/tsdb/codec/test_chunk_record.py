@@ -1,4 +1,4 @@
-"""Keys, markers and holes of the chunks topic: golden bytes, and what a decoder says of broken ones."""
+"""Keys, markers and holes of the chunks topic: golden bytes, and the decoder's errors for broken ones."""
 
 from __future__ import annotations
 

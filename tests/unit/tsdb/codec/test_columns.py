@@ -1,4 +1,4 @@
-"""Columns: exact for every float64 and int64, small where series are regular, and strict about what they are given."""
+"""Columns: exact for every float64 and int64, small where series are regular, and strict about their input."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_kernels_work_in_place_and_touch_nothing_else(name: str, kernel: object)
     assert bits(out[4 : 4 + n]) == bits(values)
     assert (out[:4] == 5.5).all()
     assert (out[4 + n :] == 5.5).all()
-    # The column says itself where it ends, so more bytes behind it change nothing.
+    # A column contains its end, so bytes behind it change nothing.
     assert decode_values_kernel(data, 7, len(data), n, out, 4) == stop
 
 

@@ -1,4 +1,4 @@
-"""The log record: golden files, what an encoder refuses, and what a decoder says of broken bytes."""
+"""The log record: golden files, refusals of the encoder, and the decoder's status of broken bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scales: the smallest integers that give back the very bits, and nothing that merely comes close."""
+"""Scales: the smallest integers that give back the very bits, and never an approximation."""
 
 from __future__ import annotations
 

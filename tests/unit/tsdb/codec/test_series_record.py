@@ -1,4 +1,4 @@
-"""The series record: golden files, and what a decoder says of broken bytes."""
+"""The series record: golden files, and the decoder's status of broken bytes."""
 
 from __future__ import annotations
 

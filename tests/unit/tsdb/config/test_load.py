@@ -1,4 +1,4 @@
-"""Settings come from flags, variables, a file and defaults, in this order; whatever nobody knows is refused by name."""
+"""Settings come from flags, variables, a file and defaults, in this order; an unknown key is refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series leave the index when they have no samples and nobody announced them for two windows."""
+"""Series leave the index when they have no samples and were not announced for two windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When slices are sealed, merged, folded and dropped, and what coverage and since_offset say afterwards."""
+"""When slices are sealed, merged, folded and dropped, and the coverage and since_offset afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges, steps, limits and what was seen: the read side of one head."""
+"""Ranges, steps, limits and `seen`: the read side of one head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ring keeps the newest records whole, and says so when one asks for what it let go."""
+"""The ring keeps the newest records whole, and refuses a position that it has dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folds: what they are made of, what they cover, when they are whole, and what may go because of them."""
+"""Folds: their inputs, their covers, when they are complete, and which rows may be deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merging fragments: what it is named after and what it may share."""
+"""Merging fragments: pack and window of the result, and shared arrays."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_joined_answers_once_after_the_last_with_the_first_error() -> None:
 
 
 def ensure(names: KnownNames, pair: tuple[int, bytes]) -> tuple[list[OnDone], list[TsdbError | None]]:
-    """(on_done of the write that was begun, if one was; what the caller was told)."""
+    """(on_done of the write if one was begun, answers to the caller)."""
     writes: list[OnDone] = []
     answers: list[TsdbError | None] = []
     names.ensure(pair, writes.append, answers.append)

@@ -15,7 +15,7 @@ WITHIN_S = 30.0
 
 
 class CalledOff(Exception):
-    """The reader has gone."""
+    """Raised once the reader has left."""
 
 
 class Going:

@@ -1,4 +1,4 @@
-"""Questions about offsets: what a broker answers while it does not know its own topics yet is to be asked again."""
+"""Offset lookups: the error of a broker that does not know its topics yet is retryable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tsdb.model.errors import Unavailable
 
 
 class FakeConsumer:
-    """Answers each question with the next of `answers`: an exception, or an offset or error for every partition."""
+    """Answers each request with the next of `answers`: an exception, or an offset or error for every partition."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)

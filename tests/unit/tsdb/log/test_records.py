@@ -1,4 +1,4 @@
-"""The last records are known once they have come: a broker tells of an end only after it has waited for more."""
+"""The last records are found as soon as they are read: a broker reports the end only after a wait for more records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def batch(partition: int, *offsets: int) -> RecordBatch:
 
 
 class Scripted:
-    """A log of `highs` whose one reader brings what the test says and then must not be asked for more."""
+    """A log of `highs` with one reader, whose events the test sets; a further poll fails the test."""
 
     def __init__(self, highs: Mapping[int, int], events: Sequence[Event]) -> None:
         self._highs = highs
@@ -53,6 +53,6 @@ def test_appended_meanwhile_is_no_reason_to_read_on() -> None:
 
 @pytest.mark.parametrize("gap", [0, 1])
 def test_an_end_without_a_record_is_reported_by_the_broker(gap: int) -> None:
-    """Offsets may have gaps: markers of transactions are records to nobody."""
+    """Offsets may have gaps: transaction markers take offsets without a record."""
     events: list[Event] = [batch(0, 6 - gap), EndOfLog(METRICS, 0, 8)]
     assert last({0: 8}, *events) == {0: 6 - gap}

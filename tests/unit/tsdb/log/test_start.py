@@ -1,4 +1,4 @@
-"""Start resolution: every shape of log, and the traps between its questions."""
+"""Start resolution: every shape of log, and changes of the log between the requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clocks: the manual one moves only when told, the system's is the machine's."""
+"""Clocks: the manual one moves only by its methods; the system clock is the machine's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels: canonical form, ids, and what each bad label set is told."""
+"""Labels: canonical form, ids, and the error of each bad label set."""
 
 from __future__ import annotations
 

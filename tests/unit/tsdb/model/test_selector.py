@@ -1,4 +1,4 @@
-"""Selectors: what parses, to which matchers, and where what does not parse is wrong."""
+"""Selectors: valid ones with their matchers, and invalid ones with the position of the error."""
 
 from __future__ import annotations
 

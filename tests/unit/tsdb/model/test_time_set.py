@@ -1,4 +1,4 @@
-"""Time sets: the figures that all share, and how they hang together."""
+"""Time sets: the figures that all share, and the relations between them."""
 
 from __future__ import annotations
 

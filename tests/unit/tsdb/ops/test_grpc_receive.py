@@ -64,7 +64,7 @@ def test_a_malformed_request_is_a_status_and_no_traceback(method: str, caplog: p
 def test_a_call_without_a_request_is_refused(method: str, caplog: pytest.LogCaptureFixture) -> None:
     with scripted_server(Scripted()) as server, plain_channel(server) as channel:
         call = channel.stream_unary(method, bytes, bytes)
-        if method == REFLECT:  # It may ask nothing.
+        if method == REFLECT:  # The call never sends a request.
             assert list(channel.stream_stream(method, bytes, bytes)(iter(()), timeout=10)) == []
             return
         with pytest.raises(grpc.RpcError) as caught:

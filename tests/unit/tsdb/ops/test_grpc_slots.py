@@ -134,7 +134,7 @@ class TestUnreadAnswers:
         before = sample("tsdb_grpc_unread_answers_cut_total", reason="send_timeout")
         limits = GrpcLimits(send_timeout_s=0.5)
         with scripted_server(servicer, limits=limits) as server, plain_channel(server) as channel:
-            # As a stream its message is read when it is asked for.
+            # The message of a stream is read only on demand.
             call: Any = channel.unary_stream("/tsdb.v1.Reader/LabelValues", bytes, bytes)
             unread_call = call(b"")
             wait_until(

@@ -1,4 +1,4 @@
-"""A periodic looks until it is closed, and what breaks it is told."""
+"""A periodic calls its function until it is closed, and reports its failure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_it_looks_at_once_and_again_until_it_is_closed() -> None:
 
 
 class _Waits(threading.Event):
-    """Its first wait closes the periodic."""
+    """An event whose first wait closes the periodic."""
 
     def __init__(self, done: list[str], periodic: Periodic) -> None:
         super().__init__()

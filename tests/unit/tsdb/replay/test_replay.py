@@ -1,4 +1,4 @@
-"""Replay over a log in memory: what becomes visible, what stops a partition, what is waited for."""
+"""Replay over a log in memory: visible records, causes that stop a partition, and waits."""
 
 from __future__ import annotations
 

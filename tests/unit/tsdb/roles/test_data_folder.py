@@ -1,4 +1,4 @@
-"""A data folder belongs to one process, and one that cannot be had is named with the reason."""
+"""A data folder belongs to one process, and a folder that cannot be used is named with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A role waits for what others give it, and for nothing else."""
+"""A role waits for log and history, and ends on any other error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tsdb agent` writes what it measures until it is told to stop, and says what became of it."""
+"""`tsdb agent` writes its measurements until a signal, and prints the counts."""
 
 from __future__ import annotations
 

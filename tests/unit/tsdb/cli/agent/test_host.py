@@ -1,4 +1,4 @@
-"""The host's metrics carry the node exporter's names and one time, and what a machine hides is left out for good."""
+"""The host's metrics carry the node exporter's names and one time, and a missing metric stays left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop keeps to its grid, ends when told, and one batch holds what all sources measured."""
+"""The loop keeps to its grid, ends after its duration, and one batch holds the samples of all sources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BatchSink:
 
 
 class Slow:
-    """A source that takes as long as told, once each."""
+    """A source whose measurements take the given seconds, one after another."""
 
     def __init__(self, clock: ManualClock, takes_ms: list[int]) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""One line when a thing goes and one when it comes back, however often it does."""
+"""One line at the start of an outage and one at its end, even with frequent outages."""
 
 from __future__ import annotations
 

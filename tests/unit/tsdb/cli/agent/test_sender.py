@@ -94,7 +94,7 @@ def test_a_gateway_that_never_answers_holds_up_the_end_for_no_longer_than_asked(
     class Silent:
         def write(self, _batch: WriteBatch, *, partial: bool, timeout_s: float) -> None:
             asked.append(timeout_s)
-            if len(asked) > 1:  # The first fails at once, so that the second is asked after `join`.
+            if len(asked) > 1:  # The first call fails at once, so that the second one comes after `join`.
                 time.sleep(timeout_s)
             raise Unavailable("no answer in time", reason="deadline")
 

@@ -1,4 +1,4 @@
-"""A line of the exposition becomes the sample it says, or is refused by its place."""
+"""A line of an exposition becomes its sample, or is refused with its place."""
 
 from __future__ import annotations
 

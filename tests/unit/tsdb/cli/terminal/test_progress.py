@@ -1,4 +1,4 @@
-"""Off a terminal progress is a plain line now and then, and nothing for what ends soon."""
+"""Without a terminal, progress is a plain line at intervals; a short job prints none."""
 
 from __future__ import annotations
 

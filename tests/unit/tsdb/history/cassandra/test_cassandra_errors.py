@@ -1,4 +1,4 @@
-"""Every error of Cassandra's driver becomes one of ours, and says what to do next."""
+"""Every error of Cassandra's driver becomes one of ours, whose class is the caller's next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a cluster is talked to, as far as it can be told without one."""
+"""Settings of a cluster's connection, tested without a cluster."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class TlsNode:
                 self.handshake = str(error)
 
     def joined(self) -> str:
-        """How the handshake ended: `done`, or what the other side said."""
+        """The end of the handshake: `done`, or the peer's error."""
         self._thread.join(20.0)
         self._listener.close()
         return self.handshake

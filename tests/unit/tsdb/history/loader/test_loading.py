@@ -288,7 +288,7 @@ def test_loaded_is_not_raised_once_its_last_value_is_gone(rig: Rig, older: Loade
     assert isinstance(refused, Unavailable)
     assert refused.reason == "history_replaced"
     assert (rig.store.loaded_rows, rig.replaced) == (before, [2])
-    # It starts from zero: what is said then has nothing before it.
+    # It starts from zero, so its first marker has no earlier one.
     rig.raises.begin([2], {})
     assert rig.load(higher) is None
     assert rig.store.loaded_rows["topic", 2].position == 200

@@ -1,4 +1,4 @@
-"""Outages of hours in virtual time: nothing is diverted, history is asked ever less often, and all arrives after."""
+"""Outages of hours in virtual time: nothing is diverted, requests become rare, and all is loaded afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded history: what its errors are, and what an ended writer leaves."""
+"""The embedded history: its errors, and the state after the end of its writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of a producer, against one that answers what it is told."""
+"""Answers of a producer, with a fake producer whose answers the test sets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FakeProducer:
         self._waiting.append(on_delivery)
 
     def poll(self, timeout: float) -> None:
-        time.sleep(0.001)  # As one that waits for answers.
+        time.sleep(0.001)  # As a producer that waits for answers.
         while self._waiting:
             offset = self.offsets[self._answered]
             self._answered += 1
@@ -46,7 +46,7 @@ class FakeProducer:
 def test_a_stored_record_without_an_offset_is_retryable_and_the_next_is_appended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So a broker answers a batch that it had from a try before, once it has forgotten where that went."""
+    """A broker answers so for a batch that it stored at an earlier attempt and whose offset it no longer knows."""
     monkeypatch.setattr(FakeProducer, "offsets", (7, OFFSET_INVALID, 9))
     monkeypatch.setattr(appender, "Producer", FakeProducer)
     answers: list[Appended | TsdbError] = []

@@ -1,4 +1,4 @@
-"""Batches of messages, and what a fetch holds back, against a consumer that gives what it is told."""
+"""Batches of messages, and records that a fetch holds back, with a consumer whose messages the test sets."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class FakeGuard:
 
 
 class Listener:
-    """Notes what it is told."""
+    """Records every callback of the group."""
 
     def __init__(self) -> None:
         self.told: list[object] = []
@@ -145,7 +145,7 @@ def test_partitions_without_readable_commits_are_given_back_and_taken_again(
     with pytest.raises(Unavailable):
         group.poll(0)
     assert consumer.subscriptions == 2
-    group.poll(0)  # The revocation that comes of it is of nothing that the listener knows.
+    group.poll(0)  # The revocation that follows names no partition of the listener.
     assert listener.told == []
     assert group.assigned() == frozenset()
     consumer.due, consumer.committed_fails = ["on_assign"], False

@@ -1,4 +1,4 @@
-"""The topic guard, against an admin client that answers when told."""
+"""The topic guard, with an admin client that answers on request of the test."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Described:
 
 
 class FakeAdmin:
-    """Answers with `answer` at once, or leaves questions open while it is None."""
+    """Answers with `answer` at once, or leaves requests unanswered while it is None."""
 
     def __init__(self, answer: Described | KafkaError | None) -> None:
         self.answer = answer
         self.open: list[Future[Any]] = []
-        self.asked = 0
+        self.requests = 0
 
     def describe_topics(self, topics: TopicCollection, *, request_timeout: float) -> dict[str, Future[Any]]:
-        self.asked += 1
+        self.requests += 1
         future: Future[Any] = Future()
         self.open.append(future)
         if self.answer is not None:
@@ -41,7 +41,7 @@ class FakeAdmin:
         return {f"p.{METRICS}": future}
 
     def settle(self) -> None:
-        """Answer what is open."""
+        """Answer all open requests."""
         for future in self.open:
             if isinstance(self.answer, KafkaError):
                 future.set_exception(KafkaException(self.answer))
@@ -76,15 +76,15 @@ def test_the_first_answer_stands(guard: TopicGuard, admin: FakeAdmin) -> None:
     guard.check_partition(METRICS, 1)
     with pytest.raises(InvalidRequest):
         guard.check_partition(METRICS, 2)
-    assert admin.asked == 1
+    assert admin.requests == 1
 
 
 def test_a_confirmation_lasts_a_moment_and_no_longer(guard: TopicGuard, admin: FakeAdmin, clock: ManualClock) -> None:
     assert guard.confirm(METRICS, 0.0)
-    assert admin.asked == 1
+    assert admin.requests == 1
     advance(clock, FRESH_S)
     assert guard.confirm(METRICS, 1.0)
-    assert admin.asked == 2
+    assert admin.requests == 2
 
 
 def test_without_an_answer_nothing_is_confirmed(guard: TopicGuard, admin: FakeAdmin, clock: ManualClock) -> None:
@@ -93,7 +93,7 @@ def test_without_an_answer_nothing_is_confirmed(guard: TopicGuard, admin: FakeAd
     assert not guard.confirm(METRICS, 0.0)
     advance(clock, CHECK_EVERY_S)
     guard.check(METRICS)
-    assert admin.asked == 2, "one question at a time"
+    assert admin.requests == 2, "one question at a time"
 
 
 def test_an_answer_confirms_what_was_before_its_question(
@@ -105,9 +105,9 @@ def test_an_answer_confirms_what_was_before_its_question(
     advance(clock, FRESH_S)
     admin.answer = Described("one")
     admin.settle()
-    asked = admin.asked
+    before = admin.requests
     assert guard.confirm(METRICS, 1.0)
-    assert admin.asked == asked + 1
+    assert admin.requests == before + 1
 
 
 def test_another_id_is_final(guard: TopicGuard, admin: FakeAdmin, clock: ManualClock) -> None:
