@@ -39,7 +39,7 @@ def is_derived(canonical: bytes) -> bool:
 
 
 def underived(matchers: Iterable[Matcher]) -> tuple[Matcher, ...]:
-    """These matchers, for series that are not derived unless one of them names `__resolution__`."""
+    """The matchers, and one more that excludes derived series unless a given matcher names `__resolution__`."""
     given = tuple(matchers)
     if not given:
         return UNDERIVED

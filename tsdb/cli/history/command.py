@@ -23,7 +23,7 @@ from tsdb.config import CommonSettings
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.meta import MetaSettings
 
-# Settings of the log, whose shared settings history must match, and of history.
+# Settings of the log and of history. History must have the shared settings of the log.
 SETTINGS = (
     *("log", "log_prefix"),
     *(name for name in CommonSettings.model_fields if name.startswith("kafka_")),

@@ -36,7 +36,7 @@ class Completion:
             self._mailbox.put(self, error)
 
     def lost(self, error: BaseException) -> None:
-        """As a call, for places where no lock may be taken: wakes nothing."""
+        """As a call, but takes no lock and ends no wait: for finalisers."""
         self._mailbox.put_quietly(self, error)
 
 
