@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import grpc
+import psutil
 
 from stack.kafka import KafkaCluster
 from support.drills.writers import Writers
@@ -26,7 +27,8 @@ RECOVERED_WITHIN_S = 60.0
 PRODUCE_TIMEOUT_S = 6.0
 SOONER_S = 4.0  # A sender's own deadline.
 GATEWAY_FLAGS = ("--produce-timeout-s", str(PRODUCE_TIMEOUT_S))
-LIBRARY_THREADS_S_MAX = 5.0  # Threads started a second by the Kafka library of one process while no broker answers.
+LIBRARY_THREADS_S_MAX = 15.0  # Threads started a second by the Kafka library of one process while no broker answers.
+CPU_SHARE_MAX = 0.1  # Share of a core that one process uses while no broker answers.
 ANSWER_S = 1.0  # A refusal may come this much after its deadline: the machine is busy.
 
 
@@ -98,14 +100,22 @@ def _while_away(deployment: Deployment, writers: Writers, gone_at: float, least_
 def _check_calm(*roles: Role, for_s: float = 2.0) -> None:
     """While no broker answers, clients wait: they do not start one thread after another."""
     first = {role: _library_threads(role) for role in roles}
+    cpu_s = {role: _cpu_s(role) for role in roles}
     seen = {role: set(threads) for role, threads in first.items()}
     end_at = time.monotonic() + for_s
     while time.monotonic() < end_at:
         for role in roles:
             seen[role] |= _library_threads(role)
     for role in roles:
+        share = (_cpu_s(role) - cpu_s[role]) / for_s
+        assert share <= CPU_SHARE_MAX, f"{role.arguments[0]} used {share:.0%} of a core"
         started = len(seen[role] - first[role])
         assert started <= LIBRARY_THREADS_S_MAX * for_s, f"{role.arguments[0]} started {started} threads in {for_s} s"
+
+
+def _cpu_s(role: Role) -> float:
+    times = psutil.Process(role.process.pid).cpu_times()
+    return times.user + times.system
 
 
 def _library_threads(role: Role) -> set[str]:

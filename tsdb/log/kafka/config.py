@@ -15,11 +15,6 @@ FETCH_WAIT_MS = 100  # Length of an idle fetch; a new assignment on the same bro
 # The library fetches a partition again this long after its topic is gone or has a new id. `TopicGuard` relies on it.
 FETCH_ERROR_BACKOFF_MS = 500
 
-# With all brokers away the library would drop its known brokers and restart from the bootstrap servers without a pause:
-# 190 threads started per second, and a sixth of a core in a store. With "none" it still tries all brokers and resolves
-# their names again. Not for admin clients: with "none" they spin while they wait for a controller (2.16).
-_KEEP_BROKERS = {"metadata.recovery.strategy": "none"}
-
 Config = dict[str, Any]  # The client library's settings: text, numbers, the logger.
 
 
@@ -33,8 +28,11 @@ def common(bootstrap: str, settings: LogSettings) -> Config:
         # The library requests the new leader only once, when a connection breaks. A killed leader is replaced seconds
         # later, and by default the next request comes only after minutes.
         "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS,
+        # With all brokers away the library begins again from the bootstrap servers, which costs two threads a try: at
+        # the default of 50 ms a store used a sixth of a core. `metadata.recovery.strategy` "none" starts no threads,
+        # but a client that is left without a broker stays so for ever: the first answer after an outage may list none.
         # By default up to 10 s pass between tries; a broker that is back should be found sooner.
-        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.ms": 1_000,
         "reconnect.backoff.max.ms": 1_000,
         "socket.timeout.ms": int(settings.request_timeout_s * 1000),
         "socket.nagle.disable": True,
@@ -45,7 +43,6 @@ def common(bootstrap: str, settings: LogSettings) -> Config:
 def producer(bootstrap: str, settings: LogSettings) -> Config:
     """Producer with all acks and zstd, its queue bounded by bytes."""
     return common(bootstrap, settings) | {
-        **_KEEP_BROKERS,
         "acks": "all",
         "compression.type": "zstd",
         "enable.idempotence": settings.idempotence,
@@ -65,7 +62,6 @@ def consumer(bootstrap: str, settings: LogSettings, *, group_id: str, prefetch_b
     prefetch = prefetch_bytes or settings.prefetch_bytes_max
     fetch_bytes = max(FETCH_BYTES_MIN, min(prefetch // 4, 1024 * 1024))
     return common(bootstrap, settings) | {
-        **_KEEP_BROKERS,
         "group.id": group_id,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
