@@ -99,6 +99,6 @@ def _is_due(key: ChunkKey, position: int, emitted_through_ms: int, window_ms: in
 
 def _is_loaded(key: ChunkKey, seen: Seen, at: Horizon, window_ms: int) -> bool:
     if key.kind in DERIVED:
-        assert at.loaded_position is not None, "history is looked at"
+        assert at.loaded_position is not None, "history is compared"
         return _is_due(key, at.loaded_position, at.loaded_through_ms, window_ms)
     return seen.offset is not None and seen.offset < at.loader_offset

@@ -352,7 +352,7 @@ def test_unknown_topics_and_partitions_are_named(log: Log) -> None:
             with pytest.raises(InvalidRequest) as invalid:
                 act(partition)
             assert invalid.value.reason == "unknown_partition"
-            assert f"partitions 0 to 1; asked for {partition}" in invalid.value.message
+            assert f"partitions 0 to 1; got {partition}" in invalid.value.message
 
 
 def test_topic_id_outlives_the_connection(log_factory: LogFactory, log: Log) -> None:

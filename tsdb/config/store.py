@@ -90,7 +90,7 @@ class StoreFields(SelectFields):
             return tuple(range(index, count, shards))
         chosen = partition_ranges(self.partitions) if self.partitions else tuple(range(count))
         if chosen and chosen[-1] >= count:
-            raise ValueError(f"partition {chosen[-1]} is asked for; the log has 0-{count - 1}")
+            raise ValueError(f"partition {chosen[-1]} does not exist; the log has 0-{count - 1}")
         return chosen
 
     def memory_shares(self, partitions: int) -> tuple[int, int]:

@@ -48,6 +48,6 @@ def bucket_of(series_id: int) -> int:
 
 def even_token_ranges(count: int) -> list[TokenRange]:
     """The whole ring in `count` ranges of equal size, in order."""
-    assert count > 0, f"asked for {count} token ranges"
+    assert count > 0, f"got a count of {count} token ranges"
     borders = [TOKEN_MIN + (_BIAS - 1) * at // count for at in range(count + 1)]
     return [TokenRange(after, through) for after, through in pairwise(borders)]

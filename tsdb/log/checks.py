@@ -42,7 +42,7 @@ def check_partition(topic: str, partition: int, count: int) -> None:
     """Raises InvalidRequest (unknown_partition). count: number of partitions of the topic."""
     if not 0 <= partition < count:
         raise InvalidRequest(
-            f"topic {topic} has partitions 0 to {count - 1}; asked for {partition}",
+            f"topic {topic} has partitions 0 to {count - 1}; got {partition}",
             reason="unknown_partition",
             topic=topic,
             partition=partition,

@@ -118,7 +118,7 @@ class StorePartitionStatus(ReadinessSnapshot):
         if state.from_start or start_ms >= state.coverage_start_ms:
             return
         raise OutOfCoverage(
-            f"partition {self.partition} is complete from {state.coverage_start_ms} ms on; asked from {start_ms} ms",
+            f"partition {self.partition} is complete from {state.coverage_start_ms} ms on; requested: {start_ms} ms",
             partition=self.partition,
             coverage_start_ms=state.coverage_start_ms,
             asked_start_ms=start_ms,

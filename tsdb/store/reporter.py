@@ -125,7 +125,7 @@ def _samples(done: list[PartitionProgress]) -> int:
 
 def _set_gauges(status: StorePartitionStatus) -> None:
     name, state, sizes, readiness = str(status.partition), status.state, status.sizes, status.readiness
-    assert sizes is not None, "a status is asked for with sizes"
+    assert sizes is not None, "the status has no sizes"
     ready.labels(name).set(readiness.ready)
     lag_records.labels(name).set(readiness.lag_records or 0)
     lag_seconds.labels(name).set(-1 if readiness.lag_ms is None else readiness.lag_ms / 1000)

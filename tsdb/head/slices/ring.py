@@ -108,7 +108,7 @@ class Ring:
         """Batches of the records past record_offset, ascending. Raises OutOfCoverage (watch_ring) if some are gone."""
         if record_offset < self._lost_through:
             raise OutOfCoverage(
-                f"the ring holds the records after {self._lost_through}; asked for those after {record_offset}",
+                f"the ring holds the records after {self._lost_through}; requested those after {record_offset}",
                 reason="watch_ring",
                 held_after_offset=self._lost_through,
                 asked_after_offset=record_offset,

@@ -23,7 +23,7 @@ def estimated_bytes(estimates: Iterable[tuple[str, str, int, int]]) -> int:
 
 def token_ranges(ring: Iterable[int], count: int) -> list[TokenRange]:
     """The whole ring as at least `count` ranges in order, each between two neighbouring tokens of the ring."""
-    assert count > 0, f"asked for {count} token ranges"
+    assert count > 0, f"got a count of {count} token ranges"
     borders = sorted({TOKEN_MIN, TOKEN_MAX, *ring})
     whole = TOKEN_MAX - TOKEN_MIN
     ranges: list[TokenRange] = []

@@ -74,7 +74,7 @@ def test_chosen_partitions_of_a_log_of_five(given: dict[str, str], expected: tup
 
 
 def test_a_partition_that_the_log_does_not_have_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"partition 5 is asked for; the log has 0-4"):
+    with pytest.raises(ValueError, match=r"partition 5 does not exist; the log has 0-4"):
         load(StoreSettings, {**LOG, "partitions": "3-5"}).chosen_partitions(5)
 
 

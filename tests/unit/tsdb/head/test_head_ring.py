@@ -29,7 +29,7 @@ def test_records_before_the_first_are_out_of_coverage_and_the_first_is_not() -> 
     ring = Ring(100, since_offset=10)
     append(ring, 10, [1, 2])
     assert offsets_since(ring, 9) == [10, 11, 11]
-    with pytest.raises(OutOfCoverage, match="after 9; asked for those after 8") as caught:
+    with pytest.raises(OutOfCoverage, match="after 9; requested those after 8") as caught:
         ring.since(8)
     assert caught.value.reason == "watch_ring"
 
