@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterable, Iterator
 
 from pyspark.sql import SparkSession
@@ -13,15 +14,22 @@ from spark_backfill.workers import UNFROZEN_OBJECTS_MAX
 
 def test_tasks_run_the_drivers_python_with_our_packages(spark: SparkSession) -> None:
     def where(_: int) -> str:
-        import sys
-
         import tsdb
 
         return f"{sys.executable} {tsdb.__name__}"
 
-    import sys
-
     assert set(spark.sparkContext.parallelize(range(4), 4).map(where).collect()) == {f"{sys.executable} tsdb"}
+
+
+def test_a_new_worker_has_modules_before_its_first_task(spark: SparkSession) -> None:
+    def where(_: int) -> tuple[str, bool]:
+        import pyspark
+
+        return str(pyspark.__file__), "tsdb.codec.chunk.chunk" in sys.modules
+
+    import pyspark
+
+    assert spark.sparkContext.parallelize([0], 1).map(where).collect() == [(str(pyspark.__file__), True)]
 
 
 def test_times_are_utc_and_filters_are_pushed(spark: SparkSession) -> None:

@@ -11,6 +11,7 @@ from typing import Self
 import psutil
 from pyspark.sql import SparkSession
 
+from spark_backfill import worker_daemon
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.pipeline.group_membership import GroupMembership
 from spark_backfill.pipeline.pipeline import Pipeline, PipelineOptions, RunTotals
@@ -89,7 +90,7 @@ class WorkerKiller:
 
 
 def _python_workers() -> list[psutil.Process]:
-    """Children of Spark's Python daemons, which fork a worker a task."""
+    """Children of the worker daemon: Python workers that run tasks."""
     ours = psutil.Process().children(recursive=True)
     daemons = {one.pid for one in ours if _is_daemon(one)}
     return [one for one in ours if _parent_of(one) in daemons]
@@ -112,7 +113,7 @@ def _killed(process: psutil.Process) -> bool:
 
 def _is_daemon(process: psutil.Process) -> bool:
     try:
-        return "pyspark.daemon" in " ".join(process.cmdline())
+        return worker_daemon.__name__ in process.cmdline()  # The JVM has it too, in an argument with a setting.
     except psutil.Error:
         return False
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_backfill import worker_daemon
 from spark_backfill.session import SessionOptions, configuration, require_java
 from tsdb.model.errors import ConfigMismatch
 
@@ -40,3 +41,8 @@ def test_the_users_settings_have_the_last_word() -> None:
 def test_only_a_local_master_binds_to_this_machine_alone() -> None:
     assert configuration(SessionOptions("local[2]"))["spark.driver.host"] == "127.0.0.1"
     assert "spark.driver.host" not in configuration(SessionOptions("k8s://https://host:6443"))
+
+
+def test_only_a_local_master_has_our_worker_daemon() -> None:
+    assert configuration(SessionOptions("local[2]"))["spark.python.daemon.module"] == worker_daemon.__name__
+    assert "spark.python.daemon.module" not in configuration(SessionOptions("yarn"))
