@@ -35,7 +35,7 @@ class Budget:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._lock = threading.Lock()  # Guards _bytes; a leaf.
+        self._lock = threading.Lock()  # Guards _bytes; an innermost lock.
 
     def take(self, size: int) -> bool:
         """Reserve `size` bytes. False: over the limit; never when nothing else is in flight."""
@@ -61,7 +61,7 @@ class Outbox:
         self._changed = changed
         self._clock = clock
         self._chain = chain_of("chunk-stage", clock.now_ms)
-        self._lock = threading.Lock()  # Guards all below; a leaf.
+        self._lock = threading.Lock()  # Guards all below; an innermost lock.
         self._in_flight = 0
         self._failed: deque[ChunkRecord] = deque()
         self._fatal: TsdbError | None = None

@@ -86,7 +86,7 @@ class ChunkerReporter(Periodic):
         self._member = member
         self._clock = clock
         self._lag_s = lag_enter_s, lag_leave_s
-        self._lock = threading.Lock()  # Guards the evaluators; a leaf.
+        self._lock = threading.Lock()  # Guards the evaluators; an innermost lock.
         self._evaluators: dict[ChunkPartition, ReadinessEvaluator] = {}
         self._high: dict[int, tuple[int, float]] = {}  # High watermark, and the monotonic time of its request.
         self._answered_at: float | None = None

@@ -70,7 +70,7 @@ class Progress:
         self._left = count
         self._first = count - edge
         self._last = edge
-        self._lock = threading.Lock()  # Guards _left; a leaf.
+        self._lock = threading.Lock()  # Guards _left; an innermost lock.
         self.began_at = self.ended_at = 0.0
         self.done = threading.Event()
 

@@ -62,7 +62,7 @@ class _Server:
     """The child's side. Each connection has a thread, because an event loop rounds waits up to whole milliseconds."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # Guards the figures below; a leaf.
+        self._lock = threading.Lock()  # Guards the figures below; an innermost lock.
         self._total_s = 0.0
         self._count = self._at_once = self._most = 0
 

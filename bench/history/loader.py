@@ -33,7 +33,7 @@ WITHIN_S = 300.0
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Figures for both logs. share: of N / mean latency; the floor is 0.90, the goal 0.95."""
+    """Figures for both logs. share: the rate as a share of concurrency / mean latency; floor 0.90, goal 0.95."""
     parser = argparse.ArgumentParser(prog="bench loader", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a fifth of the chunks")
     parser.add_argument("--concurrency", type=int, default=64)

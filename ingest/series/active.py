@@ -44,7 +44,7 @@ class ActiveSeries:
     def __init__(self, window_ms: int, clock: Clock) -> None:
         self._window_s = window_ms / 1000
         self._clock = clock
-        self._lock = threading.Lock()  # Guards all below; a leaf.
+        self._lock = threading.Lock()  # Guards all below; an innermost lock.
         self._began_at = clock.monotonic()
         self._previous, self._fresh, self._kept = SeriesGeneration(), SeriesGeneration(), SeriesGeneration()
 

@@ -1,6 +1,6 @@
 """Columns of samples: names and types of a DataFrame's columns, as Spark types and as Arrow types.
 
-Spark does not pass the columns that a query needs to a Python source. A query names fewer columns with `.schema(...)`.
+Spark does not tell a Python source which columns a query needs. A query names fewer columns with `.schema(...)`.
 """
 
 from __future__ import annotations

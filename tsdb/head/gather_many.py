@@ -101,7 +101,7 @@ def snapshot_many(
     heads: ascending by partition, so that all reads take the locks in one order; a writer takes only one lock. before:
     `unsealed` of an earlier snapshot of the same refs of the same heads. last: shared by snapshots of any refs.
 
-    Raises InvalidRequest (bad_range) unless [start_ms, end_ms) holds something.
+    Raises InvalidRequest (bad_range) for an empty range.
     """
     check_range(start_ms, end_ms)
     parts = [head.contents for head in heads]

@@ -23,7 +23,7 @@ from tsdb.index.matching import Condition, Key
 from tsdb.index.pattern import Pattern
 
 REMEMBERED_MAX = 256
-PAIRS_MAX = 1 << 21  # 8 MiB for all conditions together; the least recently searched go first.
+PAIRS_MAX = 1 << 21  # 8 MiB for all conditions together; the least recently used are dropped first.
 ROUNDS_MAX = 4  # Search rounds. Each tests the pairs added during the round before.
 PIECE_MIN, PIECE_MAX = 16, 4096  # Values tested between two checks of the deadline.
 PIECE_S = 0.01

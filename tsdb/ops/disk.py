@@ -52,7 +52,7 @@ class GrowingFile:
         return f"{self._path} cannot grow: {error.message}; {free}. Make room on the disk: writes then continue"
 
 
-_lock = threading.Lock()  # Guards changes of _full; a leaf.
+_lock = threading.Lock()  # Guards changes of _full; an innermost lock.
 _full: dict[GrowingFile, TsdbError] = {}
 
 

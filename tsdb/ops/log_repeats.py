@@ -27,7 +27,7 @@ class RepeatFilter(logging.Filter):
         super().__init__()
         self._every_s = every_s
         self._monotonic = monotonic
-        # Guards _written; a leaf.
+        # Guards _written; an innermost lock.
         self._lock = threading.Lock()
         self._written: OrderedDict[tuple[object, ...], _Cause] = OrderedDict()  # Written longest ago first.
 

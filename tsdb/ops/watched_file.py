@@ -40,7 +40,7 @@ class WatchedFile(Generic[Content]):
         self._clock = clock
         self._look_every_s = look_every_s
         self._on_failure = on_failure
-        self._lock = threading.Lock()  # Guards all below; a leaf.
+        self._lock = threading.Lock()  # Guards all below; an innermost lock.
         self._looked_at = clock.monotonic()
         # The stamp first: the next check then finds a change that comes after it.
         self._stamp = _stamp(file)

@@ -40,7 +40,7 @@ class AnswerBytes:
         self._bytes_max = bytes_max
         self._share_max = bytes_max // 2
         self._wait_s = wait_s
-        self._changed = threading.Condition()  # Guards all below; a leaf.
+        self._changed = threading.Condition()  # Guards all below; an innermost lock.
         self._bytes = 0
         self._of_peer: Tally[str] = Tally()
 

@@ -35,7 +35,7 @@ class MallocTrimmer:
     def __init__(self, clock: Clock, trim: Callable[[int], object] | None = None) -> None:
         self._clock = clock
         self._trim = trim or _malloc_trim()
-        self._lock = threading.Lock()  # Guards _next_at; a leaf.
+        self._lock = threading.Lock()  # Guards _next_at; an innermost lock.
         self._next_at = clock.monotonic() + TRIM_EVERY_S
 
     def trim_if_due(self) -> None:

@@ -115,7 +115,7 @@ class Selections:
 
     def __init__(self, *, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._lock = threading.Lock()  # Guards all below; a leaf.
+        self._lock = threading.Lock()  # Guards all below; an innermost lock.
         self._held: OrderedDict[Key, tuple[Selection, int]] = OrderedDict()  # With its bytes.
         self._bytes = 0
 

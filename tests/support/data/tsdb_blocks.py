@@ -114,7 +114,7 @@ def write_block(
     deleted: Mapping[int, tuple[int, int]] | None = None,
     histograms: Sequence[int] = (),
 ) -> Path:
-    """A block with an index, one segment, and tombstones. deleted: by place in `series`, [first, last] both in.
+    """A block with an index, one segment, and tombstones. deleted: by place in `series`, [first, last], both included.
 
     histograms: places in `series` whose chunks say that they are native histograms.
     """

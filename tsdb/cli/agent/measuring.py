@@ -20,7 +20,7 @@ class Measuring:
     """Runs the sources. A context manager for one thread."""
 
     def __init__(self, sources: Sequence[SampleSource]) -> None:
-        # Guards the fields of the workers; a leaf.
+        # Guards the fields of the workers; an innermost lock.
         self._changed = threading.Condition()
         self._workers = [_Worker(source, self._changed) for source in sources]
 

@@ -54,7 +54,7 @@ class BatchSender:
         self._samples_max = samples_max
         self._attempt_s = attempt_s
         self._retry_s = retry_s
-        # Guards the buffer, `_closed` and `sent.dropped`; a leaf. The thread owns the other counts until it ends.
+        # Innermost: guards the buffer, `_closed` and `sent.dropped`. The thread owns the other counts until it ends.
         self._changed = threading.Condition()
         self._buffer: deque[WriteBatch] = deque()
         self._buffered = 0  # Samples in the buffer.

@@ -23,7 +23,7 @@ SAMPLE_BYTES = 28
 class RingBatch:
     """Samples of consecutive records in the order applied; all arrays (n,): ref, record offset, time, value.
 
-    first_offset, last_offset: the records it stands for, both in, whether or not they held samples.
+    first_offset, last_offset: its first and last record, with or without samples.
     """
 
     first_offset: int

@@ -62,7 +62,7 @@ class Receipts:
         self._reserved = slots // RESERVED_SHARE
         self._threads = threads
         self._timeout_s = timeout_s
-        # Guards all below; a leaf.
+        # Guards all below; an innermost lock.
         self._lock = threading.Lock()
         self._holding: dict[_Receipt, None] = {}  # Oldest first.
         self._waiting: list[_Receipt] = []  # Newest last.

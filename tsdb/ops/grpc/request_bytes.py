@@ -20,7 +20,7 @@ class RequestBytes:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        # Guards _taken; a leaf.
+        # Guards _taken; an innermost lock.
         self._lock = threading.Lock()
         self._taken = 0
 

@@ -46,7 +46,7 @@ class CallSlots:
         self.waiting_share = max(1, waiting_max // 2)
         self._running_share = max(1, running_max // 2)
         self._monotonic = monotonic
-        self._changed = threading.Condition()  # Guards all below; a leaf.
+        self._changed = threading.Condition()  # Guards all below; an innermost lock.
         self._running: Tally[str] = Tally()  # By connection, without zero entries.
         self._waiting: Tally[str] = Tally()
         self._running_count = self._waiting_count = 0

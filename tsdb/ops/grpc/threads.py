@@ -17,7 +17,7 @@ class CallThreads(ThreadPoolExecutor):
     def __init__(self, count: int, name: str) -> None:
         super().__init__(count, thread_name_prefix=name)
         self._size = count
-        # Guards _unfinished; a leaf.
+        # Guards _unfinished; an innermost lock.
         self._lock = threading.Lock()
         self._unfinished = 0
 

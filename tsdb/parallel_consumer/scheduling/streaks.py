@@ -2,7 +2,7 @@
 
 The executor takes from the front; the consumer recalls untaken tasks from the back. A deque hands out each item once,
 so no lock is needed. Each task has its own completion; the consumer receives them in order. It is woken for the last
-one and for a failure; the others wait in the mailbox until its next look, because waking it takes longer than many
+one and for a failure; the others wait in the mailbox until its next step, because waking it takes longer than many
 handlers.
 """
 

@@ -79,7 +79,7 @@ class HistoryParts:
 
     def __init__(self, series_kept_max: int = SERIES_KEPT_MAX) -> None:
         self._series_kept_max = series_kept_max
-        self._lock = threading.Lock()  # Guards all below; a leaf.
+        self._lock = threading.Lock()  # Guards all below; an innermost lock.
         self._names: OrderedDict[int, EpochNames] = OrderedDict()
         self._parts: OrderedDict[tuple[int, bytes], IndexPart] = OrderedDict()
         self._kept = 0

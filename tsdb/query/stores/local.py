@@ -24,7 +24,7 @@ class LocalStore:
     def __init__(self, service: ReaderService, clock: Clock) -> None:
         self._service = service
         self._clock = clock
-        self._lock = threading.Lock()  # Guards all below; a leaf.
+        self._lock = threading.Lock()  # Guards all below; an innermost lock.
         self._states: dict[int, common_pb2.PartitionState] = {}
         self._refreshed_at: float | None = None
 

@@ -66,7 +66,7 @@ class StorePool(Periodic):
         self._open = open_store
         self._resolve = resolve
         self._clock = clock
-        self._lock = threading.Lock()  # Guards _stores; a leaf.
+        self._lock = threading.Lock()  # Guards _stores; an innermost lock.
         self._stores: dict[StoreAddress, RemoteStore] = {}
         self._resolved: dict[StoreAddress, list[StoreAddress]] = {}
         self._resolved_at: float | None = None

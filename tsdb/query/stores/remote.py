@@ -38,7 +38,7 @@ class RemoteStore:
         self._stub = reader_pb2_grpc.ReaderStub(channel)
         self._metadata = metadata
         self._clock = clock
-        self._lock = threading.Lock()  # Guards all below; a leaf.
+        self._lock = threading.Lock()  # Guards all below; an innermost lock.
         self._states: dict[int, common_pb2.PartitionState] = {}
         self._answered_at: float | None = None
         self._reachable: bool | None = None
