@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from tsdb.cli.options.times import parse_time
+from tsdb.cli.terminal.errors import shown
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import parse_selector
 
@@ -22,7 +23,6 @@ _NO_PROMQL = (
     "{text} is more than a selector, and functions and operators of PromQL are not supported here yet: give a"
     ' selector such as up{{job="a"}}; --step 1m --agg avg gives one sample for each step'
 )
-SHOWN_CHARS_MAX = 200
 DEFAULT_RANGE_MS = 3_600_000  # One hour, the usual first view of a dashboard.
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)")
 
@@ -71,11 +71,6 @@ def selector(text: str) -> str:
             raise typer.BadParameter(_NO_PROMQL.format(text=shown(text))) from None
         raise typer.BadParameter(error.message) from None
     return text
-
-
-def shown(text: str) -> str:
-    """The given text, quoted and shortened for a message."""
-    return repr(text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "...")
 
 
 SelectorArgument = Annotated[

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tsdb.cli.options.times import parse_time
-from tsdb.cli.samples.rows import LabelTable, SampleRows, labels_of_json, shown
+from tsdb.cli.samples.rows import LabelTable, SampleRows, labels_of_json
+from tsdb.cli.terminal.errors import shown
 from tsdb.model.errors import InvalidRequest
 
 COLUMNS = ("labels", "ts_ms", "value")

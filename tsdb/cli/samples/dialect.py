@@ -7,7 +7,7 @@ import math
 import re
 from decimal import Decimal
 
-from tsdb.cli.samples.rows import shown
+from tsdb.cli.terminal.errors import shown
 from tsdb.model.errors import InvalidRequest
 
 END = "# EOF"  # The last line of an OpenMetrics page; a page without it was cut short.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from prometheus_client.parser import parse_labels
 
 from tsdb.cli.samples.dialect import Dialect
-from tsdb.cli.samples.rows import shown
+from tsdb.cli.terminal.errors import shown
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
 

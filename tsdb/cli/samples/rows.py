@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.cli.options.times import parse_time
+from tsdb.cli.terminal.errors import shown
 from tsdb.client import WriteBatch
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
 
 SECONDS_FROM, SECONDS_TO = 10**9, 10**10  # 10 digits: `parse_time` treats these as seconds too.
-SHOWN_CHARS_MAX = 200  # Characters of a bad input in a message.
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,3 @@ def labels_of_object(labels: Any, place: str) -> bytes:
         return canonical_labels(labels)
     except InvalidRequest as error:
         raise InvalidRequest(f"{place}: {error.message}", reason=error.reason) from None
-
-
-def shown(text: str) -> str:
-    """A bad input, quoted and shortened for a message."""
-    return repr(text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "...")

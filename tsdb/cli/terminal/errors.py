@@ -14,9 +14,16 @@ import typer
 from tsdb.model.errors import TsdbError
 from tsdb.model.secrets import masked
 
+SHOWN_CHARS_MAX = 200  # Characters of a bad input in a message.
+
 # Servers use the names of request fields; on the command line these are options.
 _OPTIONS = {"allow_holes": "--allow-holes", "allow_stale": "--allow-stale", "record_offset": "record offset"}
 _FIELDS = re.compile(rf"\b({'|'.join(_OPTIONS)})\b")
+
+
+def shown(text: str) -> str:
+    """A bad input, quoted and shortened for a message."""
+    return repr(text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "...")
 
 
 def fail(message: str) -> NoReturn:
