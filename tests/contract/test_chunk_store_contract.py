@@ -29,7 +29,7 @@ from tsdb.model.meta import MetaSettings
 
 KEYS = ((Kind.BASE, 9, 0), (Kind.BASE, 9, 1), (Kind.LATE, 9, 0), (Kind.FOLDED, 300, (1 << 32) - 1))
 PACKS = (0, 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
-EVER = WindowRange(-2 * MONTH_MS, 3 * MONTH_MS)  # Of most tests: a statement a month and pack.
+EVER = WindowRange(-2 * MONTH_MS, 3 * MONTH_MS)  # The range of most tests: one statement a month and pack.
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from support.fakes.fake_reader import FakeServer
 from support.servers.processes import TSDB, run_tsdb
 from tsdb.model.labels import canonical_labels, metric_name, parse_labels
 
-WITHIN_S = 30.0  # A start costs a second on a busy machine; a hang costs all of it.
+WITHIN_S = 30.0  # A start takes a second on a busy machine; only a hang takes all of it.
 
 
 @pytest.fixture

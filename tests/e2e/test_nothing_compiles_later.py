@@ -16,7 +16,7 @@ from tsdb.client import Client, ReadOptions, WriteBatch, connect
 from tsdb.client.select import SelectKeywords
 
 ROOT = Path(__file__).parents[2]
-PER_REQUEST, REQUESTS = 500, 6  # In all more series than the tables of a head have room for at first.
+PER_REQUEST, REQUESTS = 500, 6  # Together more series than a head's first tables have room for.
 MINUTE_MS = 60_000
 READS: tuple[SelectKeywords, ...] = ({}, {"last_n": 1}, {"step_ms": 30_000, "agg": "avg"}, {"encoding": "columns"})
 

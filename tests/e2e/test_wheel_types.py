@@ -67,7 +67,7 @@ def test_mypy_sees_our_types_in_an_installed_wheel(tmp_path: Path) -> None:
     check = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(installed(tmp_path))]
     done = subprocess.run(
         [*check, "--cache-dir", str(tmp_path / "cache"), str(program)],
-        cwd=tmp_path,  # The sources are not beside the program: only the wheel is seen.
+        cwd=tmp_path,  # Outside of the sources, so that mypy finds only the wheel.
         capture_output=True,
         text=True,
         timeout=250,

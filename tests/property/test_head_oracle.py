@@ -173,7 +173,7 @@ def check_columns(head: Head, want: dict[int, dict[int, float]], start: int, end
 
 
 def check_partial(head: Head, twin: HeadTwin, start: int, end: int) -> None:
-    """Below coverage everything from since_offset on is there, and what is there is the highest held of its time."""
+    """Below coverage all samples from since_offset on are there, each with the highest order held for its time."""
     state = head.state()
     raw = head.gather_raw(refs_of(head, SERIES), start, end, partial=True)
     assert raw.orders is not None

@@ -32,7 +32,7 @@ from tsdb.model.window import ceil_to, index_epoch
 
 # Of each partition the least is more than a driver that asks for one record gets along with it, 1 MiB.
 PARTITIONS, SERIES_EACH, SAMPLES, EVERY_MS = 2, 40, 20, 500
-TIMES = RecordedLog(PARTITIONS, windows=4)  # Its first and last time.
+TIMES = RecordedLog(PARTITIONS, windows=4)  # For its times only.
 FIRST_MS = ceil_to(BASE_MS, DEMO.window_ms)
 WINDOWS = Windows(FIRST_MS, FIRST_MS + 4 * DEMO.window_ms)
 WAIT_S = 60.0

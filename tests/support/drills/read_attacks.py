@@ -161,8 +161,8 @@ def calls_seen(role: Role) -> float:
 def check_bystander(attacked: Attacked, attack: str, *, calls: int, under_way: bool = False) -> None:
     """Check that another client is not affected by an attack, probes answer, and memory stays within its bound.
 
-    under_way: waits until the attack runs; figures are taken after it. Of few calls the p99 is the slowest one: that of
-    64 requests at once.
+    under_way: measure only once the attack runs. With few calls the p99 is the slowest one, and the start of an attack
+    with 64 requests at once would be that one.
     """
     store = attacked.running.store
     bound = attacked.answers_bytes_max + BESIDE_BYTES

@@ -16,7 +16,7 @@ ROUNDS = 2
 
 
 def main() -> None:
-    warm_up_all()  # Starts numba's runtime, which counts.
+    warm_up_all()  # Starts numba's runtime, which counts allocations.
     leaked = []
     for _ in range(ROUNDS):
         before = rtsys.get_allocation_stats()

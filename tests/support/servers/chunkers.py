@@ -58,7 +58,7 @@ def chunker_options(times: TimeSet = DEMO, slices: SliceLengths | None = None, *
 @contextmanager
 def running(log: Log, options: ChunkerOptions, clock: Clock, *, graceful: bool = True) -> Iterator[Chunker]:
     """A running chunker; at the end of the block it is drained, or aborted at any point of its work."""
-    _warm_up()  # Here no wait bounds how long kernels take to compile.
+    _warm_up()  # Compiles kernels here, before any wait with a time limit.
     chunker = Chunker(log, options, clock)
     chunker.start()
     try:

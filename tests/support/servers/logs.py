@@ -129,4 +129,4 @@ def wait_until(
     give_up_at = time.monotonic() + within_s
     while not done():
         assert time.monotonic() < give_up_at, f"not within {within_s:g} s: {describe()}"
-        time.sleep(0.02)  # Between checks; the claim is the condition.
+        time.sleep(0.02)  # Only the time between two checks: no test depends on it.

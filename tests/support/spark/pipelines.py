@@ -113,7 +113,7 @@ def _killed(process: psutil.Process) -> bool:
 
 def _is_daemon(process: psutil.Process) -> bool:
     try:
-        return worker_daemon.__name__ in process.cmdline()  # The JVM has it too, in an argument with a setting.
+        return worker_daemon.__name__ in process.cmdline()  # An argument of the JVM contains it.
     except psutil.Error:
         return False
 

@@ -50,7 +50,7 @@ class SparkCluster:
         self._ports.close()
 
     def _process(self, name: str, main: str, *arguments: str) -> ServerProcess:
-        # An executor finds its jars by these; a worker hands them on.
+        # An executor finds its jars by these; it inherits them from its worker.
         environment = ("env", f"SPARK_HOME={_HOME}", "SPARK_SCALA_VERSION=2.13")
         java = (
             str(require_java()),

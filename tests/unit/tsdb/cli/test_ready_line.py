@@ -1,4 +1,4 @@
-"""A role says once that it is ready, with addresses to write to and to read from, and commands to type as they are."""
+"""A role prints once that it is ready, with addresses for writes and reads, and commands that work as they are."""
 
 from __future__ import annotations
 

@@ -88,9 +88,9 @@ def test_bad_labels_are_refused_by_name_and_limit(labels: bytes, reason: str, me
 @pytest.mark.parametrize(
     "labels",
     [
-        raw("__name__", "up", "a", "1", "b", "2"),  # as many labels
-        raw("__name__", "ten bytes."),  # as long a name, as long a value
-        raw("__name__", "ten bytes.", "b", "ten bytes.", "cc", "1234"),  # as long in all
+        raw("__name__", "up", "a", "1", "b", "2"),  # the most labels
+        raw("__name__", "ten bytes."),  # the longest name and value
+        raw("__name__", "ten bytes.", "b", "ten bytes.", "cc", "1234"),  # the most bytes in all
     ],
 )
 def test_labels_at_their_limits_are_taken(labels: bytes) -> None:

@@ -33,7 +33,7 @@ def test_pack_id_vectors_stand(vector: dict[str, Any]) -> None:
         (b"latency_sum", b"latency"),
         (b"requests_total", b"requests"),
         (b"requests_created", b"requests"),
-        (b"x_bucket_sum", b"x_bucket"),  # once
+        (b"x_bucket_sum", b"x_bucket"),  # only one suffix is removed
         (b"_total", b"_total"),  # a suffix alone stays
         (b"totals", b"totals"),
         (b"", b""),
