@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 from spark_backfill.failures import quoted_errors
 from spark_backfill.reading import batches_between
 from spark_backfill.source.columns import ARROW_TS
+from spark_backfill.source.empty_plan import is_empty_plan
 from spark_backfill.source.options import SourceOptions
 from spark_backfill.source.rows import US_PER_MS
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, WindowKey, decode_key
@@ -88,6 +89,8 @@ class ChunksReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if is_empty_plan(partition):
+            return
         assert isinstance(partition, ChunkOffsetsPart), f"no part of ours: {partition}"
         with quoted_errors(), self._options.places.open_log() as log:
             for batch in batches_between(log, CHUNKS, partition.partition, partition.start, partition.end):

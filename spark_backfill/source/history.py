@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from spark_backfill.failures import quoted_errors
+from spark_backfill.source.empty_plan import is_empty_plan
 from spark_backfill.source.filters import Narrowing
 from spark_backfill.source.history_series import HistoryTable, history_table
 from spark_backfill.source.narrowed import NarrowedReader
@@ -69,6 +70,8 @@ class HistoryReader(NarrowedReader):
             return self._pack_parts(store, log_partitions, window_ms)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if is_empty_plan(partition):
+            return
         assert isinstance(partition, TokensPart | PacksPart), f"no part of ours: {partition}"
         with quoted_errors(), self._options.places.open_history() as store:
             table = self._table(store, partition.log_partitions) if self._needs_table else None

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import InputPartition
 
 from spark_backfill.failures import quoted_errors
 from spark_backfill.reading import batches_between
+from spark_backfill.source.empty_plan import is_empty_plan
 from spark_backfill.source.log_series import log_series
 from spark_backfill.source.narrowed import NarrowedReader
 from spark_backfill.source.rows import Samples, record_batches
@@ -57,6 +58,8 @@ class LogSourceReader(NarrowedReader):
             ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if is_empty_plan(partition):
+            return
         assert isinstance(partition, OffsetsPart), f"no part of ours: {partition}"
         with quoted_errors(), self._options.places.open_log() as log:
             table = self._table(log, partition.partition)

@@ -123,6 +123,17 @@ def test_a_frame_comes_back_bit_for_bit_whole_or_narrowed(spark: SparkSession, g
     assert {row["what"] for row in topic.select("what").distinct().collect()} == {"chunk"}
 
 
+@pytest.mark.parametrize("source", ["history", "log", "chunks"])
+def test_a_read_that_nothing_matches_is_an_empty_frame(
+    spark: SparkSession, embedded: ImportGround, source: str
+) -> None:
+    register(spark)
+    reader = spark.read.format("tsdb").options(**embedded.places.options(), source=source)
+    if source == "history":
+        reader = reader.option("start_ms", START_MS).option("end_ms", START_MS + STEP_MS)
+    assert reader.load().count() == 0
+
+
 def test_the_log_is_read_as_it_was_written(spark: SparkSession, embedded: ImportGround) -> None:
     gateway = Gateway(embedded.log)
     labels = [label_set(number) for number in range(16)]
