@@ -17,9 +17,11 @@ from rich.console import Console
 from demo.panel import show_live, show_until
 from demo.spark import show_spark
 from demo.standalone import Agent, Standalone, run_tsdb
+from tsdb.model.time_set import DEMO, slice_lengths
+from tsdb.model.window import ceil_to
 
-WRITE_S = 12  # Live writing before the kill: six small slices of the demo time set, one merged one.
-SETTLE_MS = 3_000  # The compared range ends this long before the kill, so every sample in it is acknowledged.
+COMPARED_MS = 5_000  # At least. The compared range ends where a merged slice ends: memory drops whole slices.
+SETTLE_MS = 3_000  # From the end of the range to the kill, so that every sample of the range is acknowledged.
 EVICTED_WITHIN_S = 240  # Memory holds 90 s with the demo time set; a busy machine drops them later.
 LATE_LABELS = {"__name__": "demo_late", "job": "demo", "instance": "late"}
 EVERYTHING = '{__name__=~".+"}'
@@ -56,9 +58,9 @@ def demo(scratch: Path, server: Standalone) -> bool:
     with Agent(server.grpc, scratch):
         console.rule("tsdb agent: this machine's metrics, every second")
         started_ms = now_ms()
-        show_live(console, server, WRITE_S)
+        end_ms = ceil_to(started_ms + COMPARED_MS, slice_lengths(DEMO.name).large_ms)
+        show_live(console, server, end_ms + SETTLE_MS)
         show_queries(server)
-        end_ms = now_ms() - SETTLE_MS
         span = ("--start", str(started_ms), "--end", str(end_ms))
         before = everything(server, span)
         console.rule("SIGKILL")
@@ -75,7 +77,7 @@ def show_history(server: Standalone, span: tuple[str, ...], before: bytes) -> bo
     """Wait until windows have become chunks in history and memory has dropped the range; then query it once more."""
     console.rule("windows of 30 s close, become chunks, are loaded into history; memory keeps 90 s")
     end_ms = int(span[3])
-    show_until(console, server, lambda: covers_from_ms(server) > end_ms, EVICTED_WITHIN_S)
+    show_until(console, server, lambda: covers_from_ms(server) >= end_ms, EVICTED_WITHIN_S)
     memory, since = server.metric("tsdb_store_samples"), time_of(covers_from_ms(server))
     console.print(f"memory let go of the first range: it holds {memory:,.0f} samples, and all of them from {since} on")
     answered = server.metric("tsdb_query_partitions_answered_total", 'source="history"')

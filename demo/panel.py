@@ -15,11 +15,11 @@ MEMORY = ("samples/s", "samples", "series", "lag ms", "covers s", "sealed B a sa
 HISTORY = ("samples in memory", "covers s", "windows closed", "chunks", "late samples", "rows loaded", "bytes loaded")
 
 
-def show_live(console: Console, server: Standalone, seconds: int) -> None:
-    """Show memory for `seconds`, one row a second. A stream that is no terminal gets the last row only."""
+def show_live(console: Console, server: Standalone, until_ms: int) -> None:
+    """Show memory until `until_ms`, one row a second. A stream that is no terminal gets the last row only."""
     samples = server.metric("tsdb_replay_samples_total")
     with Live(_table(MEMORY), console=console, refresh_per_second=4, transient=False) as live:
-        for _ in range(seconds):
+        while time.time() * 1000 < until_ms:
             time.sleep(1.0)
             before, samples = samples, server.metric("tsdb_replay_samples_total")
             live.update(_table(MEMORY, _row(server, samples - before, samples)))
