@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
+import os
+import signal
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 
 from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.terminal.output import note, print_json, print_table
 from tsdb.cli.terminal.progress import progress_bar
 
-# In one process: two would each compile the helpers that both need, which costs half as much CPU time again.
-PACKAGES = ("tsdb.head", "tsdb.chunks", "tsdb.history.loader", "tsdb.client", "tsdb.query", "ingest")
+# A process for each row, since the compiler uses one core. Both rows need the series index and the codec: the first
+# row compiles the index at its start and the second row the codec, so that the other row finds them in the cache.
+ROWS = (("ingest", "tsdb.head", "tsdb.chunks"), ("tsdb.history.loader", "tsdb.client", "tsdb.query"))
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """A finished warm-up of one package. compiled: kernels that were not in the cache."""
+
+    package: str
+    seconds: float
+    compiled: int
 
 
 def warmup(output: TableOrJson = "table") -> None:
@@ -18,27 +34,64 @@ def warmup(output: TableOrJson = "table") -> None:
     # Imported here: loading numba takes half a second, and other commands do not need it.
     from tsdb.codec.jit import cache_root
 
-    seconds: dict[str, float] = {}
-    compiled = 0
+    began = time.monotonic()
+    found: list[WarmUp] = []
     with progress_bar("warming up", "packages") as (done, expect):
-        expect(len(PACKAGES))
-        for package in PACKAGES:
-            seconds[package], count = warm_up(package)
-            compiled += count
+        expect(sum(map(len, ROWS)))
+        for one in warm_ups():
+            found.append(one)
             done(1)
+    compiled = sum(one.compiled for one in found)
     if output == "json":
-        print_json({"packages": seconds, "compiled": compiled, "seconds": round(sum(seconds.values()), 3)})
+        seconds = round(time.monotonic() - began, 3)
+        print_json({"packages": {one.package: one.seconds for one in found}, "compiled": compiled, "seconds": seconds})
     else:
-        print_table(("package", "seconds"), seconds.items(), right=("seconds",))
+        print_table(("package", "seconds"), ((one.package, one.seconds) for one in found), right=("seconds",))
         note(f"{compiled} kernels compiled into {cache_root()}")
 
 
-def warm_up(package: str) -> tuple[float, int]:
-    """Run the warm-up of one package in this process. Returns (seconds, number of compiled kernels)."""
+def warm_ups() -> Iterator[WarmUp]:
+    """Warm up all packages. Yields each as it ends. Raises RuntimeError when a process ended before its last."""
+    if os.cpu_count() == 1:
+        yield from (warm_up(package) for row in ROWS for package in row)
+        return
+    left = {package for row in ROWS for package in row}
+    pipes = [_start(row) for row in ROWS]
+    while pipes:
+        for pipe in wait(pipes):
+            assert isinstance(pipe, Connection)
+            try:
+                one = pipe.recv()
+            except EOFError:
+                pipes.remove(pipe)
+            else:
+                left.remove(one.package)
+                yield one
+    if left:
+        raise RuntimeError(f"not warmed up: {', '.join(sorted(left))}")
+
+
+def _start(row: Sequence[str]) -> Connection[None, WarmUp]:
+    """Start a process that warms up the packages in order. Returns the end of its pipe to read from."""
+    spawn = multiprocessing.get_context("spawn")  # A fork would copy the threads' locks of a process that runs tests.
+    receiving, sending = spawn.Pipe(duplex=False)
+    spawn.Process(target=_run, args=(row, sending), daemon=True).start()
+    sending.close()  # Then the end of the process ends the pipe.
+    return receiving
+
+
+def _run(row: Sequence[str], sending: Connection[WarmUp, None]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the command, which terminates this process.
+    for package in row:
+        sending.send(warm_up(package))
+
+
+def warm_up(package: str) -> WarmUp:
+    """Run the warm-up of one package in this process."""
     from tsdb.codec.jit import Compiling
 
     module = importlib.import_module(f"{package}.warm_up")
     began = time.monotonic()
     with Compiling(lambda name: None) as compiling:
         module.warm_up()
-    return round(time.monotonic() - began, 3), compiling.count
+    return WarmUp(package, round(time.monotonic() - began, 3), compiling.count)

@@ -11,15 +11,20 @@ function alone and again inside every caller; and it makes two Python wrappers f
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import fcntl
 import functools
 import importlib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 from numba.core import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, _LowerResult
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import register_pass
 from numba.core.errors import TypingError
 from numba.core.registry import CPUDispatcher
@@ -112,6 +117,30 @@ def _find(module: str, name: str) -> Any:
 
 class KernelDispatcher(OneSignature):
     """A kernel: callable from Python, cached on disk, and a symbol to the kernels that call it."""
+
+    _locked = False  # Guarded by numba's lock.
+
+    def compile(self, sig: Any) -> Any:
+        # numba's lock comes first in every thread. Across processes, a caller's file comes before those of its kernels.
+        with global_compiler_lock, self._lock_file():
+            return super().compile(sig)
+
+    @contextlib.contextmanager
+    def _lock_file(self) -> Iterator[None]:
+        """Hold a file lock: of two processes that need this kernel, the second finds it in the cache."""
+        folder = self._cache.cache_path  # type: ignore[attr-defined]  # None without a cache.
+        with contextlib.ExitStack() as held:
+            if folder is not None and not self._locked:
+                # Without the file, as in a folder that is read-only, both processes compile.
+                with contextlib.suppress(OSError):
+                    path = Path(folder).parent / f"{self.py_func.__qualname__}.lock"
+                    fcntl.flock(held.enter_context(path.open("ab")), fcntl.LOCK_EX)
+                    self._locked = True
+                    held.callback(self._unlock)
+            yield
+
+    def _unlock(self) -> None:
+        self._locked = False
 
     def add_overload(self, cres: Any) -> None:
         super().add_overload(cres)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
+PROCESSES = 3
 LOWER = "from tsdb.codec.jit import kernel\n@kernel\ndef lower(x):\n    return x + {step}\n"
 UPPER = (
     "from tsdb.codec.jit import kernel\nfrom tsdb.trial_lower import lower\n"
@@ -45,6 +49,14 @@ def test_a_second_process_compiles_nothing(modules: Path) -> None:
     cache = modules / "cache"
     assert run(modules, cache) == f"4 ['lower', 'upper'] True True {cache}"
     assert run(modules, cache) == f"4 [] True False {cache}"
+
+
+def test_processes_that_start_together_compile_each_kernel_once(modules: Path) -> None:
+    cache = modules / "cache"
+    with ThreadPoolExecutor(PROCESSES) as threads:
+        found = sorted(threads.map(lambda _: run(modules, cache), range(PROCESSES)))
+    compiled = [re.findall("'([a-z]+)'", line) for line in found]
+    assert sorted(chain(*compiled)) == ["lower", "upper"], found
 
 
 def test_a_change_in_a_called_kernel_reaches_its_caller(modules: Path) -> None:
