@@ -67,10 +67,11 @@ class GroupWriter(ABC, Generic[Write, Outcome]):
         """Queue a write. Raises the thread's error, or the error of a subclass for a closed or full queue."""
         with self._changed:
             self._ensure_thread_locked()
-            self._check_room_locked(write)
+            weight = write.weight
+            self._check_room_locked(write, weight)
             self._writes.append(write)
             self._unanswered += 1
-            self._unanswered_bytes += write.weight
+            self._unanswered_bytes += weight
             self._changed.notify_all()
 
     def run(self, job: Job, timeout_s: float) -> None:
@@ -113,8 +114,8 @@ class GroupWriter(ABC, Generic[Write, Outcome]):
 
     # A subclass may override these.
 
-    def _check_room_locked(self, write: Write) -> None:
-        """Raise for a write that finds the queue full. No bound without an override."""
+    def _check_room_locked(self, write: Write, weight: int) -> None:
+        """Raise for a write of `weight` bytes that finds the queue full. No bound without an override."""
 
     def _before_start_locked(self) -> None:
         """Called before the thread starts. An exception keeps it from starting and is raised by the write."""

@@ -104,8 +104,8 @@ class LogWriter(GroupWriter[Append, Appended]):
     def _closed_error(self) -> TsdbError:
         return _count(Unavailable("the log is closed", reason="log_closed"))
 
-    def _check_room_locked(self, write: Append) -> None:
-        if self._unanswered_bytes + write.weight > self._settings.queue_bytes_max and self._unanswered:
+    def _check_room_locked(self, write: Append, weight: int) -> None:
+        if self._unanswered_bytes + weight > self._settings.queue_bytes_max and self._unanswered:
             raise _count(
                 Overloaded(
                     f"topic {write.topic}, partition {write.partition}: {self._unanswered_bytes} bytes wait for an "
