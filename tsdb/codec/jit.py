@@ -23,6 +23,7 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core import event
 
+from tsdb.codec.kernel_cache import KernelCache
 from tsdb.codec.kernel_compiler import HelperDispatcher, KernelDispatcher
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -40,7 +41,7 @@ def kernel(function: Function) -> Function:
     """
     vars(numba.config)["CACHE_DIR"] = str(_module_cache(function.__module__))
     dispatcher = KernelDispatcher(function)
-    dispatcher.enable_caching()
+    dispatcher.use_cache(KernelCache(function, _module_folder(function.__module__)))
     _kernels.append(dispatcher)
     return cast(Function, dispatcher)
 
@@ -107,12 +108,18 @@ def cache_root() -> Path:
 
 @functools.cache
 def _module_cache(module: str) -> Path:
-    folder = cache_root() / module / _stamp(module)
+    folder = cache_root() / _module_folder(module)
     if not folder.exists():
         _remove_stale(folder.parent)
     folder.mkdir(parents=True, exist_ok=True)
     os.utime(folder)
     return folder
+
+
+@functools.cache
+def _module_folder(module: str) -> str:
+    """The folder of a module below the root of a cache: it changes with the sources of the module and those below."""
+    return f"{module}/{_stamp(module)}"
 
 
 def _remove_stale(parent: Path) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from numba.core import types
+from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, _LowerResult
 from numba.core.compiler_lock import global_compiler_lock
@@ -141,6 +142,10 @@ class KernelDispatcher(OneSignature):
 
     def _unlock(self) -> None:
         self._locked = False
+
+    def use_cache(self, cache: FunctionCache) -> None:
+        """In place of numba's `enable_caching`, which makes a cache of its choice."""
+        self._cache = cache
 
     def add_overload(self, cres: Any) -> None:
         super().add_overload(cres)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 
+import llvmlite.binding as llvm
 import pytest
 
 PROCESSES = 3
@@ -38,11 +40,15 @@ def run(folder: Path, cache: Path) -> str:
     return done.stdout.strip()
 
 
+def written(folder: Path) -> Path:
+    (folder / "trial_lower.py").write_text(LOWER.format(step=1))
+    (folder / "trial_upper.py").write_text(UPPER)
+    return folder
+
+
 @pytest.fixture
 def modules(tmp_path: Path) -> Path:
-    (tmp_path / "trial_lower.py").write_text(LOWER.format(step=1))
-    (tmp_path / "trial_upper.py").write_text(UPPER)
-    return tmp_path
+    return written(tmp_path)
 
 
 def test_a_second_process_compiles_nothing(modules: Path) -> None:
@@ -115,3 +121,59 @@ def test_each_function_compiles_once_whatever_the_integers_are_and_read_only_arr
     ]
     # The last is a helper's own answer: tests call helpers. The cached `both` loads `first`.
     assert answers == ["[13, 6, 6, 6] ['both', 'first', 'at'] 1 6", "[13, 6, 6, 6] [] 1 6"]
+
+
+FEATURE = next(name for name, here in llvm.get_host_cpu_features().items() if here)
+RUN_PACKAGED = """
+import sys, tsdb
+from pathlib import Path
+from tsdb.codec import kernel_cache
+folder, features, step = sys.argv[1:]
+tsdb.__path__.append(folder)
+kernel_cache.PACKAGED = Path(folder) / "packaged"
+if features:
+    level = kernel_cache.Level("generic", tuple(features.split(",")))
+    kernel_cache.LEVELS = {kernel_cache.platform.machine(): level}
+from tsdb.codec.jit import Compiling, cache_root
+names = []
+with Compiling(names.append):
+    from tsdb.trial_upper import upper
+    print(upper(1), sorted(set(names)))
+if step == "package":
+    kernel_cache.package(str(cache_root()))
+"""
+
+
+def run_packaged(folder: Path, cache: Path, features: str, step: str = "", **variables: str) -> str:
+    """Result of upper(1) and the compiled kernels, in a process whose package is for a level of these features."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache), **variables}
+    command = [sys.executable, "-c", RUN_PACKAGED, str(folder), features, step]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def packaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package with the kernels of trial_upper and trial_lower."""
+    modules = written(tmp_path_factory.mktemp("packaged"))
+    target = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": f"+{FEATURE}"}
+    assert run_packaged(modules, modules / "cache", FEATURE, "package", **target) == "4 ['lower', 'upper']"
+    return modules
+
+
+def test_a_processor_of_the_packages_level_compiles_nothing(packaged: Path, tmp_path: Path) -> None:
+    assert run_packaged(packaged, tmp_path, FEATURE) == "4 []"
+    assert not list(tmp_path.rglob("*.nbi"))
+
+
+def test_a_processor_below_the_packages_level_compiles(packaged: Path, tmp_path: Path) -> None:
+    assert run_packaged(packaged, tmp_path, f"{FEATURE},no_such_feature") == "4 ['lower', 'upper']"
+
+
+def test_a_target_set_by_the_user_comes_before_the_package(packaged: Path, tmp_path: Path) -> None:
+    assert run_packaged(packaged, tmp_path, FEATURE, NUMBA_CPU_NAME="generic") == "4 ['lower', 'upper']"
+
+
+def test_packaged_kernels_of_other_sources_are_not_used(packaged: Path, tmp_path: Path) -> None:
+    changed = Path(shutil.copytree(packaged, tmp_path / "changed"))
+    (changed / "trial_lower.py").write_text(LOWER.format(step=10))
+    assert run_packaged(changed, tmp_path, FEATURE) == "22 ['lower', 'upper']"
