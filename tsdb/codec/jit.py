@@ -135,8 +135,8 @@ def _stamp(module: str) -> str:
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        path = getattr(sys.modules.get(name), "__file__", None)
-        if name in digests or path is None or not os.path.exists(path):
+        path = _path(name)
+        if name in digests or path is None:
             continue
         digests[name], imported = _source(path)
         waiting.extend(imported)
@@ -144,6 +144,19 @@ def _stamp(module: str) -> str:
     for name in sorted(digests):
         digest.update(name.encode() + b"\0" + digests[name])
     return digest.hexdigest()[:16]
+
+
+@functools.cache
+def _path(module: str) -> str | None:
+    """The source file of a module; None for a name that is no module. The same whether the module is loaded or not."""
+    package, _, rest = module.partition(".")
+    for folder in getattr(sys.modules.get(package), "__path__", ()):
+        stem = os.path.join(folder, *rest.split("."))
+        for path in (f"{stem}.py", os.path.join(stem, "__init__.py")):
+            if os.path.exists(path):
+                return path
+    loaded = getattr(sys.modules.get(module), "__file__", None)
+    return loaded if loaded and os.path.exists(loaded) else None
 
 
 # Parsed once: a module near the top imports thirty others, and many modules import the same ones.
