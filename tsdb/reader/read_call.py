@@ -142,11 +142,12 @@ class ReadCalls:
 
     timeout_s: float = 120.0
     answers: AnswerBytes = field(default_factory=AnswerBytes)
+    monotonic: Callable[[], float] = time.monotonic
 
     @contextmanager
     def of(self, caller: Caller) -> Iterator[ReadCall]:
         """The ReadCall of a caller, for the length of the block. Releases its memory at the end."""
-        call = ReadCall(caller, self.timeout_s, answers=self.answers)
+        call = ReadCall(caller, self.timeout_s, self.monotonic, self.answers)
         try:
             yield call
         except Unavailable as error:

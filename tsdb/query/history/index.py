@@ -5,7 +5,7 @@ Read by (index epoch, metric name), and cached while valid (tsdb.query.history.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -137,12 +137,24 @@ class HistoryIndex:
         names = choice.names_of(self._names_of(epoch, now, needs), check_going)
         kept = {name: self._parts.part(epoch, name, now, needs) for name in names}
         missing = [name for name, part in kept.items() if part is None]
-        if len(missing) > 1:
-            read = self._readers.map(lambda name: self._read(epoch, name, now), missing)
-        else:
-            read = (self._read(epoch, name, now) for name in missing)
-        fresh = dict(zip(missing, read, strict=True))
+        fresh = dict(zip(missing, self._read_all(epoch, missing, now, check_going), strict=True))
         return [part if part is not None else fresh[name] for name, part in kept.items()]
+
+    def _read_all(
+        self, epoch: int, names: Sequence[bytes], now: HistoryVersion, check_going: CheckGoing
+    ) -> Iterator[IndexPart]:
+        if len(names) == 1:
+            yield self._read(epoch, names[0], now)
+            return
+        # A caller that leaves in the middle of thousands of names must not leave their reads behind.
+        reads = [self._readers.submit(self._read, epoch, name, now) for name in names]
+        try:
+            for read in reads:
+                yield read.result()
+                check_going()
+        finally:
+            for read in reads:
+                read.cancel()
 
     def _names_of(self, epoch: int, now: HistoryVersion, needs: Needs) -> list[bytes]:
         names = self._parts.names(epoch, now, needs)
