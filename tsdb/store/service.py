@@ -139,7 +139,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
                 limit=WATCHES_MAX,
             )
         try:
-            yield from watch.responses(self._applied, context.is_active)
+            yield from watch.responses(self._applied, context, self._calls)
         finally:
             self._watches.release()
 

@@ -14,16 +14,19 @@ from numpy.typing import NDArray
 from tsdb.head.head import Head
 from tsdb.head.slices.ring import RingBatch
 from tsdb.index.matching import conditions_of
-from tsdb.index.pair_search import CheckGoing
-from tsdb.model.errors import OutOfCoverage, Unavailable
+from tsdb.model.errors import OutOfCoverage
 from tsdb.model.selector import Matcher
 from tsdb.reader.frames import series_block
+from tsdb.reader.read_call import Caller, ReadCalls
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition
 from tsdb.v1 import reader_pb2
 
 HEARTBEAT_S = 1.0
 """How often a quiet stream sends its last offset."""
+
+Select = Callable[[Head], NDArray[np.uint32]]
+"""Refs of the watched series of a head."""
 
 
 class Watch:
@@ -42,22 +45,30 @@ class Watch:
         self._seen = {p: resume.get(p, _now(partition)) for p, partition in partitions.items()}
         self._described: dict[int, set[int]] = {p: set() for p in partitions}
 
-    def responses(self, applied: AppliedSignal, active: Callable[[], bool]) -> Iterator[reader_pb2.WatchResponse]:
-        """Frames while `active()` is true. Raises OutOfCoverage with the last offset when the ring has moved past it,
-        Unavailable when the store ends."""
+    def responses(self, applied: AppliedSignal, caller: Caller, calls: ReadCalls) -> Iterator[reader_pb2.WatchResponse]:
+        """Frames while the caller is active. calls: a stream has no time limit, but each of its selections has that of
+        a read.
 
-        def check_going() -> None:
-            applied.check_open()
-            if not active():
-                raise Unavailable("the watcher has left", reason="cancelled")
+        Raises OutOfCoverage with the last offset when the ring has moved past it, Unavailable when the store ends,
+        Overloaded (read_timeout).
+        """
+
+        def select(head: Head) -> NDArray[np.uint32]:
+            with calls.of(caller) as call:
+
+                def check_going() -> None:
+                    applied.check_open()
+                    call.check_going()
+
+                return head.index.select(self._matchers, check_going)
 
         quiet_since = applied.clock.monotonic()
-        while active():
+        while caller.is_active():
             applied.check_open()
             generation = applied.generation()
             sent = False
             for number in self._partitions:
-                for response in self._new_samples(number, check_going):
+                for response in self._new_samples(number, select):
                     sent = True
                     yield response
             now = applied.clock.monotonic()
@@ -76,7 +87,7 @@ class Watch:
                 partition=number, topic_id=partition.topic_id, last_record_offset=self._seen[number]
             )
 
-    def _new_samples(self, number: int, check_going: CheckGoing) -> Iterator[reader_pb2.WatchResponse]:
+    def _new_samples(self, number: int, select: Select) -> Iterator[reader_pb2.WatchResponse]:
         partition = self._partitions[number]
         head = partition.head
         try:
@@ -89,15 +100,13 @@ class Watch:
                 last_record_offset=self._seen[number],
             ) from None
         for batch in batches:
-            response = self._response(number, head, batch, check_going)
+            response = self._response(number, head, batch, select)
             self._seen[number] = batch.last_offset
             if response is not None:
                 yield response
 
-    def _response(
-        self, number: int, head: Head, batch: RingBatch, check_going: CheckGoing
-    ) -> reader_pb2.WatchResponse | None:
-        picked = np.flatnonzero(np.isin(batch.refs, head.index.select(self._matchers, check_going)))
+    def _response(self, number: int, head: Head, batch: RingBatch, select: Select) -> reader_pb2.WatchResponse | None:
+        picked = np.flatnonzero(np.isin(batch.refs, select(head)))
         if not len(picked):
             return None
         refs = batch.refs[picked]

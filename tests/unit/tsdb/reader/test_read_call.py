@@ -10,9 +10,10 @@ import grpc
 import pytest
 
 from support.counters import sample
+from support.data.heads import Record, apply, register
 from support.data.long_values import SLOW_PATTERN, head_of_long_values
 from support.servers.logs import wait_until
-from support.servers.queriers import Context, ServedHeads, one_store, querier_over
+from support.servers.queriers import TOPIC_ID, Context, ServedHeads, one_store, querier_over
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.ops.grpc.errors import from_rpc_error
@@ -62,7 +63,11 @@ def test_a_stores_call_ended_by_this_servers_limit_is_a_read_timeout() -> None:
 @contextmanager
 def served(role: str, timeout_s: float) -> Iterator[Any]:
     """The Reader of a store, or of a querier over one, whose label values keep a bad pattern busy for 15 s."""
-    heads = ServedHeads({0: head_of_long_values(1_500)}, calls=ReadCalls(timeout_s))
+    head = head_of_long_values(1_500)
+    register(head, [0])
+    apply(head, [Record(offset, 0, ((0, offset, 0.0),)) for offset in range(2)])
+    heads = ServedHeads({0: head}, calls=ReadCalls(timeout_s))
+    heads.catch_up()
     servicer: Any = heads.service
     if role == "querier":
         servicer = querier_over(one_store(heads), None, window_ms=1, calls=ReadCalls(timeout_s))
@@ -77,6 +82,9 @@ def served(role: str, timeout_s: float) -> Iterator[Any]:
 def calls(stub: Any) -> dict[str, Any]:
     """Each kind of read with the bad pattern."""
     matchers = [common_pb2.Matcher(type=common_pb2.Matcher.REGEX, name="long", value=SLOW_PATTERN)]
+    watch = reader_pb2.WatchRequest(matchers=matchers)
+    # From a token before the newest record: the samples of that record are selected at once.
+    getattr(watch, "from").add(topic_id=TOPIC_ID, partition=0, record_offset=0)
     return {
         "Select": lambda **how: list(
             stub.Select(
@@ -88,6 +96,7 @@ def calls(stub: Any) -> dict[str, Any]:
         "LabelValues": lambda **how: stub.LabelValues(
             reader_pb2.LabelValuesRequest(matchers=matchers, name="long"), **how
         ),
+        "Watch": lambda **how: list(stub.Watch(watch, **how)),
     }
 
 
@@ -103,9 +112,11 @@ def test_a_regular_expression_ends_with_the_servers_time_in_every_kind_of_read(r
             assert error.reason == "read_timeout"
 
 
-@pytest.mark.parametrize("kind", ["Select", "LabelNames"])
-def test_a_regular_expression_ends_soon_after_its_caller_has_gone(kind: str) -> None:
-    with served("store", 600.0) as stub:
+@pytest.mark.parametrize(
+    ("role", "kind"), [("store", "Select"), ("store", "LabelNames"), ("store", "Watch"), ("querier", "Watch")]
+)
+def test_a_regular_expression_ends_soon_after_its_caller_has_gone(role: str, kind: str) -> None:
+    with served(role, 600.0) as stub:
         before = sample("tsdb_reads_abandoned_total", reason="cancelled")
         with pytest.raises(grpc.RpcError):
             calls(stub)[kind](timeout=0.3)

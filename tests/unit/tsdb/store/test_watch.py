@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from support.data.heads import Record, apply, canonical_of, id_of, new_head, register
+from support.servers.queriers import Context
 from tsdb.head.head import Head
 from tsdb.head.limits import HeadLimits
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import InvalidRequest, OutOfCoverage, Unavailable
 from tsdb.model.labels import series_id
 from tsdb.model.selector import parse_selector
+from tsdb.reader.read_call import ReadCalls
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition
@@ -42,7 +44,8 @@ class Bench:
 
     def stream(self, selector: str = EVERYTHING, *, after: int | None = None) -> Iterator[reader_pb2.WatchResponse]:
         tokens = {} if after is None else {0: after}
-        return Watch({0: self.partition}, parse_selector(selector), tokens).responses(self.applied, lambda: True)
+        watch = Watch({0: self.partition}, parse_selector(selector), tokens)
+        return watch.responses(self.applied, Context(), ReadCalls())
 
 
 def values_of(message: reader_pb2.WatchResponse) -> list[float]:
