@@ -106,9 +106,12 @@ def check_end(progress: Progress, facts: LogFacts, partition: int) -> None:
 
 
 def ensure_not_empty(log: Log, partition: int, clock: Clock) -> None:
-    """Append a tick to a partition without records. Windows begin at the broker time of the first record."""
+    """Append a tick to a partition without records. Windows begin at the broker time of the first record.
+
+    The offsets from the low to the high watermark may all belong to no record, after a trim.
+    """
     marks = log.watermarks(METRICS, [partition])[partition]
-    if marks.low == marks.high:
+    if marks.low == marks.high or first_records(log, METRICS, {partition: marks.low})[partition] is None:
         log.append_sync(METRICS, partition, encode_tick(), timestamp_ms=clock.now_ms())
 
 

@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from chunker.chunker import GROUP_ID
+from chunker.repair import IdleListener, diagnose, repair
 from chunker.takeover import highest_marker, take_over
 from support.servers.logs import LogFactory
-from tsdb.chunks.progress import Progress
+from tsdb.chunks.progress import Progress, encode_progress
 from tsdb.codec.chunk.key import ProgressKey, encode_key
 from tsdb.codec.chunk.marker import encode_progress_marker
 from tsdb.codec.records.log_record import encode_tick
-from tsdb.log.interface import CHUNKS, METRICS, Log
+from tsdb.log.interface import CHUNKS, METRICS, Log, Position
+from tsdb.log.settings import LogSettings
+from tsdb.log.sqlite.faults import FaultPlan
+from tsdb.log.sqlite.log import SqliteLog
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.clock import ManualClock
 from tsdb.model.time_set import DEMO
@@ -69,3 +74,36 @@ def test_without_its_commit_a_stage_still_skips_windows_that_the_log_never_had_w
     write(log, first.progress)
     again = take_over(log, 0, None, DEMO, clock)
     assert (again.case, again.progress) == ("marker", first.progress)
+
+
+def test_a_partition_trimmed_into_the_offsets_behind_its_last_record_gets_a_record(
+    tmp_path: Path, logs: LogFactory
+) -> None:
+    clock = ManualClock(BASE_MS)
+    with SqliteLog(tmp_path / "log.db", "", LogSettings(), clock, FaultPlan(gap_share=1.0)) as log:
+        last = log.append_sync(METRICS, 0, encode_tick(), timestamp_ms=BASE_MS - 3 * DEMO.window_ms).offset
+        commit = Position(last, encode_progress(Progress(last, BASE_MS - 4 * DEMO.window_ms), log.topic_id(METRICS)))
+        with log.group(GROUP_ID) as group:
+            group.join([METRICS], IdleListener(log))
+            group.poll(0.0, max_records=1)
+            group.commit({(METRICS, 0): commit})
+        logs.topics().trim(METRICS, {0: last + 1})
+        marks = log.watermarks(METRICS, [0])[0]
+        assert marks.low == last + 1 < marks.high, "no record is retained"
+
+        problem = diagnose(log, 0, commit, DEMO)
+        assert problem is not None
+        progress = repair(log, log.group(GROUP_ID), [problem], DEMO, clock)[0]
+        assert progress.position == marks.low
+        assert progress.whole_from_ms > BASE_MS
+        repaired = Position(progress.position, encode_progress(progress, log.topic_id(METRICS)))
+        assert take_over(log, 0, repaired, DEMO, clock).next_offset >= marks.low
+
+
+def test_a_first_start_on_a_partition_without_a_retained_record_begins_now(tmp_path: Path, logs: LogFactory) -> None:
+    clock = ManualClock(BASE_MS)
+    with SqliteLog(tmp_path / "log.db", "", LogSettings(), clock, FaultPlan(gap_share=1.0)) as log:
+        last = log.append_sync(METRICS, 0, encode_tick(), timestamp_ms=BASE_MS - DEMO.window_ms).offset
+        logs.topics().trim(METRICS, {0: last + 1})
+        first = take_over(log, 0, None, DEMO, clock)
+        assert (first.case, first.progress.position) == ("first", last + 1)
