@@ -22,9 +22,11 @@ import grpc
 import pytest
 
 from support.bad_inputs.calls import BYTES, CALLS
-from support.bad_inputs.commands import COMMANDS, FILES, FOLDER, PROCESSES
+from support.bad_inputs.commands import COMMANDS, FILES, FOLDER
+from support.bad_inputs.commands import PROCESSES as COMMAND_PROCESSES
 from support.bad_inputs.files import BAD_FILES
 from support.bad_inputs.rows import GATEWAY, STORE, BadFile, Bytes, Call, Command, Use
+from support.bad_inputs.settings import PROCESSES as SETTING_PROCESSES
 from support.bad_inputs.settings import SECRET, SETTINGS, TOML
 from support.bad_inputs.uses import USES
 from support.cli import Shell
@@ -36,8 +38,9 @@ from tsdb.client import Client, ReadOptions, WriteBatch, connect
 
 ROWS_AT_LEAST = 200
 WITHIN_S = 60.0
+PROCESSES = (*COMMAND_PROCESSES, *SETTING_PROCESSES)
 PROCESSES_AT_ONCE = 2
-VARIABLES = ("ADDRESS", "TOKEN", "TOKEN_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY", "LOG", "CONFIG")
+VARIABLES = ("ADDRESS", "TOKEN", "TOKEN_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY", "LOG", "HISTORY", "CONFIG")
 
 
 def numbered(rows: Sequence[object]) -> list[str]:
@@ -241,7 +244,13 @@ def has_ready_line(log: Path) -> bool:
     return bool(ready_lines(log))
 
 
-def test_the_last_line_of_a_start_says_ready_and_what_to_type(stage: Stage) -> None:
+def test_the_last_line_of_a_start_is_the_ready_line(tmp_path: Path) -> None:
+    with Role(tmp_path, "standalone", "--data-dir", str(tmp_path / "data")) as role:
+        wait_until(partial(has_ready_line, role.log_file))
+        assert role.log_file.read_text().splitlines()[-1].startswith("ready: standalone; ")
+
+
+def test_the_ready_line_says_where_and_what_to_type(stage: Stage) -> None:
     for role, line in ((stage.gateway, "write to"), (stage.store, "read from")):
         wait_until(partial(has_ready_line, role.log_file))
         [ready] = ready_lines(role.log_file)

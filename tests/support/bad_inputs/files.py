@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 from support.bad_inputs.rows import BadFile
 
 NOW_MS = time.time_ns() // 1_000_000
+NOW_S = NOW_MS // 1000
+SECONDS = f"'{NOW_S}' looks like seconds; times are ms since the epoch: write {NOW_S}000 or "
 DAY_MS = 86_400_000
 UP = '{"__name__":"up"}'
 IN_CSV = '"{""__name__"":""up""}"'
@@ -61,7 +63,7 @@ CSV = (
     _csv(f"{IN_CSV},,1", "bad.csv, row 1: ts_ms: ''"),
     _csv(f"{IN_CSV},1.5,1", "bad.csv, row 1: ts_ms: '1.5' is neither"),
     _csv(f"{IN_CSV},99999999999999999999,1", "bad.csv, row 1: ts_ms: '99999999999999999999'"),
-    _csv(f"{IN_CSV},{NOW_MS // 1000},1", "bad.csv, sample 1: "),
+    _csv(f"{IN_CSV},{NOW_S},1", f"bad.csv, sample 1: {SECONDS}"),
     _csv(f"{IN_CSV},1,1\nup,1,2", "bad.csv, row 2: labels are not JSON"),
     _csv('"{""a"":1}",1,2', "bad.csv, row 1: labels must be an object of strings"),
     _csv(f"{IN_CSV},1", "Expected 3 columns, got 2"),
@@ -90,7 +92,7 @@ JSON_LINES = (
     _json(_row("9223372036854775808", "1"), "line 1: ts_ms must be an integer of 64 bits"),
     _json(_row("9" * 5000, "1"), "line 1: not JSON"),
     _json(_row('"soon"', "1"), "line 1: ts_ms: 'soon' is neither ms since the epoch"),
-    _json(f"{_row('1', '1')}\n{_row(str(NOW_MS // 1000), '1')}", "bad.jsonl, sample 2: "),
+    _json(f"{_row('1', '1')}\n{_row(str(NOW_S), '1')}", f"bad.jsonl, sample 2: {SECONDS}"),
     _json(_row("1", '"many"'), 'line 1: value must be a number, "NaN", "+Inf" or "-Inf"'),
     _json(_row("1", "true"), "line 1: value must be a number"),
     _json(_row("1", "null"), "line 1: value must be a number"),
@@ -105,7 +107,7 @@ EXPOSITION = (
     _prom("# fine\nup one", "line 2: not a number: 'one'"),
     _prom("up 1 soon", "line 1: not a time in integer ms: 'soon'"),
     _prom("up 1 99999999999999999999", "line 1: not a time in integer ms"),
-    _prom(f"up 1 {NOW_MS // 1000}", "bad.prom, sample 1: "),
+    _prom(f"up 1 {NOW_S}", f"bad.prom, sample 1: {SECONDS}"),
     _prom('up{job="x} 1', "line 1: not a sample"),
     _prom("up{a=b} 1", "line 1: not labels: '{a=b}'"),
     _prom('up{a="1",a="2"} 1', "line 1: not labels"),
@@ -124,7 +126,7 @@ PARQUET = (
     _parquet("row 1: ts_ms: 'soon' is neither", labels=[UP], ts_ms=["soon"], value=[1.0]),
     _parquet("row 2: value: not a number: 'much'", labels=[UP, UP], ts_ms=[1, 1], value=["1", "much"]),
     _parquet("row 1: ts_ms: '9223372036854775808'", labels=[UP], ts_ms=pa.array([1 << 63], pa.uint64()), value=[1.0]),
-    _parquet("sample 1: ", labels=[UP], ts_ms=[NOW_MS // 1000], value=[1.0]),
+    _parquet(f"sample 1: {SECONDS}", labels=[UP], ts_ms=[NOW_S], value=[1.0]),
     _parquet("row 1: labels must be an object of strings", labels=[1], ts_ms=[1], value=[1.0]),
     _parquet("row 2: no labels", labels=[UP, None], ts_ms=[1, 1], value=[1.0, 1.0]),
     _parquet("row 1: labels are not JSON", labels=["up"], ts_ms=[1], value=[1.0]),

@@ -123,5 +123,38 @@ CONFIG_FILES = (
     _flags("--config secret.toml", "token must not be given in secret.toml"),
 )
 
-SETTINGS = (*FLAGS, *VARIABLES, *CONFIG_FILES)
+_SHOWS = "a user or password in a URL shows in process lists and logs"
+_OF_LOG = f"log = 'kafka://u:***@h:9092': {_SHOWS}"
+_OF_HISTORY = f"history = 'cassandra://u:***@h/k': {_SHOWS}"
+_OF_LOG_VARIABLE = f"log = 'kafka://u:***@h:9092' from TSDB_LOG: {_SHOWS}"
+_OF_HISTORY_VARIABLE = f"history = 'cassandra://u:***@h/k' from TSDB_HISTORY: {_SHOWS}"
+_LOG = "kafka://u:s3cret@h:9092"
+_HISTORY = "cassandra://u:s3cret@h/k"
+
+# A process ends at once, so its command line with the password is soon out of the process list.
+PASSWORDS = (
+    Command(f"gateway --log {_LOG}", _OF_LOG),
+    Command(f"store --log {_LOG}", _OF_LOG),
+    Command("store", _OF_LOG_VARIABLE, env={"TSDB_LOG": _LOG}),
+    Command(f"querier --stores h:1 --log {_LOG}", _OF_LOG),
+    Command(f"querier --stores h:1 --log kafka://h:1 --history {_HISTORY}", _OF_HISTORY),
+    Command(f"chunker --log {_LOG}", _OF_LOG),
+    Command(f"loader --log kafka://h:1 --history {_HISTORY}", _OF_HISTORY),
+    Command("loader --log kafka://h:1", _OF_HISTORY_VARIABLE, env={"TSDB_HISTORY": _HISTORY}),
+    Command(f"topics create --partitions 1 --log {_LOG}", _OF_LOG),
+    Command("topics check", _OF_LOG_VARIABLE, env={"TSDB_LOG": _LOG}),
+    Command(f"log dump --partition 0 --log {_LOG}", _OF_LOG),
+    Command(f"log offsets --log {_LOG}", _OF_LOG),
+    Command(f"chunks status --log {_LOG}", _OF_LOG),
+    Command(f"dlq ls --log {_LOG}", _OF_LOG),
+    Command(f"history create --log sqlite:///log.db --history {_HISTORY}", _OF_HISTORY),
+    Command(f"history check --log {_LOG} --history sqlite:///h.db", _OF_LOG),
+    Command("history windows", _OF_HISTORY_VARIABLE, env={"TSDB_HISTORY": _HISTORY}),
+    Command(f"holes ls --history {_HISTORY}", _OF_HISTORY),
+    Command(f"spark rebuild --from 1 --to 2 --log {_LOG} --history sqlite:///h.db", _OF_LOG),
+    Command(f"config show store --log {_LOG}", _OF_LOG),
+)
+
+SETTINGS = (*FLAGS, *VARIABLES, *CONFIG_FILES, *PASSWORDS)
+PROCESSES = (PASSWORDS[1], PASSWORDS[2], PASSWORDS[6], PASSWORDS[9])  # Run again as separate processes.
 SECRET = "s3cret"  # Of the rows above; no message may show it.
