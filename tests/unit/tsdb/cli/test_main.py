@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
+from typing import Any
 
 import pytest
 
-from support.cli import Shell
+from support.cli import COMMAND, Shell
 
 VERBS = [
     *("standalone", "gateway", "store", "write", "agent", "query", "series", "labels", "coverage", "watch", "status"),
@@ -43,12 +46,26 @@ def test_the_version_is_that_of_the_package(shell: Shell) -> None:
     assert shell.ok("--version").text == f"tsdb {version('kafka-tsdb')}\n"
 
 
+def commands(group: Any = COMMAND, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of all commands and groups."""
+    yield path
+    context = group.context_class(group, info_name="tsdb")
+    for name in group.list_commands(context) if hasattr(group, "list_commands") else ():
+        yield from commands(group.get_command(context, name), (*path, name))
+
+
+def test_commands_of_groups_are_found() -> None:
+    found = set(commands())
+    assert {(verb,) for verb in VERBS} < found
+    assert {("topics", "create"), ("config", "show", "store"), ("spark", "rebuild"), ("holes", "accept")} < found
+
+
 @pytest.mark.parametrize("columns", [60, 80, 200])
 def test_help_is_whole_at_any_width(shell: Shell, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    for part in ((), *((verb,) for verb in VERBS)):
+    for part in commands():
         text = shell.ok(*part, "-h").text
-        assert "..." not in text.replace("[ARGS]...", "").replace("[OPTIONS]...", ""), part
+        assert not re.search(r"(?<![A-Z}\]])\.\.\.", text), part  # `PATH...` is an argument that repeats.
         assert max(map(len, text.splitlines())) <= columns, part
     listed = " ".join(shell.ok("-h").text.split())
     assert "status Print the state of partitions: ready or the reason, lag, content and memory" in listed
