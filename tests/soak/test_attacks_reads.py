@@ -16,7 +16,7 @@ from tsdb.config import StoreSettings
 SERIES, SAMPLES, LONG_SERIES = 10_000, 480, 20_000
 DRAIN_S = 25.0
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

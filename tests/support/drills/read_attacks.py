@@ -210,4 +210,4 @@ def check_term(attacked: Attacked, *attacks: str) -> None:
         time.sleep(0.5)  # The attacks are under way.
         for role in attacked.roles:
             print(f"during {', '.join(attacks)}:", end=" ")
-            role.terminate_within(attacked.drain_s + DRAIN_SLACK_S)
+            assert role.terminate_within(attacked.drain_s + DRAIN_SLACK_S) == 0
