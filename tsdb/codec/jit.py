@@ -31,7 +31,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 CACHE_DIR_VARIABLE = "NUMBA_CACHE_DIR"
 _kernels: list[KernelDispatcher] = []  # Those of the imported modules.
 
-STALE_CACHE_DAYS = 30  # a folder no process opened for so long belongs to code that is gone
+STALE_CACHE_DAYS = 30  # A folder that no process has opened for this long belongs to an older version of the code.
 
 
 def kernel(function: Function) -> Function:
@@ -59,7 +59,7 @@ def helper(function: Function) -> Function:
 class Compiling(event.Listener):
     """While installed, calls `on_compile(name)` as each kernel begins to compile; loads from the cache are silent.
 
-    A context manager. `count` and `seconds` (wall time, nested compiles counted once) tell what it cost. The
+    A context manager. `count` and `seconds` (wall time, nested compiles counted once) are its cost. The
     callback comes on the thread that compiles.
     """
 

@@ -34,8 +34,8 @@ from numba.core.typed_passes import NativeLowering
 
 OPTIONS = {"nopython": True, "nogil": True, "error_model": "numpy", "boundscheck": False, "no_cfunc_wrapper": True}
 
-# A function that names none of these, nor a function of ours that does, owns no memory. Its arrays need no counts of
-# references: a fifth less code.
+# A function owns memory if it calls one of these, or a function of ours that does. The arrays of all other functions
+# need no reference counts: a fifth less code.
 ALLOCATING = frozenset({"empty", "zeros", "full", "arange"})
 
 _SCALARS = {
@@ -64,7 +64,7 @@ class OneSignature(CPUDispatcher):
 
     @functools.cached_property
     def owns_memory(self) -> bool:
-        """Whether it allocates, or calls a function that does: what that returns has to be freed here."""
+        """Whether it allocates arrays, or calls a function of ours that does and so has to free its result."""
         names = self.py_func.__code__.co_names
         called = [self.py_func.__globals__.get(name) for name in names]
         ours = [one for one in called if isinstance(one, OneSignature) and one is not self]
@@ -81,7 +81,7 @@ class OneSignature(CPUDispatcher):
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
         entry_point = super()._compile_for_args(*args, **kws)  # type: ignore[misc]
-        # numba's fast path knows the settled types alone; an alias saves the next call with these types this one.
+        # numba's fast path has only the settled types. With an alias the next call with these types takes it too.
         given = [self.typeof_pyval(arg) for arg in args]
         if tuple(given) not in self.overloads:
             self._insert([arg._code for arg in given], entry_point, False)  # type: ignore[attr-defined]
@@ -103,7 +103,7 @@ def _settled(scalar: Any, given: Any) -> Any:
 
 
 def _writable(given: Any) -> Any:
-    """The type without what numba would compile again for: a literal's value, an array that is read-only."""
+    """The type without the value of a literal and the read-only flag of an array: numba compiles again for each."""
     if isinstance(given, types.Tuple | types.UniTuple):
         return types.BaseTuple.from_types([_writable(item) for item in given])
     given = types.unliteral(given)

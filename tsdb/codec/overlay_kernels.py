@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tsdb.codec.jit import helper
 from tsdb.codec.sort_kernels import argsort_kernel
 
-INSERTION_MAX = 32  # Runs up to here are sorted by insertion; above, nearly sorted ones still are, by few moves.
+INSERTION_MAX = 32  # Longest run that is sorted by insertion; longer ones are sorted by merging.
 
 
 @helper

@@ -79,7 +79,7 @@ def _cheapest_packing(residuals: NDArray[np.int64], count: int) -> tuple[int, in
 def plan_entropy(
     integers: NDArray[np.int64], n: int, wraps: bool, residuals: NDArray[np.int64]
 ) -> tuple[int, int, int, int, int, int]:
-    """The same for entropy packing; the size is an estimate. residuals is left with those of the chosen way."""
+    """The same for entropy packing; the size is an estimate. residuals holds those of the chosen way."""
     first = integers[0]
     step = common_step(integers, n, wraps)
     divide_by_step(integers, n, step)

@@ -153,7 +153,7 @@ def _from_first(counts: NDArray[np.int64], share: int, code: int) -> tuple[int, 
 
 @helper
 def _from_last(counts: NDArray[np.int64], share: int, code: int, total: int) -> tuple[int, int]:
-    """As _from_first, from the other end; what lies beyond all of them is in the last."""
+    """As _from_first, from the other end. A code beyond all symbols is in the last one."""
     symbol = len(counts) - 1
     below = share * (total - counts[symbol])
     while below > code:
