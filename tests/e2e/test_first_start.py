@@ -47,6 +47,16 @@ def test_a_standalone_that_compiles_says_so_and_a_client_that_waits_is_served(tm
         check_log([json.loads(line) for line in role.log_file.read_text().splitlines() if line.startswith("{")])
 
 
+def test_a_signal_ends_a_standalone_that_compiles(tmp_path: Path) -> None:
+    home = {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "TSDB_LOG_FORMAT": "json"}
+    with UnreadyRole(tmp_path, "standalone", "--data-dir", str(tmp_path / "data"), env=home) as role:
+        wait_until(lambda: (role.ready()[1] or {}).get("reason") == "compiling", READY_WITHIN_S)
+        assert role.terminate() == 0
+        events = [json.loads(line) for line in role.log_file.read_text().splitlines() if line.startswith("{")]
+        last = [event for event in events if event["event"] == "compiling kernels"][-1]
+        assert last["done"] < last["of"] // 2, "it ended before the other kernels were compiled"
+
+
 def check_log(events: list[dict[str, object]]) -> None:
     """Progress from the first kernel on, a few lines of it, and none of a replay before its end."""
     names = [str(event["event"]) for event in events]

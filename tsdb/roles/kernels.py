@@ -64,6 +64,10 @@ class KernelLog:
         """No effect: a log has nothing to remove."""
 
 
+class _Stopped(Exception):
+    """Ends a warm-up before its next kernel compiles."""
+
+
 class KernelStart:
     """Runs the warm-ups of a role."""
 
@@ -79,14 +83,24 @@ class KernelStart:
         self._monotonic = monotonic
         self._began: tuple[float, int] | None = None  # Time and ready kernels at the first compilation.
         self._running = False
+        self._stopping: Callable[[], bool] = lambda: False
 
-    def run(self, warm_ups: WarmUps) -> None:
-        """Run each in order, on the caller's thread. Progress shows from the first kernel that compiles."""
+    def run(self, warm_ups: WarmUps, stopping: Callable[[], bool]) -> None:
+        """Run each in order, on the caller's thread. Progress shows from the first kernel that compiles.
+
+        stopping: whether to end before the next kernel; the rest is then not warmed up.
+        """
         self._running = True
+        self._stopping = stopping
         try:
             with Compiling(self._on_compile):
                 for warm_up in warm_ups:
-                    warm_up()
+                    if not stopping():
+                        warm_up()
+        except Exception:
+            # numba may have put an error of its own around _Stopped.
+            if not stopping():
+                raise
         finally:
             self._running = False
             self._show.end()
@@ -102,6 +116,8 @@ class KernelStart:
         return KernelProgress(done, total, None if seconds is None else round(seconds))
 
     def _on_compile(self, _kernel: str) -> None:
+        if self._stopping():
+            raise _Stopped
         if self._began is None:
             self._began = self._monotonic(), self._counts()[0]
         progress = self.progress()

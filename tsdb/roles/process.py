@@ -120,7 +120,7 @@ class RoleProcess:
             server = _grpc_server(opened.components)
             if server is not None:
                 self._start(_EarlyAnswers(server, self._refusal))
-            self._kernels.run(opened.warm_ups)
+            self._kernels.run(opened.warm_ups, self._closing.is_set)
             for component in opened.components:
                 self._start(component)
             self._waiting_for = ""

@@ -36,9 +36,13 @@ class Role:
         self.ready += 1
 
 
+def never() -> bool:
+    return False
+
+
 def test_progress_shows_counts_and_the_seconds_left_from_the_first_compilation_on() -> None:
     role = Role()
-    role.kernels.run([role.load, role.compile, role.compile, role.compile])
+    role.kernels.run([role.load, role.compile, role.compile, role.compile], never)
     assert role.shown == [
         "compiling kernels, 1 of 4",
         "compiling kernels, 2 of 4, 6 s left",
@@ -50,8 +54,28 @@ def test_progress_shows_counts_and_the_seconds_left_from_the_first_compilation_o
 
 def test_a_start_from_the_cache_shows_nothing() -> None:
     role = Role()
-    role.kernels.run([role.load, lambda: role.shown.append(str(role.kernels.progress()))])
+    role.kernels.run([role.load, lambda: role.shown.append(str(role.kernels.progress()))], never)
     assert role.shown == ["None"]
+
+
+def test_a_role_that_ends_compiles_no_further_kernel() -> None:
+    role = Role()
+
+    def two() -> None:
+        role.compile()
+        role.compile()
+
+    role.kernels.run([two, role.compile], lambda: role.ready > 0)
+    assert role.ready == 1
+    assert role.ended == 1
+
+
+def test_an_error_of_a_warm_up_passes_through() -> None:
+    def fail() -> None:
+        raise RuntimeError("no compiler")
+
+    with pytest.raises(RuntimeError, match="no compiler"):
+        Role().kernels.run([fail], never)
 
 
 def test_the_log_has_the_first_progress_and_then_one_line_an_interval(caplog: pytest.LogCaptureFixture) -> None:
