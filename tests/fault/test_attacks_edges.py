@@ -9,14 +9,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.drills.edge_attackers import HEALTH, REFLECTION, WRITE
+from support.drills.edge_attackers import HEALTH, HTTP, REFLECTION, WRITE
 from support.drills.edge_drills import bombs, crowd, crowds_of, ends_in_time, no_descriptors
 from support.servers.deployments import Deployment, embedded
 
 CALLS = 40
 CONNECTIONS = 600  # 512 connections locked out all probes before the listener had a limit.
 BOMBS = 16
-KINDS = [(WRITE, "gzip"), (WRITE, "tiny_fields"), (HEALTH, "malformed"), (REFLECTION, "malformed")]
+KINDS = [
+    (WRITE, "gzip"),
+    (WRITE, "tiny_fields"),
+    (HEALTH, "malformed"),
+    (REFLECTION, "malformed"),
+    (HTTP, "large_body"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -6,17 +6,26 @@ Seen before there were bounds: 512 idle connections failed all probes for 45 s, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.drills.edge_attackers import Bombs
-from support.drills.edge_drills import bombs, crowd, crowds_of, ends_in_time, kinds_of, no_descriptors
+from support.drills.edge_attackers import Bombs, http_bomb_kinds
+from support.drills.edge_drills import (
+    bombs,
+    crowd,
+    crowds_of,
+    ends_in_time,
+    ends_without_descriptors,
+    kinds_of,
+    no_descriptors,
+)
 from support.servers.deployments import embedded, on_kafka
-from support.servers.processes import Role
+from support.servers.processes import Role, tsdb_ok
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
@@ -28,8 +37,9 @@ STRANGERS = 300  # On each port, with 200 descriptors; each connects again as so
 
 @dataclass(frozen=True)
 class Cluster:
-    """A gateway, a store, and a querier over it."""
+    """A gateway, a store, and a querier over it. log: the arguments that name their log."""
 
+    log: Sequence[str]
     gateway: Role
     store: Role
     querier: Role
@@ -41,7 +51,7 @@ def cluster(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> It
     with ExitStack() as stack:
         made = stack.enter_context(on_kafka(scratch, kafka.bootstrap))
         querier = stack.enter_context(Role(scratch, "querier", *made.log, "--stores", made.store.grpc))
-        yield Cluster(made.gateway, made.store, querier)
+        yield Cluster(made.log, made.gateway, made.store, querier)
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +79,27 @@ def test_bombs_on_a_reader_harm_nobody(cluster: Cluster, role: str) -> None:
     bombs(cluster.gateway, reader, kinds=kinds_of(write=False), target=reader, count=BOMBS, calls=CALLS)
 
 
+@pytest.mark.parametrize("role", ["chunker", "loader"])
+def test_bombs_on_the_http_port_of_a_role_without_grpc_harm_nobody(cluster: Cluster, tmp_path: Path, role: str) -> None:
+    history = f"sqlite:///{tmp_path}/history.db"
+    tsdb_ok("history", "create", *cluster.log, "--history", history)
+    with Role(tmp_path, role, *cluster.log, "--history", history) as target:
+        bombs(cluster.gateway, cluster.store, kinds=http_bomb_kinds(), target=target, count=BOMBS, calls=CALLS)
+        ends_in_time(target, [Bombs(target.http, *http_bomb_kinds()[0])])
+
+
 def test_bombs_on_one_process_harm_nobody(standalone: Role) -> None:
-    kinds = [*kinds_of(write=True), *kinds_of(write=False)[:6]]
+    kinds = [*kinds_of(write=True), *kinds_of(write=False)[:6]]  # Those of services and HTTP are the same.
     bombs(standalone, standalone, kinds=kinds, target=standalone, count=BOMBS, calls=CALLS)
 
 
 def test_without_file_descriptors_probes_and_clients_go_on(standalone: Role) -> None:
     no_descriptors(standalone, connections=STRANGERS, calls=CALLS)
+
+
+def test_sigterm_ends_in_time_without_file_descriptors(standalone: Role) -> None:
+    ends_without_descriptors(standalone, connections=STRANGERS)
+    standalone.start()
 
 
 def test_sigterm_ends_in_time_in_the_middle_of_attacks(cluster: Cluster, standalone: Role) -> None:

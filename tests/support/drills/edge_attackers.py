@@ -33,6 +33,9 @@ SLACK_BYTES = 64
 WRITE = "/tsdb.v1.Ingest/Write"
 SELECT = "/tsdb.v1.Reader/Select"
 HEALTH = "/grpc.health.v1.Health/Check"
+HTTP = "HTTP"  # In place of a method: a bomb for the HTTP port.
+HTTP_BODY = 8 * MIB
+HTTP_ROUND_S = 2.0
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 
@@ -48,7 +51,7 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True)
 class Bombs:
-    """`count` calls at once of a method, again and again: requests of a kind of `BOMBS`."""
+    """`count` calls at once of a method, again and again: requests of a kind of `BOMBS`, or HTTP_BOMBS for HTTP."""
 
     address: str
     method: str
@@ -72,7 +75,13 @@ def bomb_kinds(write: bool) -> list[tuple[str, str]]:
         (method, kind)
         for kind in ("gzip", "tiny_fields", "tiny_nested_fields", "huge_arrays", "huge_field", "malformed")
     ]
-    return [*mine, (HEALTH, "malformed"), (HEALTH, "gzip"), (REFLECTION, "malformed"), (REFLECTION, "tiny_fields")]
+    services = [(HEALTH, "malformed"), (HEALTH, "gzip"), (REFLECTION, "malformed"), (REFLECTION, "tiny_fields")]
+    return [*mine, *services, *http_bomb_kinds()]
+
+
+def http_bomb_kinds() -> list[tuple[str, str]]:
+    """As bomb_kinds, for an HTTP port."""
+    return [(HTTP, kind) for kind in HTTP_BOMBS]
 
 
 def _field(number: int, size: int) -> bytes:
@@ -91,6 +100,19 @@ BOMBS: dict[str, Callable[[int], bytes]] = {
     "huge_arrays": lambda size: _field(3, size // 2) + _field(4, size // 2),
     "huge_field": lambda size: _field(1, size),
     "malformed": lambda size: b"\x0a\xff" * 512,
+}
+
+
+def _http(fields: bytes, path: bytes = b"/metrics") -> bytes:
+    return b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n"
+
+
+# Requests to an HTTP port by kind; each connection stays open until the end of its round.
+HTTP_BOMBS: dict[str, bytes] = {
+    "large_body": _http(b"Content-Length: %d\r\n" % (1 << 30)) + bytes(HTTP_BODY),
+    "chunked_body": _http(b"Transfer-Encoding: chunked\r\n") + b"ffff\r\n%b\r\n" % bytes(0xFFFF) * (HTTP_BODY >> 16),
+    "half_body": _http(b"Content-Length: %d\r\n" % (2 * MIB), b"/-/ready") + bytes(MIB),
+    "long_header": _http(b"x: " + b"x" * MIB + b"\r\n"),
 }
 
 
@@ -121,14 +143,18 @@ class Attack:
 def _attack(attackers: Sequence[Crowd | Bombs], begun: Sequence[Event], stop: Event) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    running: list[Callable[[], None]] = [
-        _Crowding(one).sweep if isinstance(one, Crowd) else _Bombing(one).throw for one in attackers
-    ]
+    running = [_step(one) for one in attackers]
     while not stop.is_set():
         for step, event in zip(running, begun, strict=True):
             step()
             event.set()
         stop.wait(PAUSE_S if any(isinstance(one, Bombs) for one in attackers) else SWEEP_S)
+
+
+def _step(attacker: Crowd | Bombs) -> Callable[[], None]:
+    if isinstance(attacker, Crowd):
+        return _Crowding(attacker).sweep
+    return _HttpBombing(attacker).throw if attacker.method == HTTP else _Bombing(attacker).throw
 
 
 class _Crowding:
@@ -178,3 +204,43 @@ class _Bombing:
         give_up_at = time.monotonic() + ROUND_S
         while not all(call.done() for call in calls) and time.monotonic() < give_up_at:
             time.sleep(0.01)  # gRPC's futures have no wait for all of them.
+
+
+class _HttpBombing:
+    def __init__(self, bombs: Bombs) -> None:
+        host, _, port = bombs.address.rpartition(":")
+        self._address = (host, int(port))
+        self._count = bombs.count
+        self._request = memoryview(HTTP_BOMBS[bombs.kind])
+
+    def throw(self) -> None:
+        """All at once: each sends as fast as the server takes it, and reads nothing but the end of its connection."""
+        left: dict[socket.socket, memoryview] = {}
+        for _ in range(self._count):
+            with contextlib.suppress(OSError):
+                connection = socket.create_connection(self._address, timeout=1.0)
+                connection.setblocking(False)
+                left[connection] = self._request
+        give_up_at = time.monotonic() + HTTP_ROUND_S
+        while left and time.monotonic() < give_up_at:
+            for connection, request in list(left.items()):
+                if (rest := _sent(connection, request)) is None:
+                    connection.close()
+                    del left[connection]
+                else:
+                    left[connection] = rest
+            time.sleep(0.01)  # A burst for each, and not a busy core.
+        for connection in left:
+            connection.close()
+
+
+def _sent(connection: socket.socket, request: memoryview) -> memoryview | None:
+    """The part of a request that is left to send; None once the server has closed the connection."""
+    try:
+        if request:
+            return request[connection.send(request) :]
+        return request if connection.recv(65_536) else None
+    except BlockingIOError:
+        return request
+    except OSError:
+        return None

@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from support.counters import sample
 from support.servers.certificates import Authority
 from tsdb.ops.health import Liveness, Readiness
 from tsdb.ops.http.connections import HttpLimits
-from tsdb.ops.http.server import OpsServer, serve_ops
+from tsdb.ops.http.server import HEADER_BYTES_MAX, OpsServer, serve_ops
 from tsdb.ops.tls import ServerTls
 
 PROBE_WITHIN_S = 1.0
@@ -92,6 +93,37 @@ def test_a_probe_gets_in_however_many_are_connected(sent: bytes) -> None:
         assert max(probe(server) for _ in range(5)) < PROBE_WITHIN_S
         assert sample("tsdb_http_connections") <= 8
     assert sample("tsdb_http_connections_closed_total", reason="connections") >= before + 90
+
+
+def test_a_header_over_its_bound_is_refused_and_one_below_is_not() -> None:
+    with ops(SMALL) as server, ExitStack() as stack:
+        field = b"GET / HTTP/1.1\r\nHost: x\r\nx: "
+        below = connect(server, stack, field + b"x" * (HEADER_BYTES_MAX - 100) + b"\r\n\r\n")
+        assert below.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        over = connect(server, stack, field + b"x" * HEADER_BYTES_MAX)
+        assert over.recv(65_536).startswith(b"HTTP/1.1 400 ")
+        assert is_closed(over, 5.0)
+
+
+def send_forever(connection: socket.socket) -> None:
+    while True:
+        connection.sendall(bytes(65_536))
+
+
+@pytest.mark.parametrize("path", ["/-/ready", "/metrics"])
+def test_a_body_without_end_is_not_kept_and_its_connection_is_cut_off_in_time(path: str) -> None:
+    tracemalloc.start()
+    with ops(HttpLimits(header_timeout_s=0.5, idle_timeout_s=0.5)) as server, ExitStack() as stack:
+        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {1 << 30}\r\n\r\n"
+        connection = connect(server, stack, head.encode())
+        assert connection.recv(15) == b"HTTP/1.1 200 OK"
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        with pytest.raises(OSError, match=r"reset|pipe|abort"):
+            send_forever(connection)
+        _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak - before < 4 << 20
 
 
 def test_the_longest_idle_connection_makes_room() -> None:
