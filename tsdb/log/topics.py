@@ -9,7 +9,6 @@ from typing import Protocol, Self
 
 from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, META, METRICS, SERIES
 from tsdb.model.errors import ConfigMismatch
-from tsdb.ops.logs import get_logger
 
 DAY_MS = 24 * 3600 * 1000
 REPLICATION = 3
@@ -18,8 +17,6 @@ RECORD_BYTES_MAX = 2 * 1024 * 1024  # The clients' limit; a broker's default is 
 CHUNKS_COMPACTION_LAG_MS = 7 * DAY_MS
 LOG_APPEND_TIME = "LogAppendTime"
 CREATE_TIME = "CreateTime"
-
-log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +117,6 @@ def topic_specs(
 
 def create_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[str]:
     """Create the missing topics and return their names. Raises ConfigMismatch (topics) if an existing one differs."""
-    if specs[0].replication < REPLICATION:
-        log.warning("topics without spare replicas: a lost broker loses data", replication=specs[0].replication)
     made = [spec.name for spec in specs if admin.create(spec)]
     _refuse(_all_differences(admin, specs))
     return made
