@@ -83,6 +83,12 @@ def test_a_command_loads_only_libraries_that_it_uses(line: str, server: FakeServ
     assert loaded <= ALLOWED[line], f"also loaded: {', '.join(sorted(loaded - ALLOWED[line]))}"
 
 
+def test_numpy_starts_no_thread() -> None:
+    code = "import os, tsdb.cli.main, numpy; print(len(os.listdir('/proc/self/task')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"
+
+
 @pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
 def test_the_table_has_the_first_sentence_of_the_help(row: Row) -> None:
     assert row.text == first_sentence(LoadedCommands(COMMANDS)[row.name].help)
