@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from stack.kafka import KafkaCluster
-from support.drills.memory_drills import MIB, STORE_BESIDE_BYTES, limited_flood, unlimited_flood
+from support.drills.memory_drills import MIB, STORE_BESIDE_BYTES, ends_in_a_flood, limited_flood, unlimited_flood
 from support.servers.deployments import embedded, on_kafka
 
 SERIES = 12_000
@@ -22,8 +22,8 @@ SMALL = ("--memory-soft-bytes", str(HARD_BYTES), "--memory-hard-bytes", str(HARD
 
 def test_a_flood_of_series_is_refused_and_another_client_feels_nothing(tmp_path: Path) -> None:
     with embedded(tmp_path, *LIMITED) as running:
-        limited_flood(running, source_max=SOURCE_MAX, calls=30)
-        assert running.store.terminate() == 0
+        limited_flood(running, source_max=SOURCE_MAX, series=SERIES, calls=30)
+        ends_in_a_flood(running, series=2 * SOURCE_MAX)
 
 
 def test_a_store_whose_gateways_limit_nothing_keeps_to_its_memory(kafka: KafkaCluster, tmp_path: Path) -> None:
@@ -31,6 +31,7 @@ def test_a_store_whose_gateways_limit_nothing_keeps_to_its_memory(kafka: KafkaCl
         unlimited_flood(
             running,
             series=SERIES,
+            calls=30,
             hard_bytes=HARD_BYTES,
             beside_bytes=STORE_BESIDE_BYTES,
             restart_hard_bytes=1024 * MIB,

@@ -15,6 +15,7 @@ from support.drills.memory_drills import (
     GATEWAY_BESIDE_BYTES,
     MIB,
     STORE_BESIDE_BYTES,
+    ends_in_a_flood,
     limited_flood,
     unlimited_flood,
 )
@@ -34,14 +35,14 @@ SMALL = ("--memory-soft-bytes", str(HARD_BYTES), "--memory-hard-bytes", str(HARD
 
 def test_a_flood_on_one_process_is_refused_and_another_client_feels_nothing(tmp_path: Path) -> None:
     with embedded(tmp_path, *LIMITED) as running:
-        limited_flood(running, source_max=SOURCE_MAX, calls=200)
-        assert running.store.terminate() == 0
+        limited_flood(running, source_max=SOURCE_MAX, series=SERIES, calls=200)
+        ends_in_a_flood(running, series=2 * SOURCE_MAX)
 
 
 def test_a_flood_on_a_gateway_is_refused_and_another_client_feels_nothing(kafka: KafkaCluster, tmp_path: Path) -> None:
     with on_kafka(tmp_path, kafka.bootstrap, gateway=LIMITED) as running:
-        limited_flood(running, source_max=SOURCE_MAX, calls=200)
-        assert running.store.terminate() == 0
+        limited_flood(running, source_max=SOURCE_MAX, series=SERIES, calls=200)
+        ends_in_a_flood(running, series=2 * SOURCE_MAX)
 
 
 def test_a_store_whose_gateways_limit_nothing_keeps_to_its_memory(kafka: KafkaCluster, tmp_path: Path) -> None:
@@ -49,10 +50,12 @@ def test_a_store_whose_gateways_limit_nothing_keeps_to_its_memory(kafka: KafkaCl
         unlimited_flood(
             running,
             series=SERIES,
+            calls=200,
             hard_bytes=HARD_BYTES,
             beside_bytes=STORE_BESIDE_BYTES,
             restart_hard_bytes=ROOMY_BYTES,
         )
+        ends_in_a_flood(running, series=SOURCE_MAX)
 
 
 def test_one_process_that_limits_nothing_keeps_to_its_memory(tmp_path: Path) -> None:
@@ -60,7 +63,9 @@ def test_one_process_that_limits_nothing_keeps_to_its_memory(tmp_path: Path) -> 
         unlimited_flood(
             running,
             series=SERIES,
+            calls=200,
             hard_bytes=HARD_BYTES,
             beside_bytes=STORE_BESIDE_BYTES + GATEWAY_BESIDE_BYTES + CHUNK_BYTES,
             restart_hard_bytes=ROOMY_BYTES,
         )
+        ends_in_a_flood(running, series=SOURCE_MAX)

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from stack.kafka import KafkaCluster
 from support.drills.read_attacks import ATTACKS, Attacked, check_bystander, check_term, raw_reads
-from support.servers.deployments import embedded
+from support.servers.deployments import Deployment, embedded, on_kafka
+from support.servers.processes import Role
 from tsdb.config import StoreSettings
 
 SERIES, SAMPLES, LONG_SERIES = 10_000, 480, 20_000
@@ -27,6 +29,31 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
         attacked = Attacked(running, StoreSettings.model_fields["answers_bytes_max"].default, DRAIN_S)
         attacked.write(series=SERIES, samples=SAMPLES, long_series=LONG_SERIES)
         yield attacked
+
+
+@pytest.fixture(scope="module")
+def attacked_querier(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
+    """A querier over one store; the attacks are on the querier."""
+    scratch: Path = tmp_path_factory.mktemp("attacks-querier")
+    with (
+        on_kafka(scratch, kafka.bootstrap) as running,
+        Role(scratch, "querier", *running.log, "--stores", running.store.grpc) as querier,
+    ):
+        over_querier = Deployment(running.gateway, querier, running.log)
+        attacked = Attacked(over_querier, StoreSettings.model_fields["answers_bytes_max"].default, DRAIN_S)
+        attacked.write(series=SERIES, samples=SAMPLES, long_series=LONG_SERIES)
+        yield attacked
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_another_client_feels_nothing_at_a_querier_of(attacked_querier: Attacked, attack: str) -> None:
+    check_bystander(attacked_querier, attack, calls=300)
+
+
+def test_a_signal_in_the_middle_of_all_attacks_ends_a_querier_in_time(attacked_querier: Attacked) -> None:
+    check_term(attacked_querier, *ATTACKS)
+    for role in attacked_querier.roles:
+        role.start()
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

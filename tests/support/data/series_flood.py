@@ -24,8 +24,16 @@ class SeriesFlood:
     accepted: series that were answered with OK; refused: requests by reason; partitions: where accepted ones went.
     """
 
-    def __init__(self, gateway: Role, series: int | None, *, instance: str = "flood", token: str | None = None) -> None:
-        self._client = connect(gateway.grpc, token=token, timeout_s=30.0)
+    def __init__(
+        self,
+        gateway: Role,
+        series: int | None,
+        *,
+        instance: str = "flood",
+        token: str | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self._client = connect(gateway.grpc, token=token, timeout_s=timeout_s)
         self._series = series
         self._instance = instance
         self.accepted = 0
@@ -46,6 +54,11 @@ class SeriesFlood:
         self._stopping.set()
         self._thread.join(60.0)
         self._client.close()
+
+    @property
+    def tried(self) -> int:
+        """Series sent, accepted or refused."""
+        return self.accepted + self.refused.total() * SERIES_A_REQUEST
 
     @property
     def ended(self) -> bool:

@@ -32,6 +32,7 @@ ROUNDS = 5
 REST_S = 0.02  # Between two calls of one kind.
 TIMEOUT_S = 20.0
 SERIES = 20
+JOB = "bystander"
 MINUTE_MS = 60_000
 RSS_EVERY_S = 0.05
 
@@ -57,13 +58,26 @@ class Bystander:
     """Threads that write, read and probe all the time. A context manager.
 
     gateway: written to. reader: read from. probed: every role whose `/-/ready` and `/-/healthy` must answer 200.
-    token: bearer token of its calls.
+    token: bearer token of its calls. alone: other partitions are allowed to be not ready: it reads only those of its
+    samples, and `/-/ready` is not probed. instance: a label of its samples, which chooses their partition.
     """
 
-    def __init__(self, gateway: Role, reader: Role, probed: Sequence[Role], *, token: str | None = None) -> None:
+    def __init__(
+        self,
+        gateway: Role,
+        reader: Role,
+        probed: Sequence[Role],
+        *,
+        token: str | None = None,
+        alone: bool = False,
+        instance: str = "b",
+    ) -> None:
         self._gateway = connect(gateway.grpc, token=token, timeout_s=TIMEOUT_S)
         self._reader = connect(reader.grpc, token=token, timeout_s=TIMEOUT_S)
-        self._probes = [f"http://{role.http}/-/{path}" for role in probed for path in ("ready", "healthy")]
+        paths = ("healthy",) if alone else ("ready", "healthy")
+        self._probes = [f"http://{role.http}/-/{path}" for role in probed for path in paths]
+        self._alone = alone
+        self._source = {"job": JOB, "instance": instance}
         self._name = f"bystander_{uuid.uuid4().hex[:8]}"
         self._written = 0
         self._newest: WriteResult | None = None
@@ -72,6 +86,12 @@ class Bystander:
         self._stopping = threading.Event()
         calls: dict[str, Callable[[], None]] = {"write": self._write, "read": self._read, "probe": self._probe}
         self._threads = [threading.Thread(target=self._repeat, args=call, daemon=True) for call in calls.items()]
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions of its samples."""
+        assert self._newest is not None
+        return [token.partition for token in self._newest.tokens]
 
     def __enter__(self) -> Self:
         self._write()
@@ -115,7 +135,7 @@ class Bystander:
         for thread in self._threads:
             thread.join(TIMEOUT_S + SECONDS_MAX)
         assert self._newest is not None
-        options = ReadOptions(after=self._newest.tokens)
+        options = self._options(self._newest)
         answer = self._reader.select(
             self._name, self._base_ms, self._base_ms + self._written, options=options, timeout_s=60.0
         )
@@ -135,15 +155,18 @@ class Bystander:
     def _write(self) -> None:
         batch = WriteBatch()
         for number in range(SERIES):
-            labels = {"__name__": self._name, "job": "bystander", "number": str(number)}
+            labels = {"__name__": self._name, **self._source, "number": str(number)}
             batch.add(labels, self._base_ms + self._written, float(self._written))
         self._newest = self._gateway.write(batch)
         self._written += 1
 
     def _read(self, after: WriteResult | None = None) -> None:
-        options = ReadOptions(after=after.tokens) if after else None
-        answer = self._reader.select(self._name, self._base_ms, self._base_ms + MINUTE_MS, options=options)
+        span = self._base_ms, self._base_ms + MINUTE_MS
+        answer = self._reader.select(self._name, *span, options=self._options(after))
         assert len(answer) == SERIES, f"{len(answer)} of {SERIES} series answered"
+
+    def _options(self, after: WriteResult | None) -> ReadOptions:
+        return ReadOptions(after=after.tokens if after else (), partitions=self.partitions if self._alone else ())
 
     def _probe(self) -> None:
         for url in self._probes:

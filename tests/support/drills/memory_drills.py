@@ -8,11 +8,14 @@ from collections.abc import Sequence
 import pytest
 
 from support.data.series_flood import LABEL_VALUE_BYTES, SeriesFlood
-from support.drills.bystander import Bystander, RssPeak, check_unharmed
+from support.drills.bystander import JOB, Bystander, RssPeak, check_unharmed
 from support.servers.deployments import Deployment
 from support.servers.logs import wait_until
 from support.servers.processes import Role
 from tsdb.client import Client, ReadOptions, Unavailable, WriteBatch, WriteResult, connect
+from tsdb.model.labels import canonical_labels
+from tsdb.model.partitioner import partition_of
+from tsdb.model.placement import PlacementRule
 
 MIB = 1 << 20
 # docs/bounds.md, Memory: what a store takes beside its heads, and a gateway in the same process for the series that it
@@ -23,37 +26,50 @@ DRAIN_S = 25.0
 HEALTHY = 12  # Sources that are spread over the partitions.
 
 
-def limited_flood(running: Deployment, *, source_max: int, calls: int) -> None:
-    """A source far over its limit of series: refused by name, and nobody else feels it."""
-    roles = list({running.gateway.grpc: running.gateway, running.store.grpc: running.store}.values())
-    with Bystander(running.gateway, running.store, roles) as bystander:
+def limited_flood(running: Deployment, *, source_max: int, series: int, calls: int) -> None:
+    """A source that tries `series` series, far over its limit: refused by name, and nobody else feels it."""
+    with Bystander(running.gateway, running.store, _roles(running)) as bystander:
         quiet = bystander.quiet(calls=calls)
         with RssPeak(running.store.process.pid) as rss, SeriesFlood(running.gateway, None) as flood:
             wait_until(lambda: "source_series_limit" in flood.refused, 60.0)
             attacked = bystander.attacked(quiet, calls=calls)
+            wait_until(lambda: flood.tried >= series, 300.0)
         bystander.check_all_is_read_back()
     assert flood.accepted <= source_max
     assert flood.refused.keys() == {"source_series_limit"}, flood.messages
     assert 'instance="flood"' in flood.messages["source_series_limit"]
-    print(f"{flood.accepted} series accepted, {flood.refused}, RSS +{rss.grown_bytes / MIB:.0f} MiB")
+    print(f"{flood.accepted} of {flood.tried} series accepted, {flood.refused}, RSS +{rss.grown_bytes / MIB:.0f} MiB")
     assert rss.grown_bytes <= 4 * source_max * LABEL_VALUE_BYTES + 150 * MIB
     check_unharmed(quiet, attacked)
 
 
 def unlimited_flood(
-    running: Deployment, *, series: int, hard_bytes: int, beside_bytes: int, restart_hard_bytes: int
+    running: Deployment, *, series: int, hard_bytes: int, beside_bytes: int, restart_hard_bytes: int, calls: int
 ) -> None:
-    """A flood that no limit of series stops: one partition of the store waits, alone, and again after a restart. With
-    more memory everything is there."""
+    """A flood that no limit of series stops: one partition of the store waits, alone, and again after a restart.
+
+    Clients of other partitions feel nothing. With more memory everything is there.
+    """
     bound = hard_bytes + beside_bytes
-    with running.writer() as writer, RssPeak(running.store.process.pid) as rss:
+    with (
+        running.writer() as writer,
+        Bystander(
+            running.gateway, running.store, _roles(running), alone=True, instance=beside_flood(running)
+        ) as bystander,
+        RssPeak(running.store.process.pid) as rss,
+    ):
         healthy = write_healthy(writer)
+        quiet = bystander.quiet(calls=calls)
         with SeriesFlood(running.gateway, series) as flood:
+            attacked = bystander.attacked(quiet, calls=calls)
             wait_until(lambda: "memory_hard" in reasons(running.store).values(), 120.0)
             healthy += write_healthy(writer)
             flood.wait(300.0)
+        bystander.check_all_is_read_back()
     assert flood.accepted == series, flood.messages
     (full,) = flood.partitions
+    assert full not in bystander.partitions
+    check_unharmed(quiet, attacked)
     check_alone(running.store, full, healthy)
     print(f"{series} series, RSS {rss.peak_bytes / MIB:.0f} MiB of {bound / MIB:.0f}")
     assert rss.peak_bytes <= bound
@@ -65,6 +81,29 @@ def unlimited_flood(
     assert again.peak_bytes <= bound
     restart_with(running.store, restart_hard_bytes)
     check_complete(running.reader(), healthy, series)
+
+
+def ends_in_a_flood(running: Deployment, *, series: int) -> None:
+    """SIGTERM in the middle of a flood, after `series` series were tried, ends every process within drain_s."""
+    with SeriesFlood(running.gateway, None, instance="last", timeout_s=3.0) as flood:
+        wait_until(lambda: flood.tried >= series, 120.0)
+        for role in _roles(running):
+            assert role.terminate_within(DRAIN_S) == 0
+
+
+def beside_flood(running: Deployment) -> str:
+    """An instance of the bystander's job that has another partition than the flood."""
+
+    def partition(job: str, instance: str) -> int:
+        canonical = canonical_labels({"__name__": "any", "job": job, "instance": instance})
+        return partition_of(PlacementRule().place(canonical).placement, len(reasons(running.store)))
+
+    flood = partition("j", "flood")
+    return next(instance for instance in map(str, range(100)) if partition(JOB, instance) != flood)
+
+
+def _roles(running: Deployment) -> list[Role]:
+    return list({running.gateway.grpc: running.gateway, running.store.grpc: running.store}.values())
 
 
 def write_healthy(writer: Client) -> list[WriteResult]:
