@@ -98,7 +98,7 @@ class KernelStart:
                     if not stopping():
                         warm_up()
         except Exception:
-            # numba may have put an error of its own around _Stopped.
+            # numba may wrap _Stopped in one of its errors.
             if not stopping():
                 raise
         finally:
