@@ -10,10 +10,10 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 # Bytecode is left to the first import: compiling all files of all packages takes 6 s of CPU, those in use 2 s.
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input install --no-compile
-# Each starts servers of its own, 3 GB in all; three keep two cores busy, for the drills mostly wait.
-TEST_PROCESSES ?= 3
+# Four keep two cores busy, for many tests mostly wait.
+TEST_PROCESSES ?= 4
 
-.PHONY: help demo test unit check fmt bench soak stack-up stack-down proto docs java
+.PHONY: help demo test unit check fmt bench soak stack-up stack-down proto docs java promtool
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -22,12 +22,12 @@ demo: .venv/.runtime ## a live run in a scratch folder: write, read, kill, repla
 	@$(BIN)/tsdb warmup
 	@$(BIN)/python -m demo
 
-test: .venv/.dev java check ## all checks and tests, on real servers
+test: .venv/.dev java promtool check ## all checks and tests, on real servers
 	@$(BIN)/tsdb warmup
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 unit: .venv/.dev ## tests without servers, the slow ones left out: about a minute on 2 idle cores
-	@$(BIN)/python -m pytest -n logical --dist loadfile -m "not slow and not soak" tests/unit tests/property
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "not slow and not soak" tests/unit tests/property
 
 check: .venv/.dev ## lint, format, prose, types, imports
 	@$(BIN)/ruff check .
@@ -64,6 +64,9 @@ docs: .venv/.dev ## generate docs/cli.md, docs/config.md and docs/metrics.md
 
 java: ## install a JDK and Maven where they are missing; they start Kafka, Cassandra and Spark
 	@scripts/ensure-system.sh java
+
+promtool: .venv/.dev ## install promtool of Prometheus where it is missing; it checks alerts and dashboards
+	@scripts/ensure-system.sh promtool $(BIN)
 
 # Two stamps: the demo needs no test tools. Each follows pyproject.toml.
 .venv/bin/python:

@@ -49,11 +49,11 @@ def embedded_log(partitions: int = PARTITIONS, *, broker_times: str = CREATE_TIM
         yield url
 
 
-def make_topics(url: str, partitions: int, broker_times: str = LOG_APPEND_TIME) -> None:
-    """Create the topics and shared settings on one broker."""
-    with open_topics(url) as topics:
+def make_topics(url: str, partitions: int, broker_times: str = LOG_APPEND_TIME, *, prefix: str = "") -> None:
+    """Create the topics and shared settings on one broker. prefix: of the topics' names."""
+    with open_topics(url, prefix=prefix) as topics:
         create_topics(topics, topic_specs(partitions, replication=1, timestamp_type=broker_times))
-    with open_log(url) as log:
+    with open_log(url, prefix=prefix) as log:
         ensure_meta(log, MetaSettings(partitions, time_set=PRODUCTION))
 
 
@@ -63,13 +63,15 @@ def ago_ms(samples: int = SAMPLES) -> int:
     return now_ms - now_ms % INTERVAL_MS - (samples - 1) * INTERVAL_MS
 
 
-def fill(url: str, workload: Workload, start_ms: int, *, samples: int = SAMPLES, record_samples: int = 0) -> int:
+def fill(
+    url: str, workload: Workload, start_ms: int, *, samples: int = SAMPLES, record_samples: int = 0, prefix: str = ""
+) -> int:
     """Announce all series and write `samples` scrapes from start_ms on. Returns the number of records.
 
     record_samples: approximate samples in a record; 0: a partition's scrape is one record.
     """
     started = time.monotonic()
-    with open_log(url, settings=FILL_SETTINGS) as log:
+    with open_log(url, prefix=prefix, settings=FILL_SETTINGS) as log:
         announce(log, workload, start_ms)
         pending = Appends(log)
         for column in range(samples):

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from chunker.member import Member
 from chunker.outbox import Budget
 from chunker.partition import ChunkerContext, ChunkPartition, StageOptions
+from chunker.stage_metrics import StageMetrics
 from chunker.status import ChunkerReporter, ChunkPartitionStatus
+from tsdb.chunks.engine import GROUP_ID
 from tsdb.chunks.warm_up import warm_up as warm_up_stage
 from tsdb.codec.jit import Compiling
 from tsdb.log.interface import METRICS, SERIES, Log
@@ -20,7 +22,6 @@ from tsdb.ops.logs import get_logger
 from tsdb.replay.series_feed import SeriesFeed
 from tsdb.store.interpreter import tune
 
-GROUP_ID = "chunks"
 ALIVE_WITHIN_S = 120.0  # A step may compile kernels or seal a large slice; no step takes longer.
 ALL_EPOCHS_MS = -(1 << 60)  # Records may refer to announcements of any age.
 
@@ -49,9 +50,10 @@ class Chunker:
         # All partitions, because the assignment is not known yet; announcements of other members' partitions are
         # skipped.
         self._series = SeriesFeed(log_, {}, {p: mark.high for p, mark in marks.items()}, ALL_EPOCHS_MS)
-        group = log_.group(GROUP_ID)
+        metrics = StageMetrics("python")
+        group = log_.group(GROUP_ID, metrics.engine)
         context = ChunkerContext(
-            log_, group, self._series, Budget(options.inflight_bytes_max), changed, clock, options.stage
+            log_, group, self._series, Budget(options.inflight_bytes_max), changed, clock, options.stage, metrics
         )
         self._member = Member(
             group,
@@ -62,7 +64,13 @@ class Chunker:
             options.stage.records_max,
         )
         self._reporter = ChunkerReporter(
-            log_, self._member, clock, lag_enter_s=options.lag_enter_s, lag_leave_s=options.lag_leave_s
+            log_,
+            self._member,
+            options.stage.times,
+            metrics,
+            clock,
+            lag_enter_s=options.lag_enter_s,
+            lag_leave_s=options.lag_leave_s,
         )
 
     def start(self) -> None:

@@ -9,24 +9,17 @@ from __future__ import annotations
 import threading
 from collections import deque
 
+from chunker.stage_metrics import StageMetrics
 from tsdb.chunks.records import ChunkRecord
 from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS, Appended, Log
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
-from tsdb.ops.metrics import counter
 
 SEND_AGAIN_S = 0.5
 
 log = get_logger(__name__)
-
-appends_total = counter("tsdb_chunker_appends_total", "Records sent to the chunks topic, repeats included.")
-append_failures_total = counter(
-    "tsdb_chunker_append_failures_total",
-    "Failed appends to the chunks topic, by reason; sent again unless the error is final.",
-    label="reason",
-)
 
 
 class Budget:
@@ -54,12 +47,21 @@ class Budget:
 class Outbox:
     """`changed` is set whenever an answer comes."""
 
-    def __init__(self, log_: Log, partition: int, budget: Budget, changed: threading.Event, clock: Clock) -> None:
+    def __init__(
+        self,
+        log_: Log,
+        partition: int,
+        budget: Budget,
+        changed: threading.Event,
+        clock: Clock,
+        metrics: StageMetrics,
+    ) -> None:
         self._log = log_
         self._partition = partition
         self._budget = budget
         self._changed = changed
         self._clock = clock
+        self._metrics = metrics
         self._chain = chain_of("chunk-stage", clock.now_ms)
         self._lock = threading.Lock()  # Guards all below; an innermost lock.
         self._in_flight = 0
@@ -69,6 +71,8 @@ class Outbox:
         self._abandoned = False
         self.appends = 0
         """Records sent, repeats included. Written by the owner's thread."""
+        self.failures = 0
+        """Appends that failed; each is sent again unless its error is final."""
 
     def offer(self, record: ChunkRecord) -> bool:
         """Send a record. False: not sent, too many bytes are in flight."""
@@ -109,7 +113,7 @@ class Outbox:
             self._answered(record, answer)
 
         self.appends += 1
-        appends_total.inc()
+        self._metrics.appends.inc()
         headers = () if record.due_ms is None else self._chain.first(due_at_ms=record.due_ms)
         try:
             self._log.append(CHUNKS, self._partition, record.value, key=record.key, headers=headers, on_done=on_done)
@@ -128,7 +132,8 @@ class Outbox:
         self._changed.set()
 
     def _fail(self, record: ChunkRecord, error: TsdbError) -> None:
-        append_failures_total.labels(error.reason).inc()
+        self._metrics.append_failed(error.reason)
+        self.failures += 1
         if not self._failed:
             log.warning("chunks not written yet", partition=self._partition, reason=error.reason, error=error.message)
         self._failed.append(record)

@@ -11,9 +11,9 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from chunker.counts import count
 from chunker.outbox import Budget, Outbox
 from chunker.source import PartitionSource
+from chunker.stage_metrics import StageMetrics
 from chunker.takeover import TakeOver, take_over
 from chunker.ticker import Ticker
 from tsdb.chunks.progress import Progress, encode_progress
@@ -44,10 +44,6 @@ takeovers_total = counter(
     values=("commit", "marker", "first"),
 )
 stopped_total = counter("tsdb_chunker_stopped_total", "Partitions that cannot go on, by reason.", label="reason")
-commits_total = counter("tsdb_chunker_commits_total", "Commits of progress.")
-commit_failures_total = counter(
-    "tsdb_chunker_commit_failures_total", "Commits that were refused or not answered, by reason.", label="reason"
-)
 
 
 class WriteState(Enum):
@@ -80,6 +76,7 @@ class ChunkerContext:
     changed: threading.Event
     clock: Clock
     options: StageOptions
+    metrics: StageMetrics
 
 
 class ChunkPartition:
@@ -90,6 +87,7 @@ class ChunkPartition:
         self.partition = partition
         self._context = context
         self._clock = context.clock
+        self._metrics = context.metrics
         self.source = PartitionSource(context.group, (METRICS, partition))
         self.stage: ChunkStage | None = None
         self.replay: Replay[ChunkStage] | None = None
@@ -98,8 +96,8 @@ class ChunkPartition:
         self.stopped_message = ""
         self.waiting = "taking_over"
         self.unacknowledged_since: float | None = None
-        self._outbox = Outbox(context.log, partition, context.budget, context.changed, context.clock)
-        self._ticker = Ticker(context.log, partition, context.clock)
+        self._outbox = Outbox(context.log, partition, context.budget, context.changed, context.clock, context.metrics)
+        self._ticker = Ticker(context.log, partition, context.clock, context.metrics)
         self._writing: Iterator[WriteState] = iter(())
         self._state = WriteState.IDLE
         self._topic_id = ""
@@ -186,6 +184,7 @@ class ChunkPartition:
         )
         self._topic_id = found.topic_id
         self.committed = found.progress
+        self._metrics.committed(partition, self._clock.now_ms())
         self.stage = ChunkStage(
             partition,
             found.progress,
@@ -230,13 +229,13 @@ class ChunkPartition:
             elif emission.progress is None:
                 yield from self._sent(emission.records)
                 stage.finish(emission)
-                count(emission)
+                self._metrics.count(emission)
                 yield WriteState.WRITING
             else:
                 yield from self._acknowledged(emission.records)
                 yield from self._acknowledged(emission.markers)
                 stage.finish(emission)
-                count(emission)
+                self._metrics.count(emission)
                 yield from self._advance(emission.progress)
 
     def _sent(self, records: Sequence[ChunkRecord]) -> Iterator[WriteState]:
@@ -276,16 +275,17 @@ class ChunkPartition:
     def _commit(self, progress: Progress) -> bool:
         """Commit. False: not answered, or refused because the partition is being reassigned; its next owner then
         repeats the work."""
-        commits_total.inc()
+        self._metrics.commits.inc()
         self._committed_at = self._clock.monotonic()
         position = Position(progress.position, encode_progress(progress, self._topic_id))
         try:
             self._context.group.commit({(METRICS, self.partition): position})
         except Unavailable as error:
-            commit_failures_total.labels(error.reason).inc()
+            self._metrics.commit_failed(error.reason)
             log.warning("not committed", partition=self.partition, reason=error.reason, error=error.message)
             return False
         self.committed = progress
+        self._metrics.committed(self.partition, self._clock.now_ms())
         return True
 
     def _pause(self) -> Iterator[WriteState]:

@@ -10,9 +10,13 @@ from dataclasses import dataclass
 
 from chunker.member import Member
 from chunker.partition import ChunkPartition
+from chunker.stage_metrics import StageMetrics, StagePlace
+from tsdb.chunks.engine import windows_overdue
+from tsdb.chunks.progress import Progress
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError
+from tsdb.model.time_set import TimeSet
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, gauge
@@ -24,20 +28,7 @@ UNACKNOWLEDGED_S_MAX = 20.0  # Chunks without an acknowledgement for longer are 
 
 log = get_logger(__name__)
 
-ready = gauge(
-    "tsdb_chunker_partition_ready",
-    "1 when the partition is assigned to this process and keeps up, else 0.",
-    label="partition",
-)
-lag_records = gauge("tsdb_chunker_lag_records", "High watermark minus next offset.", label="partition")
 lag_seconds = gauge("tsdb_chunker_lag_seconds", "Lag in time; -1 while it is not known.", label="partition")
-position = gauge("tsdb_chunker_position", "Committed position; -1 before the take-over.", label="partition")
-emitted_through = gauge(
-    "tsdb_chunker_emitted_through_timestamp_seconds",
-    "Windows that end by this sample time are emitted and committed.",
-    label="partition",
-)
-windows_waiting = gauge("tsdb_chunker_windows_waiting", "Closed windows not finished yet.", label="partition")
 late_waiting = gauge("tsdb_chunker_late_samples_waiting", "Late samples not emitted yet.", label="partition")
 head_bytes = gauge("tsdb_chunker_head_bytes", "Memory of slices, late list and label index.", label="partition")
 polls_total = counter("tsdb_chunker_watermark_polls_total", "Requests for fresh high watermarks.")
@@ -46,16 +37,34 @@ poll_failures_total = counter("tsdb_chunker_watermark_poll_failures_total", "Req
 
 @dataclass(frozen=True, slots=True)
 class ChunkPartitionStatus:
-    """Status of a partition at one moment. position, emitted_through_ms: committed; None before the take-over."""
+    """Status of a partition at one moment. committed: progress in the group's commit; None before the take-over.
+
+    lag_records: from the committed position to the high watermark; None while one of them is not known.
+    """
 
     partition: int
     readiness: PartitionReadiness
     next_offset: int | None
-    position: int | None
-    emitted_through_ms: int | None
+    committed: Progress | None
+    lag_records: int | None
+    windows_overdue: int | None
+    last_commit_ms: int | None
     windows_waiting: int
     late_waiting: int
     stopped_message: str
+
+    @property
+    def position(self) -> int | None:
+        return self.committed.position if self.committed else None
+
+    @property
+    def emitted_through_ms(self) -> int | None:
+        return self.committed.emitted_through_ms if self.committed else None
+
+    @property
+    def place(self) -> StagePlace:
+        """The status in the form of the metrics."""
+        return StagePlace(self.partition, self.readiness.ready, self.lag_records, self.committed, self.windows_overdue)
 
     @property
     def health(self) -> PartitionHealth:
@@ -64,8 +73,11 @@ class ChunkPartitionStatus:
             self.readiness.ready,
             self.readiness.reason,
             {
+                "engine": "python",
                 "lag_ms": self.readiness.lag_ms,
-                "lag_records": self.readiness.lag_records,
+                "lag_records": self.lag_records,
+                "windows_overdue": self.windows_overdue,
+                "last_commit_ms": self.last_commit_ms,
                 "next_offset": self.next_offset,
                 "position": self.position,
                 "emitted_through_ms": self.emitted_through_ms,
@@ -80,10 +92,22 @@ class ChunkerReporter(Periodic):
     The thread reads high watermarks, which takes long when no broker answers. Probes use the last known values.
     """
 
-    def __init__(self, log_: Log, member: Member, clock: Clock, *, lag_enter_s: float, lag_leave_s: float) -> None:
+    def __init__(
+        self,
+        log_: Log,
+        member: Member,
+        times: TimeSet,
+        metrics: StageMetrics,
+        clock: Clock,
+        *,
+        lag_enter_s: float,
+        lag_leave_s: float,
+    ) -> None:
         super().__init__("chunker-status", EVERY_S, self._update)
         self._log = log_
         self._member = member
+        self._times = times
+        self._metrics = metrics
         self._clock = clock
         self._lag_s = lag_enter_s, lag_leave_s
         self._lock = threading.Lock()  # Guards the evaluators; an innermost lock.
@@ -110,9 +134,12 @@ class ChunkerReporter(Periodic):
         self._fetch_watermarks(list(ours) or [0])
         for status in self.statuses():
             if status.partition in ours:
+                self._metrics.show(status.place)
                 _set_gauges(status, ours[status.partition])
         for partition in self._shown - ours.keys():
-            ready.labels(str(partition)).set(0)
+            self._metrics.forget(partition)
+            for shown in (lag_seconds, late_waiting, head_bytes):
+                shown.remove(str(partition))
         self._shown = set(ours)
 
     def _evaluator(self) -> ReadinessEvaluator:
@@ -135,7 +162,7 @@ class ChunkerReporter(Periodic):
     def _status(self, partition: ChunkPartition, evaluator: ReadinessEvaluator) -> ChunkPartitionStatus:
         progress, committed, stage = partition.progress, partition.committed, partition.stage
         high, at = self._high.get(partition.partition, (None, 0.0))
-        now = self._clock.monotonic()
+        now, now_ms = self._clock.monotonic(), self._clock.now_ms()
         unacknowledged_since = partition.unacknowledged_since
         stalled = unacknowledged_since is not None and now - unacknowledged_since > UNACKNOWLEDGED_S_MAX
         seen = Observation(
@@ -147,10 +174,12 @@ class ChunkerReporter(Periodic):
         )
         return ChunkPartitionStatus(
             partition.partition,
-            evaluator.evaluate(seen, now_ms=self._clock.now_ms(), monotonic=now),
+            evaluator.evaluate(seen, now_ms=now_ms, monotonic=now),
             progress.next_offset if progress else None,
-            committed.position if committed else None,
-            committed.emitted_through_ms if committed else None,
+            committed,
+            high - committed.position if committed and high is not None else None,
+            windows_overdue(committed.emitted_through_ms, now_ms, self._times, "python") if committed else None,
+            self._metrics.last_commit_ms.get(partition.partition),
             stage.windows_waiting if stage else 0,
             stage.late_waiting if stage else 0,
             partition.stopped_message,
@@ -159,13 +188,7 @@ class ChunkerReporter(Periodic):
 
 def _set_gauges(status: ChunkPartitionStatus, partition: ChunkPartition) -> None:
     name, readiness = str(status.partition), status.readiness
-    ready.labels(name).set(readiness.ready)
-    lag_records.labels(name).set(readiness.lag_records or 0)
     lag_seconds.labels(name).set(-1 if readiness.lag_ms is None else readiness.lag_ms / 1000)
-    position.labels(name).set(-1 if status.position is None else status.position)
-    windows_waiting.labels(name).set(status.windows_waiting)
     late_waiting.labels(name).set(status.late_waiting)
-    if status.emitted_through_ms is not None:
-        emitted_through.labels(name).set(status.emitted_through_ms / 1000)
     if partition.stage is not None:
         head_bytes.labels(name).set(partition.stage.head.sizes().bytes)

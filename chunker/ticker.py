@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
+from chunker.stage_metrics import StageMetrics
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import METRICS, Appended, Log
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
-from tsdb.ops.metrics import counter
 
 IDLE_S = 0.5  # Idle this long at the end of the log: no record is on its way that would move broker time.
 AGAIN_S = 0.5  # A broker whose clock is behind this process's clock needs a further tick.
 
 log = get_logger(__name__)
 
-ticks_total = counter("tsdb_chunker_ticks_total", "Ticks appended to idle partitions.")
-tick_failures_total = counter("tsdb_chunker_tick_failures_total", "Ticks that were not acknowledged, tried again.")
-
 
 class Ticker:
     """Ticks for one partition. One thread."""
 
-    def __init__(self, log_: Log, partition: int, clock: Clock) -> None:
+    def __init__(self, log_: Log, partition: int, clock: Clock, metrics: StageMetrics) -> None:
         self._log = log_
         self._partition = partition
         self._clock = clock
+        self._metrics = metrics
         self._idle_since: float | None = None
         self._again_at = 0.0
 
@@ -40,7 +38,7 @@ class Ticker:
         if now < max(self._again_at, self._idle_since + IDLE_S) or now_ms < due_ms:
             return
         self._again_at = now + AGAIN_S
-        ticks_total.inc()
+        self._metrics.ticks.inc()
         try:
             # The broker uses this timestamp only where the topic is set to CreateTime.
             self._log.append(METRICS, self._partition, encode_tick(), timestamp_ms=now_ms, on_done=self._answered)
@@ -49,5 +47,5 @@ class Ticker:
 
     def _answered(self, answer: Appended | TsdbError) -> None:
         if isinstance(answer, TsdbError):
-            tick_failures_total.inc()
+            self._metrics.tick_failures.inc()
             log.warning("tick not appended", partition=self._partition, reason=answer.reason, error=answer.message)

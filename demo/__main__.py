@@ -1,7 +1,8 @@
 """`make demo`: write, read, kill, replay, and read the same again.
 
 When memory has dropped the range, the demo reads it once more, from history, and writes a late sample for it. Where
-Spark can run, `demo.spark` compares log, chunks and history. Exit code 0 means that every comparison held.
+Spark can run, it takes the chunk stage over (`demo.spark`) and compares log, chunks and history. Exit code 0 means that
+every comparison held.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from demo.panel import show_live, show_until
+from demo.panel import show_live, show_until, time_of
 from demo.spark import show_spark
 from demo.standalone import Agent, Standalone, run_tsdb
 from tsdb.model.time_set import DEMO, slice_lengths
@@ -70,7 +71,8 @@ def demo(scratch: Path, server: Standalone) -> bool:
         replayed = server.metric("tsdb_replay_records_total"), server.metric("tsdb_replay_samples_total")
         console.print(f"replayed {replayed[0]:,.0f} records, {replayed[1]:,.0f} samples; ready after {seconds:.1f} s")
         held = compare("before and after", before, everything(server, span))
-        return held and show_history(server, span, before) and show_spark(console, scratch / "data", started_ms)
+        held = held and show_history(server, span, before)
+    return held and show_spark(console, server, scratch, started_ms)
 
 
 def show_history(server: Standalone, span: tuple[str, ...], before: bytes) -> bool:
@@ -116,10 +118,6 @@ def covers_from_ms(server: Standalone) -> int:
     """Start of coverage of the partition that covers the shortest time, in ms since the epoch."""
     states = json.loads(run_tsdb("coverage", "--address", server.grpc, "--output", "json"))["partitions"]
     return max(int(state["coverage_start_ms"]) for state in states)
-
-
-def time_of(ms: int) -> str:
-    return time.strftime("%H:%M:%S", time.gmtime(ms / 1000))
 
 
 def show_queries(server: Standalone) -> None:

@@ -34,6 +34,11 @@ def show_until(console: Console, server: Standalone, done: Callable[[], bool], s
             live.update(_table(HISTORY, _history_row(server)))
 
 
+def time_of(ms: int) -> str:
+    """Time of day, UTC."""
+    return time.strftime("%H:%M:%S", time.gmtime(ms / 1000))
+
+
 def _table(columns: tuple[str, ...], row: tuple[str, ...] = ()) -> Table:
     table = Table()
     for column in columns:
@@ -48,9 +53,9 @@ def _history_row(server: Standalone) -> tuple[str, ...]:
     return (
         f"{server.metric('tsdb_store_samples'):,.0f}",
         f"{covers_s:,.0f}",
-        f"{server.metric('tsdb_chunks_windows_total', 'emitted'):,.0f}",
-        f"{server.metric('tsdb_chunks_emitted_total'):,.0f}",
-        f"{server.metric('tsdb_chunks_late_samples_total'):,.0f}",
+        f"{server.metric('tsdb_chunk_stage_windows_total', 'emitted'):,.0f}",
+        f"{server.metric('tsdb_chunk_stage_chunks_total'):,.0f}",
+        f"{server.metric('tsdb_chunk_stage_samples_total', 'late'):,.0f}",
         f"{server.metric('tsdb_history_statements_total', 'chunk'):,.0f}",
         f"{server.metric('tsdb_history_written_bytes_total'):,.0f}",
     )

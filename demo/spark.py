@@ -1,41 +1,95 @@
-"""The demo's Spark stage: compare log, chunks and history over closed windows. It needs PySpark and a Java."""
+"""The demo's Spark stage: the stream closes windows in place of the chunker, and `verify` compares all chunks with the
+log. It needs PySpark and a Java."""
 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from demo.standalone import run_tsdb
+from demo.panel import time_of
+from demo.standalone import DemoFailed, Standalone, run_tsdb
+from demo.stream import Stream
 from spark_backfill.session import require_java, require_pyspark
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.time_set import DEMO
 from tsdb.model.window import ceil_to
 
-WINDOWS = 2
+LOADED_WITHIN_S = 120.0
 
 
-def show_spark(console: Console, data_dir: Path, started_ms: int) -> bool:
-    """Run `tsdb spark verify` over the first whole windows: True when no chunk is missing, differing or extra.
+def show_spark(console: Console, server: Standalone, scratch: Path, started_ms: int) -> bool:
+    """Hand the chunk stage to Spark and back, then verify: True when no chunk is missing, differing or extra.
 
     Where Spark cannot run, the stage prints the reason and returns True.
     """
-    console.rule("Spark: does the log give the chunks that are there, and are they in history?")
+    console.rule("Spark closes windows, in place of the chunker")
     try:
         require_pyspark()
         require_java()
     except ConfigMismatch as error:
         console.print(f"no Spark here, so this is left out: {error.message}")
         return True
-    start_ms = ceil_to(started_ms, DEMO.window_ms)
-    places = ("--log", f"sqlite:///{data_dir}/log.sqlite", "--history", f"sqlite:///{data_dir}/history.sqlite")
-    span = ("--from", str(start_ms), "--to", str(start_ms + WINDOWS * DEMO.window_ms))
-    command = ("spark", "verify", *places, "--time-set", "demo", *span, "--master", "local[2]")
-    report = json.loads(run_tsdb(*command, "--output", "json"))
+    data_dir = scratch / "data"
+    urls = ("--log", f"sqlite:///{data_dir}/log.sqlite", "--history", f"sqlite:///{data_dir}/history.sqlite")
+    places = (*urls, "--time-set", "demo")
+    end_ms = _hand_over(console, server, places, scratch)
+    return _verify(console, places, ceil_to(started_ms, DEMO.window_ms), end_ms)
+
+
+def _hand_over(console: Console, server: Standalone, places: tuple[str, ...], scratch: Path) -> int:
+    """Stop the process, let the stream close every window with samples, start the process again and let it load them.
+
+    Returns the end of the last window, in ms since the epoch.
+    """
+    server.stop()
+    console.print("tsdb standalone has stopped: an embedded log has one writer at a time")
+    end_ms = ceil_to(time.time_ns() // 1_000_000, DEMO.window_ms)
+    with Stream(places, server.http, scratch) as stream:
+        began_ms = min(_emitted(stream.wait(_emitted)).values())
+        console.print(f"tsdb spark run: continues at {time_of(began_ms)}, where the chunker stopped")
+        stream.wait(lambda ready: min(_emitted(ready).values(), default=0) >= end_ms)
+        summary = stream.stop()
+    chunks = summary["base_chunks"] + summary["late_chunks"]
+    console.print(f"Spark closed the windows up to {time_of(end_ms)}: {chunks} chunks")
+    seconds = server.start()
+    console.print(f"tsdb standalone: ready in {seconds:.1f} s; its chunker continues where Spark stopped")
+    _wait_loaded(server, end_ms)
+    return end_ms
+
+
+def _wait_loaded(server: Standalone, end_ms: int) -> None:
+    """Wait until history has every window that ends by `end_ms`."""
+    give_up_at = time.monotonic() + LOADED_WITHIN_S
+    while min(_loaded(server).values(), default=0) < end_ms:
+        if time.monotonic() > give_up_at:
+            raise DemoFailed(f"history has no chunks up to {time_of(end_ms)}: {_loaded(server)}")
+        time.sleep(0.5)
+
+
+def _verify(console: Console, places: tuple[str, ...], start_ms: int, end_ms: int) -> bool:
+    console.rule("Spark: does the log give the chunks that are there, and are they in history?")
+    span = ("--from", str(start_ms), "--to", str(end_ms))
+    report = json.loads(run_tsdb("spark", "verify", *places, *span, "--master", "local[2]", "--output", "json"))
     for name, figure in report.items():
         if figure and name != "rows":
             console.print(f"  {name}: {figure}")
     verdict = "[green]nothing is missing, differing or extra[/]" if report["ok"] else "[red]they differ[/]"
-    console.print(f"{WINDOWS} windows of {DEMO.window_ms // 1000} s: {verdict}")
+    windows = (end_ms - start_ms) // DEMO.window_ms
+    console.print(f"{windows} windows of {DEMO.window_ms // 1000} s, of both engines: {verdict}")
     return bool(report["ok"])
+
+
+def _emitted(ready: dict[str, Any]) -> dict[int, int]:
+    """Partition -> end of the last window that the stream has closed; empty until it has begun with every partition."""
+    ends = {int(number): state["emitted_through_ms"] for number, state in (ready.get("partitions") or {}).items()}
+    return {} if None in ends.values() else ends
+
+
+def _loaded(server: Standalone) -> dict[int, int]:
+    """Partition -> end of the last window that history has."""
+    history = json.loads(run_tsdb("status", "--address", server.grpc, "--output", "json"))["history"]
+    return {int(state["partition"]): int(state["emitted_through_ms"]) for state in history}

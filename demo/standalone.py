@@ -15,6 +15,7 @@ from stack.ports import Ports
 
 TSDB = (sys.executable, "-m", "tsdb.cli.main")
 READY_WITHIN_S = 200.0  # The first start on a machine compiles the kernels.
+STOPPED_WITHIN_S = 60.0  # `drain_s` is 25.
 
 
 class DemoFailed(SystemExit):
@@ -53,6 +54,12 @@ class Standalone:
                 [*command, "--grpc", self.grpc, "--http", self.http], stdout=log, stderr=log
             )
         return self._wait_ready(on_wait)
+
+    def stop(self) -> None:
+        """End by SIGTERM and wait: what was accepted is in the log."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(timeout=STOPPED_WITHIN_S)
 
     def kill(self) -> None:
         if self._process is not None:

@@ -6,7 +6,7 @@ call returns, every accepted sample is on the log. When it raises InvalidRequest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,13 +50,21 @@ class RecordToken:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """`samples`: accepted samples, in the records of `tokens`. Refused rows occur only in a partial write."""
+    """`samples`: accepted samples, in the records of `tokens`. Refused rows occur only in a partial write.
+
+    refused: samples of refused rows, by reason.
+    """
 
     tokens: list[RecordToken]
     samples: int
-    refused_samples: int
+    refused: Mapping[str, int]
     refused_series: int
     offenders: list[Offender]
+
+    @property
+    def refused_samples(self) -> int:
+        """Samples of all refused rows."""
+        return sum(self.refused.values())
 
 
 class WritePipeline:
@@ -141,7 +149,7 @@ class WritePipeline:
         count_refused_samples(refusals.samples)
         samples = batch.samples - refusals.samples.total()
         _samples.inc(samples)
-        return WriteResult(tokens, samples, refusals.samples.total(), len(refusals.rows), refusals.offenders)
+        return WriteResult(tokens, samples, refusals.samples, len(refusals.rows), refusals.offenders)
 
     def _refused_whole(self, batch: Batch, rows: ResolvedRows, refusals: Refusals) -> TsdbError:
         self._cache.forget_refused(rows, np.arange(len(batch.labels)))

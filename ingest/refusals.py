@@ -6,7 +6,7 @@ Reasons are a bounded set: they label the counter, the offenders of a partial an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError
@@ -78,6 +78,7 @@ class Refusals:
         return refused(
             f"series_index {first.series_index}: {first.message}{more}; nothing was written",
             {**self.samples, IN_REFUSED_REQUEST: samples - self.samples.total()},
+            self.offenders,
             reason=first.reason,
             refused_series=len(self.rows),
             refused_samples=self.samples.total(),
@@ -86,20 +87,30 @@ class Refusals:
         )
 
 
-class RefusedSeries(InvalidRequest):
-    """A request refused because of some rows. `samples`: number of its samples by the reason for the counter."""
+class _RefusedRows(TsdbError):
+    """samples: number of the request's samples by the reason for the counter. offenders: the first refused rows, at
+    least one."""
 
-    def __init__(self, message: str, samples: Mapping[str, int], *, reason: str, **metadata: object) -> None:
+    def __init__(
+        self,
+        message: str,
+        samples: Mapping[str, int],
+        offenders: Sequence[Offender],
+        *,
+        reason: str,
+        **metadata: object,
+    ) -> None:
         super().__init__(message, reason=reason, **metadata)
         self.samples = samples
+        self.offenders = offenders
 
 
-class SeriesOverLimit(Overloaded):
-    """As RefusedSeries, for a request whose only problem is new series over a limit. An immediate retry cannot help."""
+class RefusedSeries(_RefusedRows, InvalidRequest):
+    """A request refused because of some rows."""
 
-    def __init__(self, message: str, samples: Mapping[str, int], *, reason: str, **metadata: object) -> None:
-        super().__init__(message, reason=reason, retry_after_s=None, **metadata)
-        self.samples = samples
+
+class SeriesOverLimit(_RefusedRows, Overloaded):
+    """A request whose only problem is new series over a limit. An immediate retry cannot help."""
 
 
 def count_refused_samples(samples: Mapping[str, int]) -> None:

@@ -27,10 +27,10 @@ def validate(
 ) -> Validation:
     """A row is refused whole, because of its labels or its first timestamp outside the accepted range.
 
-    The range: now_ms - accept_past_ms <= timestamp <= now_ms + gateway_ahead_ms. Pure.
+    The range is that of `accepted_times`. Pure.
     """
     good = np.ones(len(batch.labels), np.bool_)
-    oldest_ms, newest_ms = now_ms - time_set.accept_past_ms, now_ms + time_set.gateway_ahead_ms
+    oldest_ms, newest_ms = accepted_times(time_set, now_ms)
     in_time = batch.ts_ms.min() >= oldest_ms and batch.ts_ms.max() <= newest_ms
     if in_time and not rows.errors:
         return Validation(good, None)
@@ -47,6 +47,11 @@ def validate(
             text = f"{text}; series {shown_series(canonical(batch.labels[row]))}"
         refusals.add(row, batch.samples_of(row), reason, text)
     return Validation(good, refusals)
+
+
+def accepted_times(time_set: TimeSet, now_ms: int) -> tuple[int, int]:
+    """(oldest, newest) accepted timestamp, both included."""
+    return now_ms - time_set.accept_past_ms, now_ms + time_set.gateway_ahead_ms
 
 
 def _first_bad_timestamps(batch: Batch, oldest_ms: int, newest_ms: int) -> dict[int, int]:

@@ -1,22 +1,39 @@
-"""Data source `tsdb`: the class that Spark calls. The module of each source reads and writes."""
+"""Data source `tsdb`: the class that Spark calls. The module of each source and target reads and writes."""
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader
 from pyspark.sql.types import StructType
 
+from spark_backfill.failures import quoted_errors
 from spark_backfill.places import places_of
 from spark_backfill.source.chunks import CHUNK_SCHEMA, ChunksReader
 from spark_backfill.source.columns import columns_of, sample_schema
 from spark_backfill.source.history import HistoryReader
 from spark_backfill.source.log import LogSourceReader
-from spark_backfill.source.options import CHUNKS, HISTORY, LOG, SourceOptions, source_options, wait_s_of
+from spark_backfill.source.options import (
+    CHUNKS,
+    HISTORY,
+    LOG,
+    PLACES,
+    READ,
+    SourceOptions,
+    check_names,
+    source_options,
+    wait_s_of,
+)
+from spark_backfill.source.stream.options import stream_options
+from spark_backfill.source.stream.reader import LogStreamReader
 from spark_backfill.writing.frame_writer import WAIT_S, FrameWriter, begin_frame_write
+from spark_backfill.writing.samples.options import TARGET, sample_options, target_of
+from spark_backfill.writing.samples.writers import StreamSampleWriter, begin_sample_write
 from tsdb.model.errors import InvalidRequest
+
+IMPORT = (*PLACES, TARGET, "job_id", "wait_s")
 
 
 class TsdbDataSource(DataSource):
-    """`spark.read.format("tsdb")`: options and columns are those of docs/spark.md."""
+    """`format("tsdb")` of reads, writes and streams: options and columns are those of docs/spark."""
 
     @classmethod
     def name(cls) -> str:
@@ -24,26 +41,58 @@ class TsdbDataSource(DataSource):
         return "tsdb"
 
     def schema(self) -> StructType:
-        """Default schema of the source that the options name."""
+        """Default schema of the source that the options name. A stream has that of the source log, which is the same
+        as of history."""
         options = self._parsed()
         return CHUNK_SCHEMA if options.source == CHUNKS else sample_schema(options.wide, runs=options.runs)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns in `schema`: the source's columns or some of them, in any order."""
+        check_names(self.options, READ, "a read")
         options = self._parsed()
         if options.source == CHUNKS:
             return ChunksReader(options, schema)
         readers = {HISTORY: HistoryReader, LOG: LogSourceReader}
         return readers[options.source](options, columns_of(schema, runs=options.runs))
 
-    def writer(self, schema: StructType, overwrite: bool) -> FrameWriter:
-        """A writer of samples as an import. The option job_id names the import; the same rows again change nothing."""
+    def streamReader(self, schema: StructType) -> LogStreamReader:
+        """A stream of the log's samples, with the columns of the batch source."""
+        with quoted_errors():
+            return LogStreamReader(stream_options(self.options), columns_of(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """A writer of samples: an import into history, or with target=log into the log."""
         if overwrite:
-            raise InvalidRequest("history is only added to: write with mode append", reason="bad_option")
+            raise InvalidRequest("samples are only added: write with mode append", reason="bad_option")
+        if target_of(self.options, HISTORY) == LOG:
+            return begin_sample_write(sample_options(self.options, schema, stream=False))
+        return self._import(schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSampleWriter:
+        """A writer of samples into the log."""
+        with quoted_errors():
+            if overwrite:
+                raise InvalidRequest(
+                    "samples are only added: write with outputMode append or update", reason="bad_option"
+                )
+            if target_of(self.options, LOG) != LOG:
+                raise InvalidRequest(
+                    "option target: a stream writes into the log; import into history by a batch write",
+                    reason="bad_option",
+                )
+            return StreamSampleWriter(sample_options(self.options, schema, stream=True))
+
+    def _import(self, schema: StructType) -> FrameWriter:
+        """The option job_id names the import; the same rows again change nothing."""
+        check_names(self.options, IMPORT, "an import")
         columns_of(schema)
         job_id = self.options.get("job_id")
         if not job_id:
-            raise InvalidRequest("the option job_id is needed, and the same one to write again", reason="bad_option")
+            raise InvalidRequest(
+                "the option job_id is needed, and the same one to write again; recent samples go into the log, with"
+                " target=log",
+                reason="bad_option",
+            )
         return begin_frame_write(places_of(self.options), job_id, wait_s_of(self.options, WAIT_S))
 
     def _parsed(self) -> SourceOptions:

@@ -19,6 +19,7 @@ from tsdb.log.open import open_log
 from tsdb.log.settings import KafkaSecurity, LogSettings
 from tsdb.model.errors import ConfigMismatch, InvalidRequest
 
+IDLE_READERS_MAX = 4
 LOG, LOG_PREFIX, LOG_SETTINGS = "log", "log_prefix", "log_settings"
 HISTORY, HISTORY_SETTINGS = "history", "history_settings"
 
@@ -38,7 +39,8 @@ class Places:
         if not self.log:
             raise ConfigMismatch("a log is required: give the option or flag `log`", reason="log_url")
         # Tasks are several processes, and a loader may run beside them: none has an embedded log to itself.
-        settings = replace(self.log_settings, embedded_guest=True)
+        # Tasks and planners open many short readers, one after the other: two for an item, one for lookups.
+        settings = replace(self.log_settings, embedded_guest=True, idle_readers_max=IDLE_READERS_MAX)
         return open_log(self.log, prefix=self.log_prefix, settings=settings)
 
     def open_history(self) -> ChunkStore:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 LOCAL = "local[*]"
+STOP_S = 30.0  # The JVM ends in any case when this process does.
 PYTHON, DRIVER_PYTHON = "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"
 # Set in a user's own session too: without it a reader with pushed filters fails.
 REQUIRED = {"spark.sql.python.filterPushdown.enabled": "true"}
@@ -33,7 +35,7 @@ _DEFAULTS = {
     **REQUIRED,
     "spark.driver.defaultJavaOptions": _ARROW,
     "spark.executor.defaultJavaOptions": _ARROW,
-    # Saves a third of the cost of a Python task (docs/spark.md).
+    # Saves a third of the cost of a Python task (docs/spark/README.md).
     "spark.python.unix.domain.socket.enabled": "true",
     # Time the JVM waits for a new worker to connect. The default of 15 s is too short on a busy machine.
     "spark.python.authenticate.socketTimeout": "60s",
@@ -41,6 +43,8 @@ _DEFAULTS = {
     # Timestamps are UTC, independent of the machine's time zone.
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
+    # Heartbeats report the memory of an executor's Python workers too, where /proc can be read.
+    "spark.executor.processTreeMetrics.enabled": "true",
     "spark.log.level": "WARN",
 }
 # Of a local master only. Spark must start on a machine whose host name does not resolve, too. The worker daemon saves
@@ -109,6 +113,14 @@ def session(options: SessionOptions) -> Iterator[SparkSession]:
 
 
 def _stop(spark: SparkSession) -> None:
+    """Stop the session from another thread. A signal may have ended a call of this thread to the JVM halfway, and the
+    thread's connection would then read the answer of that call."""
+    stopping = threading.Thread(target=_stop_now, args=(spark,), name="spark-stop", daemon=True)
+    stopping.start()
+    stopping.join(STOP_S)
+
+
+def _stop_now(spark: SparkSession) -> None:
     from py4j.protocol import Py4JError
 
     try:

@@ -2,8 +2,8 @@
 
 Spark's daemon imports nothing before it forks, so each new worker imports PySpark and our modules again. Spark gives
 workers PySpark as a zip without compiled modules, so each worker also compiles what it imports. A failed task ends its
-worker. In a test with 30 Python processes they took 34 s of CPU, and take 18 s with this daemon. Spark's
-setting `spark.python.daemon.module` names this module (docs/spark.md). Workers that plan a read keep Spark's daemon.
+worker. In a test with 30 Python processes they took 34 s of CPU, and take 18 s with this daemon. Spark's setting
+`spark.python.daemon.module` names this module (docs/spark/README.md). Workers that plan a read keep Spark's daemon.
 """
 
 from __future__ import annotations

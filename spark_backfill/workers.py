@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 
 UNFROZEN_OBJECTS_MAX = 5_000  # Collecting 5,000 objects takes 2 ms.
 
@@ -14,12 +15,11 @@ def keep_loaded() -> None:
     collection takes 90 ms of CPU, more than many tasks. Garbage is collected before the freeze. A worker loads more
     modules with each new kind of task, so the freeze is repeated when more than UNFROZEN_OBJECTS_MAX objects are new.
     """
-    if len(gc.get_objects()) > UNFROZEN_OBJECTS_MAX and _in_task():
+    if _in_task() and len(gc.get_objects()) > UNFROZEN_OBJECTS_MAX:
         gc.collect()
         gc.freeze()
 
 
 def _in_task() -> bool:
-    from pyspark import TaskContext  # Imported late: importing PySpark takes too long for modules that import us.
-
-    return TaskContext.get() is not None
+    pyspark = sys.modules.get("pyspark")  # A task has imported it. Other processes need not.
+    return pyspark is not None and pyspark.TaskContext.get() is not None

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -66,6 +67,41 @@ STARTUP = struct.pack(">BBHBI", 0x04, 0, 0, 0x01, len(STARTUP_BODY)) + STARTUP_B
 READY_OPCODE = 0x02
 
 
+@dataclass(frozen=True)
+class NodeAccess:
+    """Access to a node that runs, also for a process that did not start it. folder: of its data."""
+
+    host: str
+    port: int
+    jmx_port: int
+    folder: str
+
+    def flush(self) -> None:
+        """Write memtables to files. Raises RuntimeError when that fails."""
+        self._tool("flush")
+
+    def estimate_sizes(self) -> None:
+        """Refresh the size estimates, as the node does every few minutes. Raises RuntimeError when that fails."""
+        self._tool("refreshsizeestimates")
+
+    def data_bytes(self, keyspace: str) -> dict[str, int]:
+        """Bytes of the files of each table in a keyspace, with indexes and filters."""
+        tables = (Path(self.folder) / "data" / "data" / keyspace).iterdir()
+        return {
+            table.name.rsplit("-", 1)[0]: sum(file.stat().st_size for file in table.iterdir() if file.is_file())
+            for table in tables
+        }
+
+    def _tool(self, command: str) -> None:
+        # The tool writes its command history into the home folder.
+        home = f"-Duser.home={self.folder}"
+        main = ["-cp", f"{jars(CASSANDRA)}/*", "org.apache.cassandra.tools.NodeTool"]
+        tool = ["java", *ACCESS, home, *main, "-p", str(self.jmx_port), command]
+        done = subprocess.run(tool, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{command} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
 class CassandraNode:
     """A context manager. folder: for the data; without one, a temporary folder that `close` removes."""
 
@@ -87,6 +123,11 @@ class CassandraNode:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def access(self) -> NodeAccess:
+        """For all who use the node. Valid after `start`."""
+        return NodeAccess(self.host, self.port, self._jmx, str(self._folder))
 
     @property
     def process(self) -> ServerProcess:
@@ -117,30 +158,6 @@ class CassandraNode:
             if not self.process.running or time.monotonic() > give_up_at:
                 raise RuntimeError(f"Cassandra does not answer:\n{self.process.tail()}")
             time.sleep(0.2)
-
-    def flush(self) -> None:
-        """Write memtables to files. Raises RuntimeError when that fails."""
-        self._tool("flush")
-
-    def estimate_sizes(self) -> None:
-        """Refresh the size estimates, as the node does every few minutes. Raises RuntimeError when that fails."""
-        self._tool("refreshsizeestimates")
-
-    def _tool(self, command: str) -> None:
-        # The tool writes its command history into the home folder.
-        home = f"-Duser.home={self._folder}"
-        tool = ["-cp", f"{jars(CASSANDRA)}/*", "org.apache.cassandra.tools.NodeTool", "-p", str(self._jmx), command]
-        done = subprocess.run(["java", *ACCESS, home, *tool], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{command} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-
-    def data_bytes(self, keyspace: str) -> dict[str, int]:
-        """Bytes of the files of each table in a keyspace, with indexes and filters."""
-        tables = (self._folder / "data" / "data" / keyspace).iterdir()
-        return {
-            table.name.rsplit("-", 1)[0]: sum(file.stat().st_size for file in table.iterdir() if file.is_file())
-            for table in tables
-        }
 
     def close(self) -> None:
         """Kill the node and remove its temporary data."""

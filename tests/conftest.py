@@ -1,4 +1,4 @@
-"""Shared fixtures: one real broker and one Cassandra node a session; logs and histories of both kinds."""
+"""Shared fixtures: one real broker and one Cassandra node a run; logs and histories of both kinds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler.loadfile import LoadFileScheduling
 
-from stack.cassandra import CassandraNode
-from stack.kafka import KafkaCluster
+from stack.cassandra import NodeAccess
 from support.drills import leftovers
 from support.servers.histories import HistoryFactory
 from support.servers.logs import LogFactory
+from support.shared_servers import SharedBroker, contract_history, shared_broker, shared_node
 
 # An example is slow on a busy machine or while a kernel compiles. pytest-timeout ends a test that hangs.
 settings.register_profile("tests", deadline=None, print_blob=True)
@@ -80,17 +80,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[KafkaCluster]:
-    """One real broker for all tests. A test uses its own topic prefix and leaves the broker running."""
-    with KafkaCluster(settings=SHORT_SESSIONS) as cluster:
-        yield cluster
+def kafka() -> SharedBroker:
+    """One real broker for all tests."""
+    return shared_broker(SHORT_SESSIONS)
 
 
 @pytest.fixture(scope="session")
-def cassandra() -> Iterator[CassandraNode]:
-    """One real node for all tests. A test uses its own keyspace and leaves the node running."""
-    with CassandraNode() as node:
-        yield node
+def cassandra() -> NodeAccess:
+    """One real node for all tests."""
+    return shared_node()
 
 
 @pytest.fixture(params=["sqlite", "kafka"])
@@ -110,8 +108,7 @@ def history_factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path}/history.db"
     else:
-        node = request.getfixturevalue("cassandra")
-        url = f"cassandra://{node.host}:{node.port}/contract"
+        url = contract_history(request.getfixturevalue("cassandra"))
     with HistoryFactory(url) as factory:
         factory.create()
         yield factory

@@ -39,7 +39,7 @@ RECORD_SAMPLES = 100  # One record for each instance, as gateways write.
 POLL_BYTES_MAX = 4 << 20
 MISSION_RATE = 150_000
 MISSION_PACKS = 1_800_000
-STEP_MS = 60_000  # Step of the emission, and of its evenness.
+STEP_MS = 60_000  # Windows are emitted in such steps, and evenness compares them.
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:

@@ -252,8 +252,8 @@ def _statements() -> dict[str, int]:
 
 
 def _disk(node: CassandraNode, keyspace: str, data: Data) -> dict[str, object]:
-    node.flush()
-    tables = {table: size for table, size in node.data_bytes(keyspace).items() if size}
+    node.access.flush()
+    tables = {table: size for table, size in node.access.data_bytes(keyspace).items() if size}
     return {
         "disk_bytes": tables,
         "disk_bytes_per_sample": round(sum(tables.values()) / data.samples, 3),

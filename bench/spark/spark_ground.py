@@ -38,24 +38,29 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def closed_windows(workload: Workload, windows: int) -> Iterator[tuple[str, Windows]]:
-    """(URL, span) of a log with `windows` windows, and a tick that closes the last one.
+    """(URL, span) of a log on a new broker, with `windows` windows that have ended just now."""
+    with kafka_log(PARTITIONS) as url:
+        yield url, fill_windows(url, workload, windows)
 
-    The windows have ended just now: a broker trims records older than the log's retention, by their timestamps.
+
+def fill_windows(url: str, workload: Workload, windows: int, prefix: str = "") -> Windows:
+    """Write windows that have ended just now, and a tick that closes the last one. Returns their span.
+
+    A broker trims records older than the log's retention, by their timestamps.
     """
     end_ms = floor_to(int(time.time() * 1000) - CLOSES_MS, PRODUCTION.window_ms)
     span = Windows(end_ms - windows * PRODUCTION.window_ms, end_ms)
-    with kafka_log(PARTITIONS) as url:
-        fill(url, workload, span.start_ms, samples=windows * SAMPLES, record_samples=RECORD_SAMPLES)
-        with open_log(url) as log:
-            for partition in range(PARTITIONS):
-                log.append_sync(METRICS, partition, encode_tick(), timestamp_ms=end_ms + CLOSES_MS)
-        yield url, span
+    fill(url, workload, span.start_ms, samples=windows * SAMPLES, record_samples=RECORD_SAMPLES, prefix=prefix)
+    with open_log(url, prefix=prefix) as log:
+        for partition in range(PARTITIONS):
+            log.append_sync(METRICS, partition, encode_tick(), timestamp_ms=end_ms + CLOSES_MS)
+    return span
 
 
-def build_options(url: str) -> BuildOptions:
+def build_options(url: str, prefix: str = "") -> BuildOptions:
     """Build options for the log at `url`."""
-    with open_log(url) as log:
-        return BuildOptions(Places(url), log.topic_id(METRICS), PRODUCTION, slice_lengths(PRODUCTION.name))
+    with open_log(url, prefix=prefix) as log:
+        return BuildOptions(Places(url, prefix), log.topic_id(METRICS), PRODUCTION, slice_lengths(PRODUCTION.name))
 
 
 @contextmanager
@@ -108,7 +113,7 @@ def medians(taken: Sequence[SparkSpent]) -> SparkSpent:
 
 
 def _cpu_s(spark: SparkSession) -> tuple[float, float]:
-    """CPU seconds used so far by the session's (JVM, Python workers)."""
+    """CPU seconds used so far: (the session's JVM, its Python workers)."""
     jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)  # type: ignore[union-attr]  # PySpark started it
     took = jvm.cpu_times()
     return took.user + took.system, sum(map(_all_cpu_s, jvm.children(recursive=True)))

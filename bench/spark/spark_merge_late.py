@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.measure import percentiles_ms, say
-from spark_backfill.merge_late.job import MergeLateOptions, merge_late
+from spark_backfill.jobs.merge_late.job import MergeLateOptions, merge_late
 from spark_backfill.places import Places
 from spark_backfill.session import SessionOptions, session
 from spark_backfill.writing.loader_wait import JobEnds, wait_for_loader
@@ -77,10 +77,10 @@ def _folded(storm: _Made) -> dict[str, object]:
         merge_late(spark, storm.places, META, MergeLateOptions(end_ms=0))
         for name in ("fold", "delete"):
             began = time.perf_counter()
-            summary = merge_late(spark, storm.places, META, options)
+            result = merge_late(spark, storm.places, META, options)
             seconds = time.perf_counter() - began
-            say(f"{name}: {seconds:.1f} s, {summary.figures}")
-            runs.append((seconds, summary.figures))
+            say(f"{name}: {seconds:.1f} s, {result.figures()}")
+            runs.append((seconds, result.figures()))
     (fold_s, folded), (delete_s, deleted) = runs
     return {
         "fold_s": round(fold_s, 2),

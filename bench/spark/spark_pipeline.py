@@ -1,5 +1,5 @@
-"""Spark pipeline: samples a second of the streaming chunk stage over a backlog, and, while samples flow, the time from
-the moment a window can close to its commit.
+"""Spark pipeline: the streaming chunk stage while samples flow: the time from the moment a window can close to its
+commit. Its rate over a backlog is in bench/spark/spark_backlog.py.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.ground import kafka_log
-from bench.measure import percentiles_ms, say
-from bench.spark.spark_ground import PARTITIONS, build_options, closed_windows, local_session
-from bench.workload import INTERVAL_MS, SAMPLES, Workload
+from bench.measure import percentiles_ms
+from bench.spark.spark_ground import PARTITIONS, local_session
+from bench.workload import INTERVAL_MS, Workload
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.pipeline.group_membership import GroupMembership
 from spark_backfill.pipeline.pipeline import Pipeline, PipelineOptions
@@ -26,51 +26,19 @@ from tsdb.log.topics import LOG_APPEND_TIME
 from tsdb.model.clock import SystemClock
 from tsdb.model.time_set import DEMO, slice_lengths
 
-SERIES_COUNT = 20_000
 LIVE_SERIES = 2_000
 LIVE_S = 120.0
 CORES = 2
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Rate over a backlog, and delay in a live run."""
+    """Delays of windows in a live run."""
     parser = argparse.ArgumentParser(prog="bench spark_pipeline", description=__doc__)
-    parser.add_argument("--series", type=int, default=SERIES_COUNT)
     parser.add_argument("--cores", type=int, default=CORES)
-    parser.add_argument("--quick", action="store_true", help="fewer series, a shorter live part")
+    parser.add_argument("--quick", action="store_true", help="a shorter run")
     arguments = parser.parse_args(argv)
-    series, live_s = (2_000, 60.0) if arguments.quick else (arguments.series, LIVE_S)
-    return {
-        "cores": arguments.cores,
-        "backlog": _backlog(series, arguments.cores),
-        "live": _live(live_s, arguments.cores),
-    }
-
-
-def _backlog(series: int, cores: int) -> dict[str, object]:
-    """Two closed windows, each time from the log's beginning: one run to warm up, then the measured run."""
-    workload = Workload(series, PARTITIONS, samples=2 * SAMPLES)
-    taken: dict[str, float] = {}
-    for what in ("warm", "measured"):
-        with (
-            closed_windows(workload, 2) as (url, _),
-            tempfile.TemporaryDirectory() as folder,
-            local_session(cores) as spark,
-            open_log(url) as log,
-        ):
-            options = PipelineOptions(build_options(url), Path(folder, "checkpoint").as_uri(), None)
-            began = time.perf_counter()
-            totals = Pipeline(spark, log, options, SystemClock()).run(GroupMembership(log, SystemClock()))
-            taken[what] = time.perf_counter() - began
-        say(f"{what}: {taken[what]:.1f} s, {totals.batches} batches of {totals.items} items")
-    samples = series * 2 * SAMPLES
-    return {
-        "samples": samples,
-        "seconds": round(taken["measured"], 2),
-        "samples_per_s": round(samples / taken["measured"]),
-        "batches": totals.batches,
-        "items": totals.items,
-    }
+    live = _live(60.0 if arguments.quick else LIVE_S, arguments.cores)
+    return {"cores": arguments.cores, "live": live}
 
 
 def _live(seconds: float, cores: int) -> dict[str, object]:

@@ -30,7 +30,7 @@ from bench.workload import INTERVAL_MS, SAMPLES, Workload
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.plan import items_of, plan_partitions
 from spark_backfill.building.task import run_item
-from spark_backfill.rebuild.job import rebuild
+from spark_backfill.jobs.rebuild.job import rebuild
 from tsdb.chunks.late_scan import Windows
 from tsdb.log.open import open_log
 

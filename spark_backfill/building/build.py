@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_backfill.building.items import Item, LateItem
+from spark_backfill.building.items import BaseItem, Item, LateItem
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.reading import read_into
-from tsdb.chunks.late_scan import LateScan
+from spark_backfill.building.window_and_late import WindowAndLate
+from tsdb.chunks.late_scan import ALL_WINDOWS, LateScan, Windows
 from tsdb.chunks.rebuild import WindowRebuild
 from tsdb.chunks.records import ChunkRecord
 from tsdb.chunks.resume import is_whole
+from tsdb.head.head import Head
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.records import first_records
 from tsdb.model.clock import Clock
@@ -27,7 +29,7 @@ def build(item: Item, log: Log, options: BuildOptions, clock: Clock) -> Iterator
         yield from _late(item, log, options, clock)
         return
     for start_ms in range(item.start_ms, item.end_ms, options.times.window_ms):
-        yield from _base(item.partition, start_ms, log, options, clock)
+        yield from _base(item, start_ms, log, options, clock)
 
 
 def decision_offset(log: Log, partition: int, window_end_ms: int, grace_ms: int) -> int | None:
@@ -36,14 +38,7 @@ def decision_offset(log: Log, partition: int, window_end_ms: int, grace_ms: int)
 
 
 def _late(item: LateItem, log: Log, options: BuildOptions, clock: Clock) -> Iterator[ChunkRecord]:
-    scan = LateScan(
-        item.partition,
-        item.first_offset,
-        times=options.times,
-        slices=options.slices,
-        part_bytes_max=options.part_bytes_max,
-        windows=item.windows,
-    )
+    scan = _scan(item.partition, item.first_offset, options, item.windows)
     stretch = item.first_offset, item.end_offset, options.times, clock, options.patience_s
     for _ in read_into(scan, log, item.partition, *stretch):
         yield from scan.records()
@@ -51,18 +46,42 @@ def _late(item: LateItem, log: Log, options: BuildOptions, clock: Clock) -> Iter
     yield from scan.records()
 
 
-def _base(partition: int, start_ms: int, log: Log, options: BuildOptions, clock: Clock) -> Iterator[ChunkRecord]:
-    times = options.times
+def _base(item: BaseItem, start_ms: int, log: Log, options: BuildOptions, clock: Clock) -> Iterator[ChunkRecord]:
+    partition, times = item.partition, options.times
     decision = decision_offset(log, partition, start_ms + times.window_ms, times.grace_ms)
     if decision is None:
         raise Unavailable(
             f"partition {partition}: the window of {start_ms} ms is not closed by the log", reason="window_open"
         )
     first = _whole_from(log, partition, start_ms, times)
-    made = WindowRebuild(partition, start_ms, times=times, slices=options.slices, part_bytes_max=options.part_bytes_max)
-    for _ in read_into(made, log, partition, first, decision, times, clock, options.patience_s):
-        pass
+    made = WindowRebuild(partition, start_ms, times=times, part_bytes_max=options.part_bytes_max)
+    scan = _scan(partition, item.late_first, options, head=made.head)
+    both = WindowAndLate(made, scan, item.late_first, item.late_end)
+    for _ in read_into(both, log, partition, first, decision, times, clock, options.patience_s):
+        yield from scan.records()
+    if item.late_first < item.late_end:
+        assert first <= item.late_first < item.late_end <= decision, f"late minutes outside the window: {item}"
+        scan.end(item.late_end)
+        yield from scan.records()
     yield from made.records(decision)
+
+
+def _scan(
+    partition: int,
+    first_offset: int,
+    options: BuildOptions,
+    windows: Windows = ALL_WINDOWS,
+    head: Head | None = None,
+) -> LateScan:
+    return LateScan(
+        partition,
+        first_offset,
+        times=options.times,
+        slices=options.slices,
+        part_bytes_max=options.part_bytes_max,
+        windows=windows,
+        head=head,
+    )
 
 
 def _whole_from(log: Log, partition: int, start_ms: int, times: TimeSet) -> int:

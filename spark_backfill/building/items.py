@@ -9,11 +9,18 @@ from tsdb.chunks.late_scan import ALL_WINDOWS, Windows
 
 @dataclass(frozen=True, slots=True)
 class BaseItem:
-    """Base chunks and markers of a partition's windows with a start in [start_ms, end_ms). All of them are closed."""
+    """Base chunks and markers of a partition's windows with a start in [start_ms, end_ms). All of them are closed.
+
+    late_first, late_end: records whose late chunks and holes are made in the same read of the log, as those of a
+    LateItem; without any the two are equal. They lie between the decision offsets of the window before and of the only
+    window of the item.
+    """
 
     partition: int
     start_ms: int
     end_ms: int
+    late_first: int = 0
+    late_end: int = 0
 
 
 @dataclass(frozen=True, slots=True)

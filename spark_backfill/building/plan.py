@@ -24,7 +24,7 @@ class PartitionRange:
 
     first_base_ms: start of the first window that can have a base: windows before the log's first record never had one.
     began_ms: broker time of the first retained record. late_first, late_end: range of records that may have late
-    samples of the windows; both offsets begin a late minute. late_end_ms: broker time of the end of the last minute.
+    samples of the windows; both offsets begin a late minute. late_first_ms, late_end_ms: broker times of their minutes.
     """
 
     partition: int
@@ -32,6 +32,7 @@ class PartitionRange:
     began_ms: int
     late_first: int
     late_end: int
+    late_first_ms: int
     late_end_ms: int
 
 
@@ -71,6 +72,7 @@ def plan_partitions(log: Log, windows: Windows, times: TimeSet) -> list[Partitio
             began[number],
             late_first[number],
             max(late_first[number], late_end[number]),
+            closes_ms,
             late_end_ms[number],
         )
         for number in numbers
@@ -84,9 +86,22 @@ def items_of(log: Log, found: Sequence[PartitionRange], windows: Windows, times:
             yield BaseItem(one.partition, start_ms, start_ms + times.window_ms)
     for one in found:
         for first, end in stretches(
-            log, one.partition, one.late_first, one.late_end, one.late_end_ms, times.late_minute_ms, STRETCH_RECORDS
+            log,
+            one.partition,
+            one.late_first,
+            one.late_end,
+            one.late_first_ms,
+            one.late_end_ms,
+            times.late_minute_ms,
+            STRETCH_RECORDS,
         ):
             yield LateItem(one.partition, first, end, windows)
+
+
+def whole_from_ms(began_ms: int, times: TimeSet) -> int:
+    """Start of the first window that a partition has whole after a trim, from the broker time of its first record:
+    broker times step back by at most `ahead`."""
+    return ceil_to(began_ms + 2 * times.ahead_ms, times.window_ms)
 
 
 def _first_at(log: Log, times_ms: dict[int, int]) -> dict[int, int]:
@@ -97,8 +112,8 @@ def _first_at(log: Log, times_ms: dict[int, int]) -> dict[int, int]:
 
 
 def _check_retained(began: dict[int, int], windows: Windows, times: TimeSet) -> None:
-    """Refuse windows that a trimmed log no longer has whole: broker times step back by at most `ahead`."""
-    whole = {number: ceil_to(ms + 2 * times.ahead_ms, times.window_ms) for number, ms in began.items()}
+    """Refuse windows that a trimmed log no longer has whole."""
+    whole = {number: whole_from_ms(ms, times) for number, ms in began.items()}
     short = {number: ms for number, ms in whole.items() if ms > windows.start_ms}
     if short:
         raise LostOffsets(

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from chunker.outbox import Budget, Outbox
+from chunker.stage_metrics import StageMetrics
 from tsdb.chunks.records import ChunkRecord
 from tsdb.log.interface import Log
 from tsdb.model.clock import Clock
@@ -22,7 +23,8 @@ class RecordSender:
         self._clock = clock
         self._patience_s = patience_s
         self._answered = threading.Event()
-        self._outbox = Outbox(log, partition, Budget(inflight_bytes_max), self._answered, clock)
+        metrics = StageMetrics("spark")
+        self._outbox = Outbox(log, partition, Budget(inflight_bytes_max), self._answered, clock, metrics)
         self.records = 0
         self.bytes = 0
 
@@ -40,6 +42,11 @@ class RecordSender:
     def appends(self) -> int:
         """Records sent, repeated ones included."""
         return self._outbox.appends
+
+    @property
+    def failures(self) -> int:
+        """Appends that failed and were sent again, or ended the task."""
+        return self._outbox.failures
 
     def abandon(self) -> None:
         """Stop: failed records are not sent again."""

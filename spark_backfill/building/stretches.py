@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 from tsdb.log.interface import METRICS, Log
@@ -18,30 +19,35 @@ def first_offset_at(log: Log, partition: int, time_ms: int) -> int | None:
     return log.offsets_for_times(METRICS, {partition: time_ms})[partition]
 
 
-def broker_ms_at(log: Log, partition: int, offset: int) -> int:
-    """Broker time of the first record at or after an offset. Raises LostOffsets (chunk_gap) when it does not exist."""
-    record = first_records(log, METRICS, {partition: offset})[partition]
-    if record is None:
-        raise LostOffsets(
-            f"partition {partition} has no record at or after offset {offset}", reason="chunk_gap", partition=partition
-        )
-    return record.broker_ms
+def broker_ms_at(log: Log, offsets: Mapping[int, int]) -> dict[int, int]:
+    """Per partition the broker time of the first record at or after an offset. Raises LostOffsets (chunk_gap) when
+    such a record does not exist."""
+    found: dict[int, int] = {}
+    for partition, record in first_records(log, METRICS, offsets).items():
+        if record is None:
+            offset = offsets[partition]
+            raise LostOffsets(
+                f"partition {partition} has no record at or after offset {offset}",
+                reason="chunk_gap",
+                partition=partition,
+            )
+        found[partition] = record.broker_ms
+    return found
 
 
 def stretches(
-    log: Log, partition: int, first: int, end: int, end_ms: int, minute_ms: int, records: int
+    log: Log, partition: int, first: int, end: int, begin_ms: int, end_ms: int, minute_ms: int, records: int
 ) -> list[tuple[int, int]]:
     """[first, end) in pieces of about `records`, even by time.
 
-    first, end: offsets that begin a late minute. end_ms: broker time at which the late minute of `end` begins.
+    first, end: offsets that begin a late minute. begin_ms, end_ms: broker times at which these minutes begin, or times
+    a little before.
     """
     if end <= first:
         return []
     pieces = -(-(end - first) // records)
     cuts = {first, end}
-    if pieces > 1:
-        begin_ms = broker_ms_at(log, partition, first)
-        for piece in range(1, pieces):
-            at = first_offset_at(log, partition, floor_to(begin_ms + (end_ms - begin_ms) * piece // pieces, minute_ms))
-            cuts.add(min(max(first if at is None else at, first), end))
+    for piece in range(1, pieces):
+        at = first_offset_at(log, partition, floor_to(begin_ms + (end_ms - begin_ms) * piece // pieces, minute_ms))
+        cuts.add(min(max(first if at is None else at, first), end))
     return list(pairwise(sorted(cuts)))

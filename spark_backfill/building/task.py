@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import pyarrow as pa
 
 from spark_backfill.building.build import build
-from spark_backfill.building.connection import worker_log
 from spark_backfill.building.items import BaseItem, Item
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.sending import RecordSender
+from spark_backfill.worker_log import worker_log
 from tsdb.chunks.records import ChunkRecord
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, WindowKey, decode_key
 from tsdb.codec.chunk.marker import decode_window_marker
 from tsdb.model.clock import Clock, SystemClock
+from tsdb.ops.metrics import total
+from tsdb.replay.replay import records_total
+from tsdb.replay.series_feed import announcements_total
 
 RECEIPT_DDL = (
     "partition int, kind string, first long, end long, base_chunks long, late_chunks long, windows long,"
-    " empty_windows long, holes long, samples long, bytes long, appends long, seconds double"
+    " empty_windows long, holes long, samples long, late_samples long, bytes long, appends long, append_failures long,"
+    " records_read long, announcements_read long, seconds double"
 )
-"""first, end: the item's times in ms (base) or offsets (late). samples: in base chunks only. appends: records sent,
-repeated ones included."""
+"""first, end: the item's times in ms (base) or offsets (late). samples: in base chunks. appends: records sent,
+repeated ones included. append_failures: appends that were repeated.
+records_read, announcements_read: records of `metrics` and `series`."""
 
 
 @dataclass(slots=True)
@@ -35,8 +40,12 @@ class Receipt:
     empty_windows: int = 0
     holes: int = 0
     samples: int = 0
+    late_samples: int = 0
     bytes: int = 0
     appends: int = 0
+    append_failures: int = 0
+    records_read: int = 0
+    announcements_read: int = 0
 
     def count(self, record: ChunkRecord) -> None:
         self.bytes += record.size
@@ -45,6 +54,7 @@ class Receipt:
                 self.base_chunks += 1
             case ChunkKey():
                 self.late_chunks += 1
+                self.late_samples += record.samples
             case HoleKey():
                 self.holes += 1
             case WindowKey():
@@ -60,6 +70,8 @@ def run_item(item: Item, options: BuildOptions, clock: Clock | None = None) -> p
     log = worker_log(options.places, options.topic_id)
     sender = RecordSender(log, item.partition, options.inflight_bytes_max, clock, options.patience_s)
     receipt = Receipt()
+    # A worker runs one task at a time, so what its counters move by is this item's.
+    records, announcements = total(records_total), total(announcements_total)
     try:
         for record in build(item, log, options, clock):
             # A window's marker states that its chunks are in the topic, so they must be acknowledged before it.
@@ -68,7 +80,9 @@ def run_item(item: Item, options: BuildOptions, clock: Clock | None = None) -> p
             sender.send(record)
             receipt.count(record)
         sender.finish()
-        receipt.appends = sender.appends
+        receipt.appends, receipt.append_failures = sender.appends, sender.failures
+        receipt.records_read = total(records_total) - records
+        receipt.announcements_read = total(announcements_total) - announcements
     except BaseException:
         sender.abandon()
         raise
@@ -78,17 +92,7 @@ def run_item(item: Item, options: BuildOptions, clock: Clock | None = None) -> p
 def _row(item: Item, receipt: Receipt, seconds: float) -> pa.RecordBatch:
     base = isinstance(item, BaseItem)
     first, end = (item.start_ms, item.end_ms) if isinstance(item, BaseItem) else (item.first_offset, item.end_offset)
-    counts = (
-        receipt.base_chunks,
-        receipt.late_chunks,
-        receipt.windows,
-        receipt.empty_windows,
-        receipt.holes,
-        receipt.samples,
-        receipt.bytes,
-        receipt.appends,
-    )
-    whole = (first, end, *counts)
+    whole = (first, end, *astuple(receipt))
     names = [field.split()[0] for field in RECEIPT_DDL.split(", ")]
     columns = [
         pa.array([item.partition], pa.int32()),

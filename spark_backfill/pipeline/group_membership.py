@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from chunker.chunker import GROUP_ID
+from tsdb.chunks.engine import GROUP_ID
 from tsdb.log.interface import METRICS, Log, Position, TopicPartition
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
@@ -19,6 +19,8 @@ from tsdb.ops.logs import get_logger
 
 ALONE_WITHIN_S = 20.0  # A killed member keeps its partitions until its session ends, 10 s.
 GIVE_WAY_S = 45.0  # A second pipeline gives up earlier, so a member that stays longer is a chunker.
+# A member without partitions asks this often whether the group answers: it loses them while no broker does, too.
+ASK_EVERY_S = 5.0
 
 log = get_logger(__name__)
 
@@ -32,12 +34,14 @@ class GroupMembership:
     def __init__(
         self, log_: Log, clock: Clock, *, alone_within_s: float = ALONE_WITHIN_S, give_way_s: float = GIVE_WAY_S
     ) -> None:
-        self._group = log_.group(GROUP_ID)
+        self._group = log_.group(GROUP_ID, "spark")
         self._all = frozenset((METRICS, number) for number in range(log_.partitions(METRICS)))
         self._clock = clock
         self._alone_within_s = alone_within_s
         self._give_way_s = give_way_s
         self._missing_since: float | None = None
+        self._ask_at = 0.0
+        self._answered = True
         self._resting: frozenset[TopicPartition] = frozenset()
 
     def __enter__(self) -> Self:
@@ -55,19 +59,22 @@ class GroupMembership:
         self._group.leave()
 
     def keep(self, timeout_s: float) -> None:
-        """Stay a member. Raises Unavailable (group_in_use) when another member has held partitions for give_way_s."""
+        """Stay a member. Raises Unavailable (group_in_use) when another member has held partitions for give_way_s.
+
+        Time in which the group does not answer is not counted.
+        """
         try:
             self._poll(timeout_s)
         except Unavailable as error:
             log.warning("group not available", reason=error.reason, error=error.message)
         missing = self._all - self._group.assigned()
         now = self._clock.monotonic()
-        if not missing:
+        if not missing or not self._answers():
             self._missing_since = None
             return
         if self._missing_since is None:
             self._missing_since = now
-            log.warning("another member joined the group", partitions=sorted(number for _, number in missing))
+            log.warning("partitions of the group are missing", partitions=sorted(number for _, number in missing))
         if now - self._missing_since > self._give_way_s:
             raise self._in_use("the pipeline gives way to it")
 
@@ -112,6 +119,18 @@ class GroupMembership:
         for topic, number in ours - self._resting:
             self._group.pause(topic, number)
         self._resting = ours
+
+    def _answers(self) -> bool:
+        """Whether the group answered the last question, asked again after ASK_EVERY_S."""
+        if self._clock.monotonic() >= self._ask_at:
+            try:
+                self._group.committed(sorted(self._all))
+                self._answered = True
+            except Unavailable as error:
+                self._answered = False
+                log.warning("group does not answer", reason=error.reason, error=error.message)
+            self._ask_at = self._clock.monotonic() + ASK_EVERY_S
+        return self._answered
 
     def _in_use(self, advice: str) -> Unavailable:
         held = len(self._all - self._group.assigned())

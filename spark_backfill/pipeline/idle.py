@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from chunker.stage_metrics import StageMetrics
 from chunker.ticker import Ticker
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.reading import read_into
@@ -34,10 +35,11 @@ class Rest:
 class IdleTicks:
     """Ticks of all partitions. One thread calls `look`, at any interval."""
 
-    def __init__(self, log: Log, options: BuildOptions, clock: Clock) -> None:
+    def __init__(self, log: Log, options: BuildOptions, clock: Clock, metrics: StageMetrics) -> None:
         self._log = log
         self._options = options
         self._clock = clock
+        self._metrics = metrics
         self._tickers: dict[int, Ticker] = {}
         self._highs: dict[int, int] = {}
         self._rests: dict[int, Rest] = {}
@@ -48,7 +50,7 @@ class IdleTicks:
             high = marks[number].high
             at_end = self._highs.get(number) == high
             self._highs[number] = high
-            ticker = self._tickers.setdefault(number, Ticker(self._log, number, self._clock))
+            ticker = self._tickers.setdefault(number, Ticker(self._log, number, self._clock, self._metrics))
             due_ms = self._due_ms(number, progress, high) if at_end else 0
             ticker.tick_if_due(at_end=at_end and due_ms is not None, due_ms=due_ms or 0)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from spark_backfill.building.items import BaseItem, Item, LateItem
 from tsdb.chunks.progress import Progress
@@ -19,13 +19,22 @@ VERSION = 1
 Span = tuple[int, int]
 
 
+class Base(NamedTuple):
+    """Windows [start_ms, end_ms), and the range of offsets that is scanned for late samples in the same read."""
+
+    start_ms: int
+    end_ms: int
+    late_first: int = 0
+    late_end: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionOffset:
-    """progress: after the batch that ends here. bases: windows that it builds, as [start_ms, end_ms). late: ranges of
-    offsets that it scans."""
+    """progress: after the batch that ends here. bases: windows that it builds. late: ranges of offsets that it scans
+    apart from them."""
 
     progress: Progress
-    bases: tuple[Span, ...] = ()
+    bases: tuple[Base, ...] = ()
     late: tuple[Span, ...] = ()
 
 
@@ -41,8 +50,8 @@ class StreamOffset:
     def items(self) -> Iterator[Item]:
         """Work items of the batch that ends here: base items, which take longest, come first."""
         for number, partition in enumerate(self.partitions):
-            for start_ms, end_ms in partition.bases:
-                yield BaseItem(number, start_ms, end_ms)
+            for base in partition.bases:
+                yield BaseItem(number, *base)
         for number, partition in enumerate(self.partitions):
             for first_offset, end_offset in partition.late:
                 yield LateItem(number, first_offset, end_offset)
@@ -107,15 +116,12 @@ def _partition_json(partition: PartitionOffset) -> dict[str, Any]:
         "position": progress.position,
         "emitted_through_ms": progress.emitted_through_ms,
         "whole_from_ms": progress.whole_from_ms,
-        "bases": [list(span) for span in partition.bases],
+        "bases": [list(base) for base in partition.bases],
         "late": [list(span) for span in partition.late],
     }
 
 
 def _partition_of(data: Mapping[str, Any]) -> PartitionOffset:
     progress = Progress(int(data["position"]), int(data["emitted_through_ms"]), int(data["whole_from_ms"]))
-    return PartitionOffset(progress, _spans(data["bases"]), _spans(data["late"]))
-
-
-def _spans(data: Any) -> tuple[Span, ...]:
-    return tuple((int(first), int(end)) for first, end in data)
+    bases = tuple(Base(*map(int, numbers)) for numbers in data["bases"])
+    return PartitionOffset(progress, bases, tuple((int(first), int(end)) for first, end in data["late"]))

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from chunker.stage_metrics import StageMetrics, StagePlace
 from chunker.takeover import TakeOver, take_over
 from chunker.ticker import IDLE_S
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.failures import translate_spark_errors
-from spark_backfill.pipeline.counts import OBSERVED, SUMS, count_batch, lags, show_place
+from spark_backfill.pipeline.counts import OBSERVED, SUMS, count_batch, places
 from spark_backfill.pipeline.group_membership import GroupMembership
 from spark_backfill.pipeline.idle import IdleTicks
 from spark_backfill.pipeline.offsets import offset_of
@@ -33,12 +34,14 @@ from tsdb.ops.logs import get_logger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
 TURN_S = 0.25  # Interval of the main loop: the longest delay of a batch's commit and of a stop.
 LOOK_EVERY_S = 1.0  # Interval of ticks and of the lag metric.
 LOOKS_UNTIL_TICK = 3  # The first reads the end, the second finds it unchanged, the third finds the wait over.
 FLUSH_S = 30.0
+SIGNAL_WITHIN_S = 1.0  # A signal to all processes of a service may end the JVM before it reaches the driver.
 
 log = get_logger(__name__)
 
@@ -52,7 +55,7 @@ class PipelineOptions:
 
     build: BuildOptions
     checkpoint: str
-    trigger_s: float | None = 10.0
+    trigger_s: float | None = 1.0
     limits: BatchLimits = field(default_factory=BatchLimits)
 
 
@@ -72,7 +75,8 @@ class RunTotals:
 
 
 class Pipeline:
-    """One run. Any thread may call `stop`. on_turn: called on the thread of `run`, every TURN_S."""
+    """One run. Any thread may call `stop`. on_turn: called on the thread of `run`, every TURN_S. stopping: what `stop`
+    sets; a signal handler may set it too."""
 
     def __init__(
         self,
@@ -81,15 +85,17 @@ class Pipeline:
         options: PipelineOptions,
         clock: Clock,
         on_turn: Callable[[], None] = lambda: None,
+        stopping: threading.Event | None = None,
     ) -> None:
         self._spark = spark
         self._log = log_
         self._options = options
         self._clock = clock
         self._on_turn = on_turn
-        self._stopping = threading.Event()
+        self._stopping = stopping or threading.Event()
         self._seen_batch = -1
         self._look_at = 0.0
+        self._metrics = StageMetrics("spark")
         self.totals = RunTotals()
         self.committed: Mapping[int, Progress] = {}
         """Progress in the group's commits, by partition. Each commit replaces the mapping."""
@@ -99,7 +105,21 @@ class Pipeline:
     @property
     def lag_records(self) -> int:
         """Sum over all partitions, with the watermarks read last."""
-        return sum(lags(self.committed, self.marks).values())
+        return sum(place.lag_records or 0 for place in self.places())
+
+    @property
+    def last_commit_ms(self) -> Mapping[int, int]:
+        """Time of the last commit by partition, ms since the epoch."""
+        return self._metrics.last_commit_ms
+
+    def places(self) -> list[StagePlace]:
+        """Every partition now, with the watermarks read last. Any thread."""
+        return places(self.committed, self.marks, self._clock.now_ms(), self._options.build.times)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the query has done its first batch: its planner runs, and the group's commits were adopted."""
+        return self._seen_batch >= 0
 
     def stop(self) -> None:
         """End now. A batch under way is dropped; the next run or engine repeats its work."""
@@ -113,7 +133,7 @@ class Pipeline:
         """
         with membership:
             committer = self._take_over(membership)
-            ticks = IdleTicks(self._log, self._options.build, self._clock)
+            ticks = IdleTicks(self._log, self._options.build, self._clock, self._metrics)
             if self._options.trigger_s is None:
                 self._tick_first(committer, ticks)
             if self._stopping.is_set():
@@ -132,7 +152,7 @@ class Pipeline:
         commits = membership.committed()
         found = {number: self._found(number, commit) for number, commit in sorted(commits.items())}
         known = {number: one.progress for number, one in found.items() if one.case == "commit"}
-        committer = ProgressCommitter(self._log, membership, known)
+        committer = ProgressCommitter(self._log, membership, known, self._metrics, self._clock)
         if not committer.commit({number: one.progress for number, one in found.items()}):
             raise Unavailable("the first progress could not be committed", reason="log_unavailable")
         return committer
@@ -200,18 +220,31 @@ class Pipeline:
             with translate_spark_errors():
                 yield
         except (TsdbError, OSError) as error:
-            if not self._stopping.is_set():
+            if not self._stopping.wait(SIGNAL_WITHIN_S):
                 raise
             log.info("the query ended with the stop", error=str(error))
 
     def _commit_progress(self, query: StreamingQuery, committer: ProgressCommitter) -> None:
         """Commit the batches that Spark reports done and that are not committed yet, in order."""
-        for progress in [each for each in query.recentProgress if each.batchId > self._seen_batch]:
+        for progress in self._unseen(query):
             if not committer.commit(offset_of(json.loads(progress.sources[0].endOffset)).progress):
                 return
             self._seen_batch = progress.batchId
-            self.totals.add(progress.numInputRows, count_batch(progress))
+            self.totals.add(progress.numInputRows, count_batch(progress, self._metrics))
         self.committed = dict(committer.committed)
+
+    def _unseen(self, query: StreamingQuery) -> list[StreamingQueryProgress]:
+        """Progress of the batches after the last one seen, oldest first.
+
+        Spark keeps the progress of 100 batches as objects of the JVM. Fetching all of them takes as long as a small
+        batch, so it is done only when more than one batch has ended since the last turn.
+        """
+        last = query.lastProgress
+        if last is None or last.batchId <= self._seen_batch:
+            return []
+        if last.batchId == self._seen_batch + 1:
+            return [last]
+        return [each for each in query.recentProgress if each.batchId > self._seen_batch]
 
     def _look_again(self, committer: ProgressCommitter, ticks: IdleTicks) -> None:
         now = self._clock.monotonic()
@@ -223,7 +256,9 @@ class Pipeline:
         try:
             marks = self._log.watermarks(METRICS, sorted(committer.committed))
             self.marks = marks
-            show_place(committer.committed, marks)
+            self.committed = dict(committer.committed)
+            for place in self.places():
+                self._metrics.show(place)
             ticks.look(committer.committed, marks)
         except Unavailable as error:
             log.warning("the log does not answer", reason=error.reason, error=error.message)

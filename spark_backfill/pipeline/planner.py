@@ -2,17 +2,19 @@
 
 A batch moves each partition to the first offset of its last late minute, and emits all windows closed by then. Work is
 cut at the start of late minutes, so that it spreads over tasks. It is bounded, so that a long backlog is committed in
-steps.
+steps. Lookups are made for all partitions in one request.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from spark_backfill.building.connection import check_topic
 from spark_backfill.building.options import BuildOptions
-from spark_backfill.building.stretches import broker_ms_at, first_offset_at, stretches
+from spark_backfill.building.stretches import broker_ms_at, stretches
+from spark_backfill.pipeline.closed_windows import ClosedWindows, closed_windows
 from spark_backfill.pipeline.offsets import PartitionOffset, Span, StreamOffset
+from spark_backfill.worker_log import check_topic
 from tsdb.chunks.progress import Progress
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.records import last_records
@@ -39,6 +41,14 @@ class LogEnd:
     broker_ms: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where a batch brings one partition: to `position`, the first offset of the late minute `minute_ms`."""
+
+    minute_ms: int
+    position: int
+
+
 class Planner:
     """Plans for all partitions of a log. One thread."""
 
@@ -49,6 +59,7 @@ class Planner:
         self._limits = limits
         self._ends: dict[int, LogEnd] = {}
         self._frozen = False
+        self._idle_until_ms: dict[int, int] = {}
 
     def freeze(self) -> None:
         """Read the end of each partition now; later plans do not go past it."""
@@ -61,15 +72,29 @@ class Planner:
         Raises WrongTopic (topic_recreated), LostOffsets (chunk_gap), Unavailable.
         """
         check_topic(self._log, self._options.topic_id)
-        numbers = range(len(start.partitions))
+        if self._is_idle():
+            return start
         if not self._frozen:
-            self._look(numbers)
-        planned = tuple(self._planned(number, start.partitions[number].progress) for number in numbers)
+            self._look(range(len(start.partitions)))
+        planned = self._plan(start.progress)
         if not any(
             partition.bases or partition.late or moved(partition, start, n) for n, partition in enumerate(planned)
         ):
+            minute_ms = self._times.late_minute_ms
+            self._idle_until_ms = {n: self._minute_ms(n, -minute_ms) + minute_ms for n in start.progress}
             return start
+        self._idle_until_ms = {}
         return replace(start, partitions=planned)
+
+    def _is_idle(self) -> bool:
+        """Whether the last plan had no work, and no partition has begun another late minute since.
+
+        This costs one request. Reading the last records costs a new consumer for each plan.
+        """
+        waiting = self._idle_until_ms
+        return bool(waiting) and not any(
+            offset is not None for offset in self._log.offsets_for_times(METRICS, waiting).values()
+        )
 
     def _look(self, numbers: range) -> None:
         """Update the ends of partitions; read the last record only where the high watermark has moved."""
@@ -80,70 +105,96 @@ class Planner:
             tail = tails[number]
             self._ends[number] = LogEnd(highs[number], tail.broker_ms if tail else None)
 
-    def _planned(self, number: int, done: Progress) -> PartitionOffset:
+    def _minute_ms(self, number: int, otherwise: int) -> int:
+        """The late minute of a partition's last record; `otherwise` without a record."""
         broker_ms = self._ends[number].broker_ms
-        if broker_ms is None:
-            return PartitionOffset(done)
-        minute_ms = floor_to(broker_ms, self._times.late_minute_ms)
-        position = max(done.position, self._begin_of(number, minute_ms, done.position))
-        if position - done.position > self._limits.records_max:
-            minute_ms, position = self._bounded(number, done.position, minute_ms, position)
-        bases, emitted_through_ms = self._bases(number, done, minute_ms)
-        late = stretches(
-            self._log,
-            number,
-            done.position,
-            position,
-            minute_ms,
-            self._times.late_minute_ms,
-            self._limits.stretch_records,
+        return otherwise if broker_ms is None else floor_to(broker_ms, self._times.late_minute_ms)
+
+    def _plan(self, done: Mapping[int, Progress]) -> tuple[PartitionOffset, ...]:
+        reach = self._reach({number: one for number, one in done.items() if self._ends[number].broker_ms is not None})
+        spans = {number: self._windows(done[number], one.minute_ms) for number, one in reach.items()}
+        closed = closed_windows(
+            self._log, {number: span for number, span in spans.items() if span[0] < span[1]}, self._times
         )
-        return PartitionOffset(
-            replace(done, position=position, emitted_through_ms=emitted_through_ms), tuple(bases), tuple(late)
-        )
+        planned = []
+        for number, progress in done.items():
+            if number not in reach:
+                planned.append(PartitionOffset(progress))
+                continue
+            through_ms = max(progress.emitted_through_ms, spans[number][1])
+            to = self._within(progress, reach[number], through_ms, closed.get(number))
+            after = replace(progress, position=to.position, emitted_through_ms=through_ms)
+            planned.append(self._partition(number, progress, after, to, closed.get(number)))
+        return tuple(planned)
 
-    def _begin_of(self, number: int, time_ms: int, otherwise: int) -> int:
-        found = first_offset_at(self._log, number, time_ms)
-        return otherwise if found is None else found
+    def _reach(self, done: Mapping[int, Progress]) -> dict[int, Reach]:
+        minutes = {number: self._minute_ms(number, 0) for number in done}
+        begins = self._log.offsets_for_times(METRICS, minutes)
+        found = {
+            number: Reach(minutes[number], max(progress.position, begins[number] or 0))
+            for number, progress in done.items()
+        }
+        far = {n: one for n, one in found.items() if one.position - done[n].position > self._limits.records_max}
+        return {**found, **self._nearer(far, {number: done[number].position for number in far})}
 
-    def _bounded(self, number: int, first: int, last_ms: int, last: int) -> tuple[int, int]:
-        """(time, first offset) of the last late minute that begins within records_max, at least one minute on."""
-        minute_ms = floor_to(
-            broker_ms_at(self._log, number, first + self._limits.records_max), self._times.late_minute_ms
-        )
-        found = self._begin_of(number, minute_ms, first)
-        while found <= first and minute_ms < last_ms:
-            minute_ms += self._times.late_minute_ms
-            found = self._begin_of(number, minute_ms, first)
-        return (minute_ms, found) if found > first else (last_ms, last)
+    def _nearer(self, far: Mapping[int, Reach], first: Mapping[int, int]) -> dict[int, Reach]:
+        """The last late minute of each partition that begins within records_max, at least one minute on."""
+        times = broker_ms_at(self._log, {n: offset + self._limits.records_max for n, offset in first.items()})
+        minutes = {number: floor_to(ms, self._times.late_minute_ms) for number, ms in times.items()}
+        found: dict[int, Reach] = {}
+        while minutes:
+            for number, offset in self._log.offsets_for_times(METRICS, minutes).items():
+                minute_ms = minutes[number]
+                if offset is not None and offset > first[number]:
+                    found[number] = Reach(minute_ms, offset)
+                elif minute_ms >= far[number].minute_ms:
+                    found[number] = far[number]
+            minutes = {n: ms + self._times.late_minute_ms for n, ms in minutes.items() if n not in found}
+        return found
 
-    def _bases(self, number: int, done: Progress, minute_ms: int) -> tuple[list[Span], int]:
-        """Windows closed by records before the late minute `minute_ms`, and the end of the last one.
-
-        Neighbouring windows without records are one span.
-        """
+    def _windows(self, done: Progress, minute_ms: int) -> Span:
+        """[first_ms, end_ms) of the windows to emit: closed by records before the late minute `minute_ms`."""
         window_ms = self._times.window_ms
         closed_ms = floor_to(minute_ms - self._times.grace_ms, window_ms)
         end_ms = min(closed_ms, done.emitted_through_ms + self._limits.windows_max * window_ms)
-        if end_ms <= done.emitted_through_ms:
-            return [], done.emitted_through_ms
-        first_ms = max(done.emitted_through_ms, ceil_to(done.whole_from_ms, window_ms))
-        spans: list[Span] = []
-        empty_before = False
-        for start_ms in range(first_ms, end_ms, window_ms):
-            empty = end_ms - first_ms > window_ms and self._is_empty(number, start_ms)
-            if empty and empty_before:
-                spans[-1] = spans[-1][0], start_ms + window_ms
-            else:
-                spans.append((start_ms, start_ms + window_ms))
-            empty_before = empty
-        return spans, end_ms
+        return max(done.emitted_through_ms, ceil_to(done.whole_from_ms, window_ms)), end_ms
 
-    def _is_empty(self, number: int, start_ms: int) -> bool:
-        """Whether no record of the log can have a sample of this window's base chunk."""
-        times = self._times
-        first = self._begin_of(number, start_ms - times.ahead_ms, 0)
-        return first == self._begin_of(number, start_ms + times.window_ms + times.grace_ms, 0)
+    def _within(self, done: Progress, reach: Reach, through_ms: int, closed: ClosedWindows | None) -> Reach:
+        """`reach`, or the end of the last window when more windows are left for the next batch.
+
+        The tasks of those windows read the records behind it anyway.
+        """
+        closes_ms = through_ms + self._times.grace_ms
+        if closed is None or closes_ms + self._times.window_ms > reach.minute_ms:
+            return reach
+        return Reach(closes_ms, max(done.position, min(closed.edges[-1], reach.position)))
+
+    def _partition(
+        self, number: int, done: Progress, after: Progress, to: Reach, closed: ClosedWindows | None
+    ) -> PartitionOffset:
+        late = done.position, after.position
+        if closed is None:
+            return PartitionOffset(after, (), tuple(self._stretches(number, late, None, to.minute_ms)))
+        before, behind = closed.beside(late)
+        grace_ms = self._times.grace_ms
+        return PartitionOffset(
+            after,
+            tuple(closed.bases(late, self._times.window_ms)),
+            (
+                *self._stretches(number, before, None, closed.first_ms + grace_ms),
+                *self._stretches(number, behind, closed.end_ms + grace_ms, to.minute_ms),
+            ),
+        )
+
+    def _stretches(self, number: int, late: Span, begin_ms: int | None, end_ms: int) -> Iterable[Span]:
+        """begin_ms: as of `stretches`; None: not known."""
+        first, end = late
+        if end - first <= self._limits.stretch_records:
+            return [late] if first < end else []
+        if begin_ms is None:
+            begin_ms = broker_ms_at(self._log, {number: first})[number]
+        minute_ms, records = self._times.late_minute_ms, self._limits.stretch_records
+        return stretches(self._log, number, first, end, begin_ms, end_ms, minute_ms, records)
 
 
 def moved(partition: PartitionOffset, start: StreamOffset, number: int) -> bool:

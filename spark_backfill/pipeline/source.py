@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,16 +19,21 @@ from pyspark.sql.types import StructType
 
 from spark_backfill.building.items import Item
 from spark_backfill.building.options import BuildOptions, build_options_of
+from spark_backfill.building.patience import patiently
 from spark_backfill.building.task import RECEIPT_DDL, run_item
 from spark_backfill.failures import quoted_errors
 from spark_backfill.pipeline.offsets import StreamOffset, adopted, offset_of
 from spark_backfill.pipeline.planner import BatchLimits, Planner
 from tsdb.chunks.progress import Progress
 from tsdb.log.interface import Log
-from tsdb.model.errors import WrongTopic
+from tsdb.model.clock import SystemClock
+from tsdb.model.errors import Unavailable, WrongTopic
+from tsdb.ops.logs import get_logger
 
 NAME = "tsdb_chunk_stage"
 FOUND, LIMITS = "found", "limits"  # Names of options.
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,7 @@ class ChunkStageReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._log: Log | None = None
         self._planner: Planner | None = None
         self._begun = False
+        self._ends = False  # The query ends when there is no next batch.
 
     def initialOffset(self) -> dict[str, Any]:
         """An empty offset. Spark does not record it and may request it again, so the first batch carries the state."""
@@ -73,8 +80,9 @@ class ChunkStageReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The offset after the next batch.
 
-        The first batch of a run has no work: its offset records the progress from which later batches continue. Raises
-        WrongTopic (checkpoint_topic), and as Planner.next.
+        The first batch of a run has no work: its offset records the progress from which later batches continue. While
+        the log does not answer, an endless query has no next batch, as the Python chunker has none. A query that ends
+        by itself raises Unavailable instead. Raises WrongTopic (checkpoint_topic), and as Planner.next.
         """
         with quoted_errors():
             before = offset_of(start)
@@ -87,13 +95,14 @@ class ChunkStageReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not self._begun:
                 self._begun = True
                 return adopted(before, self._options.topic_id, self._found).as_json()
-            after = self._planning().next(before)
+            after = self._next(before)
             return start if after is before else after.as_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Plan for records up to the current end of the log. Later records are left to a later run."""
         with quoted_errors():
             self._planning().freeze()
+            self._ends = True
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Parts of the batch that ends at `end`. `start` is not needed: `end` contains the batch's work."""
@@ -104,12 +113,22 @@ class ChunkStageReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Build and write one item; yield its receipt when all records are acknowledged."""
         assert isinstance(partition, ItemPartition)
         with quoted_errors():
-            yield run_item(partition.item, self._options)
+            run = partial(run_item, partition.item, self._options)
+            yield patiently(run, SystemClock(), self._options.patience_s)
 
     def stop(self) -> None:
         """Release the planner's log."""
         if self._log is not None:
             self._log.close()
+
+    def _next(self, before: StreamOffset) -> StreamOffset:
+        try:
+            return self._planning().next(before)
+        except Unavailable as error:
+            if self._ends:
+                raise
+            log.warning("no new batch: the log does not answer", reason=error.reason, error=error.message)
+            return before
 
     def _planning(self) -> Planner:
         if self._planner is None:

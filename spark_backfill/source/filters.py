@@ -56,7 +56,13 @@ def push(filters: Iterable[Filter], columns: SampleColumns) -> Pushed:
             left.append(each)
         else:
             narrowing = taken
-    return Pushed(narrowing, left)
+    # Spark adds IsNotNull to an equality. A matcher that takes the equality implies it.
+    present = {matcher.name for matcher in narrowing.matchers}
+    return Pushed(narrowing, [each for each in left if not (isinstance(each, IsNotNull) and _label(each) in present)])
+
+
+def _label(one: IsNotNull) -> str:
+    return one.attribute[0] if len(one.attribute) == 1 else ""
 
 
 def _taken(one: Filter, to: Narrowing, columns: SampleColumns) -> Narrowing | None:

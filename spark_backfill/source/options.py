@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from spark_backfill.places import Places, places_of
+from spark_backfill.places import HISTORY as HISTORY_URL
+from spark_backfill.places import HISTORY_SETTINGS, LOG_PREFIX, LOG_SETTINGS, Places, places_of
+from spark_backfill.places import LOG as LOG_URL
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import Matcher, parse_selector
 
@@ -15,7 +18,11 @@ SAMPLES, RUNS = "samples", "runs"
 ROWS = (SAMPLES, RUNS)
 SPLITS, SPLITS_MAX = 32, 100_000
 SPLIT_BYTES, SPLIT_BYTES_MAX = 64 << 20, 1 << 40
+LABELS_BYTES, LABELS_BYTES_MAX = 1 << 30, 1 << 40
 WAIT_S_MAX = 7 * 24 * 3600
+PLACES = (LOG_URL, LOG_PREFIX, LOG_SETTINGS, HISTORY_URL, HISTORY_SETTINGS)
+READ = (*PLACES, "source", "selector", "start_ms", "end_ms", "wide", "splits", "split_bytes", "allow_holes", "rows",
+        "labels_bytes_max")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,7 @@ class SourceOptions:
 
     splits: approximate minimum of input partitions. split_bytes: approximate maximum of chunk bytes in one; a larger
     history gets more input partitions. allow_holes: read past named losses. runs: a row is a run, not a sample.
+    labels_bytes_max: memory of a worker for labels of series in the log.
     """
 
     source: str
@@ -54,15 +62,16 @@ class SourceOptions:
     split_bytes: int = SPLIT_BYTES
     allow_holes: bool = False
     runs: bool = False
+    labels_bytes_max: int = LABELS_BYTES
 
     def splits_of(self, size: int) -> int:
         """Number of input partitions for `size` bytes of chunks, at most SPLITS_MAX."""
         return min(max(self.splits, -(-size // self.split_bytes)), SPLITS_MAX)
 
 
-def source_options(given: Mapping[str, str]) -> SourceOptions:
-    """Parse the options. Raises InvalidRequest (bad_option, bad_selector, bad_range)."""
-    source = given.get("source", HISTORY)
+def source_options(given: Mapping[str, str], default_source: str = HISTORY) -> SourceOptions:
+    """Parse the options of a read; others are left out. Raises InvalidRequest (bad_option, bad_selector, bad_range)."""
+    source = given.get("source", default_source)
     if source not in SOURCES:
         raise InvalidRequest(f"option source is {source!r}; want {', '.join(SOURCES)}", reason="bad_option")
     selector = given.get("selector", "")
@@ -73,11 +82,21 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         parse_selector(selector) if selector else (),
         span_of(given),
         wide,
-        _number(given, "splits", SPLITS, 1, SPLITS_MAX),
-        _number(given, "split_bytes", SPLIT_BYTES, 1, SPLIT_BYTES_MAX),
+        number_of(given, "splits", SPLITS, 1, SPLITS_MAX),
+        number_of(given, "split_bytes", SPLIT_BYTES, 1, SPLIT_BYTES_MAX),
         _flag(given, "allow_holes"),
         _runs(given, source),
+        number_of(given, "labels_bytes_max", LABELS_BYTES, 1, LABELS_BYTES_MAX),
     )
+
+
+def check_names(given: Mapping[str, str], known: Collection[str], what: str) -> None:
+    """Raises InvalidRequest (bad_option) for an option that `what`, as "a read", does not have. Case does not count."""
+    unknown = sorted({name.lower() for name in given} - set(known))
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        meant = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(sorted(known))}"
+        raise InvalidRequest(f"{what} has no option {unknown[0]}{meant}", reason="bad_option")
 
 
 def _runs(given: Mapping[str, str], source: str) -> bool:
@@ -91,12 +110,16 @@ def _runs(given: Mapping[str, str], source: str) -> bool:
 
 def wait_s_of(given: Mapping[str, str], default_s: float) -> float:
     """Option wait_s: whole seconds that a write waits for the loader; 0: do not wait."""
-    return float(_number(given, "wait_s", int(default_s), 0, WAIT_S_MAX))
+    return float(number_of(given, "wait_s", int(default_s), 0, WAIT_S_MAX))
 
 
 def span_of(given: Mapping[str, str]) -> Span:
     """The span of options start_ms and end_ms. Raises InvalidRequest (bad_option, bad_range)."""
-    span = Span(_time(given, "start_ms"), _time(given, "end_ms"))
+    return check_span(Span(_time(given, "start_ms"), _time(given, "end_ms")))
+
+
+def check_span(span: Span) -> Span:
+    """The span. Raises InvalidRequest (bad_range) when it is empty."""
     if span.start_ms is not None and span.end_ms is not None and span.start_ms >= span.end_ms:
         raise InvalidRequest(f"start_ms {span.start_ms} is not before end_ms {span.end_ms}", reason="bad_range")
     return span
@@ -112,7 +135,7 @@ def _time(given: Mapping[str, str], name: str) -> int | None:
         raise InvalidRequest(f"option {name} is {text!r}; want ms since the epoch", reason="bad_option") from None
 
 
-def _number(given: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+def number_of(given: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
     text = given.get(name, str(default))
     number = int(text) if text.isdigit() else -1
     if not least <= number <= most:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_backfill.source.columns import ARROW_TS, PACK_ID, SERIES_ID, TS, VALUE, SampleColumns
-from spark_backfill.source.series_table import SeriesLabels
+from spark_backfill.source.series_table import LabelTable
 
 BATCH_ROWS = 65_536  # About 20 MiB with six labels.
 US_PER_MS = 1_000
@@ -42,7 +42,7 @@ class Samples:
         return Samples(self.series_id[rows], self.pack_id[rows], self.ts_ms[rows], self.value[rows])
 
 
-def record_batches(samples: Samples, columns: SampleColumns, table: SeriesLabels | None) -> Iterator[pa.RecordBatch]:
+def record_batches(samples: Samples, columns: SampleColumns, table: LabelTable | None) -> Iterator[pa.RecordBatch]:
     """The samples in batches of at most BATCH_ROWS.
 
     table: contains every series of `samples`; None when `columns` has no labels.
@@ -54,7 +54,7 @@ def record_batches(samples: Samples, columns: SampleColumns, table: SeriesLabels
         yield pa.RecordBatch.from_arrays(arrays, schema=columns.arrow)
 
 
-def _column(of: pa.Field, samples: Samples, table: SeriesLabels | None, rows: NDArray[np.int64] | None) -> pa.Array:
+def _column(of: pa.Field, samples: Samples, table: LabelTable | None, rows: NDArray[np.int64] | None) -> pa.Array:
     if of.name == SERIES_ID:
         return ids_column(samples.series_id)
     if of.name == PACK_ID:

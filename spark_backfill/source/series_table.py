@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,17 @@ from spark_backfill.source.columns import LABELS
 from tsdb.model.labels import parse_labels
 
 ABSENT = -1
+Pairs = tuple[tuple[str, str], ...]
+
+
+class LabelTable(Protocol):
+    """Labels by series id, as Arrow columns."""
+
+    def find(self, series_ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Row of each id, int64 (n,); ABSENT for an id that the table does not have."""
+
+    def labels(self, of: pa.Field, rows: NDArray[np.int64]) -> pa.Array:
+        """Column `of` for these rows: `labels`, a map of text, or one label as text, null where it is absent."""
 
 
 class SeriesLabels:
@@ -42,18 +54,25 @@ class SeriesLabels:
     def labels(self, of: pa.Field, rows: NDArray[np.int64]) -> pa.Array:
         """Column `of` for these rows: `labels`, a map of text, or one label as text, null where it is absent."""
         if of.name not in self._columns:
-            self._columns[of.name] = self._maps(of.type) if of.name == LABELS else self._texts(of.name)
+            self._columns[of.name] = label_arrays(of, self._labels)
         return self._columns[of.name].take(pa.array(rows))
 
-    def _maps(self, of: pa.DataType) -> pa.Array:
-        pairs = list(map(parse_labels, self._labels))
-        starts = np.cumsum([0, *map(len, pairs)]).astype(np.int32)
-        keys = pa.array([name for each in pairs for name, _ in each], pa.string())
-        values = pa.array([value for each in pairs for _, value in each], pa.string())
-        return pa.MapArray.from_arrays(pa.array(starts, pa.int32()), keys, values, type=of)
 
-    def _texts(self, name: str) -> pa.Array:
-        return pa.array([dict(parse_labels(each)).get(name) for each in self._labels], pa.string())
+def label_arrays(of: pa.Field, labels: Sequence[bytes]) -> pa.Array:
+    """Column `of` with one row for each of these canonical labels."""
+    pairs = map(parse_labels, labels)
+    return _maps(list(pairs), of.type) if of.name == LABELS else _texts(pairs, of.name)
+
+
+def _maps(pairs: Sequence[Pairs], of: pa.DataType) -> pa.Array:
+    starts = np.cumsum([0, *map(len, pairs)]).astype(np.int32)
+    keys = pa.array([name for each in pairs for name, _ in each], pa.string())
+    values = pa.array([value for each in pairs for _, value in each], pa.string())
+    return pa.MapArray.from_arrays(pa.array(starts, pa.int32()), keys, values, type=of)
+
+
+def _texts(pairs: Iterable[Pairs], name: str) -> pa.Array:
+    return pa.array([dict(each).get(name) for each in pairs], pa.string())
 
 
 def join_tables(parts: Iterable[tuple[NDArray[np.uint64], Sequence[bytes]]]) -> SeriesLabels:

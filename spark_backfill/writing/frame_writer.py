@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -26,12 +25,13 @@ from spark_backfill.writing.chunk_writer import RANGES_MAX, ChunkWriter, Written
 from spark_backfill.writing.fragments import SortedRows
 from spark_backfill.writing.frame_record import NO_ROWS, FrameRecord, find_frame, finish_frame, rows_digest
 from spark_backfill.writing.import_run import ImportRun, begin_run
+from spark_backfill.writing.label_column import joined_labels
 from spark_backfill.writing.loader_wait import wait_until_seen
 from tsdb.codec.records.series_record import encode_announcement
 from tsdb.log.interface import METRICS, SERIES
-from tsdb.log.meta import read_meta
+from tsdb.log.meta import require_meta
 from tsdb.model.clock import SystemClock
-from tsdb.model.errors import ConfigMismatch, InvalidRequest, Overloaded
+from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.model.labels import LabelLimits, normalize_labels, series_id
 from tsdb.model.meta import MetaSettings
 from tsdb.model.partitioner import partition_of
@@ -67,9 +67,7 @@ def begin_frame_write(places: Places, job_id: str, wait_s: float = WAIT_S) -> Fr
     Raises ConfigMismatch (meta), and as begin_run and find_frame.
     """
     with quoted_errors(), places.open_log() as opened:
-        shared = read_meta(opened)
-        if shared is None:
-            raise ConfigMismatch("topic meta holds no settings: run `tsdb topics create`", reason="meta")
+        shared = require_meta(opened)
         run = begin_run(opened, job_id, range(opened.partitions(METRICS)), FINGERPRINT, SystemClock())
         return FrameWriter(places, shared, run, find_frame(opened, job_id), wait_s)
 
@@ -202,11 +200,12 @@ class _TaskRows:
 
     def _codes_of(self, labels: pa.Array) -> NDArray[np.int64]:
         """A code for each row, int64 (n,). Equal labels are found as joined bytes, without a Python object a row."""
-        pairs = pc.binary_join_element_wise(
-            labels.keys.cast(pa.binary()), labels.items.cast(pa.binary()), pa.scalar(b"\xff", pa.binary())
-        )
-        joined = pc.binary_join(pa.ListArray.from_arrays(labels.offsets, pairs), pa.scalar(b"\xff", pa.binary()))
-        coded = joined.dictionary_encode()
+        coded = joined_labels(labels)
+        if coded.indices.null_count:
+            raise InvalidRequest(
+                f"column {LABELS} has a label that is null or no UTF-8: drop those rows, or those labels",
+                reason="labels_malformed",
+            )
         numbers = np.array([self._code(raw) for raw in coded.dictionary.to_pylist()], np.int64)
         found: NDArray[np.int64] = numbers[coded.indices.to_numpy(zero_copy_only=False)]
         return found

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stack.cassandra import CassandraNode
+from stack.cassandra import NodeAccess
 from support.data.chunk_rows import random_rows
 from support.oracles.history_contents import checksum_of_files, checksum_of_store
 from support.servers.histories import META, WINDOW_MS, Answers, HistoryFactory, announcement, row, write_rows, written
@@ -167,7 +167,7 @@ def test_the_bytes_of_all_chunks_are_known_about(store: ChunkStore, request: pyt
         assert 250_000 <= store.chunk_bytes() < 500_000
         return
     # Else a node estimates every five minutes, of what is in files by then.
-    node: CassandraNode = request.getfixturevalue("cassandra")
+    node: NodeAccess = request.getfixturevalue("cassandra")
     node.flush()
     node.estimate_sizes()
     assert store.chunk_bytes() >= 125_000, "few packs are estimated too high, never much too low"

@@ -85,6 +85,17 @@ def test_commits_and_their_metadata_outlive_the_member(log: Log) -> None:
         assert [record.value for record in records_of(events)] == [b"3", b"4"]
 
 
+def test_members_are_listed_by_client_id_until_they_leave(log: Log) -> None:
+    assert log.members("g") == []
+    with log.group("g", "blue") as first, log.group("g") as second:
+        first.join([METRICS], Listener())
+        second.join([METRICS], Listener())
+        settle(first, second)
+        assert sorted(log.members("g")) == ["tsdb", "tsdb-blue"]
+        assert log.members("other") == []
+    wait_until(lambda: log.members("g") == [])
+
+
 def test_groups_do_not_see_each_other(log: Log) -> None:
     with log.group("one") as one, log.group("two") as two:
         one.join([METRICS], Listener())

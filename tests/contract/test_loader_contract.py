@@ -14,6 +14,7 @@ from support.data.chunk_topics import Expected, append_entries, staged
 from support.servers.histories import HistoryFactory, written
 from support.servers.loaders import OPTIONS, assert_holds
 from support.servers.logs import LogFactory, wait_until
+from support.shared_servers import contract_history
 from tsdb.history.interface import ChunkStore, Loaded
 from tsdb.history.loader.loader import Loader
 from tsdb.history.loader.trimmed import CHUNKS_TRIMMED, LONG_AGO_MS, SERIES_TRIMMED
@@ -39,7 +40,7 @@ def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ground]:
         log_url, history_url = f"sqlite:///{tmp_path}/log.db", f"sqlite:///{tmp_path}/history.db"
     else:
         broker, node = request.getfixturevalue("kafka"), request.getfixturevalue("cassandra")
-        log_url, history_url = f"kafka://{broker.bootstrap}", f"cassandra://{node.host}:{node.port}/contract"
+        log_url, history_url = f"kafka://{broker.bootstrap}", contract_history(node)
     with LogFactory(log_url, f"t{uuid.uuid4().hex[:12]}.") as logs, HistoryFactory(history_url) as histories:
         logs.create(PARTITIONS)
         histories.create()

@@ -19,6 +19,7 @@ from support.servers.logs import (
     wait_until,
 )
 from tsdb.log.interface import META, METRICS, SERIES, Appended, EndOfLog, Event, Log, RecordBatch, Watermarks
+from tsdb.log.settings import LogSettings
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.errors import InvalidRequest, LostOffsets, TsdbError, Unavailable, WrongTopic
 
@@ -51,6 +52,27 @@ def test_a_reader_that_lingers_reads_the_same_and_comes_to_the_end(log: Log) -> 
     values = [record.value for record in records_of(events)]
     assert len(values) == len(want)
     assert set(values) == want
+
+
+def test_readers_one_after_another_over_a_kept_connection_each_read_from_their_start(log_factory: LogFactory) -> None:
+    log_factory.create(partitions=2)
+    log = log_factory.open(LogSettings(idle_readers_max=1))
+    for partition in (0, 1):
+        append_all(log, METRICS, partition, [b"%d of %d" % (number, partition) for number in range(50)])
+    append_all(log, SERIES, 0, [b"series"])
+    for partition, start in ((0, 0), (1, 30), (1, 10), (0, 49), (0, 20)):
+        with log.reader({(METRICS, partition): start}) as reader:
+            # The rest was fetched too; it is not left to the next reader.
+            values = [each.value for each in records_of(poll_until(reader, lambda got: bool(records_of(got))))]
+        assert values[0] == b"%d of %d" % (start, partition)
+        assert set(values) <= {b"%d of %d" % (number, partition) for number in range(start, 50)}
+    with log.reader({(METRICS, 0): 51}) as reader, pytest.raises(LostOffsets):
+        poll_until(reader, lambda _: False)
+    with log.reader({(SERIES, 0): 0}) as reader:
+        assert [record.value for record in records_of(read_to_end(reader))] == [b"series"]
+    with log.reader({(METRICS, 0): 40}) as one, log.reader({(METRICS, 1): 45}) as other:
+        assert len(records_of(read_to_end(one))) == 10
+        assert len(records_of(read_to_end(other))) == 5
 
 
 def test_broker_time_is_the_time_of_the_append(log: Log) -> None:

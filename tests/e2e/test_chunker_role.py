@@ -81,13 +81,14 @@ def test_windows_of_written_samples_close_by_themselves_and_become_chunks(
     wait_until(emitted, EMITTED_WITHIN_S)
     rows = map(json.loads, tsdb_ok("chunks", "dump", *log, "--output", "json").decode().splitlines())
     assert sum(row["samples"] for row in rows if row["what"] in ("base", "late")) == SAMPLES
-    assert chunker.metrics()["tsdb_chunker_ticks_total"] >= PARTITIONS
+    assert chunker.metrics()['tsdb_chunk_stage_ticks_total{engine="python"}'] >= PARTITIONS
     assert chunks_made(chunker) == SAMPLES
 
 
 def chunks_made(chunker: Role) -> float:
     metrics = chunker.metrics()
-    return sum(metrics[f'tsdb_chunks_emitted_total{{kind="{kind}"}}'] for kind in ("base", "late"))
+    name = "tsdb_chunk_stage_chunks_total"
+    return sum(metrics[f'{name}{{engine="python",kind="{kind}"}}'] for kind in ("base", "late"))
 
 
 def test_a_frozen_broker_shows_in_readiness_and_it_goes_on_afterwards(broker: KafkaCluster, chunker: Role) -> None:

@@ -43,7 +43,15 @@ ON_A_SERVER = {
         '"{""__name__"":""example_jobs_total"",""instance"":""worker-1""',
     ],
 }
-IN_THE_SPARK_TESTS = {"spark_history.py"}
+IN_THE_SPARK_TESTS = {
+    "spark_anomaly_score.py",
+    "spark_daily.py",
+    "spark_daily_report.py",
+    "spark_history.py",
+    "spark_json_to_samples.py",
+    "spark_notebook.py",
+    "spark_recording_rule.py",
+}
 
 
 def run(name: str, *arguments: str) -> list[str]:

@@ -10,18 +10,11 @@ from pathlib import Path
 import pytest
 
 from support.servers.logs import wait_until
-from support.servers.processes import READY_WITHIN_S, Role
+from support.servers.processes import READY_WITHIN_S, UnreadyRole
 from tsdb.client import ReadOptions, WriteBatch, connect
 from tsdb.model.errors import Unavailable
 
 TEXT = r"compiling kernels, \d+ of \d+"
-
-
-class UnreadyRole(Role):
-    """A role whose block begins at the start of the process."""
-
-    def start(self, *, ready: bool = False) -> None:
-        super().start(ready=ready)
 
 
 def batch(ts_ms: int) -> WriteBatch:

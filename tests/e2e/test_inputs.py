@@ -110,7 +110,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
     give_up_at = time.monotonic() + WITHIN_S
     while not condition():
         assert time.monotonic() < give_up_at, what
-        time.sleep(0.02)  # Between looks at another process; the claim is the loop's condition.
+        time.sleep(0.02)  # Interval of checks; the loop's condition is the claim.
 
 
 def test_one_target_of_an_agent_disturbs_no_other_and_a_signal_ends_it(server: FakeServer) -> None:

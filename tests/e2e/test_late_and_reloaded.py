@@ -20,6 +20,7 @@ from support.servers.compaction import compact, make_compacting_topics
 from support.servers.histories import HistoryFactory, truncate
 from support.servers.logs import LogFactory
 from support.servers.way import Way
+from support.shared_servers import contract_history
 from tsdb.history.interface import ChunkStore
 from tsdb.log.interface import Log
 
@@ -43,7 +44,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setup]:
     if request.param == "servers":
         node = request.getfixturevalue("cassandra")
         log_url = f"kafka://{request.getfixturevalue('kafka').bootstrap}"
-        history_url = f"cassandra://{node.host}:{node.port}/contract"
+        history_url = contract_history(node)
     another = HistoryFactory(f"sqlite:///{tmp_path}/another.db")
     with LogFactory(log_url, f"t{uuid.uuid4().hex[:12]}.") as logs, HistoryFactory(history_url) as histories, another:
         make_compacting_topics(logs, PARTITIONS)

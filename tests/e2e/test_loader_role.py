@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stack.kafka import KafkaCluster
 from support.data.chunk_topics import Expected, append_entries, staged
 from support.servers.histories import HistoryFactory
 from support.servers.loaders import assert_holds, is_loaded
 from support.servers.logs import wait_until
 from support.servers.processes import Role, run_tsdb, tsdb_ok
+from support.shared_servers import SharedBroker
 from tsdb.history.interface import ChunkStore
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.open import open_log
@@ -29,7 +29,7 @@ def all_loaded(log: Log, store: ChunkStore, expected: Expected) -> bool:
     return is_loaded(log) and store.loaded(log.topic_id(METRICS)) == expected.loaded
 
 
-def test_it_loads_drains_and_goes_on(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_it_loads_drains_and_goes_on(kafka: SharedBroker, tmp_path: Path) -> None:
     access = ("--log", f"kafka://{kafka.bootstrap}", "--log-prefix", f"{tmp_path.name}.")
     tsdb_ok("topics", "create", *access, "--partitions", str(PARTITIONS), "--replication", "1")
     with HistoryFactory(f"sqlite:///{tmp_path}/history.db") as factory:

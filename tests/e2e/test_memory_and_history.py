@@ -11,6 +11,7 @@ from support.data import recordings
 from support.data.recordings import CLOUD_1M
 from support.drills.history_drill import read_at_every_stage
 from support.servers.ways import new_way
+from support.shared_servers import contract_history
 
 WINDOWS = 22
 KINDS = ("node", "cloud") if CLOUD_1M.exists() else ("node",)
@@ -25,7 +26,7 @@ def test_every_read_at_every_stage_equals_what_was_written(
     if place == "servers":
         node = request.getfixturevalue("cassandra")
         log_url = f"kafka://{request.getfixturevalue('kafka').bootstrap}"
-        history_url = f"cassandra://{node.host}:{node.port}/contract"
+        history_url = contract_history(node)
     recording = recordings.node(WINDOWS, every=12) if kind == "node" else recordings.cloud(WINDOWS, every_minutes=4)
     assert len(recording.window_ends) >= 20
     with new_way(log_url, history_url, recording, seed=41) as way:

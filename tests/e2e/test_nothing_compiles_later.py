@@ -45,7 +45,9 @@ class RoleWithKernels(Role):
         assert stdout is not None
         stdin.write(b"\n")
         stdin.flush()
-        return set(json.loads(stdout.readline()))
+        answer = stdout.readline()
+        assert answer, self.log_file.read_text()
+        return set(json.loads(answer))
 
 
 def test_a_standalone_that_is_ready_has_all_its_kernels(tmp_path: Path) -> None:

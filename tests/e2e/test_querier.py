@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from stack.kafka import KafkaCluster
 from support.servers.deployments import PARTITIONS, create_topics
 from support.servers.logs import wait_until
 from support.servers.processes import Role, run_tsdb, tsdb_json, tsdb_ok, wait_for_samples
+from support.shared_servers import SharedBroker
 
 SERIES = 40
 SAMPLES = 50
@@ -35,7 +35,7 @@ class Running:
 
 
 @pytest.fixture
-def running(tmp_path: Path, kafka: KafkaCluster) -> Iterator[Running]:
+def running(tmp_path: Path, kafka: SharedBroker) -> Iterator[Running]:
     log = create_topics(kafka.bootstrap)
     gateway, *stores = (Role(tmp_path, name, *log) for name in ("gateway", "store", "store"))
     addresses = ",".join(store.grpc for store in stores)

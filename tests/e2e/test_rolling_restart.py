@@ -11,11 +11,11 @@ import numpy as np
 import psutil
 import pytest
 
-from stack.kafka import KafkaCluster
 from support.drills.readers import Readers
 from support.drills.writers import Writers
 from support.servers.deployments import Deployment, on_kafka
 from support.servers.processes import Role
+from support.shared_servers import SharedBroker
 from tsdb.client import ReadOptions, WriteBatch, connect
 
 SERIES = 600
@@ -34,7 +34,7 @@ Span = tuple[int, int]
 
 
 @pytest.fixture(scope="module")
-def deployment(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+def deployment(kafka: SharedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     with on_kafka(tmp_path_factory.mktemp("rolling"), kafka.bootstrap) as running:
         yield running
 

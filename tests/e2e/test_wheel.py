@@ -28,7 +28,7 @@ LINE = b'up{job="demo"} 1\n'
 PROGRAM = """
 import chunker.chunker
 import ingest.pipeline
-import spark_backfill.rebuild.job
+import spark_backfill.jobs.rebuild.job
 from tsdb.client import ReadOptions, WriteBatch, connect, connect_async
 from tsdb.parallel_consumer import ParallelConsumer
 

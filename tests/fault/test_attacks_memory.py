@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stack.kafka import KafkaCluster
 from support.drills.memory_drills import MIB, STORE_BESIDE_BYTES, ends_in_a_flood, limited_flood, unlimited_flood
 from support.servers.deployments import embedded, on_kafka
+from support.shared_servers import SharedBroker
 
 SERIES = 12_000
 SOURCE_MAX = 1_000
@@ -26,7 +26,7 @@ def test_a_flood_of_series_is_refused_and_another_client_feels_nothing(tmp_path:
         ends_in_a_flood(running, series=2 * SOURCE_MAX)
 
 
-def test_a_store_whose_gateways_limit_nothing_keeps_to_its_memory(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_a_store_whose_gateways_limit_nothing_keeps_to_its_memory(kafka: SharedBroker, tmp_path: Path) -> None:
     with on_kafka(tmp_path, kafka.bootstrap, gateway=UNLIMITED, store=SMALL) as running:
         unlimited_flood(
             running,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stack.kafka import KafkaCluster
 from support.drills.drills import kill_gateway
 from support.servers.deployments import embedded, on_kafka
+from support.shared_servers import SharedBroker
 
 
 def test_every_ok_outlives_kills_of_the_embedded_process(tmp_path: Path) -> None:
@@ -18,6 +18,6 @@ def test_every_ok_outlives_kills_of_the_embedded_process(tmp_path: Path) -> None
         kill_gateway(deployment, kills=8, seed=3)
 
 
-def test_every_ok_outlives_kills_of_a_gateway_on_kafka(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_every_ok_outlives_kills_of_a_gateway_on_kafka(kafka: SharedBroker, tmp_path: Path) -> None:
     with on_kafka(tmp_path, kafka.bootstrap) as deployment:
         kill_gateway(deployment, kills=5, seed=5)

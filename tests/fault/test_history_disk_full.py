@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stack.kafka import KafkaCluster
 from support.drills.disk_drills import files_cannot_grow, history_is_full
 from support.servers.deployments import create_topics
 from support.servers.histories import HistoryFactory
 from support.servers.processes import Role
+from support.shared_servers import SharedBroker
 from tsdb.log.open import open_log
 
 
-def test_a_loader_whose_history_is_full_says_so_and_loses_nothing(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_a_loader_whose_history_is_full_says_so_and_loses_nothing(kafka: SharedBroker, tmp_path: Path) -> None:
     folder = tmp_path / "history"
     folder.mkdir()
     log = create_topics(kafka.bootstrap)

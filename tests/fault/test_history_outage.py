@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from stack.cassandra import CassandraNode
-from stack.kafka import KafkaCluster
 from support.data import recordings
 from support.drills.history_drill import HistoryDrill
 from support.servers.ways import Strike, history_away, new_way, stop, suspend
+from support.shared_servers import SharedBroker
 
 HOUR_MS = 3600 * 1000
 
@@ -29,7 +29,7 @@ def node() -> Iterator[CassandraNode]:
 
 @pytest.mark.parametrize("strike", [stop, suspend])
 def test_history_is_away_under_load_and_its_loaders_are_killed(
-    kafka: KafkaCluster, node: CassandraNode, strike: Strike
+    kafka: SharedBroker, node: CassandraNode, strike: Strike
 ) -> None:
     history_away(kafka.bootstrap, node, strike, recordings.node(windows=12, every=24), away=3)
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from stack.kafka import KafkaCluster
 from support.drills.drills import OKS_BETWEEN, kill_store
 from support.drills.watcher import Watcher
 from support.drills.writers import Writers
 from support.servers.deployments import Deployment, on_kafka
 from support.servers.processes import Role
+from support.shared_servers import SharedBroker
 from tsdb.client import ReadOptions, SelectResult, WriteBatch, WriteResult
 from tsdb.model.labels import canonical_labels
 
@@ -30,7 +30,7 @@ SPAN_MS = 3_600_000
 
 
 @pytest.fixture(scope="module")
-def deployment(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+def deployment(kafka: SharedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     with on_kafka(tmp_path_factory.mktemp("store"), kafka.bootstrap) as running:
         yield running
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from cassandra.cluster import Session
 
-from stack.cassandra import CassandraNode
+from stack.cassandra import NodeAccess
 from support.servers.histories import META, row, written
 from tsdb.history.cassandra.session import open_cluster
 from tsdb.history.cassandra.statements import prepare
@@ -20,7 +20,7 @@ from tsdb.model.errors import ConfigMismatch, Unavailable
 
 
 @pytest.fixture
-def url(cassandra: CassandraNode) -> str:
+def url(cassandra: NodeAccess) -> str:
     return f"cassandra://{cassandra.host}:{cassandra.port}/k{uuid.uuid4().hex[:12]}"
 
 

@@ -25,7 +25,7 @@ from support.data.heads import (
 from support.oracles.chunk_twin import ChunkTwin
 from support.servers.chunk_runs import ChunkRun
 from tsdb.chunks.late_scan import ALL_WINDOWS, LateScan, Windows
-from tsdb.chunks.rebuild import WindowRebuild
+from tsdb.chunks.rebuild import OPEN_BYTES_MAX, WindowRebuild
 from tsdb.codec.chunk.chunk import PART_BYTES_MAX, PART_BYTES_MIN
 from tsdb.codec.chunk.key import ChunkKey, Kind, decode_key
 from tsdb.model.time_set import SliceLengths
@@ -82,6 +82,7 @@ logs = st.lists(parts, min_size=1, max_size=60).map(log_of)
 slice_lengths = st.sampled_from([SMALL_SLICES, SliceLengths(5, 5), SliceLengths(25, 100), SliceLengths(400, 400)])
 
 
+@pytest.mark.slow
 @given(logs, slice_lengths, st.lists(st.integers(0, 60), max_size=6), st.integers(0, 1 << 30))
 @settings(max_examples=300)
 def test_any_batching_and_any_stops_write_the_same_chunks(
@@ -127,22 +128,24 @@ def test_a_window_that_closes_in_the_middle_of_a_late_minute_outlives_a_stop_at_
         assert ChunkRun(records, random.Random(seed)).run([stop]) == want, f"seed {seed}"
 
 
-@given(logs, st.integers(0, 1 << 30))
+@given(logs, st.integers(0, 1 << 30), st.sampled_from([0, OPEN_BYTES_MAX]))
 @settings(max_examples=50)
-def test_a_rebuild_of_any_window_writes_the_chunks_of_the_stage(records: list[Record], seed: int) -> None:
+def test_a_rebuild_of_any_window_writes_the_chunks_of_the_stage(
+    records: list[Record], seed: int, open_bytes_max: int
+) -> None:
     twin, written = ChunkTwin(records, SMALL_TIMES), ChunkRun(records, random.Random(seed)).run()
     rebuilt: set[tuple[bytes, bytes]] = set()
     for window_ms in twin.closed_windows():
-        rebuilt |= rebuild(records, window_ms, twin)
+        rebuilt |= rebuild(records, window_ms, twin, open_bytes_max)
     assert rebuilt == {pair for pair in written if not is_late(pair[0])}
 
 
-def rebuild(records: list[Record], window_ms: int, twin: ChunkTwin) -> set[tuple[bytes, bytes]]:
+def rebuild(records: list[Record], window_ms: int, twin: ChunkTwin, open_bytes_max: int) -> set[tuple[bytes, bytes]]:
     """One window from the records of [lookup of (its start - ahead), D)."""
     decision = twin.decision_offset(window_ms)
     assert decision is not None
     start = next(r.offset for r in records if r.broker_ms >= window_ms - SMALL_TIMES.ahead_ms)
-    made = WindowRebuild(0, window_ms, times=SMALL_TIMES, slices=SMALL_SLICES)
+    made = WindowRebuild(0, window_ms, times=SMALL_TIMES, open_bytes_max=open_bytes_max)
     made.register(*joined([announcement(number) for number in SERIES], broker_ms=1 << 60))
     stretch = [record for record in records if start <= record.offset < decision]
     if stretch:

@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -98,6 +99,7 @@ class Log:
         return made
 
 
+@pytest.mark.slow
 @given(operations, slice_lengths, limits, st.sampled_from([None, 0, 7, 60]))
 @settings(max_examples=300)
 def test_any_appends_seals_folds_merges_and_drops_answer_as_the_twin(

@@ -149,4 +149,4 @@ class IndexOracle(RuleBasedStateMachine):
 
 
 IndexOracle.TestCase.settings = settings(max_examples=100, stateful_step_count=25)
-TestIndexOracle = IndexOracle.TestCase
+TestIndexOracle = pytest.mark.slow(IndexOracle.TestCase)

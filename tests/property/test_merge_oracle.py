@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ parts = st.dictionaries(st.tuples(series, st.integers(-5, 5)), st.tuples(st.inte
 some_parts = st.lists(parts, min_size=1, max_size=7)
 
 
+@pytest.mark.slow
 @given(some_parts)
 @settings(max_examples=300)
 def test_of_each_series_and_time_the_highest_order_stays_bit_for_bit(several: list[Samples]) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from stack.kafka import KafkaCluster
 from support.drills.edge_attackers import Bombs, http_bomb_kinds
 from support.drills.edge_drills import (
     bombs,
@@ -26,6 +25,7 @@ from support.drills.edge_drills import (
 )
 from support.servers.deployments import embedded, on_kafka
 from support.servers.processes import Role, tsdb_ok
+from support.shared_servers import SharedBroker
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
@@ -46,7 +46,7 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(kafka: SharedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     scratch = tmp_path_factory.mktemp("edges")
     with ExitStack() as stack:
         made = stack.enter_context(on_kafka(scratch, kafka.bootstrap))

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from stack.kafka import KafkaCluster
 from support.drills.memory_drills import (
     GATEWAY_BESIDE_BYTES,
     MIB,
@@ -20,6 +19,7 @@ from support.drills.memory_drills import (
     unlimited_flood,
 )
 from support.servers.deployments import embedded, on_kafka
+from support.shared_servers import SharedBroker
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
@@ -39,13 +39,13 @@ def test_a_flood_on_one_process_is_refused_and_another_client_feels_nothing(tmp_
         ends_in_a_flood(running, series=2 * SOURCE_MAX)
 
 
-def test_a_flood_on_a_gateway_is_refused_and_another_client_feels_nothing(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_a_flood_on_a_gateway_is_refused_and_another_client_feels_nothing(kafka: SharedBroker, tmp_path: Path) -> None:
     with on_kafka(tmp_path, kafka.bootstrap, gateway=LIMITED) as running:
         limited_flood(running, source_max=SOURCE_MAX, series=SERIES, calls=200)
         ends_in_a_flood(running, series=2 * SOURCE_MAX)
 
 
-def test_a_store_whose_gateways_limit_nothing_keeps_to_its_memory(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_a_store_whose_gateways_limit_nothing_keeps_to_its_memory(kafka: SharedBroker, tmp_path: Path) -> None:
     with on_kafka(tmp_path, kafka.bootstrap, gateway=UNLIMITED, store=SMALL) as running:
         unlimited_flood(
             running,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from stack.kafka import KafkaCluster
 from support.drills.read_attacks import ATTACKS, Attacked, check_bystander, check_term, raw_reads
 from support.servers.deployments import Deployment, embedded, on_kafka
 from support.servers.processes import Role
+from support.shared_servers import SharedBroker
 from tsdb.config import StoreSettings
 
 SERIES, SAMPLES, LONG_SERIES = 10_000, 480, 20_000
@@ -32,7 +32,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
 
 
 @pytest.fixture(scope="module")
-def attacked_querier(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
+def attacked_querier(kafka: SharedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     """A querier over one store; the attacks are on the querier."""
     scratch: Path = tmp_path_factory.mktemp("attacks-querier")
     with (

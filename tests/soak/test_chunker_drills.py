@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from stack.kafka import KafkaCluster
 from support.drills.chunk_kills import kill_chunker, kill_process
 from support.drills.chunk_reruns import assert_reruns_equal, empty_logs
 from support.servers.chunkers import FastClock
 from support.servers.logs import LogFactory
+from support.shared_servers import SharedBroker
 from tsdb.log.topics import CREATE_TIME
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
@@ -32,7 +32,7 @@ def test_three_drills_of_100_kills_at_random_instants_leave_the_same_chunks(tmp_
             assert_reruns_equal(log, again, PARTITIONS, clock, kills=100, seed=303)
 
 
-def test_20_processes_killed_on_kafka_and_two_reruns_leave_the_same_chunks(kafka: KafkaCluster) -> None:
+def test_20_processes_killed_on_kafka_and_two_reruns_leave_the_same_chunks(kafka: SharedBroker) -> None:
     with on_broker(kafka) as logs:
         logs.create(PARTITIONS, timestamp_type=CREATE_TIME)
         clock = FastClock(BASE_MS, speed=10.0)
@@ -41,6 +41,6 @@ def test_20_processes_killed_on_kafka_and_two_reruns_leave_the_same_chunks(kafka
             assert_reruns_equal(log, again, PARTITIONS, clock, kills=20, seed=304)
 
 
-def on_broker(kafka: KafkaCluster) -> LogFactory:
+def on_broker(kafka: SharedBroker) -> LogFactory:
     """A log with separate topics for each test."""
     return LogFactory(f"kafka://{kafka.bootstrap}", f"k{uuid.uuid4().hex[:12]}.")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from stack.kafka import KafkaCluster
 from support.consumer.consumer_drills import (
     members_come_and_go,
     members_killed,
@@ -16,36 +15,37 @@ from support.consumer.consumer_drills import (
     slow_sink,
     transactions_killed,
 )
+from support.shared_servers import SharedBroker
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1_800)]
 
 
 @pytest.mark.parametrize(("seed", "protocol"), [(1, "classic"), (2, "classic"), (3, "consumer")])
-def test_members_join_and_leave_every_5_s_for_5_minutes(kafka: KafkaCluster, seed: int, protocol: str) -> None:
+def test_members_join_and_leave_every_5_s_for_5_minutes(kafka: SharedBroker, seed: int, protocol: str) -> None:
     print(members_come_and_go(kafka.bootstrap, 300.0, 5.0, seed, protocol))
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_members_killed_10_times(kafka: KafkaCluster, tmp_path: Path, protocol: str) -> None:
+def test_members_killed_10_times(kafka: SharedBroker, tmp_path: Path, protocol: str) -> None:
     print(members_killed(kafka.bootstrap, tmp_path, 10, protocol))
 
 
-def test_a_slow_sink_for_10_minutes(kafka: KafkaCluster) -> None:
+def test_a_slow_sink_for_10_minutes(kafka: SharedBroker) -> None:
     print(slow_sink(kafka.bootstrap, 600.0, 30.0))
 
 
 @pytest.mark.parametrize("poison", [0, 5_000, 9_999])
-def test_one_poison_in_10_000(kafka: KafkaCluster, poison: int) -> None:
+def test_one_poison_in_10_000(kafka: SharedBroker, poison: int) -> None:
     one_poison(kafka.bootstrap, 10_000, poison)
 
 
-def test_sigterm_under_load_20_times(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_sigterm_under_load_20_times(kafka: SharedBroker, tmp_path: Path) -> None:
     print(sigterm_under_load(kafka.bootstrap, tmp_path, rounds=20))
 
 
-def test_registries_killed_and_ended_20_times(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_registries_killed_and_ended_20_times(kafka: SharedBroker, tmp_path: Path) -> None:
     print(registry_kills(kafka.bootstrap, tmp_path, rounds=20))
 
 
-def test_transactions_killed_30_times(kafka: KafkaCluster) -> None:
+def test_transactions_killed_30_times(kafka: SharedBroker) -> None:
     print(transactions_killed(kafka.bootstrap, kills=30, seed=2))

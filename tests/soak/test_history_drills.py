@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from stack.cassandra import CassandraNode
-from stack.kafka import KafkaCluster
+from stack.cassandra import CassandraNode, NodeAccess
 from support.data import recordings
 from support.data.recordings import CLOUD_1M
 from support.drills.history_drill import read_at_every_stage
 from support.servers.ways import Strike, history_away, new_way, stop, suspend
+from support.shared_servers import SharedBroker, contract_history
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
@@ -28,16 +28,16 @@ def node() -> Iterator[CassandraNode]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_read_at_every_stage_equals_what_was_written(
-    kafka: KafkaCluster, cassandra: CassandraNode, kind: str
+    kafka: SharedBroker, cassandra: NodeAccess, kind: str
 ) -> None:
     recording = recordings.node(WINDOWS, every=2) if kind == "node" else recordings.cloud(WINDOWS, every_minutes=1)
-    history_url = f"cassandra://{cassandra.host}:{cassandra.port}/contract"
+    history_url = contract_history(cassandra)
     with new_way(f"kafka://{kafka.bootstrap}", history_url, recording, seed=401) as way:
         read_at_every_stage(way, seed=402, random_reads=RANDOM_READS, last_reads=500)
 
 
 @pytest.mark.parametrize("strike", [stop, suspend])
 def test_history_is_away_for_minutes_under_load_and_its_loaders_are_killed(
-    kafka: KafkaCluster, node: CassandraNode, strike: Strike
+    kafka: SharedBroker, node: CassandraNode, strike: Strike
 ) -> None:
     history_away(kafka.bootstrap, node, strike, recordings.node(windows=60, every=8), away=30)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_backfill.rebuild.job import rebuild
+from spark_backfill.jobs.rebuild.job import rebuild
 from spark_backfill.session import SessionOptions, session
 from support.data.recorded_log import BASE_MS, RecordedLog
 from support.servers.chunkers import inside, uninterrupted, written_to
@@ -60,11 +60,11 @@ def test_a_held_up_task_and_its_copy_leave_what_follows_from_the_log(
     recorded.write(log)
     want = [inside(uninterrupted(log, number, DEMO), WINDOWS) for number in range(PARTITIONS)]
     done = rebuild(eager, build_options(log, HeldUpPlaces.of(places(log_factory), seen)), WINDOWS)
-    items = int(done.figures["items"] or 0)
+    items = done.items
     assert items >= 8
     assert attempts_of(seen, HELD_UP) == [0, 1], "no copy ran"
     assert has_met(seen), "what ran was a second try, not a copy"
     assert [written_to(log, number) for number in range(PARTITIONS)] == want
     again = rebuild(eager, build_options(log, places(log_factory)), WINDOWS)
-    assert again.figures == done.figures, "what a copy wrote was counted too"
+    assert again == done, "what a copy wrote was counted too"
     assert [written_to(log, number) for number in range(PARTITIONS)] == want

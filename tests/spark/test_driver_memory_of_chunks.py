@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from pyspark.sql import SparkSession
 
+from spark_backfill.jobs.rebuild.job import rebuild
+from spark_backfill.jobs.verify.job import VerifyOptions, verify
 from spark_backfill.pipeline.planner import BatchLimits
-from spark_backfill.rebuild.job import rebuild
-from spark_backfill.verify.job import VerifyOptions, verify
 from support.data.heads import announcement, id_of
 from support.data.recorded_log import BASE_MS, RecordedLog
 from support.oracles.chunk_twin import pack_of
@@ -58,7 +58,7 @@ def test_chunks_of_four_times_the_samples_are_no_more_for_the_driver(spark: Spar
             assert made.sums["samples"] > samples / 2
             build = build_options(log, where)
             rebuilt = usage.of("rebuild", lambda: rebuild(spark, build, WINDOWS))  # noqa: B023  # called at once
-            assert int(rebuilt.figures["bytes"] or 0) > samples
+            assert rebuilt.bytes > samples
             with_loader(log, histories.open())
             options = VerifyOptions(WINDOWS)
             assert usage.of("verify", lambda: verify(spark, build, options)).ok  # noqa: B023  # called at once

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_backfill.building.options import BuildOptions
-from spark_backfill.merge_late.job import MergeLateOptions, merge_late
-from spark_backfill.rebuild.job import rebuild
+from spark_backfill.jobs.merge_late.job import MergeLateOptions, merge_late
+from spark_backfill.jobs.rebuild.job import rebuild
 from support.data.late_storm import assert_reads
 from support.data.recorded_log import BASE_MS, RecordedLog
 from support.servers.chunkers import inside, uninterrupted, written_to
@@ -46,7 +46,7 @@ def test_a_rebuild_with_killed_workers_writes_the_records_of_the_log(
     def run(options: BuildOptions) -> int:
         done = rebuild(spark, options, WINDOWS)
         assert [written_to(log, number) for number in range(PARTITIONS)] == want
-        return int(done.figures["items"] or 0)
+        return done.items
 
     assert run(build_options(log, DyingPlaces.of(where, graves, 2))) >= 8
     assert any(graves.iterdir()), "no worker died among its appends"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,9 +18,9 @@ from pyspark.sql import SparkSession
 
 from spark_backfill import register
 from spark_backfill.failures import translate_spark_errors
-from spark_backfill.imports.import_job import ImportOptions, import_files
-from spark_backfill.imports.layout import ImportLayout
-from spark_backfill.rebuild.job import rebuild
+from spark_backfill.jobs.imports.job import ImportOptions, import_files
+from spark_backfill.jobs.imports.layout import ImportLayout
+from spark_backfill.jobs.rebuild.job import rebuild
 from stack.cassandra import CassandraNode
 from stack.kafka import KafkaCluster
 from support.data.recorded_log import BASE_MS, RecordedLog
@@ -49,6 +50,20 @@ FIRST_MS = ceil_to(BASE_MS, DEMO.window_ms)
 WINDOWS = Windows(FIRST_MS, FIRST_MS + 3 * DEMO.window_ms)
 
 
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[KafkaCluster]:
+    """A broker that no other test uses, to freeze it."""
+    with KafkaCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def cassandra() -> Iterator[CassandraNode]:
+    """A node that no other test uses, to freeze it."""
+    with CassandraNode() as node:
+        yield node
+
+
 def rows(file: Path) -> str:
     labels = [json.dumps({"__name__": f"m{n % 3}", "job": "j", "instance": f"i{n // 3}"}) for n in range(SERIES)]
     times = np.tile(PAST_MS + 500_000 * np.arange(STEPS), SERIES)
@@ -60,7 +75,7 @@ def rows(file: Path) -> str:
 def import_rows(spark: SparkSession, ground: ImportGround, path: str, *, of: PausingPlaces | None = None) -> None:
     options = ImportOptions("outage", wait_s=WAIT_S)
     done = import_files(spark, [path], ImportLayout("parquet"), of or ground.places, ground.shared, options)
-    assert done.figures["samples"] == SERIES * STEPS
+    assert done.samples == SERIES * STEPS
 
 
 def test_an_import_waits_for_a_log_that_does_not_answer_and_then_goes_on(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_backfill.jobs.rebuild.job import rebuild
 from spark_backfill.pipeline.group_membership import GroupMembership
-from spark_backfill.rebuild.job import rebuild
 from support.data.recorded_log import BASE_MS, RecordedLog
 from support.oracles.chunk_twin import Written
 from support.servers.chunkers import (
@@ -93,7 +93,7 @@ def test_chunker_pipeline_and_rebuild_make_the_same_of_a_log(
         log = record(third)
         windows = Windows(windows_in(by_pipeline[0])[0], through_ms)
         done = rebuild(spark, build_options(log, places(third)), windows)
-        assert int(done.figures["items"] or 0) >= 8
+        assert done.items >= 8
         assert [written_to(log, p) for p in range(PARTITIONS)] == [inside(each, windows) for each in by_pipeline]
 
 

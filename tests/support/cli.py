@@ -14,7 +14,7 @@ import typer.main
 
 from tsdb.cli.main import app
 
-COMMAND = typer.main.get_command(app)  # As `app()` makes it at each call.
+COMMAND = typer.main.get_command(app)  # The click command that `app()` runs.
 
 
 @dataclass(frozen=True, slots=True)

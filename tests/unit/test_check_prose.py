@@ -120,6 +120,7 @@ def test_the_command_counts_findings_by_folder(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == "prose: 0 findings in 1 files\n"
 
 
+@pytest.mark.slow
 def test_the_whole_tree_is_checked_in_seconds() -> None:
     started = time.process_time()
     list(check_prose.check(tracked(["."])))

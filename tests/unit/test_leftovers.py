@@ -1,4 +1,4 @@
-"""A test run that is interrupted leaves no process behind, whatever ended it and however its processes were started."""
+"""A test run that is interrupted leaves no process and no folder behind, whatever ended it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ def pytest_configure(config):
 # One child started like a role, and one in a separate session, like a stack or a Spark driver.
 RUN = """
 import subprocess, sys, time
+from support.drills import leftovers
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(300)"]
 
 def test_that_hangs():
+    (leftovers.run_folder() / "data").mkdir()
     pids = [subprocess.Popen(SLEEP).pid, subprocess.Popen(SLEEP, start_new_session=True).pid]
     with open({pids!r}, "w") as file:
-        print(*pids, file=file)
+        print(*pids, leftovers.run_folder(), file=file)
     time.sleep(300)
 """
 WITHIN_S = 30.0
@@ -57,8 +59,9 @@ def test_no_process_of_an_interrupted_run_is_left(
     command = [sys.executable, "-m", "pytest", "-q", *processes, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as run:
-        wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2, WITHIN_S)
+        wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 3, WITHIN_S)
         run.send_signal(strike)
         run.wait(WITHIN_S)
-    left = [int(pid) for pid in pids.read_text().split()]
-    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in left), WITHIN_S)
+    first, second, folder = pids.read_text().split()
+    left = [int(first), int(second)]
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in left) and not Path(folder).exists(), WITHIN_S)

@@ -23,7 +23,7 @@ from tsdb.chunks.stage import NEVER_MS
 from tsdb.codec.chunk.chunk import PART_BYTES_MAX
 from tsdb.codec.records.log_record import DecodedRecords
 from tsdb.codec.records.series_record import DecodedAnnouncements
-from tsdb.head.head import Applied
+from tsdb.head.head import Applied, Head
 from tsdb.head.memory import HeadMemory
 from tsdb.index.series_table_kernels import NO_REF
 from tsdb.model.time_set import SliceLengths, TimeSet
@@ -44,7 +44,8 @@ class LateScan:
     """One stretch of one partition. Pass the announcements, then the records, in order. Take `records` any number of
     times, and once more after `end`.
 
-    windows: only late samples of these windows are taken, and no holes, because a hole belongs to no window.
+    windows: only late samples of these windows are taken, and no holes, because a hole belongs to no window. head: its
+    index has the announcements, when the caller registers them there for another use too; None: a new head.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class LateScan:
         slices: SliceLengths,
         part_bytes_max: int = PART_BYTES_MAX,
         windows: Windows = ALL_WINDOWS,
+        head: Head | None = None,
     ) -> None:
         self.partition = partition
         self.samples = 0
@@ -66,7 +68,8 @@ class LateScan:
         self._watermark_ms = NEVER_MS
         self._late = LateMinutes(first_offset, times.late_minute_ms, NEVER_MS)
         self._holes: list[ChunkRecord] = []
-        self._head = stretch_head(partition, 0, slices, times)  # For its index: no sample goes into it.
+        # For its index: no sample goes into it here.
+        self._head = stretch_head(partition, 0, slices, times) if head is None else head
 
     @property
     def memory(self) -> HeadMemory:

@@ -15,12 +15,14 @@ from tsdb.codec.chunk.marker import HoleRecord, WindowMarker, encode_hole, encod
 class ChunkRecord:
     """Key and value of one record of `chunks`. Its partition has the number of the log partition that it describes.
 
-    due_ms: broker time from which the record could be made, ms since epoch; None: not measured.
+    due_ms: broker time from which the record could be made, ms since epoch; None: not measured. samples: of the whole
+    chunk, on its first part; 0 on other parts and on markers.
     """
 
     key: bytes
     value: bytes
     due_ms: int | None = field(default=None, compare=False)
+    samples: int = field(default=0, compare=False)
 
     @property
     def size(self) -> int:
@@ -35,7 +37,10 @@ def chunk_records(
     parts = encode_chunk(fragment, window_ms=window_ms, part_bytes_max=part_bytes_max)
     return [
         ChunkRecord(
-            encode_key(ChunkKey(fragment.pack_id, fragment.window_start_ms, kind, order, number)), value, due_ms
+            encode_key(ChunkKey(fragment.pack_id, fragment.window_start_ms, kind, order, number)),
+            value,
+            due_ms,
+            0 if number else fragment.samples,
         )
         for number, value in enumerate(parts)
     ]

@@ -13,10 +13,15 @@ import typer
 
 from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.options.connection import Connection, address, connected
-from tsdb.cli.terminal.output import message_dict, note, print_json, print_table, time_text
+from tsdb.cli.terminal.output import message_dict, note, print_json, print_table
 from tsdb.model.errors import Unavailable
+from tsdb.model.times import time_text
 from tsdb.v1 import common_pb2, reader_pb2
 
+STAGE_COLUMNS = (
+    *("chunk stage", "members", "lag records", "windows overdue"),
+    *("last commit seen", "emitted through", "as of"),
+)
 HTTP_TIMEOUT_S = 5.0
 HTTP_BYTES_MAX = 4 << 20
 
@@ -64,14 +69,17 @@ def status(
     """Print the state of partitions: ready or the reason, lag, content and memory; and the progress of history.
 
     `left`: time that memory may still drop before reads of older ranges are refused until history has caught up.
+    `chunk stage`: the engine that runs it, python or spark, from the members of its group.
     """
     with connection.open() as client:
-        states, history = client.coverage(), client.history()
+        states, history, stage = client.coverage(), client.history(), client.chunk_stage()
     process = None if http is None else _probe(http)
     if output == "json":
         answer: dict[str, Any] = {"partitions": [message_dict(state) for state in states]}
         if history:
             answer["history"] = [message_dict(state) for state in history]
+        if stage is not None:
+            answer["chunk_stage"] = message_dict(stage)
         print_json(answer if process is None else answer | {"process": process})
         return
     right = ("partition", "lag records", "lag ms", "series", "samples", "bytes", "B/sample", "holes")
@@ -87,6 +95,8 @@ def status(
             _history_rows(states, history),
             right=("partition", "left s", "loaded below offset", "memory from offset"),
         )
+    if stage is not None:
+        print_table(STAGE_COLUMNS, [_stage_row(stage)], right=("members", "lag records", "windows overdue"))
     if process is not None:
         note(f"process: {'ready' if process['ready'] else 'not ready'} {process['reason']}".rstrip())
 
@@ -104,6 +114,18 @@ def _status_row(state: common_pb2.PartitionState) -> tuple[object, ...]:
         state.bytes,
         f"{state.bytes / state.samples:.2f}" if state.samples else None,
         len(state.holes),
+    )
+
+
+def _stage_row(stage: reader_pb2.ChunkStageState) -> tuple[object, ...]:
+    return (
+        ", ".join(stage.engines) or "nobody",
+        stage.members,
+        stage.lag_records,
+        stage.windows_overdue,
+        time_text(stage.last_commit_ms if stage.HasField("last_commit_ms") else None),
+        time_text(stage.emitted_through_ms if stage.HasField("emitted_through_ms") else None),
+        time_text(stage.as_of_ms),
     )
 
 

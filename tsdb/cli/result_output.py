@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.cli.options.arguments import TimeRange
-from tsdb.cli.terminal.output import json_line, json_value, message_dict, note, print_table, time_text
+from tsdb.cli.terminal.output import json_line, json_value, message_dict, note, print_table
 from tsdb.cli.terminal.sparkline import sparkline
 from tsdb.client import SelectResult, Series
 from tsdb.model.labels import format_series
+from tsdb.model.times import time_text
 
 ResultFormat = Literal["table", "json", "csv", "parquet"]
 

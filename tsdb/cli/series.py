@@ -17,9 +17,10 @@ from tsdb.cli.options.arguments import (
     time_range,
 )
 from tsdb.cli.options.connection import Connection, connected
-from tsdb.cli.terminal.output import print_json, print_table, time_text
+from tsdb.cli.terminal.output import print_json, print_table
 from tsdb.client import Client, ReadOptions
 from tsdb.model.labels import format_series
+from tsdb.model.times import time_text
 
 AllowStale = Annotated[bool, typer.Option("--allow-stale", help="Answer although a partition lags.")]
 

@@ -142,6 +142,9 @@ class AsyncClient:
     async def history(self, *, timeout_s: float | None = None) -> list[reader_pb2.HistoryState]:
         return await self.run(read.history(), timeout_s=timeout_s)
 
+    async def chunk_stage(self, *, timeout_s: float | None = None) -> reader_pb2.ChunkStageState | None:
+        return await self.run(read.chunk_stage(), timeout_s=timeout_s)
+
     async def watch(
         self,
         selector: Selector,
@@ -209,7 +212,7 @@ class AsyncClient:
                 error = cut
             delay_s = attempts.delay_after(error)
             if delay_s is None:
-                raise error
+                raise attempts.cause(error)
             await asyncio.sleep(delay_s)
 
     async def _once(self, call: Call[Answer], timeout_s: float) -> Answer:

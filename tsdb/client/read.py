@@ -155,6 +155,15 @@ def history() -> Call[list[reader_pb2.HistoryState]]:
     return Call(Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(lambda answer: list(answer.history)))
 
 
+def chunk_stage() -> Call[reader_pb2.ChunkStageState | None]:
+    """The chunk stage as a querier last saw it; None from a store, and from a querier without history."""
+    return Call(
+        Method.COVERAGE,
+        reader_pb2.CoverageRequest(),
+        lambda: Single(lambda answer: answer.chunk_stage if answer.HasField("chunk_stage") else None),
+    )
+
+
 def _partitions(answer: reader_pb2.CoverageResponse) -> list[common_pb2.PartitionState]:
     return sorted(answer.partitions, key=lambda state: state.partition)
 

@@ -17,6 +17,7 @@ from tsdb.model.errors import InvalidRequest, LostOffsets, Overloaded, TsdbError
 FIRST_DELAY_S = 0.05
 DELAY_MAX_S = 2.0
 SPREAD = 0.25  # The largest share added to a wait.
+SHORT_ATTEMPT_S = 0.5  # An attempt with less time may end before a busy machine has connected.
 
 # Final reasons of Unavailable: the call's time is over, the call was cancelled, or the two sides do not agree on TLS or
 # HTTP/2. A server with a shorter bound uses the same reason with a hint; that error is retryable.
@@ -56,11 +57,14 @@ class Attempts:
         self._timeout_s = timeout_s
         self._give_up_at = monotonic() + timeout_s
         self._delay_s = FIRST_DELAY_S
+        self._retried: TsdbError | None = None
+        self._last_given_s = timeout_s
         self.failures = 0
 
     def remaining_s(self) -> float:
-        """Time left, never below a millisecond: gRPC refuses a timeout of 0."""
-        return max(self._give_up_at - self._monotonic(), 0.001)
+        """Time left for the next attempt, never below a millisecond: gRPC refuses a timeout of 0."""
+        self._last_given_s = max(self._give_up_at - self._monotonic(), 0.001)
+        return self._last_given_s
 
     def delay_after(self, error: TsdbError) -> float | None:
         """Seconds to wait before the next attempt; None when `error` is final or the wait would exceed the timeout."""
@@ -70,7 +74,15 @@ class Attempts:
         hint_s = getattr(error, "retry_after_s", None) or 0.0
         delay_s = max(hint_s, self._delay_s) * (1 + SPREAD * self._spread())
         self._delay_s = min(self._delay_s * 2, DELAY_MAX_S)
-        return delay_s if self._monotonic() + delay_s < self._give_up_at else None
+        if self._monotonic() + delay_s >= self._give_up_at:
+            return None
+        self._retried = error
+        return delay_s
+
+    def cause(self, error: TsdbError) -> TsdbError:
+        """The error for the caller: that of an earlier attempt, if the last one only had too little time left."""
+        cut_short = error.reason == "deadline" and self._last_given_s < SHORT_ATTEMPT_S
+        return self._retried if cut_short and self._retried is not None else error
 
     def progressed(self) -> None:
         """Restart the timeout and the waits after an answer. For endless streams."""

@@ -131,6 +131,10 @@ class Client:
         """Load progress of history for each partition; empty from a store, and from a querier without history."""
         return self.run(read.history(), timeout_s=timeout_s)
 
+    def chunk_stage(self, *, timeout_s: float | None = None) -> reader_pb2.ChunkStageState | None:
+        """The chunk stage as a querier last saw it; None from a store, and from a querier without history."""
+        return self.run(read.chunk_stage(), timeout_s=timeout_s)
+
     def watch(
         self,
         selector: Selector,
@@ -201,7 +205,7 @@ class Client:
                 error = cut
             delay_s = attempts.delay_after(error)
             if delay_s is None:
-                raise error
+                raise attempts.cause(error)
             self._wait(delay_s)
 
     def _invoke(self, method: Method, request: Any, timeout_s: float | None) -> Any:

@@ -58,6 +58,7 @@ class OneSignature(CPUDispatcher):
         super().__init__(function, {}, {**OPTIONS, **options})
         names = code.co_varnames[: code.co_argcount]
         self._scalars = [_scalar(function.__annotations__.get(name)) for name in names]
+        self._aliases: set[tuple[Any, ...]] = set()  # Guarded by numba's lock.
 
     def __reduce__(self) -> Any:
         return _find, (self.py_func.__module__, self.py_func.__qualname__)
@@ -82,9 +83,12 @@ class OneSignature(CPUDispatcher):
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
         entry_point = super()._compile_for_args(*args, **kws)  # type: ignore[misc]
         # numba's fast path has only the settled types. With an alias the next call with these types takes it too.
-        given = [self.typeof_pyval(arg) for arg in args]
-        if tuple(given) not in self.overloads:
-            self._insert([arg._code for arg in given], entry_point, False)  # type: ignore[attr-defined]
+        given = tuple(self.typeof_pyval(arg) for arg in args)
+        with global_compiler_lock:
+            # Of threads that come together one inserts: the fast path takes an alias that is there twice for ambiguous.
+            if given not in self.overloads and given not in self._aliases:
+                self._aliases.add(given)
+                self._insert([arg._code for arg in given], entry_point, False)  # type: ignore[attr-defined]
         return entry_point
 
     def _settled(self, arguments: Any) -> tuple[Any, ...]:

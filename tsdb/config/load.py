@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,8 +26,15 @@ CLIENT_KEYS = frozenset(("address", "tls_ca", "tls_cert", "tls_key"))
 _SERVICE_LINK = re.compile(r"(^|_)(service_host|service_port(_\w+)?|port(_\d+_(tcp|udp)(_(proto|port|addr))?)?)$")
 
 
-def load(role: type[Settings], flags: Mapping[str, Any] | None = None) -> Settings:
-    """Settings of a role. flags: values by field name; None means not given.
+def flag_name(key: str) -> str:
+    """A setting as a user writes it on a command line."""
+    return f"--{key.replace('_', '-')}"
+
+
+def load(
+    role: type[Settings], flags: Mapping[str, Any] | None = None, spelled: Callable[[str], str] = flag_name
+) -> Settings:
+    """Settings of a role. flags: values by field name; None means not given. spelled: a flag in an error's text.
 
     A flag wins over a TSDB_* variable, a variable over the file of `config`, and the file over the default. Raises
     InvalidRequest: unknown_setting (with the nearest known key), bad_setting (key, value, legal range), secret_in_flag,
@@ -36,8 +43,8 @@ def load(role: type[Settings], flags: Mapping[str, Any] | None = None) -> Settin
     given = {key: value for key, value in (flags or {}).items() if value is not None}
     variables = environment()
     _refuse_secrets(role, given, "secret_in_flag", "a flag: other users of the machine can read it")
-    _refuse_unknown(given, frozenset(role.model_fields), "flag --{dashed}")
-    _refuse_unknown(
+    refuse_unknown(given, frozenset(role.model_fields), "flag --{dashed}")
+    refuse_unknown(
         (key for key in variables if not _SERVICE_LINK.search(key)),
         known_keys() | CLIENT_KEYS,
         f"variable {ENV_PREFIX}{{upper}}",
@@ -50,14 +57,14 @@ def load(role: type[Settings], flags: Mapping[str, Any] | None = None) -> Settin
     try:
         return role(**given)
     except ValidationError as error:
-        lines = (_line(role, detail, places) for detail in error.errors(include_url=False))
+        lines = (_line(role, detail, places, spelled) for detail in error.errors(include_url=False))
         raise InvalidRequest("; ".join(lines), reason="bad_setting") from None
 
 
 def _checked_file(role: type[CommonSettings], path: Path) -> dict[str, Any]:
     values = read_file(path)
     _refuse_secrets(role, values, "secret_in_file", f"{path}: settings get shown and committed")
-    _refuse_unknown(values, known_keys() - {"config"}, f"key {{key}} in {path}")
+    refuse_unknown(values, known_keys() - {"config"}, f"key {{key}} in {path}")
     for key, value in values.items():
         field = role.model_fields.get(key)
         if isinstance(value, bool) and field is not None and field.annotation is not bool:
@@ -76,7 +83,8 @@ def _refuse_secrets(role: type[CommonSettings], keys: Iterable[str], reason: str
             )
 
 
-def _refuse_unknown(keys: Iterable[str], known: frozenset[str], form: str) -> None:
+def refuse_unknown(keys: Iterable[str], known: frozenset[str], form: str) -> None:
+    """Raise InvalidRequest (unknown_setting) for a key that is not known. form: with {key}, {upper} or {dashed}."""
     for key in keys:
         if key not in known:
             name = form.format(key=key, upper=key.upper(), dashed=key.replace("_", "-"))
@@ -85,13 +93,13 @@ def _refuse_unknown(keys: Iterable[str], known: frozenset[str], form: str) -> No
             raise InvalidRequest(f"{name} is not a setting{hint}", reason="unknown_setting", key=key)
 
 
-def _line(role: type[CommonSettings], detail: Any, places: Mapping[str, str]) -> str:
+def _line(role: type[CommonSettings], detail: Any, places: Mapping[str, str], spelled: Callable[[str], str]) -> str:
     message = str(detail["msg"]).removeprefix("Value error, ")
     if not detail["loc"]:
         return message
     key = str(detail["loc"][0])
     if detail["type"] == "missing":
-        return f"{key} is required: give --{key.replace('_', '-')} or {ENV_PREFIX}{key.upper()}"
+        return f"{key} is required: give {spelled(key)} or {ENV_PREFIX}{key.upper()}"
     got = "" if is_secret(role, key) else f" = {masked(str(detail['input']))[:GOT_MAX]!r}"
     message = message.replace("Input should be ", "it must be ")
     return f"{key}{got}{places.get(key, '')}: {message[:1].lower()}{message[1:]}"

@@ -224,8 +224,11 @@ class Log(Protocol):
         linger_s: a record at the end may wait this long for others, because one fetch of many records is cheaper.
         """
 
-    def group(self, group_id: str) -> Group:
-        """A member of a group, not yet joined."""
+    def group(self, group_id: str, name: str = "") -> Group:
+        """A member of a group, not yet joined. name: last word of its client id, which `members` shows."""
+
+    def members(self, group_id: str) -> list[str]:
+        """Client ids of the members, one for each. An embedded log knows the members in the same process."""
 
     def close(self) -> None:
         """Answer the waiting appends and stop the threads. A second call does nothing."""

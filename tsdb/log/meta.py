@@ -37,12 +37,17 @@ def read_meta(log: Log) -> MetaSettings | None:
     return None if value is None else decode_settings(value)
 
 
-def check_meta(log: Log, expected: MetaSettings) -> None:
-    """Raises ConfigMismatch (meta) that names each difference, or that `meta` has no settings."""
+def require_meta(log: Log) -> MetaSettings:
+    """The settings. Raises ConfigMismatch (meta) when none were written, or their record does not parse."""
     stored = read_meta(log)
     if stored is None:
         raise ConfigMismatch("topic meta holds no settings: run `tsdb topics create`", reason="meta")
-    found = differences(expected, stored)
+    return stored
+
+
+def check_meta(log: Log, expected: MetaSettings) -> None:
+    """Raises ConfigMismatch (meta) that names each difference, or that `meta` has no settings."""
+    found = differences(expected, require_meta(log))
     if found:
         raise ConfigMismatch(f"settings differ from those in topic meta: {'; '.join(found)}", reason="meta")
 

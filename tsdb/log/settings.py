@@ -49,6 +49,7 @@ class LogSettings:
     linger_ms: a record waits this long for others; higher makes larger batches and later answers.
     queue_bytes_max: bytes of appends that wait for an answer; above it appends are refused (Overloaded, queue_full).
     prefetch_bytes_max: per reader, fetched ahead of its poll.
+    idle_readers_max: connections of closed readers that are kept for later readers, of Kafka.
     group_session_s: a silent group member keeps its partitions this long; Kafka's default minimum is 6 s.
     security: TLS and SASL of Kafka connections.
     embedded_bytes_max: size limit of an embedded log's database; above it appends are refused (disk_full). None: no
@@ -67,6 +68,7 @@ class LogSettings:
     linger_ms: float = 1.0
     queue_bytes_max: int = 128 * MIB
     prefetch_bytes_max: int = 64 * MIB
+    idle_readers_max: int = 0
     group_session_s: float = 10.0
     security: KafkaSecurity = KafkaSecurity()
     embedded_bytes_max: int | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+Details = Mapping[str, int | float | str | None]
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionHealth:
@@ -12,7 +14,7 @@ class PartitionHealth:
 
     ready: bool
     reason: str = ""
-    details: Mapping[str, int | float | str | None] = field(default_factory=dict)
+    details: Details = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +22,13 @@ class Readiness:
     """A process is ready when `reason` is empty and all its partitions are ready.
 
     `reason`: obstacle of the process itself (starting, draining, log_unavailable, disk_full). `message`: details of the
-    reason for an operator.
+    reason for an operator. `jobs`: scheduled jobs by kind; they never make a process unready.
     """
 
     reason: str = ""
     partitions: Mapping[int, PartitionHealth] = field(default_factory=dict)
     message: str = ""
+    jobs: Mapping[str, Details] = field(default_factory=dict)
 
     @property
     def ready(self) -> bool:

@@ -43,6 +43,11 @@ def histogram(
     return _with_values(Histogram(_checked(name), help, _names(label), registry=registry, buckets=buckets), values)
 
 
+def total(of: Counter) -> int:
+    """The value of a counter without labels that counts whole things."""
+    return int(next(iter(of.collect())).samples[0].value)
+
+
 def _names(label: Label) -> tuple[str, ...]:
     if label is None:
         return ()

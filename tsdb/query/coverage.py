@@ -18,6 +18,9 @@ def coverage(sources: Sources, caller: Caller) -> reader_pb2.CoverageResponse:
     answer = reader_pb2.CoverageResponse(partitions=best_states(sources.stores, sources.topic_id, sources.partitions))
     if sources.history is None:
         return answer
+    chunk_stage = sources.chunk_stage()
+    if chunk_stage is not None:
+        answer.chunk_stage.CopyFrom(chunk_stage)
     states = {state.partition: state for state in answer.partitions}
     for partition, loaded in sorted(sources.history.store.loaded(sources.topic_id).items()):
         state = states.get(partition)

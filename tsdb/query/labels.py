@@ -31,7 +31,7 @@ class LabelsRead:
         self, request: reader_pb2.LabelNamesRequest, partitions: Sequence[int]
     ) -> tuple[reader_pb2.SelectHeader, set[str]]:
         """Raises as Select."""
-        with stores_answering(request):
+        with stores_answering(request, self._caller):
             opened = self._open(
                 partitions,
                 lambda share: [share.store.label_names(_whole(request_for(request, share), share), self._caller)],
@@ -44,7 +44,7 @@ class LabelsRead:
         self, request: reader_pb2.LabelValuesRequest, partitions: Sequence[int]
     ) -> tuple[reader_pb2.SelectHeader, set[str]]:
         """Raises as Select."""
-        with stores_answering(request):
+        with stores_answering(request, self._caller):
             opened = self._open(
                 partitions,
                 lambda share: [share.store.label_values(_whole(request_for(request, share), share), self._caller)],

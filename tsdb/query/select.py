@@ -53,7 +53,7 @@ class SelectRead:
         # A partial answer is memory only: the caller joins it with history itself.
         history = self._sources.history is not None and not query.partial
         routing = Routing(self._sources.stores, self._sources.topic_id, query.start_ms, history=history)
-        with stores_answering(self._request):
+        with stores_answering(self._request, self._caller):
             opened = open_all(routing, partitions, self._start(routing), self._handle_refusal)
         self._accepted.check(state for one in opened for first in one.first for state in first.header.partitions)
         alone = [one for one in opened if one.share.alone]

@@ -100,7 +100,7 @@ class SeriesRead:
         history = sources.history is not None and query.start_given
         start_ms = query.start_ms if query.start_given else NO_START_MS
         routing = Routing(sources.stores, sources.topic_id, start_ms, history=history)
-        with stores_answering(self._request):
+        with stores_answering(self._request, self._caller):
             opened = open_all(routing, partitions, self._start, self._accepted.handle_refusal)
         self._accepted.check(state for one in opened for state in one.first[0].header.partitions)
         if len(opened) == 1 and opened[0].share.alone:

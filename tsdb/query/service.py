@@ -103,7 +103,8 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
                 limit=WATCHES_MAX,
             )
         try:
-            yield from WatchRead(self._sources, request, resume, context).responses(partitions)
+            with self._calls.watch(context) as call:
+                yield from WatchRead(self._sources, request, resume, call).responses(partitions)
         finally:
             self._watches.release()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from tsdb.query.history.index import HistoryIndex
 from tsdb.query.history.reads import HistoryReads
 from tsdb.query.stores.interface import Stores
 from tsdb.query.stores.routing import Share
+from tsdb.reader.read_call import ReadCall
 from tsdb.v1 import common_pb2, reader_pb2
 
 Request = TypeVar(
@@ -36,12 +37,16 @@ class HistorySource:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """topic_id, partitions (ascending): of the log, so that a missing store is noticed. history: None without one."""
+    """topic_id, partitions (ascending): of the log, so that a missing store is noticed. history: None without one.
+
+    chunk_stage: the state of the chunk stage as last seen; None: not known.
+    """
 
     stores: Stores
     topic_id: str
     partitions: Sequence[int]
     history: HistorySource | None
+    chunk_stage: Callable[[], reader_pb2.ChunkStageState | None] = lambda: None
 
 
 def request_for(request: Request, share: Share) -> Request:
@@ -56,10 +61,15 @@ def request_for(request: Request, share: Share) -> Request:
     return part
 
 
-def stores_answering(request: Request) -> AbstractContextManager[None]:
+@contextmanager
+def stores_answering(request: Request, call: ReadCall) -> Iterator[None]:
     """Context for waiting for the stores' first messages. A store may itself wait for the records of `after`, so then
-    the call counts as waiting."""
-    return waiting() if request.options.after else nullcontext()
+    the call counts as waiting. Raises Unavailable (draining)."""
+    if request.options.after:
+        with waiting(), call.waiting():
+            yield
+    else:
+        yield
 
 
 def _tokens_of(tokens: Iterable[common_pb2.Token], partitions: Iterable[int]) -> list[common_pb2.Token]:

@@ -5,6 +5,7 @@ A read checks its call between pieces of work: between pieces of matching, parti
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Protocol
 from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.ops.metrics import counter
 from tsdb.reader.answer_bytes import AnswerBytes, HeldBytes
+from tsdb.reader.drain import Drain
 
 SLACK_S = 0.1  # A call to a store with this read's deadline may end slightly before that deadline by this clock.
 
@@ -73,8 +75,12 @@ class ReadCall:
         timeout_s: float,
         monotonic: Callable[[], float] = time.monotonic,
         answers: AnswerBytes | None = None,
+        drain: Drain | None = None,
     ) -> None:
         self._caller = caller
+        self._drain = drain or Drain()
+        self._drained = False
+        self._callbacks: list[Callable[[], None]] = []
         self._answers = answers or AnswerBytes()
         self._held = HeldBytes(self._answers, caller.peer)
         self._timeout_s = timeout_s
@@ -87,13 +93,29 @@ class ReadCall:
         return own_s if callers_s is None else min(own_s, callers_s)
 
     def is_active(self) -> bool:
-        return self._caller.is_active()
+        return not self._drained and self._caller.is_active()
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
-        return self._caller.add_callback(callback)
+        self._callbacks.append(callback)
+        return not self._drained and self._caller.add_callback(callback)
 
     def peer(self) -> str:
         return self._caller.peer()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """The read waits for records of other processes inside the block. The end of this process ends the wait.
+
+        Raises Unavailable (draining).
+        """
+        with self._drain.wait(self._end):
+            yield
+
+    def _end(self) -> None:
+        # First the mark: a call that begins now sees it, and one that began before is among the callbacks.
+        self._drained = True
+        for callback in list(self._callbacks):
+            callback()
 
     def is_over(self, slack_s: float = 0.0) -> bool:
         """Whether this server's time limit for a read has passed."""
@@ -143,11 +165,12 @@ class ReadCalls:
     timeout_s: float = 120.0
     answers: AnswerBytes = field(default_factory=AnswerBytes)
     monotonic: Callable[[], float] = time.monotonic
+    drain: Drain = field(default_factory=Drain)
 
     @contextmanager
     def of(self, caller: Caller) -> Iterator[ReadCall]:
         """The ReadCall of a caller, for the length of the block. Releases its memory at the end."""
-        call = ReadCall(caller, self.timeout_s, self.monotonic, self.answers)
+        call = ReadCall(caller, self.timeout_s, self.monotonic, self.answers, self.drain)
         try:
             yield call
         except Unavailable as error:
@@ -156,3 +179,10 @@ class ReadCalls:
             raise
         finally:
             call.release()
+
+    @contextmanager
+    def watch(self, caller: Caller) -> Iterator[ReadCall]:
+        """The ReadCall of a Watch, which has no time limit and waits all the time. Raises Unavailable (draining)."""
+        call = ReadCall(caller, math.inf, self.monotonic, self.answers, self.drain)
+        with call.waiting():
+            yield call

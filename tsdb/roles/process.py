@@ -51,7 +51,7 @@ class RoleProcess:
         self._lock = threading.Lock()  # Guards _started, and that a component is started or closed, not both.
         self._started: list[Component] = []
         self._opened: Opened | None = None
-        self._waiting_for = "starting"
+        self._waiting = Readiness("starting")  # Its reason is empty once all has started.
         self._failure: BaseException | None = None
 
     def start(self) -> None:
@@ -94,9 +94,10 @@ class RoleProcess:
         """Ready when opened, not draining, and every partition is ready."""
         if self._closing.is_set():
             return Readiness("draining")
-        if self._opened is None or self._waiting_for:
+        waiting = self._waiting
+        if self._opened is None or waiting.reason:
             progress = self._kernels.progress()
-            return Readiness(self._waiting_for) if progress is None else Readiness("compiling", message=str(progress))
+            return waiting if progress is None else Readiness("compiling", message=str(progress))
         disk = disk_problem()
         reason, message = disk or self._opened.problem()
         return Readiness(reason, self._opened.partitions(), message)
@@ -123,7 +124,7 @@ class RoleProcess:
             self._kernels.run(opened.warm_ups, self._closing.is_set)
             for component in opened.components:
                 self._start(component)
-            self._waiting_for = ""
+            self._waiting = Readiness()
         except Exception as error:
             self._failure = error
 
@@ -150,9 +151,9 @@ class RoleProcess:
             except Unavailable as error:
                 if error.reason in OURS:
                     raise
-                if self._waiting_for != error.reason:
+                if self._waiting.reason != error.reason:
                     log.warning("log not available yet; retrying", reason=error.reason, error=error.message)
-                self._waiting_for = error.reason
+                self._waiting = Readiness(error.reason, message=error.message)
                 self._closing.wait(RETRY_S)
         return None
 

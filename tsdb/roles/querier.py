@@ -15,6 +15,7 @@ from tsdb.model.errors import ConfigMismatch
 from tsdb.ops.grpc.health import Health
 from tsdb.ops.grpc.server import GrpcService
 from tsdb.ops.lifecycle import Component
+from tsdb.query.chunk_stage import ChunkStageWatch
 from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index import HistoryIndex
 from tsdb.query.history.index_generation import IndexGeneration
@@ -65,12 +66,15 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
     pool = StorePool(store_addresses(settings), store_opener(settings), SystemClock())
     shared = meta_settings(settings, partitions)
     history = connect_history(settings, shared) if settings.history else None
-    sources = Sources(pool, topic_id, range(partitions), history_source(history, settings, log))
+    watch = ChunkStageWatch(log, settings.times, SystemClock())
+    sources = Sources(pool, topic_id, range(partitions), history_source(history, settings, log), watch.state)
     health = Health()
-    server = grpc_server(settings, [querier_service(sources, settings, read_calls(settings))], health)
-    components: list[Component] = [LogComponent(log), pool, StoresReporter(sources, health_setter(health)), server]
+    calls = read_calls(settings)
+    server = grpc_server(settings, [querier_service(sources, settings, calls)], health)
+    reporter = StoresReporter(sources, health_setter(health))
+    components: list[Component] = [LogComponent(log), pool, reporter, calls.drain, server]
     if history is not None:
-        components.insert(1, HistoryComponent(history))
+        components[1:1] = [HistoryComponent(history), watch]
     return Opened(components, lambda: partitions_health(sources), lambda: "", warm_ups=[warm_up])
 
 

@@ -16,6 +16,7 @@ from tsdb.log.topics import create_topics, topic_specs
 from tsdb.model.clock import SystemClock
 from tsdb.ops.grpc.health import Health
 from tsdb.ops.lifecycle import Component
+from tsdb.query.chunk_stage import ChunkStageWatch
 from tsdb.query.sources import Sources
 from tsdb.query.stores.local import LocalStore, OneStore
 from tsdb.query.warm_up import warm_up as warm_up_querier
@@ -60,7 +61,8 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     calls = read_calls(settings)
     local = OneStore(LocalStore(reader_of(store, settings, calls), SystemClock()))
     read_past = history_source(history, settings, log)
-    sources = Sources(local, store.topic_id, tuple(store.partitions), read_past)
+    watch = ChunkStageWatch(log, settings.times, SystemClock())
+    sources = Sources(local, store.topic_id, tuple(store.partitions), read_past, watch.state)
     services = [ingest_service(gateway), querier_service(sources, settings, calls)]
     server = grpc_server(settings, services, health, writes=settings)
     reporter = StoreReporter(store, health_setter(health), SystemClock())
@@ -69,7 +71,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     warm_ups = [warm_up_gateway, warm_up_store]
     if history is not None:
         chunker, loader = make_chunker(settings, settings, log), make_loader(settings, settings, log, history)
-        past = [HistoryComponent(history), loader, chunker]
+        past = [HistoryComponent(history), watch, loader, chunker]
         stalls += [chunker.stalled, loader.stalled]
         warm_ups += [warm_up_chunker, warm_up_loader, warm_up_querier]
     # Closed from last to first: the last samples are still applied and, as far as possible, chunked and loaded.

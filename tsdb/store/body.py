@@ -67,7 +67,7 @@ def _messages(parts: Sequence[BodyPart], trailer: bytes) -> Iterator[Fields]:
 
 
 def _frames(part: BodyPart) -> Iterator[tuple[int, Fields]]:
-    """(field of SelectResponse, message)."""
+    """Field number in SelectResponse and message, for each frame of a part."""
     if part.columns is not None:
         for frame in part.columns.frames:
             yield COLUMNS, Fields(frame)

@@ -1,8 +1,8 @@
 """Selections: a cache of the series that each selector matches in the heads of a store.
 
-A dashboard repeats the same selectors. Their series are looked up once and reused until a series comes or goes. The
-sealed part of the answer is encoded once and reused while the slices are the same. Of the open samples only new ones
-are collected.
+A dashboard repeats the same selectors. A selection looks its series up once, and keeps them until a series comes or
+goes. It encodes the sealed part of the answer once, and keeps it while the slices are the same. Of the open samples it
+collects only new ones.
 """
 
 from __future__ import annotations

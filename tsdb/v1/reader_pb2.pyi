@@ -663,25 +663,86 @@ class CoverageResponse(_message.Message):
 
     PARTITIONS_FIELD_NUMBER: _builtins.int
     HISTORY_FIELD_NUMBER: _builtins.int
+    CHUNK_STAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionState]: ...
     @_builtins.property
     def history(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryState]:
         """Only from a querier with a history."""
 
+    @_builtins.property
+    def chunk_stage(self) -> Global___ChunkStageState:
+        """Only from a querier with a history; absent before its first look."""
+
     def __init__(
         self,
         *,
         partitions: _abc.Iterable[_common_pb2.PartitionState] | None = ...,
         history: _abc.Iterable[Global___HistoryState] | None = ...,
+        chunk_stage: Global___ChunkStageState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk_stage", b"chunk_stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["history", b"history", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_stage", b"chunk_stage", "history", b"history", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CoverageResponse: _TypeAlias = CoverageResponse  # noqa: Y015
+
+@_typing.final
+class ChunkStageState(_message.Message):
+    """The chunk stage, as the querier finds it in the log: members and commits of its group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENGINES_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    LAG_RECORDS_FIELD_NUMBER: _builtins.int
+    WINDOWS_OVERDUE_FIELD_NUMBER: _builtins.int
+    EMITTED_THROUGH_MS_FIELD_NUMBER: _builtins.int
+    LAST_COMMIT_MS_FIELD_NUMBER: _builtins.int
+    AS_OF_MS_FIELD_NUMBER: _builtins.int
+    members: _builtins.int
+    """Processes in the group."""
+    lag_records: _builtins.int
+    """Records after the committed positions, over all partitions."""
+    windows_overdue: _builtins.int
+    """Windows that should be emitted by now and are not, over all partitions."""
+    emitted_through_ms: _builtins.int
+    """Lowest of all partitions, ms since epoch UTC; absent: a partition has no commit."""
+    last_commit_ms: _builtins.int
+    """When the querier last saw a commit change; absent: not since its first look."""
+    as_of_ms: _builtins.int
+    """When the querier looked, ms since epoch UTC."""
+    @_builtins.property
+    def engines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """python, spark, unknown: of the members, sorted, each once; empty: nobody runs it."""
+
+    def __init__(
+        self,
+        *,
+        engines: _abc.Iterable[_builtins.str] | None = ...,
+        members: _builtins.int = ...,
+        lag_records: _builtins.int = ...,
+        windows_overdue: _builtins.int = ...,
+        emitted_through_ms: _builtins.int | None = ...,
+        last_commit_ms: _builtins.int | None = ...,
+        as_of_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_emitted_through_ms", b"_emitted_through_ms", "_last_commit_ms", b"_last_commit_ms", "emitted_through_ms", b"emitted_through_ms", "last_commit_ms", b"last_commit_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_emitted_through_ms", b"_emitted_through_ms", "_last_commit_ms", b"_last_commit_ms", "as_of_ms", b"as_of_ms", "emitted_through_ms", b"emitted_through_ms", "engines", b"engines", "lag_records", b"lag_records", "last_commit_ms", b"last_commit_ms", "members", b"members", "windows_overdue", b"windows_overdue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__emitted_through_ms: _TypeAlias = _typing.Literal["emitted_through_ms"]  # noqa: Y015
+    _WhichOneofArgType__emitted_through_ms: _TypeAlias = _typing.Literal["_emitted_through_ms", b"_emitted_through_ms"]  # noqa: Y015
+    _WhichOneofReturnType__last_commit_ms: _TypeAlias = _typing.Literal["last_commit_ms"]  # noqa: Y015
+    _WhichOneofArgType__last_commit_ms: _TypeAlias = _typing.Literal["_last_commit_ms", b"_last_commit_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__emitted_through_ms) -> _WhichOneofReturnType__emitted_through_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_commit_ms) -> _WhichOneofReturnType__last_commit_ms | None: ...
+
+Global___ChunkStageState: _TypeAlias = ChunkStageState  # noqa: Y015
 
 @_typing.final
 class HistoryState(_message.Message):

@@ -24,15 +24,31 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15tsdb/v1/records.proto\x12\x07tsdb.v1\"\xdd\x01\n\x0cMetaSettings\x12\x12\n\npartitions\x18\x01 \x01(\x05\x12\x18\n\x10placement_labels\x18\x02 \x03(\t\x12\x11\n\tpack_rule\x18\x03 \x01(\x05\x12\x1a\n\x12log_record_version\x18\x04 \x01(\x05\x12\x1d\n\x15series_record_version\x18\x05 \x01(\x05\x12\x15\n\rchunk_version\x18\x06 \x01(\x05\x12\x16\n\x0epart_bytes_max\x18\x07 \x01(\x05\x12\"\n\x08time_set\x18\x08 \x01(\x0b\x32\x10.tsdb.v1.TimeSet\"\xc2\x01\n\x07TimeSet\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\twindow_ms\x18\x02 \x01(\x03\x12\x10\n\x08grace_ms\x18\x03 \x01(\x03\x12\x10\n\x08\x61head_ms\x18\x04 \x01(\x03\x12\x18\n\x10gateway_ahead_ms\x18\x05 \x01(\x03\x12\x16\n\x0elate_minute_ms\x18\x06 \x01(\x03\x12\x11\n\tspread_ms\x18\x07 \x01(\x03\x12\x15\n\rleast_hold_ms\x18\x08 \x01(\x03\x12\x16\n\x0e\x61\x63\x63\x65pt_past_ms\x18\t \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15tsdb/v1/records.proto\x12\x07tsdb.v1\"\xdd\x01\n\x0cMetaSettings\x12\x12\n\npartitions\x18\x01 \x01(\x05\x12\x18\n\x10placement_labels\x18\x02 \x03(\t\x12\x11\n\tpack_rule\x18\x03 \x01(\x05\x12\x1a\n\x12log_record_version\x18\x04 \x01(\x05\x12\x1d\n\x15series_record_version\x18\x05 \x01(\x05\x12\x15\n\rchunk_version\x18\x06 \x01(\x05\x12\x16\n\x0epart_bytes_max\x18\x07 \x01(\x05\x12\"\n\x08time_set\x18\x08 \x01(\x0b\x32\x10.tsdb.v1.TimeSet\"\xc2\x01\n\x07TimeSet\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\twindow_ms\x18\x02 \x01(\x03\x12\x10\n\x08grace_ms\x18\x03 \x01(\x03\x12\x10\n\x08\x61head_ms\x18\x04 \x01(\x03\x12\x18\n\x10gateway_ahead_ms\x18\x05 \x01(\x03\x12\x16\n\x0elate_minute_ms\x18\x06 \x01(\x03\x12\x11\n\tspread_ms\x18\x07 \x01(\x03\x12\x15\n\rleast_hold_ms\x18\x08 \x01(\x03\x12\x16\n\x0e\x61\x63\x63\x65pt_past_ms\x18\t \x01(\x03\"o\n\x10SparkApplication\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x10\n\x08since_ms\x18\x02 \x01(\x03\x12\r\n\x05\x65nded\x18\x03 \x01(\x08\x12)\n\tschedules\x18\x04 \x03(\x0b\x32\x16.tsdb.v1.SparkSchedule\"U\n\rSparkSchedule\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04\x63ron\x18\x02 \x01(\t\x12\x18\n\x0bnext_due_ms\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_next_due_ms\"\xa5\x01\n\x0cSparkJobRuns\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x10\n\x08since_ms\x18\x02 \x01(\x03\x12\"\n\x04runs\x18\x03 \x03(\x0b\x32\x14.tsdb.v1.SparkJobRun\x12%\n\x07last_ok\x18\x04 \x01(\x0b\x32\x14.tsdb.v1.SparkJobRun\x12\x10\n\x08\x66\x61ilures\x18\x05 \x01(\x05\x12\x15\n\rrequests_done\x18\x06 \x01(\x03\"\xe0\x01\n\x0bSparkJobRun\x12\x10\n\x08\x62\x65gin_ms\x18\x01 \x01(\x03\x12\r\n\x05\x63\x61use\x18\x02 \x01(\t\x12\x13\n\x06\x65nd_ms\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06result\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x0c\n\x04text\x18\x06 \x01(\t\x12\x32\n\x07\x66igures\x18\x07 \x03(\x0b\x32!.tsdb.v1.SparkJobRun.FiguresEntry\x1a.\n\x0c\x46iguresEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\t\n\x07_end_ms\"0\n\rSparkJobPause\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x0e\n\x06paused\x18\x02 \x01(\x08\"\"\n\x0fSparkJobRequest\x12\x0f\n\x07version\x18\x01 \x01(\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tsdb.v1.records_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_SPARKJOBRUN_FIGURESENTRY']._loaded_options = None
+  _globals['_SPARKJOBRUN_FIGURESENTRY']._serialized_options = b'8\001'
   _globals['_METASETTINGS']._serialized_start=35
   _globals['_METASETTINGS']._serialized_end=256
   _globals['_TIMESET']._serialized_start=259
   _globals['_TIMESET']._serialized_end=453
+  _globals['_SPARKAPPLICATION']._serialized_start=455
+  _globals['_SPARKAPPLICATION']._serialized_end=566
+  _globals['_SPARKSCHEDULE']._serialized_start=568
+  _globals['_SPARKSCHEDULE']._serialized_end=653
+  _globals['_SPARKJOBRUNS']._serialized_start=656
+  _globals['_SPARKJOBRUNS']._serialized_end=821
+  _globals['_SPARKJOBRUN']._serialized_start=824
+  _globals['_SPARKJOBRUN']._serialized_end=1048
+  _globals['_SPARKJOBRUN_FIGURESENTRY']._serialized_start=991
+  _globals['_SPARKJOBRUN_FIGURESENTRY']._serialized_end=1037
+  _globals['_SPARKJOBPAUSE']._serialized_start=1050
+  _globals['_SPARKJOBPAUSE']._serialized_end=1098
+  _globals['_SPARKJOBREQUEST']._serialized_start=1100
+  _globals['_SPARKJOBREQUEST']._serialized_end=1134
 # @@protoc_insertion_point(module_scope)

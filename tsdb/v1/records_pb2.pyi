@@ -111,3 +111,236 @@ class TimeSet(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TimeSet: _TypeAlias = TimeSet  # noqa: Y015
+
+@_typing.final
+class SparkApplication(_message.Message):
+    """The application `tsdb spark run`, in `meta` under "spark-jobs/TOPIC_ID/application". Times are ms since the epoch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    SCHEDULES_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """1."""
+    since_ms: _builtins.int
+    """Start of the application."""
+    ended: _builtins.bool
+    """The last record of an application that ended in order."""
+    @_builtins.property
+    def schedules(self) -> _containers.RepeatedCompositeFieldContainer[Global___SparkSchedule]:
+        """One for each kind."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        since_ms: _builtins.int = ...,
+        ended: _builtins.bool = ...,
+        schedules: _abc.Iterable[Global___SparkSchedule] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "schedules", b"schedules", "since_ms", b"since_ms", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SparkApplication: _TypeAlias = SparkApplication  # noqa: Y015
+
+@_typing.final
+class SparkSchedule(_message.Message):
+    """When a kind of job runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    CRON_FIELD_NUMBER: _builtins.int
+    NEXT_DUE_MS_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """merge-late, downsample or verify."""
+    cron: _builtins.str
+    """Cron text, UTC; empty: only on request."""
+    next_due_ms: _builtins.int
+    """Earliest begin of the next run; absent: no run is due, or a run is running."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        cron: _builtins.str = ...,
+        next_due_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next_due_ms", b"_next_due_ms", "next_due_ms", b"next_due_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_due_ms", b"_next_due_ms", "cron", b"cron", "kind", b"kind", "next_due_ms", b"next_due_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__next_due_ms: _TypeAlias = _typing.Literal["next_due_ms"]  # noqa: Y015
+    _WhichOneofArgType__next_due_ms: _TypeAlias = _typing.Literal["_next_due_ms", b"_next_due_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_due_ms) -> _WhichOneofReturnType__next_due_ms | None: ...
+
+Global___SparkSchedule: _TypeAlias = SparkSchedule  # noqa: Y015
+
+@_typing.final
+class SparkJobRuns(_message.Message):
+    """Runs of one kind of job, in `meta` under "spark-jobs/TOPIC_ID/runs/KIND". Only the application writes it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
+    LAST_OK_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    REQUESTS_DONE_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """1."""
+    since_ms: _builtins.int
+    """Time when an application first had this kind."""
+    failures: _builtins.int
+    """Failed runs in a row."""
+    requests_done: _builtins.int
+    """Requests below this offset of `meta` are answered."""
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___SparkJobRun]:
+        """The last runs, oldest first."""
+
+    @_builtins.property
+    def last_ok(self) -> Global___SparkJobRun:
+        """The last run with result ok; absent: no such run."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        since_ms: _builtins.int = ...,
+        runs: _abc.Iterable[Global___SparkJobRun] | None = ...,
+        last_ok: Global___SparkJobRun | None = ...,
+        failures: _builtins.int = ...,
+        requests_done: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_ok", b"last_ok"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failures", b"failures", "last_ok", b"last_ok", "requests_done", b"requests_done", "runs", b"runs", "since_ms", b"since_ms", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SparkJobRuns: _TypeAlias = SparkJobRuns  # noqa: Y015
+
+@_typing.final
+class SparkJobRun(_message.Message):
+    """One run of a job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class FiguresEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    BEGIN_MS_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    END_MS_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    FIGURES_FIELD_NUMBER: _builtins.int
+    begin_ms: _builtins.int
+    cause: _builtins.str
+    """schedule, retry or request."""
+    end_ms: _builtins.int
+    """Absent while it runs; so are the following fields."""
+    result: _builtins.str
+    """ok, findings, failed or stopped."""
+    reason: _builtins.str
+    """Code of the error."""
+    text: _builtins.str
+    """Text of the error, shortened."""
+    @_builtins.property
+    def figures(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Counts from the job's summary."""
+
+    def __init__(
+        self,
+        *,
+        begin_ms: _builtins.int = ...,
+        cause: _builtins.str = ...,
+        end_ms: _builtins.int | None = ...,
+        result: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        text: _builtins.str = ...,
+        figures: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "end_ms", b"end_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "begin_ms", b"begin_ms", "cause", b"cause", "end_ms", b"end_ms", "figures", b"figures", "reason", b"reason", "result", b"result", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__end_ms: _TypeAlias = _typing.Literal["end_ms"]  # noqa: Y015
+    _WhichOneofArgType__end_ms: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_ms) -> _WhichOneofReturnType__end_ms | None: ...
+
+Global___SparkJobRun: _TypeAlias = SparkJobRun  # noqa: Y015
+
+@_typing.final
+class SparkJobPause(_message.Message):
+    """A pause of a kind of job, in `meta` under "spark-jobs/TOPIC_ID/pause/KIND". Users write it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """1."""
+    paused: _builtins.bool
+    """False: runs go on, from the record's broker time."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        paused: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["paused", b"paused", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SparkJobPause: _TypeAlias = SparkJobPause  # noqa: Y015
+
+@_typing.final
+class SparkJobRequest(_message.Message):
+    """A request to run a kind of job now, in `meta` under "spark-jobs/TOPIC_ID/request/KIND". Users write it; the record's
+    offset identifies the request.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """1."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SparkJobRequest: _TypeAlias = SparkJobRequest  # noqa: Y015

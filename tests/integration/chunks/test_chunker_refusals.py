@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from chunker.chunker import GROUP_ID, Chunker
+from chunker.chunker import Chunker
 from chunker.repair import IdleListener
 from support.data.late_writer import announce_all
 from support.fakes.replay_log import encoded, of_newer_version
 from support.servers.chunkers import FastClock, chunker_options, running, wait_emitted
 from support.servers.logs import LogFactory, wait_until
+from tsdb.chunks.engine import GROUP_ID
 from tsdb.chunks.progress import Progress, encode_progress
 from tsdb.codec.chunk.key import HoleKey, decode_key
 from tsdb.codec.records.log_record import encode_tick

@@ -15,6 +15,7 @@ from support.fakes.fake_chunk_store import FakeChunkStore
 from support.servers.histories import HistoryFactory
 from support.servers.loaders import OPTIONS, assert_holds, is_loaded, run_and_kill
 from support.servers.logs import LogFactory, wait_until
+from support.shared_servers import SharedBroker
 from tsdb.history.interface import ChunkStore
 from tsdb.history.loader.loader import Loader
 from tsdb.log.interface import METRICS, Log
@@ -24,7 +25,7 @@ PARTITIONS = 4
 
 
 @pytest.fixture
-def factory(kafka: KafkaCluster) -> Iterator[LogFactory]:
+def factory(kafka: SharedBroker) -> Iterator[LogFactory]:
     with LogFactory(f"kafka://{kafka.bootstrap}", f"t{uuid.uuid4().hex[:12]}.") as factory:
         factory.create(partitions=PARTITIONS)
         yield factory

@@ -19,9 +19,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry
 
-from stack.kafka import KafkaCluster
 from support.consumer.consumer_drills import MEMBER
 from support.servers.logs import wait_until
+from support.shared_servers import SharedBroker
 from tsdb.parallel_consumer import (
     Action,
     Backoff,
@@ -115,12 +115,12 @@ def headers_of(message: Any) -> list[tuple[str, bytes]]:
 
 
 @pytest.fixture
-def topic(kafka: KafkaCluster) -> Topic:
+def topic(kafka: SharedBroker) -> Topic:
     return Topic(kafka.bootstrap)
 
 
 @pytest.fixture
-def producer(kafka: KafkaCluster) -> Iterator[KafkaProducer]:
+def producer(kafka: SharedBroker) -> Iterator[KafkaProducer]:
     with KafkaProducer({"bootstrap.servers": kafka.bootstrap}) as producer:
         yield producer
 
@@ -273,7 +273,7 @@ def test_a_long_block_keeps_the_membership_and_pauses(topic: Topic, producer: Ka
     assert all(numbers == sorted(numbers) for numbers in seen.by_key.values())
 
 
-def test_a_missing_topic_is_named(kafka: KafkaCluster, topic: Topic, producer: KafkaProducer) -> None:
+def test_a_missing_topic_is_named(kafka: SharedBroker, topic: Topic, producer: KafkaProducer) -> None:
     source = KafkaSource({"bootstrap.servers": kafka.bootstrap, "group.id": "g"}, ["nothing-here"])
     consumer = ParallelConsumer(
         source,

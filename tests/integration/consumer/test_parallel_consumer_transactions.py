@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import Producer
 from prometheus_client import CollectorRegistry
 
-from stack.kafka import KafkaCluster
 from support.consumer.consumer_drills import MEMBER, PARTITIONS, Ground
 from support.servers.logs import wait_until
+from support.shared_servers import SharedBroker
 from tsdb.parallel_consumer import (
     Action,
     CommitFailed,
@@ -66,7 +66,7 @@ def member(ground: Ground, name: str, group: str) -> tuple[TransactionalSource, 
 
 
 @pytest.fixture
-def ground(kafka: KafkaCluster) -> Ground:
+def ground(kafka: SharedBroker) -> Ground:
     return Ground(kafka.bootstrap)
 
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stack.kafka import KafkaCluster
 from support.counters import sample
 from support.drills.senders import gateway_on
 from support.oracles.log_reading import read_contents
 from support.servers.gateways import label_set
 from support.servers.logs import LogFactory
+from support.shared_servers import SharedBroker
 from tsdb.log.interface import METRICS
 from tsdb.log.topics import topic_specs
 from tsdb.model.clock import SystemClock
@@ -25,7 +25,7 @@ PARTITIONS = 3
 
 
 @pytest.fixture
-def logs(kafka: KafkaCluster) -> Iterator[LogFactory]:
+def logs(kafka: SharedBroker) -> Iterator[LogFactory]:
     with LogFactory(f"kafka://{kafka.bootstrap}", f"g{uuid.uuid4().hex[:12]}.") as factory:
         yield factory
 

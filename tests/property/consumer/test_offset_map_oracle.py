@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -123,7 +124,7 @@ class TrackerMachine(RuleBasedStateMachine):
         assert not len(edges) or edges[0] >= self.tracker.position
 
 
-TestTracker = TrackerMachine.TestCase
+TestTracker = pytest.mark.slow(TrackerMachine.TestCase)
 TestTracker.settings = settings(max_examples=120, stateful_step_count=40)
 
 

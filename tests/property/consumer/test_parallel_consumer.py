@@ -89,6 +89,7 @@ def test_each_record_is_done_once_in_the_order_of_its_lane(
     )
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 1 << 32),
     kills=st.lists(st.integers(1, 60), min_size=1, max_size=6),

@@ -17,7 +17,7 @@ from tsdb.model.window import index_epoch
 
 
 class Feeder:
-    """Over one log; `twins`, by partition, know what readers must show."""
+    """Appends records to one log. `twins`: for each partition a model of the samples that readers must return."""
 
     def __init__(self, log: Log, time_set: TimeSet = PRODUCTION) -> None:
         self.log = log

@@ -19,21 +19,26 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.model.window import index_epoch
 
-SERIES_COUNT = 9
+SERIES_COUNT = 9  # Each partition has separate ones, as placement gives them.
 EVERY_S = 0.004
 
 
 def announce_all(log: Log, partition: int, now_ms: int) -> None:
     """Announce all series of the writer in a partition."""
-    for number in range(SERIES_COUNT):
+    for number in series_of(partition):
         key, value = announcement(number, index_epoch(id_of(number), now_ms))
         log.append_sync(SERIES, partition, value, key=key, timestamp_ms=now_ms)
 
 
-def some_record(rng: random.Random, now_ms: int, window_ms: int) -> bytes:
+def series_of(partition: int) -> range:
+    """Numbers of the series in a partition."""
+    return range(partition * SERIES_COUNT, (partition + 1) * SERIES_COUNT)
+
+
+def some_record(rng: random.Random, partition: int, now_ms: int, window_ms: int) -> bytes:
     """A few samples of one pack: most are current, some late by up to four windows, some duplicates."""
-    pack = rng.randrange(SERIES_COUNT)
-    same = [number for number in range(SERIES_COUNT) if pack_of(number) == pack_of(pack)]
+    pack = rng.choice(series_of(partition))
+    same = [number for number in series_of(partition) if pack_of(number) == pack_of(pack)]
     times = [now_ms - rng.randrange(500)]
     if rng.random() < 0.3:
         times.append(now_ms - rng.randrange(4 * window_ms))
@@ -52,15 +57,18 @@ def some_record(rng: random.Random, now_ms: int, window_ms: int) -> bytes:
 class LateWriter:
     """A thread that appends until the block ends; each partition gets separate records.
 
-    As a gateway does, it announces its series once a window.
+    As a gateway does, it announces its series once a window. every_s: pause between two records of a partition.
     """
 
-    def __init__(self, log: Log, partitions: int, clock: Clock, window_ms: int, seed: int) -> None:
+    def __init__(
+        self, log: Log, partitions: int, clock: Clock, window_ms: int, seed: int, *, every_s: float = EVERY_S
+    ) -> None:
         self._log = log
         self._partitions = partitions
         self._clock = clock
         self._window_ms = window_ms
         self._rng = random.Random(seed)
+        self._every_s = every_s
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="late-writer")
@@ -83,23 +91,31 @@ class LateWriter:
     def _run(self) -> None:
         announced_ms = self._clock.now_ms()
         while not self._stopping.is_set():
-            if self._clock.now_ms() > announced_ms + self._window_ms // 2:
-                announced_ms = self._clock.now_ms()
-                for partition in range(self._partitions):
-                    announce_all(self._log, partition, announced_ms)
+            now_ms = self._clock.now_ms()
+            if now_ms > announced_ms + self._window_ms // 2 and self._announced(now_ms):
+                announced_ms = now_ms
             for partition in range(self._partitions):
                 now_ms = self._clock.now_ms()
                 try:
                     self._log.append(
                         METRICS,
                         partition,
-                        some_record(self._rng, now_ms, self._window_ms),
+                        some_record(self._rng, partition, now_ms, self._window_ms),
                         timestamp_ms=now_ms,
                         on_done=self._answered,
                     )
                 except TsdbError as error:
                     self._answered(error)
-            time.sleep(EVERY_S)
+            time.sleep(self._every_s)
+
+    def _announced(self, now_ms: int) -> bool:
+        """Announce all series again; False while the log does not answer."""
+        try:
+            for partition in range(self._partitions):
+                announce_all(self._log, partition, now_ms)
+        except Unavailable:
+            return False
+        return True
 
     def _answered(self, answer: object) -> None:
         if isinstance(answer, TsdbError) and not isinstance(answer, Unavailable):

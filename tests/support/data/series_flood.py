@@ -62,11 +62,11 @@ class SeriesFlood:
 
     @property
     def ended(self) -> bool:
-        """Whether all of it was sent."""
+        """Whether all requests were sent."""
         return self._ended.is_set()
 
     def wait(self, timeout_s: float) -> None:
-        """Until all of it was sent."""
+        """Wait until all requests were sent."""
         assert self._ended.wait(timeout_s), f"{self.accepted} of {self._series} accepted, refused {self.refused}"
 
     def _run(self) -> None:

@@ -29,7 +29,7 @@ SECONDS_MAX = 1.0
 NOISE_S = 0.05
 # Other load on the machine makes a round slower, and never faster, so harm must show in every round.
 ROUNDS = 5
-REST_S = 0.02  # Between two calls of one kind.
+REST_S = 0.02  # Pause between two calls of one kind.
 TIMEOUT_S = 20.0
 SERIES = 20
 JOB = "bystander"

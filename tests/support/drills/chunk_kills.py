@@ -30,7 +30,7 @@ def kill_process(logs: LogFactory, partitions: int, clock: FastClock, *, kills: 
             process = ChunkerProcess(logs.url, logs.prefix, clock)
             try:
                 process.ready()
-                time.sleep(rng.random() * LIFE_S_MAX)  # The instant.
+                time.sleep(rng.random() * LIFE_S_MAX)  # The kill comes at a random time.
             finally:
                 process.kill()
     with running(log, chunker_options(), clock) as chunker:
@@ -48,7 +48,7 @@ def kill_chunker(log: Log, partitions: int, clock: Clock, *, kills: int, seed: i
         for _ in range(kills):
             with running(log, chunker_options(), clock, graceful=False) as chunker:
                 wait_until(lambda chunker=chunker: bool(chunker.statuses()))  # type: ignore[misc]
-                time.sleep(rng.random() * LIFE_S_MAX)  # The instant.
+                time.sleep(rng.random() * LIFE_S_MAX)  # The kill comes at a random time.
     with running(log, chunker_options(), clock) as chunker:
         through_ms = clock.now_ms()
         wait_emitted(chunker, range(partitions), through_ms)

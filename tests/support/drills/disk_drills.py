@@ -41,18 +41,23 @@ Full = Callable[[Role], AbstractContextManager[None]]
 
 
 class SmallDisk:
-    """A tmpfs with the files of a folder, mounted over it for one process alone. Needs Linux with mount namespaces."""
+    """A tmpfs with the files of a folder, mounted over it for one process alone. Needs Linux with mount namespaces.
 
-    def __init__(self, folder: Path, size_bytes: int) -> None:
+    born_full: nothing more fits when the process starts, until the first `full` ends.
+    """
+
+    def __init__(self, folder: Path, size_bytes: int, *, born_full: bool = False) -> None:
         self._folder = folder
         mount = f'cp -a "$0" "$0.files" && mount -t tmpfs -o size={size_bytes} tmpfs "$0" && cp -a "$0.files/." "$0"'
+        if born_full:
+            mount = f'{mount} && {{ head -c {size_bytes} /dev/zero > "$0/ballast" || true; }}'
         self.wrapper = ("unshare", "--mount", "--map-root-user", "sh", "-c", f'{mount} && exec "$@"', str(folder))
 
     @contextlib.contextmanager
     def full(self, role: Role) -> Iterator[None]:
         """Fill the disk to the last byte; free it at the end of the context."""
         ballast = seen_by(role, self._folder) / "ballast"
-        with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        with ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
             while True:
                 file.write(bytes(PAGE_BYTES))
         try:

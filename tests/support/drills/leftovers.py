@@ -2,38 +2,49 @@
 
 All processes of a run inherit a mark in their environment. A guard outside the run waits for the end of the process
 that began it and then kills whatever carries the mark: roles, brokers, JVMs and workers, in whatever session they are.
+It also removes the folder of the run, where the processes of a run keep what they share.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
 MARK = "PYTEST_RUN_MARK"
+FOLDER = "PYTEST_RUN_FOLDER"
 QUIET_ROUNDS = 3  # A process may start another one while it is being killed.
 ROUND_S = 0.1
 
 
 def guard() -> None:
-    """Mark all processes started from now on, and end them when this process has ended."""
+    """Mark all processes started from now on, and end them when this process has ended. Makes the folder of the run."""
     mark = uuid.uuid4().hex
     environment = {key: value for key, value in os.environ.items() if key != MARK}
     os.environ[MARK] = mark
+    os.environ[FOLDER] = tempfile.mkdtemp(prefix="pytest-run-")
     watched, held = os.pipe()
-    command = [sys.executable, __file__, mark, str(watched)]
+    command = [sys.executable, __file__, mark, str(watched), os.environ[FOLDER]]
     # A new process session, so that Ctrl-C does not reach it. `held` closes with this process, however it ends.
     subprocess.Popen(
         command, pass_fds=[watched], env=environment, start_new_session=True, stdin=subprocess.DEVNULL
     ).returncode = 0  # It outlives this process: nothing waits for it.
     os.close(watched)
     os.set_inheritable(held, False)
+
+
+def run_folder() -> Path:
+    """A folder for all processes of this run. It goes with the last of them."""
+    return Path(os.environ[FOLDER])
 
 
 def marked(mark: str) -> Iterator[psutil.Process]:
@@ -58,3 +69,4 @@ def _end_all(mark: str) -> None:
 if __name__ == "__main__":
     os.read(int(sys.argv[2]), 1)  # Returns at the end of the other side: nothing is ever written.
     _end_all(sys.argv[1])
+    shutil.rmtree(sys.argv[3], ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Writers that append without pause, each with its own numbered values in turn, and a check of the answers."""
+"""Writers that append all the time, each with its own numbered values in turn, and a check of the answers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tsdb.log.interface import METRICS, Appended, Log
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 
 WRITERS = 8
+REST_S = 0.005  # After an acknowledged append. Without it writers and brokers take the cores of other tests.
 
 
 @dataclass(slots=True)
@@ -102,6 +103,7 @@ class LogWriters:
             while not self._stopping.is_set():
                 if self._send(writer, number):
                     number += 1
+                    self._stopping.wait(REST_S)
         except BaseException as error:
             self._errors.append(error)
 

@@ -122,7 +122,7 @@ def _library_threads(role: Role) -> set[str]:
     """Ids of the Kafka library's threads; it names them."""
     found = set()
     for task in Path(f"/proc/{role.process.pid}/task").iterdir():
-        with contextlib.suppress(OSError):  # One that has just ended.
+        with contextlib.suppress(OSError):  # The thread has ended meanwhile.
             if (task / "comm").read_text().startswith("rdk:"):
                 found.add(task.name)
     return found

@@ -171,7 +171,10 @@ class FakeLog:
     ) -> LogReader:
         raise NotImplementedError("a gateway reads nothing")
 
-    def group(self, group_id: str) -> Group:
+    def group(self, group_id: str, name: str = "") -> Group:
+        raise NotImplementedError("a gateway is in no group")
+
+    def members(self, group_id: str) -> list[str]:
         raise NotImplementedError("a gateway is in no group")
 
     def close(self) -> None:

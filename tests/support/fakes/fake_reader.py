@@ -44,6 +44,7 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
             topic_id=TOPIC_ID, coverage_start_ms=1000, next_offset=1, high_watermark=1, applied_offset=0, ready=True
         )
         self.history: list[reader_pb2.HistoryState] = []
+        self.chunk_stage: reader_pb2.ChunkStageState | None = None
         self.stopping = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(4), options=MESSAGE_OPTIONS)
         ingest_pb2_grpc.add_IngestServicer_to_server(self, self._server)
@@ -148,7 +149,7 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
 
     def Coverage(self, request: reader_pb2.CoverageRequest, context: Any) -> reader_pb2.CoverageResponse:
         self._enter(request, context)
-        return reader_pb2.CoverageResponse(partitions=[self.state], history=self.history)
+        return reader_pb2.CoverageResponse(partitions=[self.state], history=self.history, chunk_stage=self.chunk_stage)
 
     def Watch(self, request: reader_pb2.WatchRequest, context: Any) -> Iterator[reader_pb2.WatchResponse]:
         self._enter(request, context)

@@ -8,12 +8,15 @@ from numba.core.dispatcher import Dispatcher
 
 
 def kernels_here() -> set[str]:
-    """Name and signature of each kernel in the modules of this project."""
+    """Name and signature of each kernel in the modules of this project.
+
+    A copy of a dict is one step. A list of its items is not: other threads import modules and load kernels meanwhile.
+    """
     return {
         f"{thing.py_func.__module__}.{thing.py_func.__qualname__} {signature}"
-        for name, module in list(sys.modules.items())
+        for name, module in sys.modules.copy().items()
         if name.startswith(("tsdb.", "ingest.", "chunker."))
-        for thing in list(vars(module).values())
+        for thing in vars(module).copy().values()
         if isinstance(thing, Dispatcher)
-        for signature in thing.signatures
+        for signature in thing.overloads.copy()
     }

@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from chunker.chunker import GROUP_ID, Chunker, ChunkerOptions
+from chunker.chunker import Chunker, ChunkerOptions
 from chunker.partition import StageOptions
 from support.oracles.chunk_twin import Written
 from support.servers.logs import WITHIN_S, wait_until
+from tsdb.chunks.engine import GROUP_ID
 from tsdb.chunks.late_scan import Windows
 from tsdb.chunks.progress import Progress, decode_commit
 from tsdb.chunks.resume import first_progress
@@ -82,15 +83,16 @@ def wait_emitted(chunker: Chunker, partitions: Sequence[int], through_ms: int, w
 
 
 def read_all(log: Log, topic: str, partition: int) -> list[RecordBatch]:
-    """Every record of a partition, in batches."""
-    low = log.watermarks(topic, [partition])[partition].low
+    """Every record of a partition, in batches. Records that are appended meanwhile may be among them."""
+    marks = log.watermarks(topic, [partition])[partition]
     found: list[RecordBatch] = []
-    with log.reader({(topic, partition): low}) as reader:
-        while True:
+    with log.reader({(topic, partition): marks.low}) as reader:
+        while not found or found[-1].offsets[-1] < marks.high - 1:
             for event in reader.poll(0.2):
                 if isinstance(event, EndOfLog):
                     return found
                 found.append(event)
+    return found
 
 
 def written_to(log: Log, partition: int) -> Written:
@@ -128,10 +130,11 @@ def uninterrupted(log: Log, partition: int, times: TimeSet, *, slices: SliceLeng
 def assert_uninterrupted(log: Log, partition: int, times: TimeSet, slices: SliceLengths | None = None) -> Written:
     """Assert that `chunks` equals the output of an uninterrupted stage: all of it up to the commit, and nothing else.
 
-    The log may have records after the last commit that the last chunker had no time for.
+    The log may have records after the last commit that the last chunker had no time for. A chunk stage may be running:
+    the commit is read first, and the log last.
     """
-    written, want = written_to(log, partition), uninterrupted(log, partition, times, slices=slices)
     progress = committed(log, partition)
+    written, want = written_to(log, partition), uninterrupted(log, partition, times, slices=slices)
     strange = [decode_key(key) for key, _ in written - want]
     assert not strange, f"nobody but a stopped stage writes {strange[:3]}, {len(strange)} in all"
     missing = [decode_key(key) for key, _ in want - written if is_emitted(decode_key(key), progress, times)]

@@ -42,7 +42,7 @@ class Bench:
         self.pipeline = self.restart()
 
     def restart(self) -> WritePipeline:
-        """A gateway that knows nothing, over the same log; also as after a kill."""
+        """A new gateway without any state over the same log, as after a kill."""
         self.pipeline = WritePipeline(
             self.log,
             PlacementRule(),

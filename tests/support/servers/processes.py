@@ -159,3 +159,10 @@ class Role:
             for line in lines
             if line and not line.startswith("#")
         }
+
+
+class UnreadyRole(Role):
+    """A role whose block begins at the start of the process."""
+
+    def start(self, *, ready: bool = False) -> None:
+        super().start(ready=ready)

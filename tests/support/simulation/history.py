@@ -31,7 +31,7 @@ class _Statement:
 
 
 class SimulatedHistory:
-    """tsdb.history.interface.ChunkStore. series_share: how likely an answer round answers a statement on series.
+    """tsdb.history.interface.ChunkStore. series_share: probability that a round answers a waiting statement on series.
 
     failing: share of statements that fail, with or without effect. on_loaded: called before `loaded` is raised.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from spark_backfill.merge_late.plan import WindowPlan
+from spark_backfill.jobs.merge_late.plan import WindowPlan
 from spark_backfill.writing.import_run import ImportRun
 from spark_backfill.writing.loader_wait import JobEnds
 from support.simulation.oracle import Entry

@@ -11,9 +11,9 @@ from typing import cast
 
 import numpy as np
 
-from spark_backfill.merge_late.plan import Rule, WindowPlan, plan_window
-from spark_backfill.merge_late.read_backs import Fold, ReadBacks, broker_now_ms
-from spark_backfill.merge_late.work import delete_rows, fold_windows, look_again
+from spark_backfill.jobs.merge_late.plan import Rule, WindowPlan, plan_window
+from spark_backfill.jobs.merge_late.read_backs import Fold, ReadBacks, broker_now_ms
+from spark_backfill.jobs.merge_late.work import delete_rows, fold_windows, look_again
 from spark_backfill.places import Places
 from spark_backfill.writing.chunk_writer import ChunkWriter
 from spark_backfill.writing.fragments import SortedRows
@@ -51,7 +51,7 @@ class SimulatedPlaces:
 
 
 def places_of(world: World) -> Places:
-    """Typed as what they stand for."""
+    """The simulated places, with the type that jobs expect."""
     return cast(Places, SimulatedPlaces(world.log, world.history))
 
 

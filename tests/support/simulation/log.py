@@ -205,8 +205,11 @@ class SimulatedLog:
     ) -> SimulatedReader:
         return SimulatedReader(self, self._clock, starts)
 
-    def group(self, group_id: str) -> Group:
+    def group(self, group_id: str, name: str = "") -> Group:
         return self._groups(group_id)
+
+    def members(self, group_id: str) -> list[str]:
+        raise NotImplementedError("no simulated component looks at a group's members")
 
     def close(self) -> None:
         """Nothing to do: the fake has no resources."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spark_backfill.merge_late.read_backs import ReadBacks
+from spark_backfill.jobs.merge_late.read_backs import ReadBacks
 from support.simulation.profile import ALL, LOSSY, Profile
 from tsdb.chunks.late_minutes import LateMinutes
 from tsdb.chunks.progress import Progress
@@ -319,7 +319,7 @@ def _fold_covers_itself(patch: pytest.MonkeyPatch) -> None:
         return made
 
     patch.setattr("tsdb.history.fold.Cover.of", wide)
-    patch.setattr("spark_backfill.merge_late.work.fold", fold)
+    patch.setattr("spark_backfill.jobs.merge_late.work.fold", fold)
 
 
 # Section 9: the seam.

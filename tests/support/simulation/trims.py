@@ -64,7 +64,7 @@ def _passed(world: World, topic: str, partition: int) -> int:
 
 
 def repair(world: World, rng: random.Random) -> None:
-    """An operator accepts the gaps that keep the chunk stage from beginning."""
+    """Accept, as an operator does, the gaps that keep the chunk stage from its start."""
     for chunker in world.chunkers:
         chunker.close()
     world.chunkers.clear()

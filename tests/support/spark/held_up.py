@@ -74,4 +74,4 @@ class _HeldUpLog(StandIn):
         give_up_at = time.monotonic() + WITHIN_S
         while not done():
             assert time.monotonic() < give_up_at, otherwise
-            time.sleep(0.05)  # Between looks; the claim is the condition.
+            time.sleep(0.05)  # Interval of checks; `done` is the claim.

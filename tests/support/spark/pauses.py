@@ -37,7 +37,7 @@ class PausingPlaces(Places):
 
     @classmethod
     def of(cls, places: Places, folder: Path, **changes: Any) -> Self:
-        """The same places, or with other settings."""
+        """The given places, with some settings changed."""
         folder.mkdir(exist_ok=True)
         same = {field.name: getattr(places, field.name) for field in fields(Places)}
         return cls(**{**same, **changes}, folder=str(folder))
@@ -108,13 +108,13 @@ class Strike:
         self.struck = True
         try:
             go_on.touch()
-            self._ended.wait(self._away_s)  # How long it is away.
+            self._ended.wait(self._away_s)  # Longest outage.
         finally:
             self._mend()
 
 
 def _files(places: PausingPlaces) -> tuple[Path, Path]:
-    """That a task has stopped; that tasks may go on."""
+    """Two files as signals: a task has stopped; tasks may continue."""
     return Path(places.folder) / "reached", Path(places.folder) / "go-on"
 
 

@@ -1,4 +1,4 @@
-"""A pipeline in a separate process, with its JVM and workers, for tests that kill it.
+"""A driver in a separate process, with its JVM and workers, for tests that kill it.
 
 `python -m support.spark.pipeline_process URL PREFIX CHECKPOINT END_MS` processes the whole log in many small batches,
 with the clock stopped at END_MS.
@@ -17,14 +17,14 @@ import psutil
 TESTS = Path(__file__).resolve().parents[2]
 
 
-class PipelineProcess:
+class DriverProcess:
     """Started at once; `kill` is SIGKILL for all of it, driver, JVM and workers alike."""
 
-    def __init__(self, url: str, prefix: str, checkpoint: Path, end_ms: int, scratch: Path) -> None:
+    def __init__(self, scratch: Path, module: str, *arguments: str) -> None:
         path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
-        self._output = (scratch / "pipeline.log").open("wb")
+        self._output = (scratch / "driver.log").open("ab")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.spark.pipeline_process", url, prefix, str(checkpoint), str(end_ms)],
+            [sys.executable, "-m", module, *arguments],
             stdout=self._output,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONPATH": path},
@@ -37,13 +37,22 @@ class PipelineProcess:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """Kill driver, JVM and workers at any point of their work."""
-        # The JVM is in a separate process session, so the process group does not include it.
-        for one in (psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
+        """Kill driver, JVM and workers at any point of their work. A second call does nothing."""
+        if self.running:
+            # The JVM is in a separate process session, so the process group does not include it.
+            driver = psutil.Process(self._process.pid)
+            for one in (driver, *driver.children(recursive=True)):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
         self._process.wait()
         self._output.close()
+
+
+class PipelineProcess(DriverProcess):
+    """The pipeline of `main`."""
+
+    def __init__(self, url: str, prefix: str, checkpoint: Path, end_ms: int, scratch: Path) -> None:
+        super().__init__(scratch, "support.spark.pipeline_process", url, prefix, str(checkpoint), str(end_ms))
 
 
 def main(url: str, prefix: str, checkpoint: str, end_ms: str) -> None:
@@ -55,7 +64,7 @@ def main(url: str, prefix: str, checkpoint: str, end_ms: str) -> None:
     from tsdb.log.settings import LogSettings
 
     clock = still(int(end_ms))
-    settings = LogSettings(group_session_s=6.5)  # About the least that a broker allows.
+    settings = LogSettings(group_session_s=6.5)  # About the minimum that a broker allows.
     with (
         open_log(url, prefix=prefix, settings=settings, clock=clock) as log,
         test_session(Path(checkpoint).parent / "scratch") as spark,

@@ -1,4 +1,4 @@
-"""`tsdb spark pipeline` as a service: its output while it runs, and its end by a signal to its processes."""
+"""`tsdb spark pipeline` and `run` as a service: output while it runs, and its end by a signal to its processes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from tsdb.model.meta import MetaSettings
 from tsdb.model.time_set import DEMO
 from tsdb.model.window import index_epoch
 
+APPENDS = 'tsdb_chunk_stage_appends_total{engine="spark"}'
 WITHIN_S = 120.0
 PARTITIONS = 2
 Strike = Callable[[subprocess.Popen[bytes]], None]
@@ -48,37 +50,67 @@ def as_systemd(process: subprocess.Popen[bytes]) -> None:
         one.send_signal(signal.SIGTERM)
 
 
-def ends_well(strike: Strike, folder: Path) -> None:
-    """The summary and exit code 0, and before it readiness by partition, counters of tasks and lines of progress."""
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Answers of a service. ready: of `/-/ready` just before its end. summary: the JSON object that it printed."""
+
+    ready: Any
+    summary: Any
+
+
+def ends_well(
+    strike: Strike,
+    folder: Path,
+    *,
+    job: str = "pipeline",
+    options: tuple[str, ...] = (),
+    until: Callable[[str], bool] = lambda http: True,
+) -> Ended:
+    """The summary and exit code 0, and before it readiness by partition, counters of tasks and lines of progress.
+
+    until: holds of the service's HTTP address before the strike.
+    """
     ports = Ports(1)
     http = f"127.0.0.1:{ports.numbers[0]}"
     err = folder / "stderr"
     url = recorded(folder)
-    command = [*TSDB, "spark", "pipeline", "--log", url, "--time-set", "demo", "--http", http, "--output", "json"]
-    command += ["--checkpoint", (folder / "checkpoint").as_uri(), "--trigger", "100ms", "--master", "local[2]"]
+    command = [*TSDB, "spark", job, "--log", url, "--time-set", "demo", "--http", http, "--output", "json"]
+    command += [
+        "--checkpoint",
+        (folder / "checkpoint").as_uri(),
+        "--trigger",
+        "100ms",
+        "--master",
+        "local[2]",
+        *options,
+    ]
     command += [word for key, value in CONF.items() for word in ("--conf", f"{key}={value}")]
     with (
         err.open("wb") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, start_new_session=True) as running,
     ):
         wait_until(lambda: running.poll() is not None or emitted(http), WITHIN_S)
+        wait_until(lambda: running.poll() is not None or until(http), WITHIN_S)
         assert running.poll() is None, err.read_text()[-4000:]
         ready = json.loads(get(f"http://{http}/-/ready"))
-        appends = metric(http, "tsdb_spark_appends_total")
+        appends = metric(http, APPENDS)
         wait_until(lambda: "records behind" in err.read_text(), WITHIN_S)
         strike(running)
         out = running.communicate(timeout=WITHIN_S)[0]
     ports.close()
     assert running.returncode == 0, err.read_text()[-6000:]
     summary = json.loads(out)
-    assert (summary["job"], summary["ok"]) == ("pipeline", True)
+    assert (summary["job"], summary["ok"]) == (job, True)
     assert summary["windows"] >= 1
     assert not re.search("^(error:|to run the same again)", err.read_text(), re.MULTILINE), err.read_text()[-4000:]
     assert ready["ready"]
     assert sorted(ready["partitions"]) == ["0", "1"]
-    assert {"lag_records", "position", "emitted_through_ms"} <= set(ready["partitions"]["0"])
+    assert {"lag_records", "windows_overdue", "position", "emitted_through_ms", "last_commit_ms", "engine"} <= set(
+        ready["partitions"]["0"]
+    )
     assert appends >= 1
     assert re.search(r"^pipeline: \d+ batches, \d+ windows, \d+ chunks, \d+ records behind$", err.read_text(), re.M)
+    return Ended(ready, summary)
 
 
 def recorded(folder: Path) -> str:
@@ -106,13 +138,13 @@ def one_sample(number: int, now_ms: int) -> bytes:
 def emitted(http: str) -> bool:
     """Whether the first chunks are written."""
     try:
-        return metric(http, "tsdb_spark_appends_total") > 0
+        return metric(http, APPENDS) > 0
     except OSError:
         return False
 
 
 def metric(http: str, name: str) -> float:
-    found = re.search(rf"^{name} ([0-9.e+]+)$", get(f"http://{http}/metrics").decode(), re.MULTILINE)
+    found = re.search(rf"^{re.escape(name)} ([0-9.e+]+)$", get(f"http://{http}/metrics").decode(), re.MULTILINE)
     return float(found[1]) if found else 0.0
 
 

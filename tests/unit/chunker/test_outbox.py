@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from chunker.outbox import SEND_AGAIN_S, Budget, Outbox
+from chunker.stage_metrics import StageMetrics
 from support.fakes.fake_log import FakeLog, Fault
 from tsdb.chunks.records import ChunkRecord
 from tsdb.log.chains import chain_of
@@ -24,7 +25,7 @@ class Bench:
         self.log = FakeLog(1, self.clock)
         self.changed = threading.Event()
         self.budget = Budget(bytes_max)
-        self.outbox = Outbox(cast(Log, self.log), 0, self.budget, self.changed, self.clock)
+        self.outbox = Outbox(cast(Log, self.log), 0, self.budget, self.changed, self.clock, StageMetrics("python"))
 
     def fail(self, *faults: Fault | None) -> None:
         """Set the results of the next appends; later appends succeed."""

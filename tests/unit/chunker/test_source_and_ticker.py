@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from chunker.source import EVENTS_MAX, PartitionSource
+from chunker.stage_metrics import StageMetrics
 from chunker.ticker import AGAIN_S, IDLE_S, Ticker
 from support.fakes.fake_log import FakeLog, Fault
 from tsdb.codec.records.log_record import encode_tick
@@ -91,7 +92,7 @@ class TickerBench:
     def __init__(self) -> None:
         self.clock = ManualClock(1_000_000)
         self.log = FakeLog(2, self.clock)
-        self.ticker = Ticker(cast(Log, self.log), 1, self.clock)
+        self.ticker = Ticker(cast(Log, self.log), 1, self.clock, StageMetrics("python"))
 
     def tick(self, due_ms: int, *, at_end: bool = True, later_s: float = 0.0) -> int:
         """Number of ticks so far."""

@@ -6,10 +6,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from chunker.member import Member
+from chunker.stage_metrics import StageMetrics
 from chunker.status import ChunkerReporter
 from support.servers.logs import wait_until
 from tsdb.log.interface import Log
 from tsdb.model.clock import SystemClock
+from tsdb.model.time_set import DEMO
 
 
 def test_an_unexpected_exception_is_kept() -> None:
@@ -19,7 +21,15 @@ def test_an_unexpected_exception_is_kept() -> None:
         raise broken
 
     log, member = SimpleNamespace(watermarks=watermarks), SimpleNamespace(partitions={})
-    reporter = ChunkerReporter(cast(Log, log), cast(Member, member), SystemClock(), lag_enter_s=5.0, lag_leave_s=20.0)
+    reporter = ChunkerReporter(
+        cast(Log, log),
+        cast(Member, member),
+        DEMO,
+        StageMetrics("python"),
+        SystemClock(),
+        lag_enter_s=5.0,
+        lag_leave_s=20.0,
+    )
     assert reporter.failure() is None
     reporter.start()
     wait_until(lambda: reporter.failure() is not None)

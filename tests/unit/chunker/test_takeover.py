@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from chunker.chunker import GROUP_ID
 from chunker.repair import IdleListener, diagnose, repair
 from chunker.takeover import highest_marker, take_over
 from support.servers.logs import LogFactory
+from tsdb.chunks.engine import GROUP_ID
 from tsdb.chunks.progress import Progress, encode_progress
 from tsdb.codec.chunk.key import ProgressKey, encode_key
 from tsdb.codec.chunk.marker import encode_progress_marker

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections import Counter
 from typing import Any
 
 import pytest
 import typer
 
-from support.deploy_files import DEPLOY, ROOT, Manifest, alerts, command_lines, compose, manifests, schemas, variables
+from support.deploy_files import DEPLOY, ROOT, Manifest, alerts, command_lines, manifests, schemas, variables
 from support.oracles.schema import faults
 from tsdb.cli.main import app
 from tsdb.config.roles import ROLES
@@ -19,7 +18,6 @@ from tsdb.ops.http.app import HEALTHY, READY
 
 ALL = manifests()
 METRIC = re.compile(r"\b(?:tsdb|process)_[a-z0-9_]+\b")
-SERVERS = ("Deployment", "StatefulSet")
 SUFFIXES = ("_bucket", "_sum", "_count")
 IDS = [str(manifest) for manifest in ALL]
 
@@ -94,56 +92,6 @@ def test_roles_have_the_documented_probes_and_select_their_own_pods(manifest: Ma
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] > 25
 
 
-def test_objects_name_only_what_is_there() -> None:
-    names = {(one.value["kind"], one.value["metadata"]["name"]) for one in ALL if "metadata" in one.value}
-    labels = [one.value["spec"]["template"]["metadata"]["labels"] for one in ALL if one.value["kind"] in SERVERS]
-    for one in ALL:
-        if one.value["kind"] == "Service":
-            selector = one.value["spec"]["selector"]
-            assert any(selector.items() <= each.items() for each in labels), str(one)
-        for volume in _volumes(one.value):
-            if "configMap" in volume:
-                assert ("ConfigMap", volume["configMap"]["name"]) in names, str(one)
-            if "persistentVolumeClaim" in volume:
-                assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in names, str(one)
-    listed = next(one.value["resources"] for one in ALL if one.value["kind"] == "Kustomization")
-    assert sorted([*listed, "kustomization.yaml"]) == sorted(path.name for path in (DEPLOY / "kubernetes").iterdir())
-
-
-def test_mounts_have_volumes_and_names_are_used_once() -> None:
-    for one in ALL:
-        for place in _pods(one.value):
-            volumes = [volume["name"] for volume in place.get("volumes", [])]
-            assert len(volumes) == len(set(volumes)), str(one)
-            holders = [*place.get("containers", []), *place.get("initContainers", [])]
-            holders += [place[part] for part in ("driver", "executor") if part in place]
-            assert {mount["name"] for each in holders for mount in each.get("volumeMounts", [])} <= set(volumes), str(
-                one
-            )
-    names = Counter((one.kind, one.value.get("metadata", {}).get("name")) for one in ALL)
-    assert [name for name, count in names.items() if count > 1] == []
-
-
-def test_the_spark_entry_is_copied_to_where_applications_look_for_it() -> None:
-    recipe = (DEPLOY / "Containerfile.spark").read_text()
-    files = {
-        found.removeprefix("local://")
-        for one in ALL
-        for found in re.findall(r"local://\S+?\.py", json.dumps(one.value))
-    }
-    assert files
-    for file in files:
-        assert f" {file}" in recipe
-    for source in re.findall(r"^COPY (?!--from)(.+) \S+$", recipe, re.MULTILINE):
-        assert all((ROOT / name).exists() for name in source.split()), source
-
-
-def test_compose_services_wait_only_for_services_that_are_there() -> None:
-    services = compose()["services"]
-    for name, service in services.items():
-        assert service.get("depends_on", {}).keys() <= services.keys(), name
-
-
 def test_every_metric_in_alerts_and_dashboards_is_documented() -> None:
     known = set(re.findall(r"^\| `(\w+)`", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
     panels = json.loads((DEPLOY / "grafana/kafka-tsdb.json").read_text())["panels"]
@@ -168,16 +116,3 @@ def test_every_alert_has_a_section_in_the_runbooks_and_every_panel_a_place() -> 
 
 def _base(name: str) -> str:
     return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
-
-
-def _pods(value: dict[str, Any]) -> list[dict[str, Any]]:
-    """Mappings with volumes and containers, at any depth."""
-    found = [value] if "volumes" in value else []
-    for child in value.values():
-        if isinstance(child, dict):
-            found += _pods(child)
-    return found
-
-
-def _volumes(value: dict[str, Any]) -> list[dict[str, Any]]:
-    return [volume for pod in _pods(value) for volume in pod["volumes"]]

@@ -59,6 +59,14 @@ def test_ids_and_labels_are_taken_and_meet() -> None:
     assert pushed.narrowing == Narrowing(Span(), (job,), frozenset({(1 << 64) - 1}), frozenset({7}))
 
 
+def test_a_label_that_must_equal_a_text_is_not_null() -> None:
+    pushed = push([IsNotNull(("job",)), EqualTo(("job",), "api")], COLUMNS)
+    assert pushed.left == []
+    assert pushed.narrowing.matchers == (Matcher(MatchType.EQUAL, "job", "api"),)
+    alone = IsNotNull(("job",))
+    assert push([alone, EqualTo(("job",), "")], COLUMNS).left == [alone, EqualTo(("job",), "")]
+
+
 @pytest.mark.parametrize(
     "filter_",
     [

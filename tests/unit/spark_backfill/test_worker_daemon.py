@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pyspark
+import pytest
 
 from spark_backfill.worker_daemon import prefer_installed_pyspark
 
@@ -19,6 +20,7 @@ print(threads, "pyarrow" in sys.modules, "tsdb.codec.chunk.chunk" in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_modules_are_loaded_without_a_second_thread() -> None:
     ran = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["1", "False", "True", "True"]

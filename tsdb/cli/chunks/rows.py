@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tsdb.cli.terminal.output import json_value, time_text
+from tsdb.cli.terminal.output import json_value
 from tsdb.codec.chunk.chunk import decode_chunk
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, ProgressKey, RecordKey, WindowKey, decode_key
 from tsdb.codec.chunk.marker import decode_hole, decode_progress_marker, decode_window_marker
@@ -17,6 +17,7 @@ from tsdb.codec.crc32c import crc32c
 from tsdb.log.interface import CHUNKS, Log, LogRecord
 from tsdb.log.records import read_batches
 from tsdb.model.errors import CorruptData, UnknownVersion
+from tsdb.model.times import time_text
 
 FIELDS = ("partition", "offset", "what", "pack", "start_ms", "order", "part", "bytes", "series", "samples", "text")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 
-from chunker.chunker import GROUP_ID
 from chunker.repair import ResumeProblem, diagnose, repair
 from chunker.takeover import known_progress
+from tsdb.chunks.engine import GROUP_ID
 from tsdb.chunks.progress import Progress
 from tsdb.codec.chunk.marker import ALWAYS_WHOLE_MS
 from tsdb.log.interface import METRICS, Log, Position

@@ -14,9 +14,10 @@ from tsdb.cli.log_access import LOG_SETTINGS, OnePartition, Partition, chosen, o
 from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.options.groups import Commands
 from tsdb.cli.options.setting_options import with_settings
-from tsdb.cli.terminal.output import note, print_json, print_table, row_cells, time_text
+from tsdb.cli.terminal.output import note, print_json, print_table, row_cells
 from tsdb.config import CommonSettings
 from tsdb.log.interface import CHUNKS_DLQ, Log
+from tsdb.model.times import time_text
 
 if TYPE_CHECKING:
     from tsdb.history.loader.dead_letters import DeadLetter

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from tsdb.cli.history.settings import ToolSettings
 from tsdb.cli.options.arguments import TimeRange
-from tsdb.cli.terminal.output import time_text
 from tsdb.codec.chunk.chunk import decode_chunk
 from tsdb.codec.chunk.key import Kind
 from tsdb.history.interface import ChunkRow, ChunkStore, WindowRange
@@ -17,6 +16,7 @@ from tsdb.history.open import open_history, open_history_admin
 from tsdb.history.shared_settings import HINT
 from tsdb.model.errors import ConfigMismatch, CorruptData, UnknownVersion
 from tsdb.model.selector import parse_selector
+from tsdb.model.times import time_text
 from tsdb.model.window import EPOCH_MS
 from tsdb.query.history.index import Choice, HistoryIndex
 

@@ -18,10 +18,10 @@ from tsdb.cli.options.arguments import (
 )
 from tsdb.cli.options.groups import Commands
 from tsdb.cli.options.setting_options import with_settings
-from tsdb.cli.terminal.output import note, print_json, print_table, time_text
+from tsdb.cli.terminal.output import note, print_json, print_table
 from tsdb.config import CommonSettings
-from tsdb.model.errors import ConfigMismatch
 from tsdb.model.meta import MetaSettings
+from tsdb.model.times import time_text
 
 # Settings of the log and of history. History must have the shared settings of the log.
 SETTINGS = (
@@ -132,12 +132,9 @@ def show(
 
 def _shared_by_log(settings: CommonSettings) -> MetaSettings:
     """The shared settings of the log. Raises ConfigMismatch (meta) when the topic `meta` is empty."""
-    from tsdb.log.meta import read_meta
+    from tsdb.log.meta import require_meta
     from tsdb.log.open import open_log
     from tsdb.roles.log import log_settings
 
     with open_log(settings.log, prefix=settings.log_prefix, settings=log_settings(settings)) as log:
-        shared = read_meta(log)
-    if shared is None:
-        raise ConfigMismatch("topic meta holds no settings: run `tsdb topics create`", reason="meta")
-    return shared
+        return require_meta(log)

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from tsdb.cli.options.times import parse_time
 from tsdb.cli.terminal.errors import shown
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import parse_selector
+from tsdb.model.times import parse_time
 
 _UNITS_MS = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _RELATIVE = re.compile(r"(now|today)(?:-(.+))?")

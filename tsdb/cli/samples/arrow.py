@@ -15,10 +15,10 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tsdb.cli.options.times import parse_time
 from tsdb.cli.samples.rows import LabelTable, SampleRows, labels_of_json
 from tsdb.cli.terminal.errors import shown
 from tsdb.model.errors import InvalidRequest
+from tsdb.model.times import parse_time
 
 COLUMNS = ("labels", "ts_ms", "value")
 _ROW = re.compile(r"Row #(\d+)")

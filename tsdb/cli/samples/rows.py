@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.cli.options.times import parse_time
 from tsdb.cli.terminal.errors import shown
 from tsdb.client import WriteBatch
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
+from tsdb.model.times import parse_time
 
 SECONDS_FROM, SECONDS_TO = 10**9, 10**10  # 10 digits: `parse_time` treats these as seconds too.
 

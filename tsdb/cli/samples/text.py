@@ -10,13 +10,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tsdb.cli.options.times import parse_time
 from tsdb.cli.samples.dialect import END, TAIL_BYTES, Dialect, dialect_of_tail
 from tsdb.cli.samples.exposition import LINE_BYTES_MAX as EXPOSED_BYTES_MAX
 from tsdb.cli.samples.exposition import ExpositionParser
 from tsdb.cli.samples.rows import LabelTable, SampleRows, labels_of_object, parse_json
 from tsdb.cli.terminal.errors import shown
 from tsdb.model.errors import InvalidRequest
+from tsdb.model.times import parse_time
 
 BATCH_ROWS = 1_000_000  # Rows of a batch are sent in order of time. A row takes 20 bytes.
 LINE_BYTES_MAX = 1 << 20  # For JSON lines.

@@ -37,10 +37,11 @@ def downsample(
     younger than the least hold and a day is left out. Queries use these series with --downsampled.
     Exit code 1: some windows are corrupt.
     """
-    from spark_backfill.downsample.job import DownsampleOptions
-    from spark_backfill.downsample.job import downsample as job
+    from spark_backfill.jobs.downsample.job import DownsampleOptions
+    from spark_backfill.jobs.downsample.job import downsample as job
 
     timeout = {} if loader_timeout is None else {"loader_timeout_ms": loader_timeout.ms}
     options = DownsampleOptions(start.ms if start else None, dry_run, again, **timeout)
-    meta = run.checked()
-    run.run("downsample", lambda session: job(session, run.places, meta, options))
+    installation = run.installation
+    meta = installation.checked(history=True)
+    run.run("downsample", lambda session: job(session, installation.places, meta, options))

@@ -12,7 +12,7 @@ from tsdb.cli.spark.running import JobRun, spark_job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_backfill.summary import JobSummary
+    from spark_backfill.result import JobResult
 
 
 @spark_job
@@ -34,17 +34,18 @@ def export(
 
     `tsdb write` and imports read these files.
     """
-    from spark_backfill.exports.export_job import ExportOptions
-    from spark_backfill.exports.export_job import export as export_all
+    from spark_backfill.jobs.exports.job import ExportOptions
+    from spark_backfill.jobs.exports.job import export as export_all
     from spark_backfill.source.options import Span
 
     within = time_range(start, end, last)
     span = Span(within.start_ms, within.end_ms) if within else Span()
     options = ExportOptions(folder, matching or "", span, overwrite, partial, allow_holes, splits)
-    run.checked()
+    installation = run.installation
+    installation.checked(history=True)
 
-    def job(spark: SparkSession) -> JobSummary:
-        return export_all(spark, run.places, options)
+    def job(spark: SparkSession) -> JobResult:
+        return export_all(spark, installation.places, options)
 
     # A failed run leaves a partial folder, which a rerun must overwrite.
     run.run("export", job, rerun="--overwrite")

@@ -12,7 +12,7 @@ from tsdb.cli.spark.running import JobRun, spark_job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_backfill.summary import JobSummary
+    from spark_backfill.result import JobResult
 
 Format = Literal["parquet", "csv", "jsonl", "prometheus"]
 Unit = Literal["ms", "s", "us", "ns", "iso"]
@@ -73,9 +73,9 @@ def import_files(
 
     Exit code 1 when a row was refused, unless --allow-rejects is given; the other rows are imported.
     """
-    from spark_backfill.imports.import_job import ImportOptions
-    from spark_backfill.imports.import_job import import_files as import_all
-    from spark_backfill.imports.layout import ImportLayout
+    from spark_backfill.jobs.imports.job import ImportOptions
+    from spark_backfill.jobs.imports.job import import_files as import_all
+    from spark_backfill.jobs.imports.layout import ImportLayout
     from spark_backfill.writing.import_run import check_job_id, new_job_id
 
     layout = ImportLayout(
@@ -95,10 +95,11 @@ def import_files(
         allow_rejects=allow_rejects,
         wait_s=None if no_wait else given_s,
     )
-    shared = run.checked()
+    installation = run.installation
+    shared = installation.checked()
 
-    def job(spark: SparkSession) -> JobSummary:
-        return import_all(spark, paths, layout, run.places, shared, options)
+    def job(spark: SparkSession) -> JobResult:
+        return import_all(spark, paths, layout, installation.places, shared, options)
 
     run.run("import", job, rerun=f"--job-id {options.job_id}")
 

@@ -9,33 +9,37 @@ import typer
 from tsdb.cli.options.arguments import Milliseconds, duration, instant
 from tsdb.cli.spark.running import JobRun, spark_job
 
+MinFragments = Annotated[
+    int, typer.Option("--min-fragments", min=1, help="Fold a pack's window that has more fragments than this.")
+]
+OlderThan = Annotated[
+    Milliseconds | None,
+    typer.Option(
+        "--older-than",
+        parser=duration,
+        metavar="DURATION",
+        help="Fold any window that ended this long ago; by default 7 d.",
+    ),
+]
+DeleteAfter = Annotated[
+    Milliseconds | None,
+    typer.Option(
+        "--delete-after",
+        parser=duration,
+        metavar="DURATION",
+        help="Time from the check of a fold to the deletion of the rows that it covers; by default 1 h. No read may"
+        " take longer.",
+    ),
+]
+
 
 @spark_job
 def merge_late(
     run: JobRun,
     apply: Annotated[bool, typer.Option("--apply", help="Write; without it, only print the plan.")] = False,
-    min_fragments: Annotated[
-        int, typer.Option("--min-fragments", min=1, help="Fold a pack's window that has more fragments than this.")
-    ] = 8,
-    older_than: Annotated[
-        Milliseconds | None,
-        typer.Option(
-            "--older-than",
-            parser=duration,
-            metavar="DURATION",
-            help="Fold any window that ended this long ago; by default 7 d.",
-        ),
-    ] = None,
-    delete_after: Annotated[
-        Milliseconds | None,
-        typer.Option(
-            "--delete-after",
-            parser=duration,
-            metavar="DURATION",
-            help="Time from the check of a fold to the deletion of the rows that it covers; by default 1 h. No read may"
-            " take longer.",
-        ),
-    ] = None,
+    min_fragments: MinFragments = 8,
+    older_than: OlderThan = None,
+    delete_after: DeleteAfter = None,
     start: Annotated[
         Milliseconds | None,
         typer.Option("--from", parser=instant, metavar="TIME", help="Start of the range; by default all of history."),
@@ -59,8 +63,8 @@ def merge_late(
     The first run with --apply writes folds and reads them back. A run at least --delete-after later deletes the covered
     rows. Answers do not change. Exit code 1: some window could not be folded, or some row not deleted.
     """
-    from spark_backfill.merge_late.job import MergeLateOptions
-    from spark_backfill.merge_late.job import merge_late as job
+    from spark_backfill.jobs.merge_late.job import MergeLateOptions
+    from spark_backfill.jobs.merge_late.job import merge_late as job
 
     times = {
         "older_than_ms": older_than,
@@ -71,5 +75,7 @@ def merge_late(
     }
     given = {name: time.ms for name, time in times.items() if time is not None}
     options = MergeLateOptions(apply=apply, fragments_max=min_fragments, **given)
-    meta = run.checked()
-    run.run("merge-late", lambda session: job(session, run.places, meta, options), rerun="--apply" if apply else "")
+    installation = run.installation
+    meta = installation.checked(history=True)
+    rerun = "--apply" if apply else ""
+    run.run("merge-late", lambda session: job(session, installation.places, meta, options), rerun=rerun)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsdb.cli.spark.building import From, Packs, To, build_options, pack_ids
+from tsdb.cli.spark.building import From, Packs, To, pack_ids
 from tsdb.cli.spark.running import JobRun, spark_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_backfill.summary import JobSummary
+    from spark_backfill.result import JobResult
 
 
 @spark_job
@@ -30,14 +30,15 @@ def rebuild(
     With --pack no window marker is written, because it counts all packs.
     """
     from spark_backfill.building.plan import range_of
-    from spark_backfill.rebuild.job import rebuild as rebuild_all
-    from spark_backfill.verify.compare import compare as compare_all
+    from spark_backfill.jobs.rebuild.job import rebuild as rebuild_all
+    from spark_backfill.jobs.verify.compare import compare as compare_all
 
-    shared = run.checked()
+    installation = run.installation
+    shared = installation.checked()
     windows, packs = range_of(start.ms, end.ms, shared.time_set.window_ms), pack_ids(pack)
-    options = build_options(run.places, shared)
+    options = installation.build_options(shared)
 
-    def job(spark: SparkSession) -> JobSummary:
+    def job(spark: SparkSession) -> JobResult:
         if compare:
             return compare_all(spark, options, windows, packs)
         return rebuild_all(spark, options, windows, packs)

@@ -1,12 +1,13 @@
-"""Runs a job's command: session, progress, summary, and after a failure the command for a rerun."""
+"""Runs a job's command: session, progress, result, and after a failure the command for a rerun."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import signal
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,17 +15,16 @@ import typer
 
 from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.options.setting_options import with_settings
-from tsdb.cli.spark.opening import SPARK_SETTINGS, checked
 from tsdb.cli.terminal.output import note, print_json, print_table, row_cells
 from tsdb.config import CommonSettings
+from tsdb.config.spark import SPARK_SETTINGS
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.meta import MetaSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_backfill.places import Places
-    from spark_backfill.summary import JobSummary
+    from spark_backfill.installation import Installation
+    from spark_backfill.result import JobResult
 
 Master = Annotated[str, typer.Option("--master", help="The Spark master that runs the tasks.")]
 Conf = Annotated[
@@ -43,31 +43,20 @@ class JobRun:
     output: str
 
     @property
-    def places(self) -> Places:
-        """Access to log and history for the tasks."""
-        from spark_backfill.places import Places
-        from tsdb.roles.log import log_settings
+    def installation(self) -> Installation:
+        """Log and history. Commands check them before a session starts."""
+        from spark_backfill.installation import Installation
 
-        settings = self.settings
-        return Places(
-            settings.log,
-            settings.log_prefix,
-            settings.history,
-            log_settings(settings),
-            settings.history_settings(),
-        )
-
-    def checked(self) -> MetaSettings:
-        """The settings that all processes share. Raises ConfigMismatch, Unavailable, before a session starts."""
-        return checked(self.settings)
+        return Installation(self.settings)
 
     def run(
-        self, name: str, job: Callable[[SparkSession], JobSummary], *, rerun: str = "", progress: bool = True
+        self, name: str, job: Callable[[SparkSession], JobResult], *, rerun: str = "", progress: bool = True
     ) -> None:
-        """Run a job in a new session and print its summary. Exit code 1 when the job is not ok.
+        """Run a job in a new session and print its result. Exit code 1 when the job is not ok.
 
         rerun: further flags that a rerun after a failure needs. progress: show it; False for an endless job.
         """
+        from spark_backfill.cluster import cluster_watch
         from spark_backfill.failures import translate_spark_errors
         from spark_backfill.session import SessionOptions, session
         from tsdb.cli.spark.progress import task_progress
@@ -77,28 +66,51 @@ class JobRun:
         began = time.monotonic()
         try:
             with (
+                _sigterm_ends() if progress else nullcontext(),
                 translate_spark_errors(),
                 session(SessionOptions(self.master, f"tsdb {name}", conf=self.conf)) as spark,
+                cluster_watch(spark) as watch,
                 task_progress(spark, name) if progress else nullcontext(),
             ):
-                summary = job(spark)
+                if spark.sparkContext.uiWebUrl:
+                    note(f"{name}: Spark's pages are at {spark.sparkContext.uiWebUrl}")
+                result = job(spark)
+                watch.look()
+                facts = watch.facts()
         except InvalidRequest:
             raise  # A rerun would be refused too.
-        except BaseException:
+        except BaseException as error:
             note(f"to run it again: {' '.join(('tsdb spark', name, rerun)).strip()}, with all other options unchanged")
+            if isinstance(error, SystemExit):
+                seconds = round(time.monotonic() - began, 3)
+                self._show({"job": name, "ok": False, "reason": "terminated", "seconds": seconds})
             raise
-        self._show({**summary.as_dict(), "seconds": round(time.monotonic() - began, 3)})
-        if not summary.ok:
+        self._show({**result.as_dict(), "seconds": round(time.monotonic() - began, 3), **facts})
+        if not result.ok:
             raise typer.Exit(1)
 
-    def _show(self, summary: dict[str, Any]) -> None:
+    def _show(self, result: dict[str, Any]) -> None:
         if self.output == "json":
-            print_json(summary)
+            print_json(result)
             return
-        rows = summary.pop("rows", [])
+        rows = result.pop("rows", [])
         if rows:
             print_table(tuple(rows[0]), map(row_cells, rows))
-        print_table(("figure", "value"), ((name, value) for name, value in summary.items() if value is not None))
+        print_table(("figure", "value"), ((name, value) for name, value in result.items() if value is not None))
+
+
+@contextmanager
+def _sigterm_ends() -> Iterator[None]:
+    """In the block SIGTERM raises SystemExit with the exit code of the signal, so that the session ends in order."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def spark_job(command: Callable[..., None]) -> Callable[..., None]:

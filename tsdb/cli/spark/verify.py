@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tsdb.cli.options.arguments import Milliseconds, duration
-from tsdb.cli.spark.building import From, Packs, To, build_options, pack_ids
+from tsdb.cli.spark.building import From, Packs, To, pack_ids
 from tsdb.cli.spark.running import JobRun, spark_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_backfill.summary import JobSummary
+    from spark_backfill.result import JobResult
 
 
 @spark_job
@@ -39,23 +39,24 @@ def verify(
     compared.
     """
     from spark_backfill.building.plan import range_of
-    from spark_backfill.verify.job import VerifyOptions
-    from spark_backfill.verify.job import verify as compare_all
+    from spark_backfill.jobs.verify.job import VerifyOptions
+    from spark_backfill.jobs.verify.job import verify as compare_all
 
-    shared = run.checked()
+    installation = run.installation
+    shared = installation.checked()
     options = VerifyOptions(
         range_of(start.ms, end.ms, shared.time_set.window_ms),
         pack_ids(pack),
-        history=bool(run.places.history),
+        history=bool(run.settings.history),
         mend=repair,
         loader_timeout_s=wait.ms / 1000,
     )
-    build = build_options(run.places, shared)
+    build = installation.build_options(shared)
 
-    def job(spark: SparkSession) -> JobSummary:
-        summary = compare_all(spark, build, options)
+    def job(spark: SparkSession) -> JobResult:
+        result = compare_all(spark, build, options)
         if report is not None:
-            report.write_text(json.dumps(summary.as_dict()) + "\n")
-        return summary
+            report.write_text(json.dumps(result.as_dict()) + "\n")
+        return result
 
     run.run("verify", job, rerun=f"--from {start.ms} --to {end.ms}")

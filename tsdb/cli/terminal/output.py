@@ -7,10 +7,11 @@ import math
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from google.protobuf.message import Message
+
+from tsdb.model.times import time_text
 
 PIPED_WIDTH = 240  # A piped table need not fit the width of a terminal.
 COLUMN_GAP = 1  # Blanks between two columns of a table.
@@ -85,16 +86,6 @@ def _stacked(columns: Sequence[str], row: Sequence[str], width: int) -> str:
         break_on_hyphens=False,
     )
     return f"{heading}\n{joined.replace(_HARD_BLANK, ' ')}\n" if parts else f"{heading}\n"
-
-
-def time_text(ms: int | None) -> str:
-    """A time as ISO 8601 UTC with milliseconds; the number itself when it is outside the calendar."""
-    if ms is None:
-        return "-"
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (OverflowError, OSError, ValueError):
-        return str(ms)
 
 
 def row_cells(row: dict[str, object]) -> list[object]:

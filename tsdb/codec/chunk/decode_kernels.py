@@ -60,7 +60,7 @@ def read_directory_kernel(
     axis_end: NDArray[np.int64],
     axis_count: NDArray[np.int64],
 ) -> int:
-    """Ids, axes and which series has which; sets SAMPLES and ORDERS_AT. Arrays are as long as the header says."""
+    """Read ids, axes and the axis of each series; set SAMPLES and ORDERS_AT. Arrays are as long as the header says."""
     pos = head[IDS_AT]
     for series in range(series_id.size):
         series_id[series] = load_u64(data, pos)

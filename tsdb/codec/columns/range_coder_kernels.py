@@ -84,7 +84,7 @@ def encode_symbols(
 
 @helper
 def _tail(width: int) -> int:
-    """Bytes that pin the last interval, so that any bytes may follow them."""
+    """Number of final bytes that a decoder needs, whatever bytes follow them."""
     return 1 if width >= SHORT_TAIL_FROM else 2
 
 

@@ -55,7 +55,7 @@ _TABLE: dict[type[BaseException], _Kind] = {
     protocol.ProtocolException: _FAILED,
     protocol.PreparedQueryNotFound: _FAILED,
     protocol.InternalError: _FAILED,
-    # Load.
+    # Cassandra has too much load: slow down.
     protocol.OverloadedErrorMessage: _LOADED,
     connection.ConnectionBusy: _BUSY,
     pool.NoConnectionsAvailable: _BUSY,

@@ -12,6 +12,8 @@ FETCH_BYTES_MIN = 256 * 1024
 METADATA_REFRESH_MS = 3_000
 LINGER_BYTES = 1 << 20  # A fetch with this many bytes waits no longer.
 FETCH_WAIT_MS = 100  # Length of an idle fetch; a new assignment on the same broker waits for it.
+# Of readers that follow each other on one connection: each would begin with the wait for the last one's idle fetch.
+FETCH_WAIT_SHORT_MS = 5
 # The library fetches a partition again this long after its topic is gone or has a new id. `TopicGuard` relies on it.
 FETCH_ERROR_BACKOFF_MS = 500
 
@@ -68,7 +70,7 @@ def consumer(bootstrap: str, settings: LogSettings, *, group_id: str, prefetch_b
         "auto.offset.reset": "error",
         "enable.partition.eof": True,
         "isolation.level": "read_uncommitted",
-        "fetch.wait.max.ms": FETCH_WAIT_MS,
+        "fetch.wait.max.ms": FETCH_WAIT_SHORT_MS if settings.idle_readers_max else FETCH_WAIT_MS,
         "fetch.error.backoff.ms": FETCH_ERROR_BACKOFF_MS,
         "fetch.queue.backoff.ms": 5,  # Its default of a second starves a fast reader.
         "queued.max.messages.kbytes": max(1, prefetch // 1024),

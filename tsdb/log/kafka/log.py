@@ -1,10 +1,14 @@
-"""The log on Kafka: one producer, one admin client and one lookup consumer per log; one consumer per reader."""
+"""The log on Kafka: one producer, one admin client and one lookup consumer per log; one consumer per reader.
+
+Closed readers may leave their consumers to later ones (LogSettings.idle_readers_max)."""
 
 from __future__ import annotations
 
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -14,8 +18,10 @@ from confluent_kafka.admin import AdminClient
 from tsdb.log.interface import Appended, Headers, OnDone, TopicPartition, Watermarks
 from tsdb.log.kafka import config
 from tsdb.log.kafka.appender import KafkaAppender
+from tsdb.log.kafka.errors import translate_kafka_errors
 from tsdb.log.kafka.fetch import Fetch
 from tsdb.log.kafka.group import KafkaGroup, group_config
+from tsdb.log.kafka.idle_consumers import IdleConsumers, Kind
 from tsdb.log.kafka.offsets import KafkaOffsets
 from tsdb.log.kafka.reader import KafkaReader
 from tsdb.log.kafka.topic_guard import TopicGuard
@@ -33,8 +39,9 @@ class KafkaLog:
         self._settings = settings
         self._admin = AdminClient(config.common(bootstrap, settings))
         self._guard = TopicGuard(self._admin, self._kafka_name, clock, settings.request_timeout_s)
-        lookup_consumer = self._consumer(prefetch_bytes=None)
+        lookup_consumer = self._consumer((None, 0.0))
         self._offsets = KafkaOffsets(lookup_consumer, self._kafka_name, clock, settings.request_timeout_s)
+        self._idle = IdleConsumers(self._consumer, settings.idle_readers_max)
         self._lock = threading.Lock()  # Guards the creation and the close of the appender.
         self._appender: KafkaAppender | None = None
         self._closed = False
@@ -101,17 +108,25 @@ class KafkaLog:
     def reader(
         self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None, linger_s: float = 0.0
     ) -> KafkaReader:
-        consumer = self._consumer(prefetch_bytes=prefetch_bytes, linger_s=linger_s)
-        return KafkaReader(Fetch(consumer, self._guard, self._offsets, self._prefix), self._guard, starts)
+        kind = (prefetch_bytes, linger_s)
+        consumer = self._idle.take(kind)
+        fetch = Fetch(consumer, self._guard, self._offsets, self._prefix)
+        return KafkaReader(fetch, self._guard, starts, partial(self._idle.give_back, kind, consumer))
 
-    def group(self, group_id: str) -> KafkaGroup:
-        settings = self._settings
+    def group(self, group_id: str, name: str = "") -> KafkaGroup:
+        settings = replace(self._settings, client_id="-".join(filter(None, (self._settings.client_id, name))))
         consumer = Consumer(
             config.consumer(self._bootstrap, settings, group_id=self._prefix + group_id)
             | group_config(settings.group_session_s)
         )
         fetch = Fetch(consumer, self._guard, self._offsets, self._prefix)
         return KafkaGroup(fetch, self._guard, self._prefix, settings.request_timeout_s)
+
+    def members(self, group_id: str) -> list[str]:
+        name, timeout_s = self._prefix + group_id, self._settings.request_timeout_s
+        with translate_kafka_errors(f"members of group {name}"):
+            asked = self._admin.describe_consumer_groups([name], request_timeout=timeout_s)
+            return [member.client_id for member in asked[name].result().members]
 
     def close(self) -> None:
         with self._lock:
@@ -120,6 +135,7 @@ class KafkaLog:
             self._closed = True
         if self._appender is not None:
             self._appender.close()
+        self._idle.close()
         self._offsets.close()
 
     def __enter__(self) -> Self:
@@ -146,7 +162,8 @@ class KafkaLog:
                     self._appender = KafkaAppender(config.producer(self._bootstrap, self._settings))
         return self._appender
 
-    def _consumer(self, *, prefetch_bytes: int | None = None, linger_s: float = 0.0) -> Consumer:
+    def _consumer(self, kind: Kind) -> Consumer:
+        prefetch_bytes, linger_s = kind
         # The library requires a group id, but nothing is subscribed or committed under it.
         name = f"{self._settings.client_id}-{uuid.uuid4().hex}"
         settings = config.consumer(self._bootstrap, self._settings, group_id=name, prefetch_bytes=prefetch_bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -13,11 +13,14 @@ from tsdb.log.kafka.topic_guard import TopicGuard
 
 
 class KafkaReader:
-    """LogReader over a separate consumer."""
+    """LogReader over a separate consumer, without partitions at first. on_close: takes the consumer over."""
 
-    def __init__(self, fetch: Fetch, guard: TopicGuard, starts: Mapping[TopicPartition, int]) -> None:
+    def __init__(
+        self, fetch: Fetch, guard: TopicGuard, starts: Mapping[TopicPartition, int], on_close: Callable[[], None]
+    ) -> None:
         self._fetch = fetch
         self._guard = guard
+        self._on_close = on_close
         self._closed = False
         for topic, partition in starts:
             guard.check_partition(topic, partition)
@@ -47,7 +50,7 @@ class KafkaReader:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._fetch.consumer.close()
+            self._on_close()
 
     def __enter__(self) -> Self:
         return self

@@ -19,6 +19,7 @@ POLL_INTERVAL_MAX_S = 300.0  # As Kafka's: a member silent for longer has lost i
 @dataclass(slots=True)
 class _Member:
     topics: frozenset[str]
+    client_id: str
     seen_at: float
     held: set[TopicPartition] = field(default_factory=set)
     target: set[TopicPartition] = field(default_factory=set)
@@ -44,12 +45,12 @@ class Coordinator:
         self._numbers = 0
         self.generation = 0
 
-    def join(self, partitions: dict[str, int]) -> int:
+    def join(self, partitions: dict[str, int], client_id: str = "") -> int:
         """Add a member for these topics (name -> number of partitions). Returns the member's number."""
         with self._lock:
             self._numbers += 1
             self._partitions.update(partitions)
-            self._members[self._numbers] = _Member(frozenset(partitions), self._clock.monotonic())
+            self._members[self._numbers] = _Member(frozenset(partitions), client_id, self._clock.monotonic())
             self._rebalance_locked()
             return self._numbers
 
@@ -89,6 +90,11 @@ class Coordinator:
         with self._lock:
             member = self._members.get(number)
             return member is not None and partition in member.held
+
+    def clients(self) -> list[str]:
+        """Client ids of the members."""
+        with self._lock:
+            return [member.client_id for member in self._members.values()]
 
     def _rebalance_locked(self) -> None:
         """Even shares. Members keep the partitions they hold as far as even shares allow."""

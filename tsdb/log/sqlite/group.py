@@ -41,6 +41,7 @@ class SqliteGroup:
         queries: SqliteQueries,
         writer: LogWriter,
         timeout_s: float,
+        client_id: str,
     ) -> None:
         self._group_id = group_id
         self._prefix = prefix
@@ -49,6 +50,7 @@ class SqliteGroup:
         self._queries = queries
         self._writer = writer
         self._timeout_s = timeout_s
+        self._client_id = client_id
         self._listener: GroupListener | None = None
         self._topics: dict[str, int] = {}
         self._followers: Mapping[str, str] = {}
@@ -66,7 +68,7 @@ class SqliteGroup:
             self._queries.partitions(topic)  # Raises for a missing topic.
         self._topics = {topic: self._queries.partitions(topic) for topic in topics}
         self._listener = listener
-        self._number = self._coordinator.join(self._topics)
+        self._number = self._coordinator.join(self._topics, self._client_id)
 
     def poll(
         self, timeout_s: float, *, max_records: int = POLL_RECORDS_MAX, max_bytes: int = POLL_BYTES_MAX
@@ -139,7 +141,7 @@ class SqliteGroup:
         if change.lost:
             gone = sorted(self._assigned)
             self._drop(gone)
-            self._number = self._coordinator.join(self._topics)
+            self._number = self._coordinator.join(self._topics, self._client_id)
             if gone:
                 self._listener.on_lost(gone)
             return

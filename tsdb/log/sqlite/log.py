@@ -115,9 +115,8 @@ class SqliteLog:
         reader.assign(starts)
         return reader
 
-    def group(self, group_id: str) -> SqliteGroup:
-        with self._lock:
-            coordinator = self._coordinators.setdefault(group_id, Coordinator(self._clock))
+    def group(self, group_id: str, name: str = "") -> SqliteGroup:
+        coordinator = self._coordinator(group_id)
         return SqliteGroup(
             self._prefix + group_id,
             self._prefix,
@@ -126,7 +125,11 @@ class SqliteLog:
             self._queries,
             self._writer,
             self._settings.request_timeout_s,
+            "-".join(filter(None, (self._settings.client_id, name))),
         )
+
+    def members(self, group_id: str) -> list[str]:
+        return self._coordinator(group_id).clients()
 
     def maintain(self) -> None:
         """Run retention and compaction now. The writer also runs them every settings.embedded_maintain_s."""
@@ -137,6 +140,10 @@ class SqliteLog:
     def close(self) -> None:
         self._writer.close()
         self._queries.close()
+
+    def _coordinator(self, group_id: str) -> Coordinator:
+        with self._lock:
+            return self._coordinators.setdefault(group_id, Coordinator(self._clock))
 
     def __enter__(self) -> Self:
         return self

@@ -87,7 +87,8 @@ def _readiness_json(seen: Readiness) -> dict[str, Any]:
         for partition, health in sorted(seen.partitions.items())
     }
     message = {"message": seen.message} if seen.message else {}
-    return {"ready": seen.ready, "reason": seen.reason, **message, "partitions": partitions}
+    jobs = {"jobs": {kind: dict(details) for kind, details in seen.jobs.items()}} if seen.jobs else {}
+    return {"ready": seen.ready, "reason": seen.reason, **message, "partitions": partitions, **jobs}
 
 
 async def _failed(_request: Request, error: Exception) -> Response:

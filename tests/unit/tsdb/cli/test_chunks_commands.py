@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from chunker.chunker import GROUP_ID
 from chunker.repair import IdleListener
 from support.cli import Shell
 from support.data.late_writer import announce_all
 from support.fakes.replay_log import encoded
 from support.servers.chunkers import FastClock, chunker_options, running, wait_emitted
 from support.servers.logs import LogFactory
+from tsdb.chunks.engine import GROUP_ID
 from tsdb.chunks.progress import Progress, encode_progress
 from tsdb.codec.chunk.key import decode_key
 from tsdb.codec.crc32c import crc32c

@@ -74,6 +74,7 @@ def arguments(line: str, server: FakeServer) -> list[str]:
     return [*words, server.address] if words[-1] == "--address" else words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ALLOWED)
 def test_a_command_loads_only_libraries_that_it_uses(line: str, server: FakeServer) -> None:
     command = [sys.executable, "-c", RUN, *arguments(line, server)]

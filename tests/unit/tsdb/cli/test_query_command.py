@@ -206,7 +206,7 @@ def test_a_failed_query_leaves_no_file(shell: Shell, server: FakeServer, tmp_pat
 
 def test_nobody_listening_is_exit_code_1(shell: Shell, server: FakeServer) -> None:
     server.__exit__(None, None, None)
-    done = shell.run("query", "up", "--address", server.address, *RANGE, "--timeout", "200ms")
+    done = shell.run("query", "up", "--address", server.address, *RANGE, "--timeout", "2s")
     assert done.code == 1
     assert done.err.startswith("error: ")
     assert "(unreachable)" in done.err

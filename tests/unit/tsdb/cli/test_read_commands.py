@@ -135,6 +135,34 @@ def test_status_tells_how_far_history_is_and_what_is_left(shell: Shell, server: 
     assert "60" not in shell.ok("status", "--address", server.address).text.splitlines()[-1].split()
 
 
+def test_status_shows_the_chunk_stage_whichever_engine_runs_it(shell: Shell, server: FakeServer) -> None:
+    assert "chunk_stage" not in shell.ok("status", "--address", server.address, "--output", "json").json
+    stage = server.chunk_stage = reader_pb2.ChunkStageState(
+        engines=["spark"],
+        members=1,
+        lag_records=1_234,
+        emitted_through_ms=30_000,
+        last_commit_ms=60_000,
+        as_of_ms=61_000,
+    )
+    shown = shell.ok("status", "--address", server.address).text.splitlines()
+    assert shown[-2].split("  ")[0] == "chunk stage"
+    assert shown[-1].split() == [
+        "spark", "1", "1,234", "0",
+        "1970-01-01T00:01:00.000Z", "1970-01-01T00:00:30.000Z", "1970-01-01T00:01:01.000Z",
+    ]  # fmt: skip
+    told = shell.ok("status", "--address", server.address, "--output", "json").json["chunk_stage"]
+    assert (told["engines"], told["lag_records"], told["last_commit_ms"]) == (["spark"], 1_234, 60_000)
+    stage.Clear()
+    stage.windows_overdue = 7
+    assert shell.ok("status", "--address", server.address).text.splitlines()[-1].split()[:4] == [
+        "nobody",
+        "0",
+        "0",
+        "7",
+    ]
+
+
 def test_status_asks_the_probe_where_told(
     shell: Shell, server: FakeServer, probe: tuple[str, dict[str, object]]
 ) -> None:

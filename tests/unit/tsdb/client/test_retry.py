@@ -79,6 +79,22 @@ def test_time_left_shrinks_and_never_reaches_zero() -> None:
     assert tries.remaining_s() == 0.001
 
 
+def test_the_end_of_the_time_in_a_short_last_attempt_hides_no_cause() -> None:
+    clock = ManualClock()
+    tries = attempts(clock, timeout_s=2.0)
+    refused, late = Unavailable("nothing listens", reason="unreachable"), Unavailable("late", reason="deadline")
+    assert tries.remaining_s() == 2.0
+    assert tries.cause(late) is late, "no attempt before"
+    assert tries.delay_after(refused) is not None
+    clock.advance(1_000)
+    assert tries.remaining_s() == 1.0
+    assert tries.cause(late) is late, "time enough for an answer"
+    clock.advance(900)
+    assert tries.remaining_s() == pytest.approx(0.1)
+    assert tries.cause(late) is refused
+    assert tries.cause(refused) is refused
+
+
 def test_progress_of_a_stream_begins_the_timeout_anew() -> None:
     clock = ManualClock()
     tries = attempts(clock, timeout_s=2.0)

@@ -51,12 +51,14 @@ def modules(tmp_path: Path) -> Path:
     return written(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_second_process_compiles_nothing(modules: Path) -> None:
     cache = modules / "cache"
     assert run(modules, cache) == f"4 ['lower', 'upper'] True True {cache}"
     assert run(modules, cache) == f"4 [] True False {cache}"
 
 
+@pytest.mark.slow
 def test_processes_that_start_together_compile_each_kernel_once(modules: Path) -> None:
     cache = modules / "cache"
     with ThreadPoolExecutor(PROCESSES) as threads:
@@ -65,6 +67,7 @@ def test_processes_that_start_together_compile_each_kernel_once(modules: Path) -
     assert sorted(chain(*compiled)) == ["lower", "upper"], found
 
 
+@pytest.mark.slow
 def test_a_change_in_a_called_kernel_reaches_its_caller(modules: Path) -> None:
     cache = modules / "cache"
     run(modules, cache)
@@ -72,6 +75,7 @@ def test_a_change_in_a_called_kernel_reaches_its_caller(modules: Path) -> None:
     assert run(modules, cache).startswith("22 ['lower', 'upper']")
 
 
+@pytest.mark.slow
 def test_an_unwritable_cache_folder_costs_the_cache_not_the_start(modules: Path) -> None:
     occupied = modules / "occupied"
     occupied.write_text("a file, not a folder")
@@ -111,6 +115,7 @@ print(found, names, len(first.signatures), at(values, 1))
 """
 
 
+@pytest.mark.slow
 def test_each_function_compiles_once_whatever_the_integers_are_and_read_only_arrays_too(tmp_path: Path) -> None:
     (tmp_path / "trial_kinds.py").write_text(KINDS)
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
@@ -160,19 +165,23 @@ def packaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return modules
 
 
+@pytest.mark.slow
 def test_a_processor_of_the_packages_level_compiles_nothing(packaged: Path, tmp_path: Path) -> None:
     assert run_packaged(packaged, tmp_path, FEATURE) == "4 []"
     assert not list(tmp_path.rglob("*.nbi"))
 
 
+@pytest.mark.slow
 def test_a_processor_below_the_packages_level_compiles(packaged: Path, tmp_path: Path) -> None:
     assert run_packaged(packaged, tmp_path, f"{FEATURE},no_such_feature") == "4 ['lower', 'upper']"
 
 
+@pytest.mark.slow
 def test_a_target_set_by_the_user_comes_before_the_package(packaged: Path, tmp_path: Path) -> None:
     assert run_packaged(packaged, tmp_path, FEATURE, NUMBA_CPU_NAME="generic") == "4 ['lower', 'upper']"
 
 
+@pytest.mark.slow
 def test_packaged_kernels_of_other_sources_are_not_used(packaged: Path, tmp_path: Path) -> None:
     changed = Path(shutil.copytree(packaged, tmp_path / "changed"))
     (changed / "trial_lower.py").write_text(LOWER.format(step=10))

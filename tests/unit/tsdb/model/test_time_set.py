@@ -32,6 +32,14 @@ def test_the_durations_of_a_time_set_hang_together(name: str) -> None:
     assert times.accept_past_ms > times.least_hold_ms
 
 
+@pytest.mark.parametrize("name", ["production", "demo"])
+def test_a_window_closes_where_a_late_minute_begins(name: str) -> None:
+    """Spark's pipeline cuts the late minutes there."""
+    times = time_set(name)
+    assert (times.window_ms + times.grace_ms) % times.late_minute_ms == 0
+    assert times.grace_ms % times.late_minute_ms == 0
+
+
 def test_an_unknown_time_set_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigMismatch, match="time set 'prod' is unknown; known: production, demo"):
         time_set("prod")

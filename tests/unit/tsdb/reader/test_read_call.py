@@ -112,6 +112,7 @@ def test_a_regular_expression_ends_with_the_servers_time_in_every_kind_of_read(r
             assert error.reason == "read_timeout"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("role", "kind"), [("store", "Select"), ("store", "LabelNames"), ("store", "Watch"), ("querier", "Watch")]
 )

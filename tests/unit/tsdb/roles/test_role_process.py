@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
+from support.servers.logs import wait_until
 from tsdb.model.errors import Unavailable
+from tsdb.ops.health import Readiness
 from tsdb.roles.process import Opened, RoleProcess
 
 WITHIN_S = 30.0
@@ -28,15 +28,13 @@ def test_a_port_in_use_is_a_failure_at_once() -> None:
 
 
 def test_a_log_that_is_away_is_waited_for_and_shows_in_readiness() -> None:
-    tried = threading.Event()
-
     def open_role() -> Opened:
-        tried.set()
-        raise Unavailable("no broker answers", reason="brokers_away")
+        raise Unavailable("no broker answers at h:1", reason="brokers_away")
 
     process = RoleProcess(open_role)
     process.start()
-    assert tried.wait(WITHIN_S)
+    wait_until(lambda: process.readiness().reason == "brokers_away", WITHIN_S)
+    assert process.readiness() == Readiness("brokers_away", message="no broker answers at h:1")
     assert process.failure() is None
     process.close()
     assert process.join(WITHIN_S)

@@ -1,4 +1,4 @@
-"""Output in a narrow encoding escapes what it lacks; JSON read back is the same."""
+"""Output escapes the characters that its encoding lacks; JSON is the same when it is read back."""
 
 from __future__ import annotations
 

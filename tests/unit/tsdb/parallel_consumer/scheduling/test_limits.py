@@ -173,7 +173,7 @@ def test_a_useless_hand_over_stops_and_is_retried_ever_less_often() -> None:
         if hands_over and not before:
             tried.append(now)
         before = hands_over
-        pace.took(0.1, 100)  # The work of a single loop.
+        pace.took(0.1, 100)  # Work that one loop could do.
     pauses = [b - a for a, b in pairwise(tried)]
     assert len(tried) >= 4
     assert all(b > 1.5 * a for a, b in pairwise(pauses))

@@ -129,6 +129,7 @@ def run(history: FakeHistory, seam: Seam, read: str, caller: Ending, matcher: co
     return history.steps if isinstance(history, WatchedHistory) else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("read", READS)
 def test_a_read_of_history_ends_soon_wherever_its_caller_or_its_time_ends(read: str, ending: str) -> None:
@@ -151,6 +152,7 @@ def test_a_read_of_history_ends_soon_wherever_its_caller_or_its_time_ends(read: 
         assert history.closed == history.calls.count("read"), "an iterator of chunks is not left open"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("read", "ending"), [*((read, "the caller leaves") for read in READS), ("raw", "the server's time")]
 )

@@ -1,0 +1,97 @@
+"""Application: the chunk stage's stream on the calling thread, and the scheduled jobs beside it.
+
+Jobs begin once the stream holds the group `chunks` alone and has done its first batch, so two applications never run
+jobs at the same time. The stream's failure ends the application; a job's failure is recorded and repeated.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_backfill.application.jobs import POOL_PROPERTY, JobOptions, spark_jobs
+from spark_backfill.application.journal import Journal
+from spark_backfill.application.runner import JobRunner
+from spark_backfill.application.runs import VERIFY, JobRun
+from spark_backfill.application.schedule import Schedule
+from spark_backfill.application.scheduler import Scheduler
+from spark_backfill.pipeline.group_membership import GroupMembership
+from spark_backfill.pipeline.pipeline import Pipeline, PipelineOptions, RunTotals
+from tsdb.log.interface import Log
+from tsdb.model.clock import Clock
+from tsdb.ops.logs import get_logger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STREAM_POOL = "stream"
+JOBS_END_WITHIN_S = 5.0  # Cancelled tasks end within 2 s.
+
+# Settings of the session: a job's tasks never keep the stream's tasks waiting for free cores.
+SESSION_CONF = {
+    "spark.scheduler.mode": "FAIR",
+    "spark.scheduler.allocation.file": Path(__file__).with_name("fairscheduler.xml").as_uri(),
+}
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationOptions:
+    """schedules: by kind of job; None: only on request. A kind that is not in it never runs."""
+
+    pipeline: PipelineOptions
+    jobs: JobOptions
+    schedules: Mapping[str, Schedule | None]
+
+
+class Application:
+    """One run. Any thread may call `stop`. on_turn: called on the thread of `run`, some times a second. stopping: what
+    `stop` sets; a signal handler may set it too."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        log_: Log,
+        options: ApplicationOptions,
+        clock: Clock,
+        on_turn: Callable[[], None] = lambda: None,
+        stopping: threading.Event | None = None,
+    ) -> None:
+        self._spark = spark
+        self._on_turn = on_turn
+        self._stopping = stopping or threading.Event()
+        self.pipeline = Pipeline(spark, log_, options.pipeline, clock, self._turn, self._stopping)
+        self.scheduler = Scheduler(Journal(log_, clock), options.schedules, clock)
+        jobs = spark_jobs(spark, options.jobs, self._last_verified)
+        self.runner = JobRunner(self.scheduler, {kind: jobs[kind] for kind in options.schedules}, clock, self._stopping)
+
+    def run(self, membership: GroupMembership) -> RunTotals:
+        """Run until `stop`. Raises as Pipeline.run."""
+        # The query's thread inherits the pool from this one.
+        self._spark.sparkContext.setLocalProperty(POOL_PROPERTY, STREAM_POOL)
+        try:
+            return self.pipeline.run(membership)
+        finally:
+            self.stop()
+            if not self.runner.join(JOBS_END_WITHIN_S):
+                log.warning("a job did not end with the application", within_s=JOBS_END_WITHIN_S)
+
+    def stop(self) -> None:
+        """End now: the batch under way is dropped, running jobs are cancelled."""
+        self._stopping.set()
+
+    def _turn(self) -> None:
+        # Jobs that are overdue at a start would take the cores that the query's planner needs: Spark gives that process
+        # 10 s to start, and fails the query after them.
+        if not self.runner.is_started and self.pipeline.has_begun:
+            self.runner.start()
+        self.runner.check()
+        self._on_turn()
+
+    def _last_verified(self) -> JobRun | None:
+        runs = self.scheduler.state(VERIFY).runs
+        return runs.last_ok if runs else None

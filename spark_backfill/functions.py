@@ -1,0 +1,283 @@
+"""Functions: the jobs in a Spark session of the user's, for notebooks and schedulers.
+
+Each function checks its arguments, then log and history as its command does, and only then starts tasks. The session is
+afterwards as it was before. Errors are TsdbErrors. Modules of a job are imported when it runs.
+
+start, end: [start, end) of sample times. A time is a datetime or date (UTC where it has no zone), text in ISO 8601 (the
+same), or an int: ms since the epoch. A duration is a timedelta.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, overload
+
+from spark_backfill.arguments import Time, count, duration_ms, pack_ids, time_ms
+from spark_backfill.user_session import job_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_backfill.installation import Installation
+    from spark_backfill.jobs.downsample.result import DownsampleResult
+    from spark_backfill.jobs.exports.result import ExportResult
+    from spark_backfill.jobs.imports.result import ImportResult
+    from spark_backfill.jobs.merge_late.result import MergeLatePlan, MergeLateResult
+    from spark_backfill.jobs.rebuild.result import RebuildResult
+    from spark_backfill.jobs.verify.result import VerifyResult
+
+HOUR = timedelta(hours=1)
+Path = str | os.PathLike[str]
+
+
+def import_files(
+    spark: SparkSession,
+    installation: Installation,
+    paths: Path | Sequence[Path],
+    *,
+    format: str = "parquet",
+    labels: str = "labels",
+    label_columns: Mapping[str, str] | None = None,
+    constants: Mapping[str, str] | None = None,
+    time: str = "ts_ms",
+    time_unit: str = "ms",
+    value: str = "value",
+    metrics: Sequence[str] = (),
+    job_id: str | None = None,
+    rejects: Path = "",
+    allow_rejects: bool = False,
+    wait: timedelta | None = HOUR / 6,
+) -> ImportResult:
+    """Import files into history: samples older than the shortest hold and a day. ok: no row was refused.
+
+    paths: files or folders, as Spark paths. format: parquet, csv, jsonl, or prometheus (blocks). labels: the column
+    with all labels; empty: none. label_columns: column by label. constants: value by label. time, value: columns.
+    time_unit: ms, s, us, ns or iso. metrics: columns that each hold the values of one metric, in place of value.
+
+    job_id: names this input. Another run with it writes the same keys, so a task that is tried again should give one;
+    without it every call is a new import. rejects: folder for refused rows. allow_rejects: the result is ok in spite of
+    them. wait: longest wait for the loader; None: no wait.
+
+    Raises InvalidRequest (bad_layout, no_input, nothing_to_import, bad_job_id), ConfigMismatch (other_import),
+    WrongTopic (topic_recreated), Unavailable (loader_behind); a note of the error names the job id to run again.
+    """
+    from spark_backfill.jobs.imports.job import ImportOptions
+    from spark_backfill.jobs.imports.job import import_files as job
+    from spark_backfill.jobs.imports.layout import ImportLayout
+    from spark_backfill.writing.import_run import check_job_id, new_job_id
+
+    layout = ImportLayout(
+        format,
+        labels,
+        tuple((label_columns or {}).items()),
+        tuple((constants or {}).items()),
+        time,
+        time_unit,
+        value,
+        tuple(metrics),
+    )
+    options = ImportOptions(
+        new_job_id() if job_id is None else check_job_id(job_id),
+        rejects=os.fspath(rejects),
+        allow_rejects=allow_rejects,
+        wait_s=None if wait is None else duration_ms("wait", wait) / 1000,
+    )
+    files = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    with job_session(spark) as session:
+        shared = installation.checked()
+        try:
+            return job(session, files, layout, installation.places, shared, options)
+        except Exception as error:
+            error.add_note(f"to run the same import again: job_id={options.job_id!r}")
+            raise
+
+
+def export(
+    spark: SparkSession,
+    installation: Installation,
+    folder: Path,
+    selector: str = "",
+    *,
+    start: Time | None = None,
+    end: Time | None = None,
+    overwrite: bool = False,
+    partial: bool = False,
+    allow_holes: bool = False,
+    splits: int = 32,
+) -> ExportResult:
+    """Write history as Parquet, a folder for each day: labels as JSON text, ts_ms, value.
+
+    selector: the series; empty: all. Without an end the export stops where history is no longer complete. overwrite:
+    replace the folder. partial: export even when history does not have the whole range. allow_holes: export in spite of
+    named losses. splits: approximate number of tasks that read.
+
+    Raises InvalidRequest (folder_exists, bad_selector, bad_range), Unavailable (history_behind).
+    """
+    from spark_backfill.jobs.exports.job import ExportOptions
+    from spark_backfill.jobs.exports.job import export as job
+    from spark_backfill.source.options import Span, check_span
+    from tsdb.model.selector import parse_selector
+
+    tasks = count("splits", splits)
+    span = check_span(Span(_optional("start", start), _optional("end", end)))
+    if selector:
+        parse_selector(selector)
+    options = ExportOptions(os.fspath(folder), selector, span, overwrite, partial, allow_holes, tasks)
+    with job_session(spark) as session:
+        installation.checked(history=True)
+        return job(session, installation.places, options)
+
+
+@overload
+def merge_late(
+    spark: SparkSession,
+    installation: Installation,
+    *,
+    apply: Literal[True],
+    min_fragments: int = ...,
+    older_than: timedelta = ...,
+    delete_after: timedelta = ...,
+    start: Time | None = ...,
+    end: Time | None = ...,
+    loader_timeout: timedelta = ...,
+) -> MergeLateResult: ...
+@overload
+def merge_late(
+    spark: SparkSession,
+    installation: Installation,
+    *,
+    apply: Literal[False] = ...,
+    min_fragments: int = ...,
+    older_than: timedelta = ...,
+    delete_after: timedelta = ...,
+    start: Time | None = ...,
+    end: Time | None = ...,
+    loader_timeout: timedelta = ...,
+) -> MergeLatePlan: ...
+def merge_late(
+    spark: SparkSession,
+    installation: Installation,
+    *,
+    apply: bool = False,
+    min_fragments: int = 8,
+    older_than: timedelta = 7 * 24 * HOUR,
+    delete_after: timedelta = HOUR,
+    start: Time | None = None,
+    end: Time | None = None,
+    loader_timeout: timedelta = HOUR / 4,
+) -> MergeLatePlan | MergeLateResult:
+    """Fold windows of many fragments into one fragment each, and delete the rows that earlier folds cover.
+
+    apply: write; without it the plan is returned. min_fragments: fold a pack's window that has more. older_than: fold
+    any window that ended this long ago. delete_after: time from the check of a fold to the deletion of the rows that it
+    covers; no read may take longer. Without start and end, all of history. ok: nothing was refused.
+
+    Raises Unavailable (loader_behind, not_read_back): a later run continues the work then.
+    """
+    from spark_backfill.jobs.merge_late.job import MergeLateOptions
+    from spark_backfill.jobs.merge_late.job import merge_late as job
+
+    times = {"start_ms": _optional("start", start), "end_ms": _optional("end", end)}
+    options = MergeLateOptions(
+        apply,
+        count("min_fragments", min_fragments),
+        duration_ms("older_than", older_than),
+        duration_ms("delete_after", delete_after),
+        loader_timeout_ms=duration_ms("loader_timeout", loader_timeout),
+        **{name: ms for name, ms in times.items() if ms is not None},
+    )
+    with job_session(spark) as session:
+        return job(session, installation.places, installation.checked(history=True), options)
+
+
+def downsample(
+    spark: SparkSession,
+    installation: Installation,
+    *,
+    start: Time | None = None,
+    dry_run: bool = False,
+    again: bool = False,
+    loader_timeout: timedelta = HOUR / 4,
+) -> DownsampleResult:
+    """Make series of 5 minutes and of an hour from history, for windows that are new or got late data.
+
+    start: of the range; None: all of history. dry_run: only count the windows. again: make all windows again, as after
+    an import that ran beside another run. loader_timeout: longest wait for chunk stage and loader, before and after.
+    ok: no window is corrupt.
+
+    Raises ConfigMismatch (time_set), Unavailable (loader_behind, history_behind).
+    """
+    from spark_backfill.jobs.downsample.job import DownsampleOptions
+    from spark_backfill.jobs.downsample.job import downsample as job
+
+    options = DownsampleOptions(
+        _optional("start", start), dry_run, again, duration_ms("loader_timeout", loader_timeout)
+    )
+    with job_session(spark) as session:
+        return job(session, installation.places, installation.checked(history=True), options)
+
+
+def rebuild(
+    spark: SparkSession,
+    installation: Installation,
+    start: Time,
+    end: Time,
+    *,
+    packs: Collection[str] | None = None,
+) -> RebuildResult:
+    """Build the chunks of whole windows from the log again, base and late, and write them under their existing keys.
+
+    packs: only these, as 16 hexadecimal digits; no window marker is written then, because it counts all packs.
+
+    Raises InvalidRequest (not_whole_windows, range_empty, too_recent), LostOffsets (before_retention).
+    """
+    from spark_backfill.building.plan import range_of
+    from spark_backfill.jobs.rebuild.job import rebuild as job
+
+    start_ms, end_ms, chosen = time_ms("start", start), time_ms("end", end), pack_ids(packs)
+    with job_session(spark) as session:
+        shared = installation.checked()
+        windows = range_of(start_ms, end_ms, shared.time_set.window_ms)
+        return job(session, installation.build_options(shared), windows, chosen)
+
+
+def verify(
+    spark: SparkSession,
+    installation: Installation,
+    start: Time,
+    end: Time,
+    *,
+    packs: Collection[str] | None = None,
+    history: bool = True,
+    repair: bool = False,
+    wait: timedelta = HOUR / 6,
+) -> VerifyResult:
+    """Compare the log with `chunks` and history in whole windows. ok: no difference; with a repair, none after it.
+
+    packs: as in `rebuild`. history: compare history too, where the installation has one. repair: write differing chunks
+    again, wait for the loader at most `wait`, and compare again.
+
+    Raises as `rebuild`, and Unavailable (not_started, not_loaded, loader_behind).
+    """
+    from spark_backfill.building.plan import range_of
+    from spark_backfill.jobs.verify.job import VerifyOptions
+    from spark_backfill.jobs.verify.job import verify as job
+
+    start_ms, end_ms, chosen = time_ms("start", start), time_ms("end", end), pack_ids(packs)
+    wait_s = duration_ms("wait", wait) / 1000
+    with job_session(spark) as session:
+        shared = installation.checked()
+        options = VerifyOptions(
+            range_of(start_ms, end_ms, shared.time_set.window_ms),
+            chosen,
+            history=history and bool(installation.places.history),
+            mend=repair,
+            loader_timeout_s=wait_s,
+        )
+        return job(session, installation.build_options(shared), options)
+
+
+def _optional(name: str, time: Time | None) -> int | None:
+    return None if time is None else time_ms(name, time)

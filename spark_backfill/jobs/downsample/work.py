@@ -1,0 +1,182 @@
+"""Work: announce and write the derived series for the stale windows of packs. Runs in tasks; safe to repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spark_backfill.failures import quoted_errors
+from spark_backfill.jobs.downsample.buckets import LastValues, buckets_of, last_values
+from spark_backfill.jobs.downsample.derive import derived_fragment
+from spark_backfill.jobs.downsample.sources import DerivedSeries, SourcePack, derived_series
+from spark_backfill.jobs.downsample.staleness import newest_orders, stale_windows
+from spark_backfill.places import Places
+from spark_backfill.writing.appender import TaskAppender
+from tsdb.codec.chunk.chunk import decode_chunk, encode_chunk
+from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
+from tsdb.codec.records.series_record import encode_announcement
+from tsdb.history.interface import ChunkStore, WindowRange
+from tsdb.history.merge import merge
+from tsdb.log.interface import CHUNKS, SERIES
+from tsdb.model.errors import CorruptData, UnknownVersion
+from tsdb.model.placement import PlacementRule
+from tsdb.model.resolution import AGGREGATES, RESOLUTIONS_MS
+from tsdb.model.window import index_epoch
+
+
+@dataclass(frozen=True, slots=True)
+class DownsampleTask:
+    """A function that Spark sends to tasks.
+
+    orders: offset of the run's tick, by partition; empty: write nothing. span: windows to check; history has all their
+    records below the ticks. again: derive all windows again, stale or not.
+    """
+
+    places: Places
+    rule: PlacementRule
+    orders: Mapping[int, int]
+    span: WindowRange
+    window_ms: int
+    part_bytes_max: int
+    again: bool = False
+
+    def __call__(self, packs: Iterable[SourcePack]) -> Iterator[DownsampleCounts]:
+        """Yield the counts of each pack."""
+        with quoted_errors(), self.places.open_history() as history, self.places.open_log() as log:
+            writer = _Writer(TaskAppender(log, SERIES), TaskAppender(log, CHUNKS), self)
+            for pack in packs:
+                yield _Pack(self, history, pack).run(writer)
+            writer.chunks.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class DownsampleCounts:
+    """windows: (pack, window)s checked. stale: those to derive again. samples: derived samples. refused: windows with
+    chunks that do not decode, or with samples of a series that is in no index."""
+
+    packs: int = 0
+    windows: int = 0
+    stale: int = 0
+    samples: int = 0
+    chunks: int = 0
+    refused: int = 0
+
+    def plus(self, other: DownsampleCounts) -> DownsampleCounts:
+        """The sum of both."""
+        return DownsampleCounts(
+            self.packs + other.packs,
+            self.windows + other.windows,
+            self.stale + other.stale,
+            self.samples + other.samples,
+            self.chunks + other.chunks,
+            self.refused + other.refused,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Derived:
+    """Derived series of one pack at one resolution. ids: by source series, in the order of AGGREGATES."""
+
+    resolution_ms: int
+    pack_id: int
+    series: Sequence[DerivedSeries]
+    ids: Mapping[int, NDArray[np.uint64]]
+
+    @classmethod
+    def of(cls, pack: SourcePack, resolution: str, rule: PlacementRule) -> _Derived:
+        """The derived series of all series of a pack."""
+        made = {source: derived_series(labels, resolution, rule) for source, labels in pack.labels.items()}
+        series = [one for by_aggregate in made.values() for one in by_aggregate.values()]
+        ids = {
+            source: np.array([found[aggregate].series_id for aggregate in AGGREGATES], np.uint64)
+            for source, found in made.items()
+        }
+        # All have the same placement and metric family, so they are one pack.
+        return cls(RESOLUTIONS_MS[resolution], series[0].pack_id, series, ids)
+
+
+class _Pack:
+    """One pack: its windows in ascending order."""
+
+    def __init__(self, task: DownsampleTask, history: ChunkStore, pack: SourcePack) -> None:
+        self._task = task
+        self._history = history
+        self._pack = pack
+        self._known = np.array(sorted(pack.labels), np.uint64)
+        self._derived = [_Derived.of(pack, resolution, task.rule) for resolution in RESOLUTIONS_MS]
+
+    def run(self, writer: _Writer) -> DownsampleCounts:
+        pack_ids = [self._pack.pack_id, *(one.pack_id for one in self._derived)]
+        source, *derived = newest_orders(self._history, pack_ids, self._span())
+        stale = sorted(source) if self._task.again else stale_windows(source, derived)
+        done = DownsampleCounts(packs=1, windows=len(source), stale=len(stale))
+        if not self._task.orders:
+            return done
+        last: LastValues = {}
+        before = None
+        for window in stale:
+            if before != window - self._task.window_ms:
+                last = self._last_before(window)
+            fragment = self._read(window)
+            if fragment is None or not np.isin(fragment.series_id, self._known).all():
+                done, last = done.plus(DownsampleCounts(refused=1)), {}
+            else:
+                for one in self._derived:
+                    done = done.plus(self._write(writer, one, fragment, last))
+                last = last_values(fragment, last)
+            before = window
+        return done
+
+    def _write(self, writer: _Writer, derived: _Derived, fragment: Fragment, last: LastValues) -> DownsampleCounts:
+        buckets = buckets_of(fragment, derived.resolution_ms, last)
+        order = self._task.orders[self._pack.partition]
+        made = derived_fragment(buckets, derived.ids, derived.pack_id, fragment.window_start_ms, order)
+        writer.announce(self._pack.partition, derived.series, fragment.window_start_ms)
+        return DownsampleCounts(samples=made.samples, chunks=writer.write(self._pack.partition, made, order))
+
+    def _last_before(self, window_start_ms: int) -> LastValues:
+        fragment = self._read(window_start_ms - self._task.window_ms)
+        return {} if fragment is None else last_values(fragment, {})
+
+    def _read(self, window_start_ms: int) -> Fragment | None:
+        """The merged samples of a window; None when it has no samples, or a chunk does not decode."""
+        pieces = self._history.read([self._pack.pack_id], WindowRange(window_start_ms, window_start_ms + 1))
+        try:
+            fragments = [decode_chunk(row.value) for piece in pieces for row in piece]
+        except (CorruptData, UnknownVersion):
+            return None
+        return merge(fragments) if fragments else None
+
+    def _span(self) -> WindowRange:
+        start_ms = max(self._pack.start_ms, self._task.span.start_ms)
+        return WindowRange.touching(start_ms, min(self._pack.end_ms, self._task.span.end_ms), self._task.window_ms)
+
+
+class _Writer:
+    def __init__(self, series: TaskAppender, chunks: TaskAppender, task: DownsampleTask) -> None:
+        self.chunks = chunks
+        self._series = series
+        self._task = task
+        self._announced: set[tuple[int, int]] = set()
+
+    def announce(self, partition: int, series: Iterable[DerivedSeries], window_start_ms: int) -> None:
+        """Announce series in each index epoch of the window. Returns when the announcements are acknowledged."""
+        for one in series:
+            for ts_ms in (window_start_ms, window_start_ms + self._task.window_ms - 1):
+                mark = one.series_id, index_epoch(one.series_id, ts_ms)
+                if mark not in self._announced:
+                    self._announced.add(mark)
+                    self._series.send(partition, *encode_announcement(*mark, one.pack_id, one.canonical))
+        self._series.finish()
+
+    def write(self, partition: int, fragment: Fragment, order: int) -> int:
+        """Send a fragment as chunk parts; return the number of parts."""
+        parts = encode_chunk(fragment, window_ms=self._task.window_ms, part_bytes_max=self._task.part_bytes_max)
+        for number, value in enumerate(parts):
+            key = ChunkKey(fragment.pack_id, fragment.window_start_ms, Kind.IMPORT, order, number)
+            self.chunks.send(partition, encode_key(key), value)
+        return len(parts)

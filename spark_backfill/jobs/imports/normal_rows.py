@@ -1,0 +1,160 @@
+"""Normal rows: turn raw rows into samples, series to announce, and refused rows with their reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from spark_backfill.failures import quoted_errors
+from spark_backfill.jobs.imports.label_texts import LabelTexts, PlacedSeries, Refused
+from spark_backfill.source.rows import TS_MS_MAX, TS_MS_MIN
+from tsdb.model.placement import PlacementRule
+from tsdb.model.window import EPOCH_MS
+
+SAMPLE, SERIES, REJECT = 0, 1, 2
+NORMAL_SCHEMA = (
+    "what tinyint, partition int, pack_id bigint, series_id bigint, window_start_ms bigint, ts_ms bigint,"
+    " value double, epoch int, canonical binary, reason string, shown string"
+)
+_ARROW = pa.schema(
+    [
+        ("what", pa.int8()),
+        ("partition", pa.int32()),
+        ("pack_id", pa.int64()),
+        ("series_id", pa.int64()),
+        ("window_start_ms", pa.int64()),
+        ("ts_ms", pa.int64()),
+        ("value", pa.float64()),
+        ("epoch", pa.int32()),
+        ("canonical", pa.binary()),
+        ("reason", pa.string()),
+        ("shown", pa.string()),
+    ]
+)
+SHOWN_CHARS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Normalize:
+    """A function that Spark sends to tasks, with settings that all processes of the log share."""
+
+    placement_labels: tuple[str, ...]
+    partitions: int
+    window_ms: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow`: rows of RAW_SCHEMA in, rows of NORMAL_SCHEMA out."""
+        texts = LabelTexts(PlacementRule(self.placement_labels), self.partitions)
+        announced: set[tuple[int, int]] = set()
+        with quoted_errors():
+            for batch in batches:
+                if batch.num_rows:
+                    yield from self._normal(batch, texts, announced)
+
+    def _normal(
+        self, batch: pa.RecordBatch, texts: LabelTexts, announced: set[tuple[int, int]]
+    ) -> Iterator[pa.RecordBatch]:
+        coded = pc.fill_null(batch.column("labels"), "").dictionary_encode()
+        codes = coded.indices.to_numpy(zero_copy_only=False)
+        series = [texts.series(text) for text in coded.dictionary.to_pylist()]
+        ts_ms = batch.column("ts_ms")
+        times = pc.fill_null(ts_ms, 0).to_numpy(zero_copy_only=False)
+        unnamed = np.array([isinstance(each, Refused) for each in series])[codes]
+        outside = (times <= TS_MS_MIN + self.window_ms) | (times >= TS_MS_MAX - self.window_ms)
+        flawed = pc.is_valid(batch.column("problem")).to_numpy(zero_copy_only=False)
+        good = np.flatnonzero(~(flawed | unnamed | outside))
+        if len(good):
+            columns = _SeriesColumns.of(series)
+            yield self._samples(columns, codes[good], times[good], batch.column("value").take(pa.array(good)))
+            yield from _fresh_series(series, columns, codes[good], times[good], announced)
+        bad = np.flatnonzero(flawed | unnamed | outside)
+        if len(bad):
+            yield _rejects(batch.take(pa.array(bad)), [series[code] for code in codes[bad].tolist()])
+
+    def _samples(
+        self, columns: _SeriesColumns, codes: NDArray[np.int32], times: NDArray[np.int64], values: pa.Array
+    ) -> pa.RecordBatch:
+        return _batch(
+            len(codes),
+            what=pa.array(np.full(len(codes), SAMPLE, np.int8)),
+            partition=pa.array(columns.partition[codes]),
+            pack_id=pa.array(columns.pack_id[codes]),
+            series_id=pa.array(columns.series_id[codes]),
+            window_start_ms=pa.array(times - times % self.window_ms),
+            ts_ms=pa.array(times),
+            value=values,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _SeriesColumns:
+    """One entry for each distinct label text; zeros for a refused one. Ids are int64 with the bits of the uint64."""
+
+    series_id: NDArray[np.int64]
+    pack_id: NDArray[np.int64]
+    partition: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, series: list[PlacedSeries | Refused]) -> _SeriesColumns:
+        known = [each if isinstance(each, PlacedSeries) else PlacedSeries(0, 0, 0, b"") for each in series]
+        return cls(
+            np.array([each.series_id for each in known], np.uint64).view(np.int64),
+            np.array([each.pack_id for each in known], np.uint64).view(np.int64),
+            np.array([each.partition for each in known], np.int32),
+        )
+
+
+def _fresh_series(
+    series: list[PlacedSeries | Refused],
+    columns: _SeriesColumns,
+    codes: NDArray[np.int32],
+    times: NDArray[np.int64],
+    announced: set[tuple[int, int]],
+) -> Iterator[pa.RecordBatch]:
+    """The (series, index epoch) pairs that this task has not yielded yet."""
+    phase = (columns.series_id.view(np.uint64)[codes] % np.uint64(EPOCH_MS)).astype(np.int64)
+    pairs = np.unique(np.stack([codes.astype(np.int64), (times + phase) // EPOCH_MS]), axis=1)
+    fresh = [
+        (each, epoch)
+        for code, epoch in pairs.T.tolist()
+        if isinstance(each := series[code], PlacedSeries) and (each.series_id, epoch) not in announced
+    ]
+    if not fresh:
+        return
+    announced.update((each.series_id, epoch) for each, epoch in fresh)
+    yield _batch(
+        len(fresh),
+        what=pa.array([SERIES] * len(fresh), pa.int8()),
+        partition=pa.array([each.partition for each, _ in fresh], pa.int32()),
+        pack_id=pa.array(np.array([each.pack_id for each, _ in fresh], np.uint64).view(np.int64)),
+        series_id=pa.array(np.array([each.series_id for each, _ in fresh], np.uint64).view(np.int64)),
+        epoch=pa.array([epoch for _, epoch in fresh], pa.int32()),
+        canonical=pa.array([each.canonical for each, _ in fresh], pa.binary()),
+    )
+
+
+def _rejects(rows: pa.RecordBatch, series: list[PlacedSeries | Refused]) -> pa.RecordBatch:
+    """One row for each refused row, with its first reason and its text in the file."""
+    reasons, texts = [], []
+    for row, each in zip(rows.to_pylist(), series, strict=True):
+        labels = each.reason if isinstance(each, Refused) else None
+        reasons.append(row["problem"] or labels or "timestamp_out_of_range")
+        shown = row["shown"] or f"{row['ts_ms']} {row['value']}"
+        texts.append(f"{row['labels']} {shown}"[:SHOWN_CHARS_MAX])
+    return _batch(
+        len(reasons),
+        what=pa.array([REJECT] * len(reasons), pa.int8()),
+        reason=pa.array(reasons, pa.string()),
+        shown=pa.array(texts, pa.string()),
+    )
+
+
+def _batch(rows: int, **columns: pa.Array) -> pa.RecordBatch:
+    """A batch with nulls in the columns that are not given."""
+    arrays = [columns.get(field.name, pa.nulls(rows, field.type)) for field in _ARROW]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)

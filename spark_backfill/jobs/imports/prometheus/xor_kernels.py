@@ -1,0 +1,137 @@
+"""Kernels of the XOR encoding: one chunk's timestamps and values, values as their bits. After Gorilla (VLDB 2015).
+
+A place is a number of bits from the first byte on, BROKEN where the bytes end too early; nothing is read at or past
+`last`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.jit import helper, kernel
+
+BROKEN = -1
+COUNT_BYTES = 2
+_TIME_BITS = (14, 17, 20, 64)  # Size of a change of the interval, by the number of ones before the zero.
+
+
+@kernel
+def decode_xor_kernel(
+    data: NDArray[np.uint8], at: int, end: int, ts_ms: NDArray[np.int64], bits: NDArray[np.uint64]
+) -> int:
+    """The samples of data[at:end] into ts_ms and bits, which have room for 65,535; returns how many, or BROKEN."""
+    if end - at < COUNT_BYTES:
+        return BROKEN
+    count = (np.int64(data[at]) << 8) | np.int64(data[at + 1])
+    place, last = (at + COUNT_BYTES) * 8, end * 8
+    time, interval, value = np.int64(0), np.int64(0), np.uint64(0)
+    leading, trailing = 0, 0
+    for n in range(count):
+        if n == 0:
+            number, place = _uvarint_kernel(data, place, last)
+            time = np.int64(number >> np.uint64(1)) ^ -np.int64(number & np.uint64(1))
+            if place == BROKEN or place + 64 > last:
+                return BROKEN
+            value = _bits_kernel(data, place, 64)
+            place += 64
+        else:
+            if n == 1:
+                number, place = _uvarint_kernel(data, place, last)
+                interval = np.int64(number)
+            else:
+                change, place = _time_change_kernel(data, place, last)
+                interval += change
+            if place == BROKEN:
+                return BROKEN
+            time += interval
+            value, leading, trailing, place = _value_kernel(data, place, last, value, leading, trailing)
+            if place == BROKEN:
+                return BROKEN
+        ts_ms[n], bits[n] = time, value
+    return int(count)
+
+
+@helper
+def _uvarint_kernel(data: NDArray[np.uint8], place: int, last: int) -> tuple[np.uint64, int]:
+    """Little-endian groups of 7 bits; (number, place behind it)."""
+    number = np.uint64(0)
+    for shift in range(0, 64, 7):
+        if place + 8 > last:
+            break
+        byte = _bits_kernel(data, place, 8)
+        place += 8
+        number |= (byte & np.uint64(0x7F)) << np.uint64(shift)
+        if byte < np.uint64(0x80):
+            return number, place
+    return np.uint64(0), BROKEN
+
+
+@helper
+def _time_change_kernel(data: NDArray[np.uint8], place: int, last: int) -> tuple[np.int64, int]:
+    """(how much longer than the interval before, place behind it)."""
+    ones = 0
+    while ones < len(_TIME_BITS):
+        if place >= last:
+            return np.int64(0), BROKEN
+        place += 1
+        if _bits_kernel(data, place - 1, 1) == np.uint64(0):
+            break
+        ones += 1
+    if ones == 0:
+        return np.int64(0), place
+    size = _TIME_BITS[ones - 1]
+    if place + size > last:
+        return np.int64(0), BROKEN
+    change = np.int64(_bits_kernel(data, place, size))
+    # Half of the range is the highest positive number, not the lowest negative one.
+    if size < 64 and change > np.int64(1) << np.int64(size - 1):
+        change -= np.int64(1) << np.int64(size)
+    return change, place + size
+
+
+@helper
+def _value_kernel(
+    data: NDArray[np.uint8], place: int, last: int, value: np.uint64, leading: int, trailing: int
+) -> tuple[np.uint64, int, int, int]:
+    """(value, leading and trailing zeros of its difference, place behind it), from those of the value before."""
+    if place >= last:
+        return value, leading, trailing, BROKEN
+    place += 1
+    if _bits_kernel(data, place - 1, 1) == np.uint64(0):
+        return value, leading, trailing, place
+    if place >= last:
+        return value, leading, trailing, BROKEN
+    place += 1
+    if _bits_kernel(data, place - 1, 1) == np.uint64(1):
+        if place + 11 > last:
+            return value, leading, trailing, BROKEN
+        leading = _number_kernel(data, place, 5)
+        size = _number_kernel(data, place + 5, 6)
+        place += 11
+        trailing = 64 - leading - (size if size else 64)
+    size = 64 - leading - trailing
+    if trailing < 0 or place + size > last:
+        return value, leading, trailing, BROKEN
+    value ^= _bits_kernel(data, place, size) << np.uint64(trailing)
+    return value, leading, trailing, place + size
+
+
+@helper
+def _number_kernel(data: NDArray[np.uint8], place: int, size: int) -> int:
+    """As _bits_kernel, to count with: numba's int() keeps a uint64, and adding an int64 to that gives a float."""
+    return np.int64(_bits_kernel(data, place, size))  # type: ignore[return-value]  # numba's int is this
+
+
+@helper
+def _bits_kernel(data: NDArray[np.uint8], place: int, size: int) -> np.uint64:
+    """The next `size` bits, 1 to 64, most significant first; they are there."""
+    found, taken = np.uint64(0), 0
+    while taken < size:
+        free = 8 - (place & 7)
+        use = min(free, size - taken)
+        part = (np.uint64(data[place >> 3]) >> np.uint64(free - use)) & np.uint64((1 << use) - 1)
+        found = (found << np.uint64(use)) | part
+        place += use
+        taken += use
+    return found

@@ -1,0 +1,171 @@
+"""Raw rows: read files of a layout as rows of label text, time and value. Column `problem` has the reason of a refusal.
+
+Spark does all of this with column expressions. No row is dropped here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from spark_backfill.jobs.imports.layout import CSV, METRIC_NAME, PARQUET, ImportLayout
+from tsdb.model.errors import InvalidRequest
+
+RAW_SCHEMA = "labels string, ts_ms bigint, value double, problem string, shown string"
+# Joins the labels of several columns into one text; JSON text never contains this character.
+SEPARATOR = "\x01"
+_BROKEN = "_broken_line"
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_INFINITE = r"^([+-]?)(inf|infinity)$"
+_INTEGRAL = (ByteType, ShortType, IntegerType, LongType)
+_PER_MS = {"us": 1_000, "ns": 1_000_000}
+
+
+def raw_rows(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> DataFrame:
+    """Rows of RAW_SCHEMA. Raises InvalidRequest (bad_layout), and as Spark does for a missing path."""
+    frame = _read(spark, paths, layout)
+    layout.check(frame.columns)
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    frame = _melted(frame, layout, kinds)
+    stamp, value = _time(F.col(layout.time), kinds[layout.time], layout), F.col("_value")
+    value_kind = kinds[(layout.metrics or (layout.value,))[0]] if not layout.metrics else DoubleType()
+    number = _number(value, value_kind) if not layout.metrics else value
+    problem = _first_of(
+        (F.col(_BROKEN).isNotNull(), "bad_line"),
+        (F.col(layout.time).isNull(), "null_timestamp"),
+        (stamp.isNull(), "bad_timestamp"),
+        (F.col("_problem").isNotNull(), F.col("_problem")),
+        *([] if layout.metrics else _value_problems(value, value_kind, number)),
+    )
+    shown = F.when(
+        problem.isNotNull(),
+        F.concat_ws(" ", F.col(_BROKEN), F.col(layout.time).cast("string"), value.cast("string")),
+    )
+    return frame.select(
+        _labels(layout, kinds).alias("labels"),
+        stamp.alias("ts_ms"),
+        number.alias("value"),
+        problem.alias("problem"),
+        shown.alias("shown"),
+    )
+
+
+def _read(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> DataFrame:
+    if layout.format == PARQUET:
+        return spark.read.parquet(*paths).withColumn(_BROKEN, F.lit(None).cast("string"))
+    if layout.format == CSV:
+        quoted = spark.read.option("header", True).option("escape", '"').option("mode", "PERMISSIVE")
+        columns = quoted.csv(list(paths)).columns
+        schema = StructType([StructField(name, StringType()) for name in (*columns, _BROKEN)])
+        return quoted.option("columnNameOfCorruptRecord", _BROKEN).schema(schema).csv(list(paths))
+    kinds: dict[str, DataType] = {name: StringType() for name in layout.columns}
+    if layout.labels:
+        kinds[layout.labels] = MapType(StringType(), StringType())
+    schema = StructType([StructField(name, kind) for name, kind in {**kinds, _BROKEN: StringType()}.items()])
+    return spark.read.option("columnNameOfCorruptRecord", _BROKEN).schema(schema).json(list(paths))
+
+
+def _melted(frame: DataFrame, layout: ImportLayout, kinds: dict[str, DataType]) -> DataFrame:
+    """One value a row, in `_value`. With metric columns, `_metric` is the column's name."""
+    none = F.lit(None).cast("string")
+    if not layout.metrics:
+        return frame.withColumns({"_value": F.col(layout.value), "_metric": none, "_problem": none})
+    each = []
+    for name in layout.metrics:
+        number = _number(F.col(name), kinds[name])
+        problem = _first_of(*_value_problems(F.col(name), kinds[name], number))
+        value = F.struct(F.lit(name).alias("m"), number.alias("v"), problem.alias("p"))
+        each.append(F.when(F.col(name).isNotNull(), value))
+    melted = frame.withColumn("_each", F.explode(F.array_compact(F.array(*each))))
+    return melted.withColumns({"_value": F.col("_each.v"), "_metric": F.col("_each.m"), "_problem": F.col("_each.p")})
+
+
+def _labels(layout: ImportLayout, kinds: dict[str, DataType]) -> Column:
+    """All labels of a row, as JSON objects joined by SEPARATOR. Labels of a later object replace earlier ones."""
+    parts = []
+    if layout.labels:
+        column = F.col(layout.labels)
+        parts.append(column if isinstance(kinds[layout.labels], StringType) else F.to_json(column))
+    own = [F.col(column).cast("string").alias(label) for label, column in layout.label_columns]
+    own += [F.lit(value).alias(label) for label, value in layout.constants]
+    if layout.metrics:
+        own.append(F.col("_metric").alias(METRIC_NAME))
+    if own:
+        parts.append(F.to_json(F.struct(*own)))
+    return F.concat_ws(SEPARATOR, *parts)
+
+
+def _time(column: Column, kind: DataType, layout: ImportLayout) -> Column:
+    """Time in ms; null when the column has no valid time. Finer units are rounded down."""
+    if isinstance(kind, TimestampType | TimestampNTZType):
+        return F.floor(F.unix_micros(column.cast("timestamp")) / F.lit(1_000)).cast("bigint")
+    unit = layout.time_unit
+    if isinstance(kind, StringType) and unit == "iso":
+        return F.floor(F.unix_micros(F.try_to_timestamp(column)) / F.lit(1_000)).cast("bigint")
+    if unit == "iso":
+        raise InvalidRequest(
+            f"time unit iso wants text or timestamps; column is {kind.simpleString()}", reason="bad_layout"
+        )
+    if unit == "s":
+        return F.floor(column.try_cast("decimal(30,9)") * F.lit(1_000)).try_cast("bigint")
+    if not isinstance(kind, (StringType, *_INTEGRAL)):
+        raise InvalidRequest(
+            f"column {layout.time} is {kind.simpleString()}; want timestamps, integers or text", reason="bad_layout"
+        )
+    whole = F.trim(column).try_cast("bigint") if isinstance(kind, StringType) else column.cast("bigint")
+    return whole if unit == "ms" else F.floor(whole / F.lit(_PER_MS[unit]).cast("decimal(10,0)")).cast("bigint")
+
+
+def _number(column: Column, kind: DataType) -> Column:
+    if not isinstance(kind, StringType):
+        return column.cast("double")
+    text = F.lower(F.trim(column))
+    infinite = F.when(text.startswith("-"), F.lit(float("-inf"))).otherwise(F.lit(float("inf")))
+    return (
+        F.when(text.rlike(_INFINITE), infinite)
+        .when(text == "nan", F.lit(float("nan")))
+        .when(text.rlike(_NUMBER), text.try_cast("double"))
+    )
+
+
+def _value_problems(column: Column, kind: DataType, number: Column) -> list[tuple[Column, str]]:
+    problems = [(column.isNull(), "null_value"), (number.isNull(), "bad_value")]
+    if isinstance(kind, StringType):
+        text = F.lower(F.trim(column))
+        too_large = F.abs(number) == F.lit(float("inf"))
+        problems.append((too_large & ~text.rlike(_INFINITE), "value_too_large"))
+    elif isinstance(kind, (*_INTEGRAL, DecimalType)):
+        # Beyond 2^53 a float64 cannot represent every integer.
+        problems.append((number.cast("decimal(38,10)") != column.cast("decimal(38,10)"), "value_inexact"))
+    elif not isinstance(kind, DoubleType | FloatType):
+        raise InvalidRequest(f"a value column is {kind.simpleString()}; want numbers or text", reason="bad_layout")
+    return problems
+
+
+def _first_of(*cases: tuple[Column, str | Column]) -> Column:
+    """The text of the first case with a true condition; null when no condition is true."""
+    none = F.lit(None).cast("string")
+    return reduce(
+        lambda rest, case: F.when(case[0], case[1] if isinstance(case[1], Column) else F.lit(case[1])).otherwise(rest),
+        reversed(cases),
+        none,
+    )

@@ -1,0 +1,115 @@
+"""The job: build every window of a range and its late chunks again, and write them under the keys they had.
+
+The bytes are those of the chunk stage, so the write changes only lost or damaged records. The job writes window markers
+too, but never progress markers: only the running chunk stage may write those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING
+
+from spark_backfill.building.build import build
+from spark_backfill.building.items import Item
+from spark_backfill.building.options import BuildOptions
+from spark_backfill.building.plan import items_of, plan_partitions
+from spark_backfill.building.sending import RecordSender
+from spark_backfill.failures import quoted_errors
+from spark_backfill.jobs.rebuild.result import RebuildResult
+from spark_backfill.worker_log import worker_log
+from tsdb.chunks.late_scan import Windows
+from tsdb.chunks.records import ChunkRecord
+from tsdb.codec.chunk.key import ChunkKey, Kind, RecordKey, WindowKey, decode_key
+from tsdb.model.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "rebuild"
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """Counts of the records written."""
+
+    base_chunks: int = 0
+    late_chunks: int = 0
+    windows: int = 0
+    bytes: int = 0
+
+    def count(self, key: RecordKey, size: int) -> None:
+        self.bytes += size
+        match key:
+            case ChunkKey(kind=Kind.BASE):
+                self.base_chunks += 1
+            case ChunkKey():
+                self.late_chunks += 1
+            case _:
+                self.windows += 1
+
+    def plus(self, other: Rebuilt) -> Rebuilt:
+        """The sum of both."""
+        return Rebuilt(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(Rebuilt)))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Filter of the records to write.
+
+    packs: only chunks of these, and no window markers, because a marker counts all packs; None: all records.
+    """
+
+    packs: frozenset[int] | None = None
+
+    def __call__(self, record: ChunkRecord) -> bool:
+        """Whether to write a record."""
+        if self.packs is None:
+            return True
+        key = decode_key(record.key)
+        return isinstance(key, ChunkKey) and key.pack_id in self.packs
+
+
+def rebuild(
+    spark: SparkSession, options: BuildOptions, windows: Windows, packs: Collection[int] | None = None
+) -> RebuildResult:
+    """Write all chunks of the windows again.
+
+    Raises LostOffsets (before_retention) and InvalidRequest (too_recent), both before anything is written, and as the
+    log does.
+    """
+    with options.places.open_log() as log:
+        items = list(items_of(log, plan_partitions(log, windows, options.times), windows, options.times))
+    done = write_items(spark, options, items, Wanted(None if packs is None else frozenset(packs)))
+    return RebuildResult(from_ms=windows.start_ms, to_ms=windows.end_ms, items=len(items), **asdict(done))
+
+
+def write_items(spark: SparkSession, options: BuildOptions, items: Sequence[Item], wanted: Wanted) -> Rebuilt:
+    """Build and write these items, one item in each task."""
+    if not items:
+        return Rebuilt()
+    spark.sparkContext.setJobDescription(f"{NAME}: {len(items)} windows and stretches of late minutes")
+    tasks = spark.sparkContext.parallelize(items, len(items))
+    return tasks.mapPartitions(partial(_write, options, wanted)).fold(Rebuilt(), Rebuilt.plus)
+
+
+def _write(options: BuildOptions, wanted: Wanted, items: Iterable[Item]) -> Iterator[Rebuilt]:
+    clock = SystemClock()
+    with quoted_errors():
+        log = worker_log(options.places, options.topic_id)
+        for item in items:
+            sender = RecordSender(log, item.partition, options.inflight_bytes_max, clock, options.patience_s)
+            done = Rebuilt()
+            try:
+                for record in filter(wanted, build(item, log, options, clock)):
+                    key = decode_key(record.key)
+                    if isinstance(key, WindowKey):
+                        sender.finish()
+                    sender.send(record)
+                    done.count(key, record.size)
+                sender.finish()
+            except BaseException:
+                sender.abandon()
+                raise
+            yield done

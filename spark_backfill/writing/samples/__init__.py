@@ -1,0 +1,1 @@
+"""Writes of samples into the log, by the gateway's pipeline: `target=log`, and every stream's sink."""

@@ -1,0 +1,60 @@
+"""Alerts fire and rest as they should; expressions of alerts and dashboards parse. By promtool of Prometheus."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from support.deploy_files import DEPLOY, alerts
+
+HERE = Path(__file__).parent
+TESTS = ("alerts_test.yaml", "alerts_hours_test.yaml")
+
+
+def promtool(*arguments: str, folder: Path) -> None:
+    command = shutil.which("promtool") or str(Path(sys.executable).parent / "promtool")
+    assert Path(command).is_file(), "promtool is missing: `make promtool` installs it"
+    done = subprocess.run([command, *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_alerts_fire_and_rest_as_their_tests_say(tmp_path: Path) -> None:
+    for file in (*(HERE / name for name in TESTS), DEPLOY / "prometheus/alerts.yaml"):
+        shutil.copy(file, tmp_path)
+    promtool("test", "rules", *TESTS, folder=tmp_path)
+
+
+def test_every_alert_is_tested_firing_and_at_rest() -> None:
+    """At rest: before its time, or for another series of the same test."""
+    groups: list[dict[str, Any]] = [
+        group for name in TESTS for group in yaml.safe_load((HERE / name).read_text())["tests"]
+    ]
+    cases = [case for group in groups for case in group["promql_expr_test"]]
+    for alert in (one["alert"] for one in alerts()):
+        own = [case for case in cases if f'alertname="{alert}"' in case["expr"]]
+        fired = [case for case in own if case["exp_samples"]]
+        assert fired, f"{alert} is never fired"
+        others = any("by (" in case["expr"] for case in fired)
+        assert others or any(not case["exp_samples"] for case in own), f"{alert} is never at rest"
+
+
+def test_expressions_of_dashboards_parse(tmp_path: Path) -> None:
+    rules = [
+        {"record": f"panel:{number}", "expr": re.sub(r"\$__\w+", "5m", text)}
+        for number, text in enumerate(_dashboard_expressions())
+    ]
+    assert len(rules) > 20
+    (tmp_path / "panels.yaml").write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+    promtool("check", "rules", "panels.yaml", folder=tmp_path)
+
+
+def _dashboard_expressions() -> list[str]:
+    boards = [json.loads(path.read_text()) for path in sorted((DEPLOY / "grafana").glob("*.json"))]
+    return [target["expr"] for board in boards for panel in board["panels"] for target in panel.get("targets", [])]
