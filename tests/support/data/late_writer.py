@@ -39,19 +39,30 @@ def some_record(rng: random.Random, partition: int, now_ms: int, window_ms: int)
     """A few samples of one pack: most are current, some late by up to four windows, some duplicates."""
     pack = rng.choice(series_of(partition))
     same = [number for number in series_of(partition) if pack_of(number) == pack_of(pack)]
-    times = [now_ms - rng.randrange(500)]
-    if rng.random() < 0.3:
-        times.append(now_ms - rng.randrange(4 * window_ms))
-    if rng.random() < 0.1:
-        times.append(times[-1])
+    times = drawn_times(rng, now_ms, window_ms)
     samples = [(number, ts) for ts in times for number in same]
     return encode_record(
         np.array([pack_of(pack)], np.uint64),
         np.array([len(samples)], np.uint32),
         np.array([id_of(number) for number, _ in samples], np.uint64),
         np.array([ts for _, ts in samples], np.int64),
-        np.array([rng.choice([1.0, -0.0, rng.random(), round(rng.random(), 2)]) for _ in samples], np.float64),
+        np.array([drawn_value(rng) for _ in samples], np.float64),
     )
+
+
+def drawn_times(rng: random.Random, now_ms: int, window_ms: int) -> list[int]:
+    """One to three times: one of now, sometimes one late by up to four windows, sometimes the last one twice."""
+    times = [now_ms - rng.randrange(500)]
+    if rng.random() < 0.3:
+        times.append(now_ms - rng.randrange(4 * window_ms))
+    if rng.random() < 0.1:
+        times.append(times[-1])
+    return times
+
+
+def drawn_value(rng: random.Random) -> float:
+    """Draw a value: one of few, or of many digits."""
+    return rng.choice([1.0, -0.0, rng.random(), round(rng.random(), 2)])
 
 
 class LateWriter:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from support.data.heads import announcement, id_of
+from support.data.late_writer import drawn_times, drawn_value, series_of
 from support.oracles.chunk_twin import pack_of
 from support.servers.logs import WITHIN_S
 from tsdb.codec.records.log_record import encode_record, encode_tick
@@ -22,7 +23,6 @@ from tsdb.model.window import ceil_to, index_epoch
 
 BASE_MS = 1_700_000_010_000
 EVERY_MS = 40
-SERIES_COUNT = 9  # Each partition has its own ones.
 UNKNOWN_SERIES = 12_345
 
 
@@ -109,28 +109,20 @@ class RecordedLog:
         if number == 200:
             pack, length = np.array([77], np.uint64), np.array([1], np.uint32)
             return encode_record(pack, length, np.array([UNKNOWN_SERIES], np.uint64), np.array([now_ms]), np.ones(1))
-        return _some_record(rng, rng.choice(_series_of(partition)), now_ms, self.times.window_ms)
-
-
-def _series_of(partition: int) -> range:
-    return range(partition * SERIES_COUNT, (partition + 1) * SERIES_COUNT)
+        return _some_record(rng, rng.choice(series_of(partition)), now_ms, self.times.window_ms)
 
 
 def _announce(log: Log, partition: int, now_ms: int) -> None:
-    for number in _series_of(partition):
+    for number in series_of(partition):
         key, value = announcement(number, index_epoch(id_of(number), now_ms))
         log.append(SERIES, partition, value, key=key, timestamp_ms=now_ms, on_done=lambda _: None)
 
 
 def _some_record(rng: random.Random, number: int, now_ms: int, window_ms: int) -> bytes:
     """A sample or a few of one series: most of now, some late by up to four windows, some twice."""
-    times = [now_ms - rng.randrange(500)]
-    if rng.random() < 0.3:
-        times.append(now_ms - rng.randrange(4 * window_ms))
-    if rng.random() < 0.1:
-        times.append(times[-1])
+    times = drawn_times(rng, now_ms, window_ms)
     count = len(times)
-    values = [rng.choice([1.0, -0.0, rng.random(), round(rng.random(), 2)]) for _ in times]
+    values = [drawn_value(rng) for _ in times]
     return encode_record(
         np.array([pack_of(number)], np.uint64),
         np.array([count], np.uint32),
