@@ -49,7 +49,7 @@ def words_of(command: Any, path: str) -> Iterator[Words]:  # Typer has no public
             if parameter.is_flag:
                 found.flags.extend(names)
             else:
-                choices = tuple(map(str, parameter.type_descriptor.choices or ()))
+                choices = tuple(map(str, getattr(parameter.type, "choices", ())))
                 found.values.update(dict.fromkeys(names, choices))
     found.flags.append("--help")
     below = getattr(command, "commands", {})

@@ -44,8 +44,7 @@ def misuse_text(error: typer.TyperException) -> str:
     message, ctx = error.format_message(), getattr(error, "ctx", None)
     if ctx is not None and message == ctx.get_help():
         return message
-    text = one_line(message).replace(": Value error, ", ": ").replace(": Input should be ", ": it must be ")
-    text = text.removeprefix("Invalid value: ").rstrip(".")
+    text = one_line(message).removeprefix("Invalid value: ").rstrip(".")
     # Errors of the option parser may not contain the command.
     hint = f" (see: {ctx.command_path if ctx is not None else 'tsdb COMMAND'} --help)"
     return f"error: {text[:1].lower()}{text[1:]}{hint}"

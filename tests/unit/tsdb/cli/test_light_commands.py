@@ -17,7 +17,18 @@ from tsdb.model.labels import canonical_labels
 
 HEAVY = (
     *("aiohttp", "anyio", "cassandra", "confluent_kafka", "grpc", "numba", "numpy", "pandas", "prometheus_client"),
-    *("psutil", "pyarrow", "pydantic_settings", "pyspark", "rich", "sqlite3", "starlette", "structlog", "uvicorn"),
+    *(
+        "psutil",
+        "pyarrow",
+        "pydantic",
+        "pydantic_settings",
+        "pyspark",
+        "rich",
+        "sqlite3",
+        "starlette",
+        "structlog",
+        "uvicorn",
+    ),
 )
 # Twice the time on an idle core: the tests share two cores with other processes.
 HELP_CPU_S = 0.2
@@ -25,7 +36,7 @@ QUERY_CPU_S = 0.8
 RUNS = 5
 
 CLIENT = {"grpc", "numpy"}
-SETTINGS = {"pydantic_settings"}
+SETTINGS = {"pydantic", "pydantic_settings"}
 LOG = {*SETTINGS, "numpy", "rich", "structlog"}  # structlog imports rich.
 # Command line -> modules of HEAVY that it may load. A server's address is appended where the line ends with --address.
 ALLOWED: dict[str, set[str]] = {
@@ -42,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
     "status --output json --address": CLIENT,
     "watch --help": CLIENT,
     "write --help": {*CLIENT, "prometheus_client"},
-    "agent --help": {*CLIENT, "prometheus_client", "psutil", "rich", "structlog"},
+    "agent --help": {*CLIENT, "prometheus_client", "psutil", "pydantic", "rich", "structlog"},
     "topics --help": LOG,
     "log --help": LOG,
     "chunks --help": LOG,

@@ -75,7 +75,7 @@ def test_missing_topics_are_named(shell: Shell, log: tuple[str, ...]) -> None:
         (("--partitions", "1"), "log is required"),
         (("--log", "http://x", "--partitions", "1"), "http://x"),
         (("--log", "sqlite:///x.db"), "--partitions"),
-        (("--log", "sqlite:///x.db", "--partitions", "0"), "greater than or equal to 1"),
+        (("--log", "sqlite:///x.db", "--partitions", "0"), "0 is not in the range 1<=x"),
         (("--log", "sqlite:///x.db", "--partitions", "1", "--retention", "ever"), "not a duration"),
         (("--log", "sqlite:///x.db", "--partitions", "1", "--grpc", "h:1"), "--grpc"),
     ],
