@@ -24,6 +24,7 @@ from spark_backfill.pipeline.idle import IdleTicks
 from spark_backfill.pipeline.offsets import offset_of
 from spark_backfill.pipeline.planner import BatchLimits
 from spark_backfill.pipeline.progress_committer import ProgressCommitter
+from spark_backfill.pipeline.reports import batches_after
 from spark_backfill.pipeline.source import FOUND, LIMITS, NAME, ChunkStageSource, found_text
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.records import hole_record
@@ -34,7 +35,6 @@ from tsdb.ops.logs import get_logger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
 TURN_S = 0.25  # Interval of the main loop: the longest delay of a batch's commit and of a stop.
@@ -226,25 +226,12 @@ class Pipeline:
 
     def _commit_progress(self, query: StreamingQuery, committer: ProgressCommitter) -> None:
         """Commit the batches that Spark reports done and that are not committed yet, in order."""
-        for progress in self._unseen(query):
+        for progress in batches_after(query, self._seen_batch):
             if not committer.commit(offset_of(json.loads(progress.sources[0].endOffset)).progress):
                 return
             self._seen_batch = progress.batchId
             self.totals.add(progress.numInputRows, count_batch(progress, self._metrics))
         self.committed = dict(committer.committed)
-
-    def _unseen(self, query: StreamingQuery) -> list[StreamingQueryProgress]:
-        """Progress of the batches after the last one seen, oldest first.
-
-        Spark keeps the progress of 100 batches as objects of the JVM. Fetching all of them takes as long as a small
-        batch, so it is done only when more than one batch has ended since the last turn.
-        """
-        last = query.lastProgress
-        if last is None or last.batchId <= self._seen_batch:
-            return []
-        if last.batchId == self._seen_batch + 1:
-            return [last]
-        return [each for each in query.recentProgress if each.batchId > self._seen_batch]
 
     def _look_again(self, committer: ProgressCommitter, ticks: IdleTicks) -> None:
         now = self._clock.monotonic()
