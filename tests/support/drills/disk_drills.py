@@ -19,7 +19,7 @@ from support.servers.histories import HistoryFactory
 from support.servers.loaders import assert_holds, is_loaded
 from support.servers.logs import wait_until
 from support.servers.processes import Role
-from tsdb.client import Client, ReadOptions, Unavailable, WriteBatch, connect
+from tsdb.client import Client, ReadOptions, Unavailable, WriteBatch, WriteResult, connect
 from tsdb.log.interface import METRICS, Log
 
 REASONS = ("disk_full", "disk_error")
@@ -109,41 +109,43 @@ def history_is_full(loader: Role, log: Log, folder: Path, full: Full, *, windows
 def log_is_full(role: Role, folder: Path, full: Full) -> None:
     """One process whose disk is full refuses writes by name, answers reads and probes, and goes on by itself."""
     with connect(role.grpc, timeout_s=60.0) as client:
-        accepted = write(client, 0)
-        quiet = first_reads(client)
+        first = write(client, 0)
+        accepted = BATCH
+        quiet = first_reads(client, first)
         with full(role), RssPeak(role.process.pid) as rss:
             accepted += fill(client, accepted)
             check_says_why(role, folder)
             answer = client.select(NAME, 0, 1 << 50, options=ReadOptions(allow_stale=True))
             assert answer.samples == accepted
-            check_unharmed(quiet, first_reads(client))
+            check_unharmed(quiet, first_reads(client, first))
             assert rss.grown_bytes <= GROWN_BYTES, f"RSS +{rss.grown_bytes / MIB:.0f} MiB"
         role.wait_ready()
-        accepted += write(client, accepted)
-        assert client.select(NAME, 0, 1 << 50).samples == accepted
+        last = write(client, accepted)
+        accepted += BATCH
+        assert client.select(NAME, 0, 1 << 50, options=ReadOptions(after=last.tokens)).samples == accepted
     with full(role):
         role.terminate_within(DRAIN_S)
     print(f"disk full after {accepted} samples")
 
 
-def first_reads(client: Client) -> Figures:
+def first_reads(client: Client, first: WriteResult) -> Figures:
     """Seconds of reads of the first batch."""
     figures = Figures({"read": []})
     for _ in range(READS):
         began = time.monotonic()
-        answer = client.select(NAME, BASE_MS, BASE_MS + BATCH, options=ReadOptions(allow_stale=True))
+        options = ReadOptions(allow_stale=True, after=first.tokens)
+        answer = client.select(NAME, BASE_MS, BASE_MS + BATCH, options=options)
         figures.seconds["read"].append(time.monotonic() - began)
         assert answer.samples == BATCH
     return figures
 
 
-def write(client: Client, first: int) -> int:
-    """Write one batch. Returns its number of samples."""
+def write(client: Client, first: int) -> WriteResult:
+    """Write the batch of BATCH samples whose first is at BASE_MS + first."""
     batch = WriteBatch()
     times = np.arange(BASE_MS + first, BASE_MS + first + BATCH)
     batch.add({"__name__": NAME, "job": "disk"}, times, np.random.default_rng(first).random(BATCH))
-    client.write(batch, timeout_s=5.0)
-    return BATCH
+    return client.write(batch, timeout_s=5.0)
 
 
 def fill(client: Client, first: int) -> int:
@@ -151,7 +153,8 @@ def fill(client: Client, first: int) -> int:
     accepted = 0
     while True:
         try:
-            accepted += write(client, first + accepted)
+            write(client, first + accepted)
+            accepted += BATCH
         except Unavailable as error:
             if error.reason in REASONS:
                 return accepted
