@@ -19,6 +19,9 @@ SHOWN_CHARS_MAX = 200  # Characters of a bad input in a message.
 # Servers use the names of request fields; on the command line these are options.
 _OPTIONS = {"allow_holes": "--allow-holes", "allow_stale": "--allow-stale", "record_offset": "record offset"}
 _FIELDS = re.compile(rf"\b({'|'.join(_OPTIONS)})\b")
+# The parser names Python types: "not a valid int range".
+_WHOLE_NUMBER = re.compile(r"\bnot a valid int(?:eger)?(?: range)?\b")
+_NUMBER = re.compile(r"\bnot a valid float(?: range)?\b")
 
 
 def shown(text: str) -> str:
@@ -44,7 +47,8 @@ def misuse_text(error: typer.TyperException) -> str:
     message, ctx = error.format_message(), getattr(error, "ctx", None)
     if ctx is not None and message == ctx.get_help():
         return message
-    text = one_line(message).removeprefix("Invalid value: ").rstrip(".")
+    text = _NUMBER.sub("not a number", _WHOLE_NUMBER.sub("not a whole number", one_line(message)))
+    text = text.removeprefix("Invalid value: ").rstrip(".")
     # Errors of the option parser may not contain the command.
     hint = f" (see: {ctx.command_path if ctx is not None else 'tsdb COMMAND'} --help)"
     return f"error: {text[:1].lower()}{text[1:]}{hint}"
