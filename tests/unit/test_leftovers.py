@@ -35,6 +35,12 @@ def test_that_hangs():
         print(*pids, leftovers.run_folder(), file=file)
     time.sleep(300)
 """
+HEARS_CTRL_C = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import pytest
+sys.exit(pytest.main())
+"""
 WITHIN_S = 30.0
 
 
@@ -56,7 +62,8 @@ def test_no_process_of_an_interrupted_run_is_left(
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_hang.py").write_text(RUN.format(pids=str(pids)))
-    command = [sys.executable, "-m", "pytest", "-q", *processes, str(tmp_path)]
+    # A run in the background may ignore Ctrl-C, and its children would too.
+    command = [sys.executable, "-c", HEARS_CTRL_C, "-q", *processes, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as run:
         wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 3, WITHIN_S)

@@ -11,9 +11,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Protocol, runtime_checkable
 
@@ -128,19 +129,24 @@ class _LastResort(threading.Thread):
 
 
 class _Stop:
-    """Counts stop signals. `wait` returns at the first."""
+    """Counts stop signals. `wait` returns at the first. Both run on the main thread."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._first = threading.Event()
+        # An Event would do, but its `set` blocks for ever in a handler that interrupts its `wait`. This queue's `put`
+        # is reentrant.
+        self._signals: SimpleQueue[None] = SimpleQueue()
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
         # No logging here: the handler may interrupt code that holds the lock of the log.
         self.count += 1
-        self._first.set()
+        self._signals.put(None)
 
     def wait(self, timeout_s: float) -> bool:
-        return self._first.wait(timeout_s)
+        if not self.count:
+            with suppress(Empty):
+                self._signals.get(timeout=timeout_s)
+        return self.count > 0
 
 
 @contextmanager

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import re
 import signal
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -108,15 +108,18 @@ def executor_of(handler: Any, concurrency: int) -> Executor:
 
 def _wait_for_the_end(failed: Callable[[], bool]) -> None:
     """Return at SIGTERM or SIGINT, or once failed() holds. Main thread only; restores the previous signal handlers."""
-    stop = threading.Event()
+    # Not an Event: its `set` blocks for ever in a handler that interrupts its `wait`. This queue's `put` is reentrant.
+    signals: SimpleQueue[int] = SimpleQueue()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        stop.set()
+        signals.put(number)
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        while not stop.wait(CHECK_EVERY_S) and not failed():
-            pass
+        while not failed():
+            with suppress(Empty):
+                signals.get(timeout=CHECK_EVERY_S)
+                return
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -42,8 +44,13 @@ Trigger = Annotated[
 def stop_signals() -> Iterator[threading.Event]:
     """An event that SIGTERM and SIGINT set. Installed before the session starts, so that an early signal counts."""
     stopping = threading.Event()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        # On a thread of its own: an event's `set` blocks for ever in a handler that interrupts its `wait`.
+        _thread.start_new_thread(stopping.set, ())
+
     numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in numbers}
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield stopping
     finally:

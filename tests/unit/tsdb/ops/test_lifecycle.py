@@ -83,6 +83,25 @@ def test_a_component_that_breaks_stops_the_process_with_its_text() -> None:
     assert "the disk is gone" in err
 
 
+STORM = """
+import signal
+from tsdb.ops.lifecycle import _Stop
+
+for number in range(5_000):
+    stop = _Stop()
+    signal.signal(signal.SIGALRM, stop.on_signal)
+    signal.setitimer(signal.ITIMER_REAL, 20e-6 + number % 100 * 1e-6)
+    while not stop.wait(1e-6):
+        pass
+    assert stop.count == 1
+"""
+
+
+def test_a_signal_may_interrupt_the_wait_for_it_anywhere() -> None:
+    root = Path(__file__).resolve().parents[4]
+    subprocess.run([sys.executable, "-c", STORM], cwd=root, env={"PYTHONPATH": str(root)}, timeout=30, check=True)
+
+
 def test_a_component_that_cannot_start_ends_those_before_it() -> None:
     with process("start") as running:
         code, lines, err = rest(running)
