@@ -46,7 +46,7 @@ def stop_signals() -> Iterator[threading.Event]:
     stopping = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        # On a thread of its own: an event's `set` blocks for ever in a handler that interrupts its `wait`.
+        # On another thread: an event's `set` blocks for ever in a handler that interrupts its `wait`.
         _thread.start_new_thread(stopping.set, ())
 
     numbers = (signal.SIGTERM, signal.SIGINT)
