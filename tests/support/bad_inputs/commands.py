@@ -191,6 +191,7 @@ WRITERS = (
     Command("write samples.jsonl --speed 2 --address @gateway", "--speed goes with --as-live"),
     Command("write samples.jsonl --as-live --speed 0 --address @gateway", "--speed is 0.0; it must be above 0"),
     Command("write samples.jsonl --as-live --speed nan --address @gateway", "--speed is nan; it must be above 0"),
+    Command("write samples.jsonl --as-live --speed fast --address @gateway", "'--speed': 'fast' is not a number"),
     Command("write samples.jsonl --as-live --shift-to-now --address @gateway", "give --as-live or --shift-to-now"),
     Command("write samples.jsonl --address 127.0.0.1:1 --timeout 300ms", "nothing listens at 127.0.0.1:1", 1),
     Command("agent --address @gateway --interval 0", "'0' is not a duration"),
