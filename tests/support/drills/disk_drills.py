@@ -110,7 +110,7 @@ def log_is_full(role: Role, folder: Path, full: Full) -> None:
     """One process whose disk is full refuses writes by name, answers reads and probes, and goes on by itself."""
     with connect(role.grpc, timeout_s=60.0) as client:
         first = write(client, 0)
-        accepted = BATCH
+        accepted = first.samples
         quiet = first_reads(client, first)
         with full(role), RssPeak(role.process.pid) as rss:
             accepted += fill(client, accepted)
@@ -121,7 +121,7 @@ def log_is_full(role: Role, folder: Path, full: Full) -> None:
             assert rss.grown_bytes <= GROWN_BYTES, f"RSS +{rss.grown_bytes / MIB:.0f} MiB"
         role.wait_ready()
         last = write(client, accepted)
-        accepted += BATCH
+        accepted += last.samples
         assert client.select(NAME, 0, 1 << 50, options=ReadOptions(after=last.tokens)).samples == accepted
     with full(role):
         role.terminate_within(DRAIN_S)
@@ -131,9 +131,9 @@ def log_is_full(role: Role, folder: Path, full: Full) -> None:
 def first_reads(client: Client, first: WriteResult) -> Figures:
     """Seconds of reads of the first batch."""
     figures = Figures({"read": []})
+    options = ReadOptions(allow_stale=True, after=first.tokens)
     for _ in range(READS):
         began = time.monotonic()
-        options = ReadOptions(allow_stale=True, after=first.tokens)
         answer = client.select(NAME, BASE_MS, BASE_MS + BATCH, options=options)
         figures.seconds["read"].append(time.monotonic() - began)
         assert answer.samples == BATCH
@@ -153,8 +153,7 @@ def fill(client: Client, first: int) -> int:
     accepted = 0
     while True:
         try:
-            write(client, first + accepted)
-            accepted += BATCH
+            accepted += write(client, first + accepted).samples
         except Unavailable as error:
             if error.reason in REASONS:
                 return accepted
