@@ -50,7 +50,7 @@ class ApplicationOptions:
 
 class Application:
     """One run. Any thread may call `stop`. on_turn: called on the thread of `run`, some times a second. stopping: what
-    `stop` sets; a signal handler may set it too."""
+    `stop` sets; another thread may set it too, but no signal handler (`stop_signals` says why)."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class StoppableClock:
 class JobRunner:
     """Runs jobs, one run of a kind at a time. A thread other than its own calls the methods.
 
-    stopping: ends the runner when it is set, as `close` does, in any thread or signal handler.
+    stopping: ends the runner when it is set, as `close` does, by any thread but by no signal handler.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ class RunTotals:
 
 class Pipeline:
     """One run. Any thread may call `stop`. on_turn: called on the thread of `run`, every TURN_S. stopping: what `stop`
-    sets; a signal handler may set it too."""
+    sets; another thread may set it too, but no signal handler (`stop_signals` says why)."""
 
     def __init__(
         self,
