@@ -22,9 +22,11 @@ demo: .venv/.runtime ## a live run in a scratch folder: write, read, kill, repla
 	@$(BIN)/tsdb warmup
 	@$(BIN)/python -m demo
 
+# pytest-timeout cannot end a test whose cleanup hangs too. Then, later, its process ends with the stacks of all threads.
 test: .venv/.dev java promtool check ## all checks and tests, on real servers
 	@$(BIN)/tsdb warmup
-	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
+		-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 unit: .venv/.dev ## tests without servers, the slow ones left out: about a minute on 2 idle cores
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "not slow and not soak" tests/unit tests/property
