@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Protocol, runtime_checkable
 
@@ -80,6 +79,11 @@ class Fallible(Protocol):
         """The exception that stopped the component; None while it works."""
 
 
+def fallible_of(components: Sequence[Component]) -> list[Fallible]:
+    """The components that can fail. To be kept: the check of a protocol takes longer than `failure` itself."""
+    return [component for component in components if isinstance(component, Fallible)]
+
+
 def run_until_signal(
     components: Sequence[Component], drain_s: float, *, on_started: Callable[[], None] = lambda: None
 ) -> int:
@@ -133,19 +137,20 @@ class _Stop:
 
     def __init__(self) -> None:
         self.count = 0
-        # An Event would do, but its `set` blocks for ever in a handler that interrupts its `wait`. This queue's `put`
-        # is reentrant.
-        self._signals: SimpleQueue[None] = SimpleQueue()
+        # Held until the first signal. An Event would do, but its `set` blocks for ever in a handler that interrupts its
+        # `wait`. `SimpleQueue.get` waits for ever when its timeout passes before it begins to wait.
+        self._none_yet = threading.Lock()
+        self._none_yet.acquire()
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
         # No logging here: the handler may interrupt code that holds the lock of the log.
         self.count += 1
-        self._signals.put(None)
+        with suppress(RuntimeError):  # Not the first signal.
+            self._none_yet.release()
 
     def wait(self, timeout_s: float) -> bool:
         if not self.count:
-            with suppress(Empty):
-                self._signals.get(timeout=timeout_s)
+            self._none_yet.acquire(timeout=timeout_s)
         return self.count > 0
 
 
@@ -172,9 +177,10 @@ def _start(components: Sequence[Component], started: list[Component]) -> BaseExc
 
 
 def _wait(components: Sequence[Component], stop: _Stop) -> BaseException | None:
+    fallible = fallible_of(components)
     while not stop.wait(POLL_S):
-        for component in components:
-            failure = component.failure() if isinstance(component, Fallible) else None
+        for component in fallible:
+            failure = component.failure()
             if failure is not None:
                 return failure
     log.info("stopping: a signal came")

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import re
 import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -108,17 +108,19 @@ def executor_of(handler: Any, concurrency: int) -> Executor:
 
 def _wait_for_the_end(failed: Callable[[], bool]) -> None:
     """Return at SIGTERM or SIGINT, or once failed() holds. Main thread only; restores the previous signal handlers."""
-    # Not an Event: its `set` blocks for ever in a handler that interrupts its `wait`. This queue's `put` is reentrant.
-    signals: SimpleQueue[int] = SimpleQueue()
+    # Held until the first signal. An Event would block for ever: its `set` in a handler that interrupts its `wait`. So
+    # would a SimpleQueue: its `get` when the timeout passes before it begins to wait.
+    none_yet = threading.Lock()
+    none_yet.acquire()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        signals.put(number)
+        with suppress(RuntimeError):  # Not the first signal.
+            none_yet.release()
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         while not failed():
-            with suppress(Empty):
-                signals.get(timeout=CHECK_EVERY_S)
+            if none_yet.acquire(timeout=CHECK_EVERY_S):
                 return
     finally:
         for number, handler in before.items():

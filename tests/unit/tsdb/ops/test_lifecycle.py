@@ -87,7 +87,7 @@ STORM = """
 import signal
 from tsdb.ops.lifecycle import _Stop
 
-for number in range(5_000):
+for number in range(20_000):
     stop = _Stop()
     signal.signal(signal.SIGALRM, stop.on_signal)
     signal.setitimer(signal.ITIMER_REAL, 20e-6 + number % 100 * 1e-6)
