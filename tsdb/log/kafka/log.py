@@ -39,8 +39,9 @@ class KafkaLog:
         self._settings = settings
         self._admin = AdminClient(config.common(bootstrap, settings))
         self._guard = TopicGuard(self._admin, self._kafka_name, clock, settings.request_timeout_s)
-        lookup_consumer = self._consumer((None, 0.0))
-        self._offsets = KafkaOffsets(lookup_consumer, self._kafka_name, clock, settings.request_timeout_s)
+        self._offsets = KafkaOffsets(
+            lambda: self._consumer((None, 0.0)), self._kafka_name, clock, settings.request_timeout_s
+        )
         self._idle = IdleConsumers(self._consumer, settings.idle_readers_max)
         self._lock = threading.Lock()  # Guards the creation and the close of the appender.
         self._appender: KafkaAppender | None = None
@@ -113,11 +114,12 @@ class KafkaLog:
         fetch = Fetch(consumer, self._guard, self._offsets, self._prefix)
         return KafkaReader(fetch, self._guard, starts, partial(self._idle.give_back, kind, consumer))
 
-    def group(self, group_id: str, name: str = "") -> KafkaGroup:
+    def group(self, group_id: str, name: str = "", *, linger_s: float = 0.0) -> KafkaGroup:
         settings = replace(self._settings, client_id="-".join(filter(None, (self._settings.client_id, name))))
         consumer = Consumer(
             config.consumer(self._bootstrap, settings, group_id=self._prefix + group_id)
             | group_config(settings.group_session_s)
+            | config.lingering(linger_s)
         )
         fetch = Fetch(consumer, self._guard, self._offsets, self._prefix)
         return KafkaGroup(fetch, self._guard, self._prefix, settings.request_timeout_s)

@@ -11,19 +11,38 @@ from tsdb.log.interface import Watermarks
 from tsdb.log.kafka.errors import RETRY_AFTER_S, to_error, translate_kafka_errors
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter
 
 RETRY_S = 0.1  # While a partition has no leader, or its broker has just started.
+# After an outage a client may go on without an answer while others of the same process have theirs: once a store was
+# not ready for a minute after its broker came back. A new client begins from the bootstrap servers.
+RENEW_AFTER_S = 20.0
+
+log = get_logger(__name__)
+
+renewals_total = counter(
+    "tsdb_log_lookup_renewals_total", "Clients for offsets replaced because they had no answer for 20 s."
+)
 
 
 class KafkaOffsets:
     """Uses a separate consumer without an assignment. Only for topics and partitions that are known to exist."""
 
-    def __init__(self, consumer: Consumer, kafka_name: Callable[[str], str], clock: Clock, timeout_s: float) -> None:
-        self._consumer = consumer
+    def __init__(
+        self,
+        make_consumer: Callable[[], Consumer],
+        kafka_name: Callable[[str], str],
+        clock: Clock,
+        timeout_s: float,
+    ) -> None:
+        self._make_consumer = make_consumer
+        self._consumer = make_consumer()
         self._kafka_name = kafka_name
         self._clock = clock
         self._timeout_s = timeout_s
         self._lock = threading.Lock()  # One request at a time: the consumer refuses concurrent calls.
+        self._failing_since: float | None = None  # Guarded by the lock.
 
     def watermarks(self, topic: str, partitions: list[int]) -> dict[int, Watermarks]:
         """Fresh from the partitions' leaders. low is requested first, so that low <= high in every answer."""
@@ -60,8 +79,8 @@ class KafkaOffsets:
         """One request; adds to the answers and returns the first error."""
         requested = [TopicPartition(self._kafka_name(topic), partition, at) for partition, at in wanted.items()]
         try:
-            with self._lock, translate_kafka_errors(f"offsets of topic {topic}"):
-                got = self._consumer.offsets_for_times(requested, timeout=timeout_s)
+            with self._lock:
+                got = self._ask_locked(f"offsets of topic {topic}", requested, timeout_s)
         except TsdbError as error:
             return _known_to_exist(error)
         answers.update({answer.partition: answer.offset for answer in got if answer.error is None})
@@ -70,6 +89,25 @@ class KafkaOffsets:
                 place = f"offsets of topic {topic}, partition {answer.partition}"
                 return _known_to_exist(to_error(answer.error, place))
         return None
+
+    def _ask_locked(self, place: str, requested: list[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+        """The library's answer. The consumer is replaced once its requests have failed for RENEW_AFTER_S."""
+        now = self._clock.monotonic()
+        if self._failing_since is not None and now - self._failing_since > RENEW_AFTER_S:
+            log.warning("client for offsets replaced: it had no answer", seconds=round(now - self._failing_since))
+            renewals_total.inc()
+            # Its end waits for its own requests.
+            threading.Thread(target=self._consumer.close, name="log-offsets-close", daemon=True).start()
+            self._consumer, self._failing_since = self._make_consumer(), None
+        try:
+            with translate_kafka_errors(place):
+                answers: list[TopicPartition] = self._consumer.offsets_for_times(requested, timeout=timeout_s)
+        except Unavailable:
+            if self._failing_since is None:
+                self._failing_since = now
+            raise
+        self._failing_since = None
+        return answers
 
 
 def _known_to_exist(error: TsdbError) -> TsdbError:

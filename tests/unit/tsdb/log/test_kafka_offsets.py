@@ -1,14 +1,16 @@
-"""Offset lookups: the error of a broker that does not know its topics yet is retryable."""
+"""Offset lookups: the error of a broker that does not know its topics yet is retryable, and a client that has no answer
+for long is replaced."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tsdb.log.interface import Watermarks
-from tsdb.log.kafka.offsets import KafkaOffsets
+from tsdb.log.kafka.offsets import RENEW_AFTER_S, KafkaOffsets
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import Unavailable
 
@@ -18,6 +20,10 @@ class FakeConsumer:
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
+        self.closed = threading.Event()
+
+    def close(self) -> None:
+        self.closed.set()
 
     def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[Any]:
         answer = self.answers.pop(0)
@@ -36,7 +42,7 @@ class FakeAnswer:
 
 
 def offsets(*answers: Any) -> KafkaOffsets:
-    return KafkaOffsets(cast(Consumer, FakeConsumer(*answers)), lambda topic: topic, ManualClock(), timeout_s=1.0)
+    return KafkaOffsets(lambda: cast(Consumer, FakeConsumer(*answers)), str, ManualClock(), timeout_s=1.0)
 
 
 UNKNOWN = pytest.mark.parametrize(
@@ -68,3 +74,20 @@ def test_one_that_stays_without_a_leader_is_unavailable_in_time() -> None:
     waiting = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
     with pytest.raises(Unavailable):
         offsets(*[waiting] * 100).watermarks("metrics", [0])
+
+
+def test_a_client_without_an_answer_for_long_is_replaced() -> None:
+    timeout = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    deaf, second = FakeConsumer(*[timeout] * 1000), FakeConsumer(3, timeout, 9)
+    consumers, clock = [second, deaf], ManualClock()
+    lookups = KafkaOffsets(lambda: cast(Consumer, consumers.pop()), str, clock, timeout_s=1.0)
+    with pytest.raises(Unavailable):
+        lookups.watermarks("metrics", [0])
+    clock.sleep(RENEW_AFTER_S - 5.0)
+    with pytest.raises(Unavailable):
+        lookups.watermarks("metrics", [0])
+    assert not deaf.closed.is_set(), "an outage of seconds replaces nothing"
+    clock.sleep(5.0)
+    assert lookups.watermarks("metrics", [0]) == {0: Watermarks(3, 9)}
+    assert deaf.closed.wait(10.0)
+    assert not second.closed.is_set(), "an answer begins a new time"
