@@ -54,6 +54,7 @@ def main(argv: Sequence[str]) -> dict[str, object]:
         try:
             _wait_minute_end(running)
             before, items, began = role_cpu(spark), running.totals.items, time.monotonic()
+            memory_before = worker_rss_mib(spark)
             time.sleep(minutes * MINUTE_S)
             cpu, took = role_cpu(spark).since(before), time.monotonic() - began
             items, memory = running.totals.items - items, worker_rss_mib(spark)
@@ -62,7 +63,14 @@ def main(argv: Sequence[str]) -> dict[str, object]:
             stream.join()
     cores = cpu.over(took)
     say(f"{cores['total']:.2f} cores")
-    return {"written": flow.wrote, "minutes": minutes, "items": items, "cores": cores, "rss_mib": memory}
+    return {
+        "written": flow.wrote,
+        "minutes": minutes,
+        "items": items,
+        "cores": cores,
+        "rss_mib_before": memory_before,
+        "rss_mib": memory,
+    }
 
 
 def _wait_minute_end(running: Pipeline) -> None:
