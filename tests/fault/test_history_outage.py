@@ -43,7 +43,7 @@ def test_no_loader_for_8_hours_refuses_only_what_is_truly_not_there(tmp_path: Pa
         new_way(*urls, recording, seed=63) as way,
         HistoryDrill(way, random.Random(64), hold_ms=hold_h * HOUR_MS) as drill,
     ):
-        drill.run(ends, outage=range(5, 7), random_reads=3)
+        drill.run(ends, outage=range(5, 7), random_reads=8)
         drill.read_evicted(ends, random_reads=20)
         print(f"\nhold of {hold_h} h\n{drill.summary()}")
         assert drill.healthy.share() == 1.0

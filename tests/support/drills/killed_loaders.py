@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
 from support.servers.loaders import Lifeline, MortalLog, MortalStore
+from support.servers.logs import wait_until
 from support.servers.way import WITHIN_S, Way
 from tsdb.history.loader.loader import Loader, LoaderOptions
 
+LONGEST_LIFE_S = 16.0
+
 
 class KilledLoaders:
-    """A thread that begins and kills loaders over a way's log and history until the block ends."""
+    """A thread that begins and kills loaders over a way's log and history until the block ends.
+
+    Until one of them has written, each may live twice as long as the one before: on a busy machine a loader needs
+    seconds to join its group.
+    """
 
     def __init__(self, way: Way, rng: random.Random, *, life_s_max: float) -> None:
         self._way = way
@@ -37,6 +45,17 @@ class KilledLoaders:
         assert not self._thread.is_alive(), "a killed loader does not end"
         if self._error is not None:
             raise self._error
+
+    def wait_written(self) -> None:
+        """Wait until one of them has written."""
+        self._wait(lambda: self.written > 0)
+
+    def wait_kill(self, kills: int) -> None:
+        """Wait until there were more than `kills` kills."""
+        self._wait(lambda: self.kills > kills)
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        wait_until(lambda: condition() or self._error is not None, WITHIN_S)
 
     def _run(self) -> None:
         try:
@@ -62,3 +81,5 @@ class KilledLoaders:
         loader.abort()
         self.kills += 1
         self.written += store.written
+        if not self.written:
+            self._life_s_max = min(2 * self._life_s_max, LONGEST_LIFE_S)

@@ -59,8 +59,8 @@ class MortalLog:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    def group(self, group_id: str, name: str = "") -> _MortalGroup:
-        return _MortalGroup(self._log.group(group_id, name), self._lifeline)
+    def group(self, group_id: str, name: str = "", *, linger_s: float = 0.0) -> _MortalGroup:
+        return _MortalGroup(self._log.group(group_id, name, linger_s=linger_s), self._lifeline)
 
 
 class MortalStore:
