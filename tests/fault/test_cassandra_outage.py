@@ -18,8 +18,10 @@ from tsdb.history.row_keys import MONTH_MS
 from tsdb.history.settings import HistorySettings
 from tsdb.history.write_answers import write_sync
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
+from tsdb.ops.lifecycle import Deadline
 
 WITHIN_S = 120.0
+QUEUED, UNTIL_FULL_S = 100, 0.25  # Writes of 500 kB queued at once; the wait after each further one.
 IMPATIENT = HistorySettings(write_timeout_s=1.0, read_timeout_s=1.0)
 WRITERS = 8
 
@@ -144,12 +146,24 @@ def test_more_bytes_than_a_connection_takes_wait_and_all_arrive(node: CassandraN
     store = factory.open(HistorySettings(inflight_bytes_max=256 << 20, write_timeout_s=60.0))
     retried, answers = metrics.busy_retries_total._value.get(), _Collected()
     rows = [row(99, window, value=bytes([window % 251]) * 500_000) for window in range(120)]
-    write_sync(lambda done: store.write(rows[0].key, rows[0].value, done))
-    node.process.signal(signal.SIGSTOP)
-    try:
-        for one in rows:
+    queued = threading.Event()
+
+    def queue_most(_: TsdbError | None) -> None:
+        """On the thread that sends, which therefore finds many messages and sends until the socket is full."""
+        node.process.signal(signal.SIGSTOP)
+        for one in rows[:QUEUED]:
             store.write(one.key, one.value, answers)
-        answers.wait_until(lambda: metrics.busy_retries_total._value.get() > retried)
+        queued.set()
+
+    try:
+        store.write(rows[0].key, rows[0].value, queue_most)
+        assert queued.wait(WITHIN_S)
+        for one in rows[QUEUED:]:
+            store.write(one.key, one.value, answers)
+            pause = Deadline.after(UNTIL_FULL_S)
+            while metrics.busy_retries_total._value.get() == retried and not pause.expired:
+                time.sleep(0.001)
+        assert metrics.busy_retries_total._value.get() > retried
     finally:
         node.process.signal(signal.SIGCONT)
     answers.wait_until(lambda: len(answers.all) == len(rows))

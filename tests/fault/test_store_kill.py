@@ -27,11 +27,14 @@ POINTS = 1_500  # With SERIES: a replay that takes long enough to be seen half d
 KILLS_IN_REPLAY = 3
 TRIES = 20
 SPAN_MS = 3_600_000
+WATCH_SAMPLES = 1 << 20
 
 
 @pytest.fixture(scope="module")
 def deployment(kafka: SharedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with on_kafka(tmp_path_factory.mktemp("store"), kafka.bootstrap) as running:
+    # Writers do not wait for a killed store: a watcher must find all that they write until the store is back.
+    ring = ("--watch-samples-max", str(WATCH_SAMPLES))
+    with on_kafka(tmp_path_factory.mktemp("store"), kafka.bootstrap, store=ring) as running:
         yield running
 
 

@@ -70,7 +70,7 @@ def test_every_sample_comes_once_per_offset_across_reconnects(log_factory: LogFa
         while seen.total() < 2 * WRITES * SERIES:
             connections += 1
             stream: Any = node.stub.Watch(state.request(), timeout=60.0)
-            for _ in range(rng.randint(1, 25)):
+            for _ in range(rng.randint(1, 6)):
                 batch = state.add(next(stream))
                 if batch is not None:
                     rows = zip(batch.record_offsets, batch.series_ids, batch.ts_ms, strict=True)
