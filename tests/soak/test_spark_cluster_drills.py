@@ -104,7 +104,7 @@ def test_spark_takes_over_from_a_chunker(
     with ground.chunker() as chunker:
         chunker.wait_ready()
         ground.stage.wait_moved()
-        before = ground.stage.judge()
+        before = ground.stage.check()
         if signalled:
             assert chunker.terminate() == 0
         else:
@@ -225,7 +225,7 @@ def test_rebuild_and_a_python_chunker_make_the_same_of_the_log(
 ) -> None:
     for service in services.values():
         service.close()
-    judged = ground.stage.judge()
+    checked = ground.stage.check()
     windows = ground.stage.emitted_windows()
     span = "--from", str(windows.start_ms), "--to", str(windows.end_ms)
     done = run_tsdb(*ground.job("rebuild", *span, "--compare", "--output", "json"))
@@ -233,7 +233,7 @@ def test_rebuild_and_a_python_chunker_make_the_same_of_the_log(
     log, clock = ground.logs.open(), FastClock(SystemClock().now_ms(), 0.0)
     with empty_logs([LogFactory(f"sqlite:///{tmp_path}/again.db", "")], PARTITIONS, clock) as again:
         assert_reruns_equal(log, again, PARTITIONS, clock, kills=ONE_COPY, seed=502)
-    print(f"\nrebuild --compare and a Python chunker: {judged}; {done.stdout.decode().splitlines()[-1]}")
+    print(f"\nrebuild --compare and a Python chunker: {checked}; {done.stdout.decode().splitlines()[-1]}")
 
 
 def has_rows(store: ChunkStore, want: Written) -> bool:

@@ -49,7 +49,7 @@ class Ground:
 
     def report(self, drill: str, detail: str) -> None:
         """Judge `chunks` and print the drill's line."""
-        print(f"\n{drill}: {detail}; {self.stage.judge()}")
+        print(f"\n{drill}: {detail}; {self.stage.check()}")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A log into which samples flow, and a judge of its chunk stage, in whichever processes the stage runs."""
+"""A log into which samples flow, and the check of its chunk stage, in whichever processes the stage runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WINDOW_WITHIN_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class StageCheck:
     """Records of the log; chunks, windows and bytes of keys and values that equal those of an uninterrupted stage."""
 
     records: int
@@ -38,7 +38,7 @@ class Judged:
 
 
 class LiveStage:
-    """log: with a writer elsewhere, so that its time goes on."""
+    """log: a writer elsewhere appends to it, so its broker time advances."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -87,7 +87,7 @@ class LiveStage:
         wait_until(emitted, within_s, describe=lambda: (now_ms, self.commits()))
         return time.monotonic() - began
 
-    def judge(self) -> Judged:
+    def check(self) -> StageCheck:
         """Assert that `chunks` has all that follows from the log up to the commits, and nothing else; that no key has
         two values; that no window and no sample was skipped; and that commits agree with the markers."""
         records = sum(self._highs())
@@ -102,7 +102,7 @@ class LiveStage:
             chunks += sum(isinstance(key, ChunkKey) for key in keys)
             windows += len(starts)
             size += sum(len(key) + len(value) for key, value in written)
-        return Judged(records, chunks, windows, size)
+        return StageCheck(records, chunks, windows, size)
 
     def overlapped(self) -> None:
         """Accept the order of the markers so far: two engines worked at once, and wrote the same chunks at other times.

@@ -1,4 +1,4 @@
-"""Places whose tasks stop in the middle of what they do, so that something can be taken away from under them there."""
+"""Places whose tasks pause in the middle of their work. A test can then take a file or a server away at that point."""
 
 from __future__ import annotations
 

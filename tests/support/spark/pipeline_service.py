@@ -10,6 +10,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ def as_systemd(process: subprocess.Popen[bytes]) -> None:
     of_all = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     assert len(of_all) > 2, of_all
     for one in of_all:
-        one.send_signal(signal.SIGTERM)
+        with suppress(psutil.NoSuchProcess):  # The driver, which has the signal already, ended it.
+            one.send_signal(signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
