@@ -61,6 +61,29 @@ trailing_zeros: Any = intrinsic(_zeros("llvm.cttz"))
 """Zeros below the lowest set bit of an int64; 64 for 0."""
 
 
+def _multiply_high(typing_context: Any, left: Any, right: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = ir.IntType(128)
+        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
+        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), codegen
+
+
+def _swap(typing_context: Any, value: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.IntType(64)
+        return builder.call(builder.module.declare_intrinsic("llvm.bswap", [word]), [args[0]])
+
+    return types.uint64(types.uint64), codegen
+
+
+multiply_high: Any = intrinsic(_multiply_high)
+"""Upper 64 bits of the product of two uint64."""
+swap_bytes: Any = intrinsic(_swap)
+"""A uint64 with its bytes in reverse order."""
+
+
 @helper
 def bit_length(value: int) -> int:
     """Bits needed for value as unsigned: 0 for 0, 64 for a negative one."""

@@ -32,7 +32,7 @@ from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
 from numba.core.typed_passes import NativeLowering
 
-OPTIONS = {"nopython": True, "nogil": True, "error_model": "numpy", "boundscheck": False, "no_cfunc_wrapper": True}
+OPTIONS = {"nopython": True, "error_model": "numpy", "boundscheck": False, "no_cfunc_wrapper": True}
 
 # A function owns memory if it calls one of these, or a function of ours that does. The arrays of all other functions
 # need no reference counts: a fifth less code.

@@ -29,6 +29,11 @@ class KnownNames:
             self._life += 1
             self._known.clear()
 
+    def holds(self, pair: Pair) -> bool:
+        """Whether the store has the pair, as far as this process knows."""
+        with self._lock:
+            return pair in self._known
+
     def ensure(self, pair: Pair, write: Callable[[OnDone], None], on_done: OnDone) -> None:
         """Call on_done once the store has the pair, or with the error. `write` is called unless a write is in flight.
 

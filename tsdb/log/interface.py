@@ -22,6 +22,7 @@ SERIES = "series"
 CHUNKS = "chunks"
 CHUNKS_DLQ = "chunks.dlq"
 META = "meta"
+METADATA = "metadata"
 
 KEYLESS = frozenset({METRICS})  # Topics whose records have no key; readers return no keys for them.
 POLL_RECORDS_MAX = 5_000  # A larger batch costs more per record (docs/benchmarks.md).
@@ -224,8 +225,9 @@ class Log(Protocol):
         linger_s: a record at the end may wait this long for others, because one fetch of many records is cheaper.
         """
 
-    def group(self, group_id: str, name: str = "") -> Group:
-        """A member of a group, not yet joined. name: last word of its client id, which `members` shows."""
+    def group(self, group_id: str, name: str = "", *, linger_s: float = 0.0) -> Group:
+        """A member of a group, not yet joined. name: last word of its client id, which `members` shows. linger_s: as of
+        a reader."""
 
     def members(self, group_id: str) -> list[str]:
         """Client ids of the members, one for each. An embedded log knows the members in the same process."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
-from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, META, METRICS, SERIES
+from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, META, METADATA, METRICS, SERIES
 from tsdb.model.errors import ConfigMismatch
 
 DAY_MS = 24 * 3600 * 1000
@@ -17,6 +17,7 @@ RECORD_BYTES_MAX = 2 * 1024 * 1024  # The clients' limit; a broker's default is 
 CHUNKS_COMPACTION_LAG_MS = 7 * DAY_MS
 LOG_APPEND_TIME = "LogAppendTime"
 CREATE_TIME = "CreateTime"
+TOPIC = "topic"  # The setting of a difference when the topic itself is missing.
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +113,14 @@ def topic_specs(
         spec(CHUNKS, partitions, "compact,delete", 60 * DAY_MS, compacted),
         spec(CHUNKS_DLQ, partitions, "delete", 14 * DAY_MS, {}),
         spec(META, 1, "compact", None, {}),
+        spec(METADATA, 1, "compact", None, {}),
     )
 
 
 def create_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[str]:
     """Create the missing topics and return their names. Raises ConfigMismatch (topics) if an existing one differs."""
     made = [spec.name for spec in specs if admin.create(spec)]
-    _refuse(_all_differences(admin, specs))
+    _refuse(_all_differences(admin, specs), specs)
     return made
 
 
@@ -139,13 +141,13 @@ def check_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[Differen
 
 def require_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> None:
     """Raises ConfigMismatch (topics) that names every difference. Each process calls it before it starts."""
-    _refuse(check_topics(admin, specs))
+    _refuse(check_topics(admin, specs), specs)
 
 
 def differences(spec: TopicSpec, state: TopicState | None) -> list[Difference]:
     """Differences of one topic. More partitions than required differ too: their number decides a series' partition."""
     if state is None:
-        return [Difference(spec.name, "topic", "missing", "there")]
+        return [Difference(spec.name, TOPIC, "missing", "there")]
     found: list[Difference] = []
     if state.partitions != spec.partitions:
         found.append(Difference(spec.name, "partitions", str(state.partitions), str(spec.partitions)))
@@ -167,9 +169,18 @@ def _all_differences(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[Diff
     return [difference for spec in specs for difference in differences(spec, admin.describe(spec.name))]
 
 
-def _refuse(found: Sequence[Difference]) -> None:
+def how_to_create(found: Sequence[Difference], specs: Sequence[TopicSpec]) -> str:
+    """The next step when a topic is missing, as after an update that brings a new one; else empty."""
+    if not any(item.setting == TOPIC for item in found):
+        return ""
+    partitions = next(spec.partitions for spec in specs if spec.name == METRICS)
+    return f"`tsdb topics create --partitions {partitions}` creates the missing topics and leaves the others unchanged"
+
+
+def _refuse(found: Sequence[Difference], specs: Sequence[TopicSpec]) -> None:
     if found:
-        raise ConfigMismatch("; ".join(map(str, found)), reason="topics")
+        steps = filter(None, (*map(str, found), how_to_create(found, specs)))
+        raise ConfigMismatch("; ".join(steps), reason="topics")
 
 
 def _words(value: str) -> set[str]:

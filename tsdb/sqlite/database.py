@@ -10,10 +10,8 @@ from urllib.parse import quote
 
 from tsdb.sqlite.errors import SqliteErrors
 
-# Records and chunks run from a hundred bytes to a megabyte; small pages would chain the large ones.
-PAGE_BYTES = 16_384
 BUSY_TIMEOUT_S = 10.0
-WAL_PAGES = 1_024  # 16 MiB between checkpoints.
+WAL_BYTES = 4 * 1024 * 1024  # Between checkpoints, and of the write-ahead file at rest.
 
 
 def open_file(path: Path, *, create: bool) -> sqlite3.Connection:
@@ -23,17 +21,18 @@ def open_file(path: Path, *, create: bool) -> sqlite3.Connection:
     return sqlite3.connect(url, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, uri=True)
 
 
-def configure(connection: sqlite3.Connection, *, auto_vacuum: bool = False) -> None:
-    """Set pages and journal. auto_vacuum: free pages can be given back to the disk; only a new file takes it."""
-    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+def configure(connection: sqlite3.Connection, page_bytes: int, *, auto_vacuum: bool = False) -> None:
+    """Set pages and journal. auto_vacuum: free pages can be given back to the disk. Only a new file takes this and the
+    size of pages."""
+    connection.execute(f"PRAGMA page_size = {page_bytes}")
     if auto_vacuum:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
     # An acknowledged write must survive a crash of the machine, not only of the process: because of `loaded`, memory
     # and log drop the samples that history covers.
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-    connection.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_BYTES}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_BYTES // page_bytes}")
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
 
 
 @contextmanager

@@ -124,6 +124,9 @@ class GroupWriter(ABC, Generic[Write, Outcome]):
         """The longest wait for work, in seconds; None: no limit."""
         return None
 
+    def _rest(self) -> None:
+        """Called before the wait for work: what comes meanwhile is written together. No rest without an override."""
+
     def _try_to_grow(self, connection: sqlite3.Connection) -> None:
         """Called while the disk is full and no write waits, about every TRIAL_EVERY_S if `_idle_s` says so."""
 
@@ -159,6 +162,7 @@ class GroupWriter(ABC, Generic[Write, Outcome]):
 
     def _step(self, connection: sqlite3.Connection) -> bool:
         """Wait for work and do it. Returns False when the writer is closed and has no work left."""
+        self._rest()
         with self._changed:
             self._changed.wait_for(lambda: bool(self._writes or self._jobs or self._closing), self._idle_s())
             group = self._take_locked()

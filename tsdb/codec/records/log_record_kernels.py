@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.crc32c_kernels import crc32c_kernel
-from tsdb.codec.jit import helper, kernel
+from tsdb.codec.jit import helper, short_kernel
 from tsdb.codec.memory_kernels import copy_bytes, store_i64, store_u32, store_u64
 
 MAGIC = 0x524C544B  # "KTLR" as a little-endian u32.
@@ -44,7 +44,7 @@ _HASH_B = np.uint64(0xC2B2AE3D27D4EB4F)
 _HASH_C = np.uint64(0x165667B19E3779F9)
 
 
-@kernel
+@short_kernel
 def id_vector_hash_kernel(series_id: NDArray[np.uint64], start: int, end: int) -> np.uint64:
     """Hash of series_id[start:end] in order: a sum of mixed words, so that no step waits for the one before."""
     total = np.uint64(0)
@@ -68,7 +68,7 @@ def encoded_size_kernel(packs: int, samples: int, shared_time: bool) -> int:
     )
 
 
-@kernel
+@short_kernel
 def encode_record_kernel(
     pack_id: NDArray[np.uint64],
     pack_length: NDArray[np.uint32],
@@ -117,7 +117,7 @@ def encode_record_kernel(
     return at + CRC_BYTES
 
 
-@kernel
+@short_kernel
 def encode_tick_kernel(flags: int, out: NDArray[np.uint8]) -> int:
     """Write a record without samples at out[0:]; returns its size."""
     _write_header(out, 0, flags, 0, 0, 0)

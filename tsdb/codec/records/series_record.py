@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 
 from tsdb.codec.crc32c import crc32c
 from tsdb.codec.records.record_status import STATUS_OK, STATUS_UNKNOWN_VERSION
-from tsdb.codec.records.series_record_kernels import VERSION, VERSION_AT, decode_announcements_kernel
+from tsdb.codec.records.series_record_kernels import (
+    CRC_BYTES,
+    KEY_BYTES,
+    LABELS_AT,
+    VERSION,
+    VERSION_AT,
+    announcement_status_kernel,
+    decode_announcements_kernel,
+    encode_announcements_kernel,
+)
 from tsdb.model.errors import CorruptData, InvalidRequest, UnknownVersion
 
 __all__ = [
@@ -24,6 +33,7 @@ __all__ = [
     "decode_announcement",
     "decode_announcements",
     "encode_announcement",
+    "encode_announcements",
 ]
 
 _KEY = struct.Struct("<Qi")  # series_id, index epoch.
@@ -78,16 +88,39 @@ def encode_announcement(series_id: int, epoch: int, pack_id: int, canonical: byt
     return key, body + _CRC.pack(crc32c(key + body))
 
 
+def encode_announcements(
+    series_id: NDArray[np.uint64],
+    epoch: NDArray[np.int64],
+    pack_id: NDArray[np.uint64],
+    labels: NDArray[np.uint8],
+    label_starts: NDArray[np.int64],
+    which: NDArray[np.int64],
+) -> list[tuple[bytes, bytes]]:
+    """Key and value of each announcement; number i has the canonical labels which[i] of the joined ones.
+
+    Raises InvalidRequest as encode_announcement does.
+    """
+    count = len(series_id)
+    if count and not (epoch.min() >= -_EPOCH_LIMIT and epoch.max() < _EPOCH_LIMIT):
+        raise InvalidRequest(f"an index epoch of {epoch} does not fit 32 bits", reason="epoch_out_of_range")
+    size = int((label_starts[which + 1] - label_starts[which]).sum()) + count * (LABELS_AT + CRC_BYTES)
+    keys, values = np.empty(count * KEY_BYTES, np.uint8), np.empty(size, np.uint8)
+    starts = np.empty(count + 1, np.int64)
+    encode_announcements_kernel(series_id, epoch, pack_id, labels, label_starts, which, keys, values, starts)
+    key, value, ends = keys.tobytes(), values.tobytes(), starts.tolist()
+    return [(key[at * KEY_BYTES : (at + 1) * KEY_BYTES], value[ends[at] : ends[at + 1]]) for at in range(count)]
+
+
 def decode_announcement(key: bytes, value: bytes) -> Announcement:
     """One announcement. Raises CorruptData, or UnknownVersion for an undamaged record of a newer version."""
-    ends = np.array([0, len(key)]), np.array([0, len(value)])
-    decoded = decode_announcements(key, ends[0], value, ends[1])
-    if decoded.status[0] == STATUS_UNKNOWN_VERSION:
+    status = announcement_status_kernel(np.frombuffer(key, np.uint8), np.frombuffer(value, np.uint8))
+    if status == STATUS_UNKNOWN_VERSION:
         raise UnknownVersion(f"series record is of version {value[VERSION_AT]}; this process knows up to {VERSION}")
-    if decoded.status[0] != STATUS_OK:
+    if status != STATUS_OK:
         raise CorruptData(f"series record with a key of {len(key)} and a value of {len(value)} bytes breaks its format")
-    canonical = value[int(decoded.label_start[0]) : int(decoded.label_end[0])]
-    return Announcement(int(decoded.series_id[0]), int(decoded.epoch[0]), int(decoded.pack_id[0]), canonical)
+    series_id, epoch = _KEY.unpack(key)
+    _, pack_id = _VALUE.unpack_from(value)
+    return Announcement(series_id, epoch, pack_id, value[LABELS_AT:-CRC_BYTES])
 
 
 def decode_announcements(

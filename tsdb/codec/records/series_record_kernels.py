@@ -1,4 +1,4 @@
-"""Kernel of the series record: checks a batch of announcements and returns where their fields are.
+"""Kernels of the series record: one checks a batch of announcements and finds their fields, one writes a batch.
 
 Layout: docs/formats/series-record.md, version 1.
 """
@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.crc32c_kernels import crc32c_extend_kernel, crc32c_kernel
-from tsdb.codec.jit import helper, kernel
-from tsdb.codec.memory_kernels import load_u32, load_u64
+from tsdb.codec.jit import helper, kernel, short_kernel
+from tsdb.codec.memory_kernels import copy_bytes, load_u32, load_u64, store_u32, store_u64
 from tsdb.codec.records.record_status import STATUS_CORRUPT, STATUS_OK, STATUS_UNKNOWN_VERSION
 
 VERSION = 1
@@ -51,6 +51,12 @@ def decode_announcements_kernel(
             label_start[record], label_end[record] = start + LABELS_AT, end - CRC_BYTES
 
 
+@short_kernel
+def announcement_status_kernel(key: NDArray[np.uint8], value: NDArray[np.uint8]) -> int:
+    """STATUS_* of one record."""
+    return _status_of(key, 0, key.size, value, 0, value.size)
+
+
 @helper
 def _status_of(keys: NDArray[np.uint8], key: int, key_end: int, values: NDArray[np.uint8], start: int, end: int) -> int:
     if key < 0 or key_end < key or key_end > keys.size:
@@ -76,3 +82,33 @@ def _are_pairs(values: NDArray[np.uint8], start: int, end: int) -> bool:
         if values[position] == SEPARATOR:
             odd = not odd
     return odd
+
+
+@kernel
+def encode_announcements_kernel(
+    series_id: NDArray[np.uint64],
+    epoch: NDArray[np.int64],
+    pack_id: NDArray[np.uint64],
+    labels: NDArray[np.uint8],
+    label_starts: NDArray[np.int64],
+    which: NDArray[np.int64],
+    keys: NDArray[np.uint8],
+    values: NDArray[np.uint8],
+    value_starts: NDArray[np.int64],
+) -> None:
+    """Write record i, of label set which[i]: keys[KEY_BYTES * i:] and values[value_starts[i]:value_starts[i + 1]]."""
+    end = 0
+    value_starts[0] = 0
+    for record in range(series_id.size):
+        key, start = record * KEY_BYTES, end
+        store_u64(keys, key + SERIES_ID_AT, series_id[record])
+        store_u32(keys, key + EPOCH_AT, np.uint32(epoch[record]))
+        values[start + VERSION_AT] = VERSION
+        store_u64(values, start + PACK_ID_AT, pack_id[record])
+        first, last = label_starts[which[record]], label_starts[which[record] + 1]
+        copy_bytes(values, start + LABELS_AT, labels, first, last - first)
+        end = start + LABELS_AT + last - first
+        crc = crc32c_extend_kernel(crc32c_kernel(keys, key, key + KEY_BYTES), values, start, end)
+        store_u32(values, end, np.uint32(crc))
+        end += CRC_BYTES
+        value_starts[record + 1] = end

@@ -35,7 +35,8 @@ from tsdb.parallel_consumer import CallbackExecutor, ConsumerMetrics, Options, P
 
 GROUP = "loader"
 FILES_GROUP = "loader-parquet"  # Has separate commits: files are loaded beside a history, not instead of it.
-POLL_RECORDS_MAX = 128  # Records per poll. During a poll no write begins, so free places in flight stay empty.
+# Records per poll, or as many as may be in flight: during a poll no write begins, so free places in flight stay empty.
+POLL_RECORDS_MIN = 128
 ALIVE_WITHIN_S = 120.0  # A step waits for at most one answer of log or history, and each has a shorter timeout.
 
 consumer_metrics = ConsumerMetrics(registry, "tsdb_loader_consumer_")
@@ -78,7 +79,7 @@ class LoaderOptions:
             running_bytes_max=running_bytes_max,
             records_max=self.buffer_records_max,
             bytes_max=self.buffer_bytes_max,
-            poll_records_max=POLL_RECORDS_MAX,
+            poll_records_max=max(POLL_RECORDS_MIN, self.concurrency),
             commit_interval_s=self.commit_interval_s,
             drain_s=self.drain_s,
             rebalance_drain_s=self.drain_s,

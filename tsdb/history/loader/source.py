@@ -22,6 +22,8 @@ RETRY_S = 1.0  # Between two tries, while the start of a partition cannot be fou
 
 log = get_logger(__name__)
 
+LINGER_S = 0.1  # The chunks of one moment come together.
+
 # Returns the partitions that have `loaded`. Raises Unavailable or Overloaded while history does not answer.
 LoadedPartitions = Callable[[Collection[int]], Collection[int]]
 # Called at each start with the partitions that start from zero, and the high watermarks of `chunks` at that moment.
@@ -35,7 +37,7 @@ class LogSource:
         self, log_: Log, group_id: str, loaded: LoadedPartitions, on_from_zero: OnFromZero, clock: Clock
     ) -> None:
         self._log = log_
-        self._group: Group = log_.group(group_id)
+        self._group: Group = log_.group(group_id, linger_s=LINGER_S)
         self._loaded = loaded
         self._on_from_zero = on_from_zero
         self._clock = clock

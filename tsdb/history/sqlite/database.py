@@ -10,6 +10,7 @@ from tsdb.model.errors import ConfigMismatch
 from tsdb.sqlite.database import configure, open_file
 from tsdb.sqlite.errors import SqliteErrors
 
+PAGE_BYTES = 16_384  # Rows are chunks of kilobytes; small pages would chain them.
 ERRORS = SqliteErrors(
     unavailable="unavailable",
     locked="store_locked",
@@ -66,7 +67,7 @@ def create(path: Path) -> sqlite3.Connection:
 
 def _open(path: Path, *, create: bool) -> sqlite3.Connection:
     connection = open_file(path, create=create)
-    configure(connection)
+    configure(connection, PAGE_BYTES)
     return connection
 
 

@@ -106,6 +106,9 @@ class SqliteStore:
         name = (announcement.epoch, metric_name(announcement.canonical))
         ids = (signed(announcement.series_id), signed(announcement.pack_id))
         row = (sql.PUT_SERIES, (*name, *ids, partition, announcement.canonical))
+        if self._names.holds(name):
+            self._put(metrics.SERIES, [row], on_done)
+            return
         group = WriteGroup(2, on_done)
         self._names.ensure(
             name, lambda done: self._put(metrics.METRIC_NAME, [(sql.PUT_METRIC_NAME, name)], done), group

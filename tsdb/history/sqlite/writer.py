@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,11 +13,24 @@ from tsdb.history.inflight import ROW_BYTES, InflightBytes
 from tsdb.history.interface import OnDone
 from tsdb.history.settings import HistorySettings
 from tsdb.history.sqlite.database import ERRORS, connect
-from tsdb.history.statement_metrics import CHUNK, count_failure, statements_total, write_seconds, written_bytes_total
+from tsdb.history.statement_metrics import (
+    CHUNK,
+    METRIC_NAME,
+    SERIES,
+    count_failure,
+    statements_total,
+    write_seconds,
+    written_bytes_total,
+)
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
 from tsdb.sqlite.database import transaction
 from tsdb.sqlite.writer import GroupWriter
+
+# Rows of series lie all over their table, so each costs a page or two, unless many are written together: the more came
+# with the last group, the longer the next one gathers.
+REST_S_A_SERIES = 0.0001
+REST_S_MAX = 0.5
 
 log = get_logger(__name__)
 
@@ -46,6 +60,9 @@ class HistoryWriter(GroupWriter[StatementGroup, None]):
         super().__init__("history-writer", "history", path)
         self._settings = settings
         self._inflight = InflightBytes(settings.inflight_bytes_max)
+        self._rest_s = 0.0  # Before the next group. Of the writer's thread.
+        self._rests = True  # Until `close`.
+        self._hurry = threading.Event()  # A write came that should not wait for rows of series.
 
     def put(self, write: StatementGroup) -> None:
         self._inflight.take(write.weight, self._settings.write_timeout_s)
@@ -54,8 +71,12 @@ class HistoryWriter(GroupWriter[StatementGroup, None]):
         except BaseException:
             self._inflight.give_back(write.weight)
             raise
+        if write.kind not in (SERIES, METRIC_NAME):
+            self._hurry.set()
 
     def close(self) -> None:
+        self._rests = False
+        self._hurry.set()
         left = self._inflight.close(self._settings.write_timeout_s)
         if left:
             log.warning("history closed with writes unanswered", writes=left)
@@ -64,12 +85,19 @@ class HistoryWriter(GroupWriter[StatementGroup, None]):
     def _connect(self) -> sqlite3.Connection:
         return connect(self._path)
 
+    def _rest(self) -> None:
+        if self._rests and self._rest_s:
+            self._hurry.wait(self._rest_s)
+        self._hurry.clear()
+        self._rest_s = 0.0
+
     def _store(self, connection: sqlite3.Connection, group: Sequence[StatementGroup]) -> list[TsdbError | None]:
         with transaction(connection, ERRORS, "writing", write=True):
             for write in group:
                 for sql, values in write.statements:
                     connection.execute(sql, values)
                 statements_total.labels(write.kind).inc(len(write.statements))
+        self._rest_s = min(REST_S_A_SERIES * sum(write.kind == SERIES for write in group), REST_S_MAX)
         return [None] * len(group)
 
     def _answer(self, write: StatementGroup, outcome: TsdbError | None) -> None:

@@ -62,6 +62,7 @@ class SqliteTopics:
         with transaction(connection, ERRORS, f"deleting topic {topic}", write=True):
             for lane in find_lanes(connection, name).values():
                 connection.execute("DELETE FROM records WHERE id >= ? AND id < ?", (lane.first_id, lane.end_id))
+                connection.execute("DELETE FROM dictionaries WHERE lane = ?", (lane.number,))
             for table in ("lanes", "commits", "topics"):
                 connection.execute(f"DELETE FROM {table} WHERE topic = ?", (name,))
 

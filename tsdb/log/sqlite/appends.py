@@ -11,10 +11,13 @@ from tsdb.log.interface import Appended, Headers, OnDone, TopicPartition
 from tsdb.log.sqlite.database import OFFSET_BITS, Lane, find_lanes
 from tsdb.log.sqlite.faults import Fate, FaultPlan
 from tsdb.log.sqlite.lanes import check_lane
+from tsdb.log.sqlite.values import LaneCoder, LaneCoders
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.errors import InvalidRequest, TsdbError, Unavailable
 
-INSERT = "INSERT INTO records (id, broker_ms, latest_ms, key, value, headers) VALUES (?, ?, ?, ?, ?, ?)"
+INSERT = "INSERT INTO records (id, broker_ms, latest_ms, key, coding, value, headers) VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+Row = tuple[int, int, int, bytes | None, int | None, bytes | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class _Cursor:
     lane: Lane
     create_time: bool
     keyed: bool
+    coder: LaneCoder | None
     next_offset: int
     latest_ms: int
 
@@ -51,24 +55,24 @@ Answer = Appended | TsdbError
 
 
 def store_group(
-    connection: sqlite3.Connection, appends: Sequence[Append], now_ms: int, faults: FaultPlan
+    connection: sqlite3.Connection, appends: Sequence[Append], now_ms: int, faults: FaultPlan, coders: LaneCoders
 ) -> list[Answer]:
     """Insert all records. Returns one answer each, valid once the transaction is committed."""
     cursors: dict[TopicPartition, _Cursor | TsdbError] = {}
     topics: dict[str, dict[int, Lane]] = {}
-    rows: list[tuple[int, int, int, bytes | None, bytes | None, str | None]] = []
+    rows: list[Row] = []
     answers: list[Answer] = []
     for append in appends:
         place = (append.topic, append.partition)
         if place not in cursors:
             if append.topic not in topics:
                 topics[append.topic] = find_lanes(connection, append.topic)
-            cursors[place] = _open(append, topics[append.topic])
+            cursors[place] = _open(connection, append, topics[append.topic], coders)
         cursor = cursors[place]
         if isinstance(cursor, TsdbError):
             answers.append(cursor)
             continue
-        answers.append(_place(append, cursor, rows, now_ms, faults))
+        answers.append(_place(connection, append, cursor, rows, now_ms, faults))
     connection.executemany(INSERT, rows)
     connection.executemany(
         "UPDATE lanes SET next_offset = ?, latest_ms = ? WHERE lane = ?",
@@ -77,7 +81,9 @@ def store_group(
     return answers
 
 
-def _open(append: Append, lanes: dict[int, Lane]) -> _Cursor | TsdbError:
+def _open(
+    connection: sqlite3.Connection, append: Append, lanes: dict[int, Lane], coders: LaneCoders
+) -> _Cursor | TsdbError:
     try:
         lane = check_lane(append.topic, append.topic_id, append.partition, lanes)
     except TsdbError as error:
@@ -85,13 +91,16 @@ def _open(append: Append, lanes: dict[int, Lane]) -> _Cursor | TsdbError:
     create_time = lane.setting("message.timestamp.type") == CREATE_TIME
     latest_ms = lane.latest_ms if lane.latest_ms is not None else -(1 << 62)
     keyed = "compact" in (lane.setting("cleanup.policy") or "")
-    return _Cursor(lane, create_time, keyed, lane.next_offset, latest_ms)
+    # Records with a key are few, or are compressed by their writers.
+    coder = None if keyed else coders.of(connection, lane)
+    return _Cursor(lane, create_time, keyed, coder, lane.next_offset, latest_ms)
 
 
 def _place(
+    connection: sqlite3.Connection,
     append: Append,
     cursor: _Cursor,
-    rows: list[tuple[int, int, int, bytes | None, bytes | None, str | None]],
+    rows: list[Row],
     now_ms: int,
     faults: FaultPlan,
 ) -> Answer:
@@ -110,7 +119,10 @@ def _place(
     cursor.latest_ms = max(cursor.latest_ms, broker_ms)
     row_id = (cursor.lane.number << OFFSET_BITS) + offset
     headers = encode_headers(append.headers)
-    rows.append((row_id, broker_ms, cursor.latest_ms, append.key, append.value, headers))
+    coding, value = None, append.value
+    if cursor.coder is not None:
+        coding, value = cursor.coder.encode(connection, append.value, row_id)
+    rows.append((row_id, broker_ms, cursor.latest_ms, append.key, coding, value, headers))
     return _fault("the answer was lost") if fate is Fate.ACK_LOST else Appended(append.partition, offset, broker_ms)
 
 

@@ -17,6 +17,8 @@ from tsdb.sqlite.errors import SqliteErrors
 
 ERRORS = SqliteErrors(unavailable="log_unavailable", locked="log_locked")
 
+# Each transaction writes a page of each lane again, so small pages make a small write-ahead file.
+PAGE_BYTES = 4096
 OFFSET_BITS = 44
 OFFSET_MAX = (1 << OFFSET_BITS) - 1
 
@@ -36,8 +38,16 @@ CREATE TABLE IF NOT EXISTS records (
     broker_ms INTEGER NOT NULL,
     latest_ms INTEGER NOT NULL,
     key BLOB,
+    coding INTEGER,
     value BLOB,
     headers TEXT
+);
+CREATE TABLE IF NOT EXISTS dictionaries (
+    lane INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    last_id INTEGER,
+    data BLOB NOT NULL,
+    PRIMARY KEY (lane, number)
 );
 CREATE TABLE IF NOT EXISTS commits (
     group_id TEXT NOT NULL,
@@ -89,7 +99,8 @@ def connect(path: Path) -> sqlite3.Connection:
         try:
             if not _has_schema(connection):
                 raise _missing(path, "holds no log")
-            configure(connection, auto_vacuum=True)
+            _check_version(connection, path)
+            configure(connection, PAGE_BYTES, auto_vacuum=True)
         except BaseException:
             connection.close()
             raise
@@ -106,7 +117,7 @@ def create(path: Path) -> sqlite3.Connection:
         raise _missing(path, "is a folder")
     with ERRORS.translate(f"making {path}"):
         connection = open_file(path, create=True)
-        configure(connection, auto_vacuum=True)
+        configure(connection, PAGE_BYTES, auto_vacuum=True)
         if not _has_schema(connection):
             connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
     return connection
@@ -115,6 +126,17 @@ def create(path: Path) -> sqlite3.Connection:
 def _has_schema(connection: sqlite3.Connection) -> bool:
     found: int = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'commits'").fetchone()[0]
     return found > 0
+
+
+def _check_version(connection: sqlite3.Connection, path: Path) -> None:
+    """Raises ConfigMismatch (log_version)."""
+    columns = [row[1] for row in connection.execute("PRAGMA table_info(records)")]
+    if "coding" not in columns:
+        raise ConfigMismatch(
+            f"embedded log {path} is of version 1; this program has version 2: let the program that wrote it export its"
+            " samples with `tsdb query --output parquet`, and import them into a new log with `tsdb write`",
+            reason="log_version",
+        )
 
 
 def _missing(path: Path, why: str) -> ConfigMismatch:

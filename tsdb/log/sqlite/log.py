@@ -10,7 +10,7 @@ from typing import Self
 
 from tsdb.log.append_metrics import append_failures_total
 from tsdb.log.checks import check_partition
-from tsdb.log.interface import Appended, Headers, OnDone, TopicPartition, Watermarks
+from tsdb.log.interface import KEYLESS, Appended, Headers, OnDone, TopicPartition, Watermarks
 from tsdb.log.settings import LogSettings
 from tsdb.log.sqlite.appends import Append
 from tsdb.log.sqlite.arrivals import Arrivals
@@ -68,7 +68,8 @@ class SqliteLog:
     ) -> None:
         topic_id = self._queries.topic_id(topic)
         check_partition(topic, partition, self._queries.partitions(topic))
-        append = Append(self._prefix + topic, topic_id, partition, value, key, tuple(headers), timestamp_ms, on_done)
+        kept = () if topic in KEYLESS else tuple(headers)  # No reader returns headers of such topics.
+        append = Append(self._prefix + topic, topic_id, partition, value, key, kept, timestamp_ms, on_done)
         if append.weight > RECORD_BYTES_MAX:
             raise _count(
                 InvalidRequest(
@@ -111,17 +112,17 @@ class SqliteLog:
     ) -> SqliteReader:
         for topic, partition in starts:
             check_partition(topic, partition, self._queries.partitions(topic))
-        reader = SqliteReader(self._path, self._prefix, self._arrivals, self._queries.topic_id)
+        reader = SqliteReader(self._path, self._prefix, self._arrivals, self._queries.topic_id, linger_s)
         reader.assign(starts)
         return reader
 
-    def group(self, group_id: str, name: str = "") -> SqliteGroup:
+    def group(self, group_id: str, name: str = "", *, linger_s: float = 0.0) -> SqliteGroup:
         coordinator = self._coordinator(group_id)
         return SqliteGroup(
             self._prefix + group_id,
             self._prefix,
             coordinator,
-            SqliteReader(self._path, self._prefix, self._arrivals, self._queries.topic_id),
+            SqliteReader(self._path, self._prefix, self._arrivals, self._queries.topic_id, linger_s),
             self._queries,
             self._writer,
             self._settings.request_timeout_s,

@@ -10,6 +10,7 @@ import sqlite3
 
 from tsdb.log.sqlite.database import ERRORS, OFFSET_MAX, Lane, find_lanes
 from tsdb.log.sqlite.lanes import first_at
+from tsdb.log.sqlite.values import drop_unused
 from tsdb.ops.metrics import counter
 from tsdb.sqlite.database import transaction
 
@@ -56,6 +57,7 @@ def trim(connection: sqlite3.Connection, lane: Lane, low_offset: int) -> None:
             connection.execute(
                 "UPDATE lanes SET low_offset = max(low_offset, ?) WHERE lane = ?", (low_id & OFFSET_MAX, lane.number)
             )
+            drop_unused(connection, lane, low_id)
         trimmed_records_total.inc(gone)
         if left is None:
             return

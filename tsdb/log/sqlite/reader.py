@@ -25,10 +25,11 @@ from tsdb.log.sqlite.appends import decode_headers
 from tsdb.log.sqlite.arrivals import Arrivals
 from tsdb.log.sqlite.database import ERRORS, OFFSET_MAX, Lane, connect, find_lanes
 from tsdb.log.sqlite.lanes import check_lane
+from tsdb.log.sqlite.values import ValueReader
 from tsdb.model.errors import LostOffsets, Unavailable
 from tsdb.sqlite.database import transaction
 
-SELECT = "SELECT id, broker_ms, value, key, headers FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+SELECT = "SELECT id, broker_ms, value, key, headers, coding FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
 OTHER_PROCESS_S = 0.05  # Between checks for records of other processes; this process's writes wake the reader.
 
 Row = tuple[Any, ...]
@@ -44,13 +45,19 @@ class _Place:
 
 
 class SqliteReader:
-    """LogReader. prefix: put before topics. topic_ids: gives the expected incarnation of a topic."""
+    """LogReader. prefix: put before topics. topic_ids: gives the expected incarnation of a topic. linger_s: see Log."""
 
-    def __init__(self, path: Path, prefix: str, arrivals: Arrivals, topic_ids: Callable[[str], str]) -> None:
+    def __init__(
+        self, path: Path, prefix: str, arrivals: Arrivals, topic_ids: Callable[[str], str], linger_s: float
+    ) -> None:
         self._connection = connect(path)
+        self._values = ValueReader(self._connection)
         self._prefix = prefix
         self._arrivals = arrivals
+        self._arrival = arrivals.wait_of_reader()
         self._topic_ids = topic_ids
+        self._linger_s = linger_s
+        self._rests_until = 0.0  # Monotonic time, after a read up to the end.
         self._places: dict[TopicPartition, _Place] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._seen: tuple[int, int] | None = None  # State of the database when all of it was read.
@@ -61,7 +68,9 @@ class SqliteReader:
     ) -> list[Event]:
         give_up_at = time.monotonic() + timeout_s
         while True:
-            arrived = self._arrivals.count
+            # Without a look at the arrivals: each commit would wake each reader, for a few records.
+            time.sleep(max(0.0, min(self._rests_until, give_up_at) - time.monotonic()))
+            arrived = self._arrival.count
             try:
                 events = self._read_once(arrived, max_records, max_bytes)
                 self._unavailable_since = None
@@ -71,7 +80,7 @@ class SqliteReader:
             left_s = give_up_at - time.monotonic()
             if events or left_s <= 0:
                 return events
-            self._arrivals.wait(arrived, min(left_s, OTHER_PROCESS_S))
+            self._arrival.wait(arrived, min(left_s, OTHER_PROCESS_S))
 
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         self.assign({(topic, partition): next_offset})
@@ -84,6 +93,8 @@ class SqliteReader:
         for (topic, partition), next_offset in starts.items():
             self._places[topic, partition] = _Place(self._topic_ids(topic), next_offset)
         self._seen = None
+        self._rests_until = 0.0
+        self._arrival.topics = frozenset(self._prefix + topic for topic, _ in self._places)
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop reading these partitions."""
@@ -98,6 +109,7 @@ class SqliteReader:
         return self._unavailable_since
 
     def close(self) -> None:
+        self._arrivals.remove(self._arrival)
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -119,6 +131,7 @@ class SqliteReader:
             self._passed(event)
         if exhausted:
             self._seen = (version, arrived)
+            self._rests_until = time.monotonic() + self._linger_s if events else 0.0
         return events
 
     def _read(self, max_records: int, max_bytes: int) -> tuple[list[Event], bool]:
@@ -166,8 +179,9 @@ class SqliteReader:
         rows: list[Row] = []
         size = 0
         for row in self._connection.execute(SELECT, (lane.first_id + next_offset, lane.end_id, max_records)):
-            rows.append(row)
-            size += len(row[2] or b"")
+            value = self._values.decode(lane, row[5], row[2])
+            rows.append((*row[:2], value, *row[3:5]))
+            size += len(value or b"")
             if size >= max_bytes:
                 break
         return rows, size

@@ -14,6 +14,7 @@ from tsdb.log.sqlite.arrivals import Arrivals
 from tsdb.log.sqlite.database import ERRORS, connect
 from tsdb.log.sqlite.faults import FaultPlan
 from tsdb.log.sqlite.maintenance import maintain
+from tsdb.log.sqlite.values import LaneCoders
 from tsdb.log.sqlite.writer_lock import WriterLock
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
@@ -40,6 +41,7 @@ class LogWriter(GroupWriter[Append, Appended]):
         self._arrivals = arrivals
         self._lock = WriterLock(path)
         self._maintain_at = 0.0
+        self._coders = LaneCoders(own_dictionaries=not settings.embedded_guest)
 
     def claim(self) -> None:
         """Take the writer lock before the first write. Raises ConfigMismatch (log_in_use)."""
@@ -89,9 +91,13 @@ class LogWriter(GroupWriter[Append, Appended]):
         if delay_s:
             self._clock.sleep(delay_s)
         now_ms = self._faults.broker_ms(self._clock.now_ms())
-        with transaction(connection, ERRORS, "append", write=True):
-            answers = store_group(connection, group, now_ms, self._faults)
-        self._arrivals.notify()
+        try:
+            with transaction(connection, ERRORS, "append", write=True):
+                answers = store_group(connection, group, now_ms, self._faults, self._coders)
+        except BaseException:
+            self._coders.forget()
+            raise
+        self._arrivals.notify({append.topic for append in group})
         return answers
 
     def _answer(self, write: Append, outcome: Answer) -> None:

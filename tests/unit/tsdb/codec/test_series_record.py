@@ -21,6 +21,7 @@ from tsdb.codec.records.series_record import (
     decode_announcement,
     decode_announcements,
     encode_announcement,
+    encode_announcements,
 )
 from tsdb.model.errors import CorruptData, InvalidRequest, UnknownVersion
 from tsdb.model.labels import canonical_labels, series_id
@@ -141,3 +142,22 @@ def test_the_document_and_the_code_agree_on_offsets() -> None:
     }
     assert f"Key, {kernels.KEY_BYTES} bytes" in text
     assert f"Value, {kernels.LABELS_AT + kernels.CRC_BYTES} bytes and the labels" in text
+
+
+def test_announcements_encoded_together_are_those_encoded_alone() -> None:
+    rng = np.random.default_rng(3)
+    sets = [b"__name__\xffm\xffn\xff%d" % number * (number + 1) for number in range(20)]
+    starts = np.cumsum([0, *map(len, sets)])
+    which = rng.integers(0, 20, 60)
+    ids, packs = rng.integers(0, 2**64, (2, 60), np.uint64)
+    epochs = rng.integers(-(2**31), 2**31, 60)
+    made = encode_announcements(ids, epochs, packs, np.frombuffer(b"".join(sets), np.uint8), starts, which)
+    assert made == [encode_announcement(int(ids[i]), int(epochs[i]), int(packs[i]), sets[which[i]]) for i in range(60)]
+
+
+@pytest.mark.parametrize("epoch", [2**31, -(2**31) - 1])
+def test_an_epoch_beyond_32_bits_is_refused_among_others(epoch: int) -> None:
+    one = np.ones(2, np.uint64)
+    labels, starts, which = np.frombuffer(LABELS, np.uint8), np.array([0, len(LABELS)]), np.zeros(2, np.int64)
+    with pytest.raises(InvalidRequest, match="does not fit 32 bits"):
+        encode_announcements(one, np.array([5, epoch]), one, labels, starts, which)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, META, METRICS, SERIES
+from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, META, METADATA, METRICS, SERIES
 from tsdb.log.topics import DAY_MS, Difference, TopicSpec, TopicState, differences, topic_specs
 
 SPEC = TopicSpec("t", 3, 3, {"cleanup.policy": "compact,delete"}, {"retention.ms": 1000})
@@ -22,7 +22,7 @@ def state(**changes: object) -> TopicState:
 
 def test_specs_are_those_of_the_design() -> None:
     specs = {spec.name: spec for spec in topic_specs(18)}
-    assert list(specs) == [METRICS, SERIES, CHUNKS, CHUNKS_DLQ, META]
+    assert list(specs) == [METRICS, SERIES, CHUNKS, CHUNKS_DLQ, META, METADATA]
     kept = {name: (spec.exact["cleanup.policy"], spec.least.get("retention.ms")) for name, spec in specs.items()}
     assert kept == {
         METRICS: ("delete", 5 * DAY_MS),
@@ -30,9 +30,10 @@ def test_specs_are_those_of_the_design() -> None:
         CHUNKS: ("compact,delete", 60 * DAY_MS),
         CHUNKS_DLQ: ("delete", 14 * DAY_MS),
         META: ("compact", None),
+        METADATA: ("compact", None),
     }
-    assert {spec.partitions for spec in specs.values() if spec.name != META} == {18}
-    assert specs[META].partitions == 1
+    assert {spec.partitions for spec in specs.values() if spec.name not in (META, METADATA)} == {18}
+    assert specs[META].partitions == specs[METADATA].partitions == 1
     for spec in specs.values():
         assert (spec.replication, spec.least["min.insync.replicas"]) == (3, 2)
         assert spec.exact["message.timestamp.type"] == "LogAppendTime"

@@ -61,7 +61,7 @@ class NumbersWriter(GroupWriter[Number, int]):
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "numbers.db"
     with closing(open_file(path, create=True)) as connection:
-        configure(connection)
+        configure(connection, 4096)
         connection.execute("CREATE TABLE numbers (value INTEGER)")
     return path
 

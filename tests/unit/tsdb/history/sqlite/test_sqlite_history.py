@@ -6,13 +6,15 @@ import sqlite3
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.servers.histories import META, Answers, row, written
+from support.servers.histories import META, WITHIN_S, Answers, announcement, row, written
 from tsdb.history.interface import WindowRange
 from tsdb.history.open import open_history, open_history_admin
 from tsdb.history.shared_settings import ensure_history, history_differences, shared_rows
+from tsdb.history.sqlite import writer
 from tsdb.history.sqlite.database import ERRORS
 from tsdb.model.errors import ConfigMismatch, CorruptData, InvalidRequest, TsdbError, Unavailable
 
@@ -129,3 +131,40 @@ def test_a_callback_that_fails_is_raised_by_the_next_write_and_the_others_are_an
         answers.wait(1)
         with pytest.raises(ZeroDivisionError):
             store.write(row(1, 2).key, b"", answers)
+
+
+@pytest.fixture
+def transactions(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Kinds of the writes of each transaction. A group with a row of series makes the next one rest for long."""
+    found: list[list[str]] = []
+    store = writer.HistoryWriter._store
+
+    def recorded(self: writer.HistoryWriter, connection: sqlite3.Connection, group: Any) -> Any:
+        found.append([write.kind for write in group])
+        return store(self, connection, group)
+
+    monkeypatch.setattr(writer.HistoryWriter, "_store", recorded)
+    monkeypatch.setattr(writer, "REST_S_A_SERIES", 2 * WITHIN_S)
+    monkeypatch.setattr(writer, "REST_S_MAX", 2 * WITHIN_S)
+    return found
+
+
+def test_rows_of_series_gather_until_another_row_comes(url: str, transactions: list[list[str]]) -> None:
+    with open_history(url) as store:
+        written(lambda done: store.write_series(announcement(7, name="up", host="a"), 0, done))
+        first, answers = len(transactions), Answers()
+        for host in "bcd":
+            store.write_series(announcement(7, name="up", host=host), 0, answers)
+        chunk = row(1, 0)
+        store.write(chunk.key, chunk.value, answers)
+        assert answers.wait(4) == [None] * 4
+    assert transactions[first:] == [["series", "series", "series", "chunk"]]
+
+
+def test_the_end_of_a_history_waits_for_no_further_rows_of_series(url: str, transactions: list[list[str]]) -> None:
+    store = open_history(url)
+    written(lambda done: store.write_series(announcement(7, name="up", host="a"), 0, done))
+    answers = Answers()
+    store.write_series(announcement(7, name="up", host="b"), 0, answers)
+    store.close()
+    assert answers.all == [None]
