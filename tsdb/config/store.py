@@ -71,6 +71,18 @@ class StoreFields(SelectFields):
         description="Newest samples of each partition kept for Watch; a reader further behind is disconnected.",
     )
 
+    snapshot_dir: str = Field(
+        "",
+        description="Folder for snapshots of the heads, on a local disk and of this process alone: a cache for the "
+        "next start. Empty: none; a standalone has them in data_dir.",
+    )
+    snapshot_interval_s: float = Field(
+        600.0,
+        ge=1,
+        le=86_400,
+        description="Seconds between two snapshots of a partition; a start replays what came since the last one.",
+    )
+
     @model_validator(mode="after")
     def _check_limits(self) -> StoreFields:
         if self.partitions and self.shard:

@@ -32,6 +32,15 @@ class Expiry:
         self._checked_at_ms: int | None = None
         self._release_in: int | None = None
 
+    @property
+    def progress(self) -> tuple[int | None, int | None]:
+        """Memory of one round for the next."""
+        return self._checked_at_ms, self._release_in
+
+    @progress.setter
+    def progress(self, progress: tuple[int | None, int | None]) -> None:
+        self._checked_at_ms, self._release_in = progress
+
     def run(self) -> int:
         """Forget the series that are due. Returns their number."""
         self._release()

@@ -118,6 +118,15 @@ class Head:
         with self._contents.lock:
             self._maintenance.drop_before_locked(start_ms, since_offset)
 
+    @property
+    def progress(self) -> tuple[tuple[int, int, int, int], tuple[int | None, int | None]]:
+        """Memory of maintenance and expiry between rounds; see tsdb.head.head_image."""
+        return self._maintenance.progress, self._expiry.progress
+
+    @progress.setter
+    def progress(self, progress: tuple[tuple[int, int, int, int], tuple[int | None, int | None]]) -> None:
+        self._maintenance.progress, self._expiry.progress = progress
+
     # Any thread.
 
     @property

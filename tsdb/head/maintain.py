@@ -42,6 +42,15 @@ class Maintenance:
         self._next_offset_seen = -1
         self._rested_at = -1  # next_offset at the last fold at rest. While it is unchanged, there is nothing to fold.
 
+    @property
+    def progress(self) -> tuple[int, int, int, int]:
+        """Memory of one round for the next."""
+        return self._late_seen, self._fold_watermark_ms, self._next_offset_seen, self._rested_at
+
+    @progress.setter
+    def progress(self, progress: tuple[int, int, int, int]) -> None:
+        self._late_seen, self._fold_watermark_ms, self._next_offset_seen, self._rested_at = progress
+
     def run(self) -> Maintained:
         """One round: seal, fold, merge, drop."""
         done = Maintained()

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.codec.crc32c import crc32c
 from tsdb.codec.records.log_record import decode_records, encode_record
 from tsdb.codec.records.series_record import decode_announcements, encode_announcement
 from tsdb.head.gather_many import ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import SAMPLES_MAX, Head
+from tsdb.head.head_image import image_of, restore
 from tsdb.head.limits import HeadLimits
 from tsdb.index.warm_up import warm_up_index
 from tsdb.model.labels import canonical_labels, series_id
@@ -27,7 +29,20 @@ STEP_MS = 5
 def warm_up() -> None:
     """Compile, or load from the cache, all kernels that a head calls."""
     warm_up_index()
-    head = Head(
+    head = _head()
+    ids = _register(head)
+    _apply(head, ids, 0, 100, [100] * len(ids))
+    for step in range(1, STEPS):
+        now_ms = 100 + step * STEP_MS
+        # Live, out of order, late, and below coverage.
+        _apply(head, ids[:2], step, now_ms, [now_ms - back for back in (*range(60), 3, 3)])
+        head.maintain()
+        _read(head, now_ms)
+    _restore(head)
+
+
+def _head() -> Head:
+    return Head(
         0,
         slices=SLICES,
         time_set=TIMES,
@@ -37,14 +52,12 @@ def warm_up() -> None:
         from_start=False,
         limits=HeadLimits(fold_entries_min=1),
     )
-    ids = _register(head)
-    _apply(head, ids, 0, 100, [100] * len(ids))
-    for step in range(1, STEPS):
-        now_ms = 100 + step * STEP_MS
-        # Live, out of order, late, and below coverage.
-        _apply(head, ids[:2], step, now_ms, [now_ms - back for back in (*range(60), 3, 3)])
-        head.maintain()
-        _read(head, now_ms)
+
+
+def _restore(head: Head) -> None:
+    """Of a head as a start restores it from a snapshot, whose checksums use a kernel too."""
+    crc32c(b"")
+    restore(_head(), image_of(head))
 
 
 def _register(head: Head) -> NDArray[np.uint64]:

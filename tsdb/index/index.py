@@ -10,18 +10,21 @@ from __future__ import annotations
 import threading
 from collections import Counter as Tally
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.records.series_record import DecodedAnnouncements
+from tsdb.index.cardinality.groups import NO_COUNTS, NO_REFS, By, Cardinality, counts_of
 from tsdb.index.index_kernels import STATE_FREE, STATE_LIVE
+from tsdb.index.label_arena import LabelsImage
 from tsdb.index.label_index import BATCH_SERIES, LabelIndex
 from tsdb.index.matching import conditions_of
 from tsdb.index.pair_search import CheckGoing, go_on
 from tsdb.index.registration import Registered, register
 from tsdb.index.select_cache import Matchers, SelectCache
-from tsdb.index.series_rows import SeriesRows
+from tsdb.index.series_rows import RowsImage, SeriesRows
 from tsdb.index.series_table import SeriesTable
 from tsdb.index.series_table_kernels import NO_REF
 from tsdb.model.errors import Overloaded
@@ -42,6 +45,17 @@ malformed_total = counter(
     "tsdb_index_malformed_labels_total", "Announcements refused because their labels are not canonical."
 )
 forgotten_total = counter("tsdb_index_forgotten_series_total", "Series that left the label index.")
+
+
+class IndexImage(NamedTuple):
+    """A series index at one moment, without its table and postings: they are built again from the rest, in bulk.
+
+    forgotten_since_compaction: see SeriesIndex.forget.
+    """
+
+    rows: RowsImage
+    labels: LabelsImage
+    forgotten_since_compaction: int
 
 
 class SeriesIndex:
@@ -159,6 +173,22 @@ class SeriesIndex:
             self._labels = compacted
         self._forgotten_since_compaction = 0
 
+    def image(self) -> IndexImage:
+        """The index now. It stays as it is while the index goes on."""
+        return IndexImage(
+            self._rows.image(), self._labels.arena.image(self.refs_size), self._forgotten_since_compaction
+        )
+
+    def restore(self, image: IndexImage) -> None:
+        """Become the index of an image, whose arrays now belong to this index. Before the first series or read."""
+        assert not self.refs_size, "only an empty index can be restored"
+        self._rows = SeriesRows.of(image.rows)
+        live = self._live_locked()
+        self.table = SeriesTable.of(image.rows.series_id[live], live)
+        self._labels = LabelIndex.of_image(self._lock, image.labels, live)
+        self._forgotten_since_compaction = image.forgotten_since_compaction
+        self._generation += 1
+
     # Any thread.
 
     def refs_of(self, series_ids: NDArray[np.uint64]) -> NDArray[np.uint32]:
@@ -235,6 +265,18 @@ class SeriesIndex:
     def group_counts(self, names: Sequence[str], refs: NDArray[np.uint32]) -> Tally[tuple[str, ...]]:
         """How many refs have each combination of values of these labels; "" for an absent label."""
         return self._labels.group_counts(names, refs)
+
+    def cardinality(
+        self, by: By, matchers: Sequence[Matcher] | None, seed: int, check_going: CheckGoing = go_on
+    ) -> Cardinality:
+        """Counts of the selected series by group; of all series without matchers. Raises as `select`."""
+        if by is not By.SOURCE and not matchers:
+            with self._lock:
+                return Cardinality(self._labels.arena, NO_REFS, self._labels.counts_locked(), seed, self.series)
+        refs = self.select(matchers, check_going) if matchers else self.all_refs()
+        arena = self._labels.arena  # After the refs: it has all of them, whatever was compacted meanwhile.
+        counts = NO_COUNTS if by is By.SOURCE else counts_of(arena, refs)
+        return Cardinality(arena, refs, counts, seed, len(refs))
 
     def largest_groups(self, names: Sequence[str], limit: int) -> list[tuple[tuple[str, ...], int]]:
         """(values of these labels, series that have them) of the `limit` largest groups of all series."""

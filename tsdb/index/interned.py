@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,14 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 SLOTS_MIN = 256
 GROWTH_PART = 4  # Arrays grow by a quarter more than needed: memory matters more than copies.
+
+
+class InternedImage(NamedTuple):
+    """Distinct byte strings: all of them joined, the end of each, and 32 bits of the hash of each."""
+
+    data: NDArray[np.uint8]
+    ends: NDArray[np.int64]
+    hashes: NDArray[np.uint32]
 
 
 def roomy(array: NDArray[Scalar], size: int) -> NDArray[Scalar]:
@@ -50,6 +58,22 @@ def with_room(interned: Interned, more: int, more_bytes: int) -> Interned:
         grown = grown._replace(slots=np.full(1 << (2 * count - 1).bit_length(), NOTHING, np.uint32))
         rehash_kernel(grown)
     return grown
+
+
+def image_of(interned: Interned) -> InternedImage:
+    """Views of a table, which stay as they are: byte strings are only added."""
+    count, size = int(interned.size[COUNT]), int(interned.size[BYTES])
+    return InternedImage(interned.data[:size], interned.ends[:count], interned.hashes[:count])
+
+
+def interned_of(image: InternedImage, seed: np.uint64) -> Interned:
+    """A table that owns the arrays of an image."""
+    count, size = len(image.ends), len(image.data)
+    slots = np.full(1 << max(2 * count - 1, SLOTS_MIN - 1).bit_length(), NOTHING, np.uint32)
+    data = resized(image.data, size + PADDING_BYTES)
+    interned = Interned(np.array([count, size], np.int64), data, image.ends, image.hashes, slots, seed)
+    rehash_kernel(interned)
+    return interned
 
 
 def known_ids(interned: Interned, joined: bytes, ends: NDArray[np.int64]) -> NDArray[np.uint32]:

@@ -9,11 +9,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.index.interned import known_ids, new_interned, roomy, starts_of, texts_of, with_room
+from tsdb.index.interned import (
+    InternedImage,
+    image_of,
+    interned_of,
+    known_ids,
+    new_interned,
+    roomy,
+    starts_of,
+    texts_of,
+    with_room,
+)
 from tsdb.index.interned_kernels import COUNT, NOTHING, PADDING_BYTES
 from tsdb.index.label_kernels import Labels, PairRuns, write_runs_kernel
 from tsdb.index.label_read_kernels import (
@@ -28,6 +39,19 @@ from tsdb.model.labels import SEPARATOR
 NO_PAIR = NOTHING
 
 
+class LabelsImage(NamedTuple):
+    """A label arena. seeds uint64[2]: of the hashes of names and of pairs. entries: see PairRuns; the others by ref."""
+
+    seeds: NDArray[np.uint64]
+    names: InternedImage
+    pairs: InternedImage
+    name_of: NDArray[np.uint32]
+    entries: NDArray[np.uint32]
+    start: NDArray[np.uint32]
+    length: NDArray[np.uint16]
+    label_bytes: NDArray[np.uint32]
+
+
 class LabelArena:
     """labels: the arrays that kernels take."""
 
@@ -38,10 +62,39 @@ class LabelArena:
         runs = PairRuns(np.zeros(1, np.int64), entries, start, np.empty(0, np.uint16), label_bytes)
         self.labels = Labels(new_interned(seed), new_interned(seed), name_of, runs)
 
+    def image(self, refs_size: int) -> LabelsImage:
+        """The labels of refs below refs_size. Arrays by ref are copied, because a reused ref is written again."""
+        names, pairs, name_of, runs = self.labels
+        return LabelsImage(
+            np.array([names.seed, pairs.seed], np.uint64),
+            image_of(names),
+            image_of(pairs),
+            name_of[: self.pair_count],
+            runs.entries[: self.entry_count],
+            runs.start[:refs_size].copy(),
+            runs.length[:refs_size].copy(),
+            runs.label_bytes[:refs_size].copy(),
+        )
+
+    @classmethod
+    def of_image(cls, image: LabelsImage) -> LabelArena:
+        """An arena that owns the arrays of an image."""
+        arena = cls()
+        size = np.array([len(image.entries)], np.int64)
+        runs = PairRuns(size, image.entries, image.start, image.length, image.label_bytes)
+        names, pairs = interned_of(image.names, image.seeds[0]), interned_of(image.pairs, image.seeds[1])
+        arena.labels = Labels(names, pairs, image.name_of, runs)
+        return arena
+
     @property
     def pair_count(self) -> int:
         """Number of pairs; ids are below it."""
         return int(self.labels.pairs.size[COUNT])
+
+    @property
+    def name_count(self) -> int:
+        """Number of names; ids are below it."""
+        return int(self.labels.names.size[COUNT])
 
     @property
     def entry_count(self) -> int:
@@ -121,6 +174,10 @@ class LabelArena:
         names = labels.name_of[pairs]
         name_bytes = labels.names.ends[names] - starts_of(labels.names, names)
         return texts_of(labels.pairs, pairs, name_bytes + len(SEPARATOR))
+
+    def pair_texts(self, pairs: NDArray[np.uint32]) -> list[bytes]:
+        """Name, separator and value of each pair."""
+        return texts_of(self.labels.pairs, pairs, 0)
 
     def of(self, refs: NDArray[np.uint32]) -> tuple[bytes, NDArray[np.uint32]]:
         """(canonical labels of refs one after another, bytes of each)."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.index.label_arena import NO_PAIR, LabelArena
+from tsdb.index.label_arena import NO_PAIR, LabelArena, LabelsImage
 from tsdb.index.matching import Condition, ResolvedCondition, combine, narrow
 from tsdb.index.pair_search import CachedPairs, CheckGoing, PairSearch
 from tsdb.index.postings import Postings
@@ -24,9 +24,9 @@ BATCH_SERIES = 4096  # Bounds how long a read waits for the lock.
 class LabelIndex:
     """Arena, postings and the search over the arena's pairs."""
 
-    def __init__(self, lock: threading.Lock) -> None:
+    def __init__(self, lock: threading.Lock, arena: LabelArena | None = None) -> None:
         self._lock = lock
-        self.arena = LabelArena()
+        self.arena = arena or LabelArena()
         self._postings = Postings()
         self._search = PairSearch(self.arena, lock)
 
@@ -52,6 +52,15 @@ class LabelIndex:
             fresh.add(refs[part][findable[part]])
         return fresh
 
+    @classmethod
+    def of_image(cls, lock: threading.Lock, image: LabelsImage, findable: NDArray[np.uint32]) -> LabelIndex:
+        """The label index of an image. findable: refs that reads find."""
+        fresh = cls(lock, LabelArena.of_image(image))
+        # In batches, because one large one would leave large arrays with room for the next.
+        for start in range(0, len(findable), BATCH_SERIES):
+            fresh.add(findable[start : start + BATCH_SERIES])
+        return fresh
+
     def prepare(self, conditions: Sequence[Condition], check_going: CheckGoing) -> list[CachedPairs]:
         """The long part of finding pairs, without the lock. check_going: called between pieces, and may raise."""
         return [self._search.prepare(condition, check_going) for condition in conditions]
@@ -72,6 +81,10 @@ class LabelIndex:
     def pairs_in_use_locked(self) -> NDArray[np.uint32]:
         """Pairs that any findable ref has, ascending."""
         return np.flatnonzero(self._postings.counts()).astype(np.uint32)
+
+    def counts_locked(self) -> NDArray[np.uint32]:
+        """How many findable refs have each pair, by pair id; a copy."""
+        return self._postings.counts().copy()
 
     def names_of(self, pairs: NDArray[np.uint32]) -> list[str]:
         """Sorted names of pairs."""

@@ -176,12 +176,18 @@ def family_code_kernel(data: NDArray[np.uint8], start: Any, end: Any) -> Any:
 
 @helper
 def _family_code(data: NDArray[np.uint8], start: Any, end: Any) -> Any:
-    family_end, code, first = end, 0, 0
+    family_end, code = family_end_kernel(data, start, end)
+    hashed = np.int64(hash32_kernel(data, start, family_end, 0))
+    return (hashed >> 3) << 3 | code
+
+
+@helper
+def family_end_kernel(data: NDArray[np.uint8], start: Any, end: Any) -> Any:
+    """(end of the metric family of the name data[start:end], number of the suffix after it; 0: none)."""
+    first = 0
     for number in range(_SUFFIX_ENDS.size):
         length = _SUFFIX_ENDS[number] - first
         if end - start > length and equal_kernel(_SUFFIXES, first, data, end - length, length):
-            family_end, code = end - length, number + 1
-            break
+            return end - length, number + 1
         first = _SUFFIX_ENDS[number]
-    hashed = np.int64(hash32_kernel(data, start, family_end, 0))
-    return (hashed >> 3) << 3 | code
+    return end, 0

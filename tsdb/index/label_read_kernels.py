@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from tsdb.codec.jit import helper, kernel
 from tsdb.codec.memory_kernels import load_u64, store_u64
-from tsdb.index.interned_kernels import PADDING_BYTES, equal_kernel
-from tsdb.index.label_kernels import SEPARATOR_BYTE, Labels
+from tsdb.index.interned_kernels import PADDING_BYTES, Interned, equal_kernel, hash_kernel
+from tsdb.index.label_kernels import SEPARATOR_BYTE, Labels, family_end_kernel
 
 
 @kernel
@@ -76,6 +76,40 @@ def mark_pairs_kernel(labels: Labels, refs: NDArray[np.uint32], marks: NDArray[n
         first = np.int64(start[refs[index]])
         for entry in range(first, first + np.int64(length[refs[index]])):
             marks[entries[entry]] = True
+
+
+@kernel
+def count_pairs_kernel(labels: Labels, refs: NDArray[np.uint32], counts: NDArray[np.uint32]) -> None:
+    """Add to counts (pairs,) how many of refs have each pair."""
+    start, length, entries = labels.runs.start, labels.runs.length, labels.runs.entries
+    for index in range(refs.size):
+        first = np.int64(start[refs[index]])
+        for entry in range(first, first + np.int64(length[refs[index]])):
+            counts[entries[entry]] += 1
+
+
+@kernel
+def hash_interned_kernel(
+    interned: Interned, numbers: NDArray[np.uint32], seed: np.uint64, out: NDArray[np.uint64]
+) -> None:
+    """out (n,): 64-bit hash of the bytes of each id; the same in every index that uses the seed."""
+    ends, data = interned.ends, interned.data
+    for index in range(numbers.size):
+        number = np.int64(numbers[index])
+        start = ends[number - 1] if number else np.int64(0)
+        out[index] = hash_kernel(data, start, ends[number], seed)
+
+
+@kernel
+def hash_families_kernel(labels: Labels, pairs: NDArray[np.uint32], seed: np.uint64, out: NDArray[np.uint64]) -> None:
+    """out (n,): 64-bit hash of the metric family of each pair, whose value is a metric name."""
+    ends, data, name_of, name_ends = labels.pairs.ends, labels.pairs.data, labels.name_of, labels.names.ends
+    for index in range(pairs.size):
+        pair = np.int64(pairs[index])
+        name = np.int64(name_of[pair])
+        name_bytes = name_ends[name] - (name_ends[name - 1] if name else 0)
+        start = (ends[pair - 1] if pair else np.int64(0)) + name_bytes + 1
+        out[index] = hash_kernel(data, start, family_end_kernel(data, start, ends[pair])[0], seed)
 
 
 @kernel

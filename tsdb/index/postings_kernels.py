@@ -33,10 +33,10 @@ class Chains(NamedTuple):
 
 @kernel
 def add_kernel(chains: Chains, keys: NDArray[np.uint64], segments: NDArray[np.int64]) -> int:
-    """Add postings; keys are pair << 32 | ref, ascending, none held. There is room for two entries per key.
+    """Add postings to the chains. keys: pair << 32 | ref, ascending, all new. There is room for two entries per key.
 
-    segments (n, 2): start and end in keys of what belongs into bitmaps, because the pair has one or would grow out of
-    a chain. `held` of these pairs is updated here. Returns how many segments.
+    A pair with a bitmap, or with too many postings for a chain, is left to the caller: segments (n, 2) get the start
+    and end of its keys, and `held` of the pair is updated here. Returns the number of segments.
     """
     found, start = 0, 0
     while start < keys.size:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,18 @@ from tsdb.index.index_kernels import (
     SeriesColumns,
 )
 from tsdb.index.interned import roomy
+
+
+class RowsImage(NamedTuple):
+    """Series rows by ref, as SeriesColumns has them; free and forgotten: refs in these states, in the order of use."""
+
+    series_id: NDArray[np.uint64]
+    pack_id: NDArray[np.uint64]
+    family: NDArray[np.uint32]
+    announced_ms: NDArray[np.int64]
+    state: NDArray[np.uint8]
+    free: NDArray[np.uint32]
+    forgotten: NDArray[np.uint32]
 
 
 class SeriesRows:
@@ -86,3 +100,26 @@ class SeriesRows:
         self.free.size[FREE_COUNT] = count + len(more)
         self._forgotten = np.empty(0, np.uint32)
         return len(more)
+
+    def image(self) -> RowsImage:
+        """A copy; the writer thread calls it."""
+        series_id, pack_id, family, announced_ms, state = self.columns
+        size, free = self.size, self.free.refs[: self.free.size[FREE_COUNT]]
+        return RowsImage(
+            series_id[:size].copy(),
+            pack_id[:size].copy(),
+            family[:size].copy(),
+            announced_ms[:size].copy(),
+            state[:size].copy(),
+            free.copy(),
+            self._forgotten.copy(),
+        )
+
+    @classmethod
+    def of(cls, image: RowsImage) -> SeriesRows:
+        """Rows that own the arrays of an image."""
+        rows = cls()
+        rows.columns = SeriesColumns(image.series_id, image.pack_id, image.family, image.announced_ms, image.state)
+        rows.free = FreeRefs(np.array([len(image.state), len(image.free)], np.int64), image.free)
+        rows._forgotten = image.forgotten
+        return rows

@@ -62,6 +62,15 @@ class SeriesTable:
         """Count `count` ids that a kernel inserted into `arrays` after `reserve`."""
         self._live += count
 
+    @classmethod
+    def of(cls, ids: NDArray[np.uint64], refs: NDArray[np.uint32]) -> SeriesTable:
+        """A table of distinct ids with their refs."""
+        table = cls()
+        table.reserve(len(ids))
+        copy_live_kernel(ids, refs, *table.arrays, table.used)
+        table.inserted(len(ids))
+        return table
+
     def remove(self, ids: NDArray[np.uint64]) -> int:
         """Remove the ids that are in the table. Returns their number."""
         removed = int(remove_kernel(*self._arrays, ids))

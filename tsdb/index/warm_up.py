@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tsdb.codec.records.series_record import decode_announcements, encode_announcement
+from tsdb.index.cardinality.groups import By
 from tsdb.index.index import SeriesIndex
 from tsdb.index.label_arena import LabelArena
 from tsdb.model.labels import canonical_labels, series_id
@@ -32,6 +33,9 @@ def warm_up_index() -> None:
     index.group_counts(["job"], refs)
     index.label_values("job", parse_selector("warm_up"))
     index.layout_order(refs)
+    for by in By:
+        for names in (["job", "instance"], ["absent"]):
+            index.cardinality(by, parse_selector("warm_up"), 1).groups(by, names)
     index.forget(refs)
     index.compact()
     # Called directly: a selector filters series one by one only when it names very many pairs.

@@ -164,6 +164,10 @@ class Replay(Generic[AnyTarget]):
         """The error that holds up a partition at the moment; None when its records can be applied."""
         return self._waiting or self._without_room.error_of(partition)
 
+    def series_next_offset(self, partition: int) -> int:
+        """The first announcement that the partition's head lacks."""
+        return self._series.next_offset(partition)
+
     def close(self) -> None:
         """Release the source and the series feed."""
         self._source.close()

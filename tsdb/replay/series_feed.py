@@ -115,6 +115,10 @@ class SeriesFeed:
         if partition in self._held_back:
             raise self._held_back[partition]
 
+    def next_offset(self, partition: int) -> int:
+        """The first announcement of a partition that its index lacks."""
+        return self._next_offset[partition]
+
     def restart(self, partition: int, head: Registry, start: int) -> None:
         """Read a partition from `start`, into a new head."""
         self._heads[partition] = head

@@ -58,7 +58,7 @@ class MemoryReports:
         return (
             f"{waiting.message}; it has {sizes.series} series with {head.index.label_bytes()} bytes of labels, most of"
             f" {', '.join(sources) or 'no source'}: raise memory_hard_bytes, hold fewer partitions in one store, or"
-            " limit the source (source_series_max, series_limits_file) and wait until its series end"
+            " limit the source (source_series_max, limits_file) and wait until its series end"
         )
 
     def _shown(self, values: Sequence[str]) -> str:

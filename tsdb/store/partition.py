@@ -222,6 +222,10 @@ class Partition:
         self._last_status = snapshot, status
         return status
 
+    def is_ready(self) -> bool:
+        """Whether the partition answers reads now."""
+        return self.evaluate()[1].readiness.ready
+
     def evaluate(self) -> tuple[Head, ReadinessSnapshot]:
         """The head to read from, and its readiness before the read."""
         with self._lock:

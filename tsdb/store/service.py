@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import grpc
 
 from tsdb.head.head import Head
 from tsdb.model.errors import InvalidRequest, Overloaded
+from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
 from tsdb.ops.grpc.slots import waiting
 from tsdb.ops.metrics import counter, histogram
 from tsdb.reader.answer_bytes import texts_bytes
+from tsdb.reader.cardinality import cardinality_spec, count
 from tsdb.reader.limits import LABEL_VALUES_MAX, WATCHES_MAX, SelectLimits
 from tsdb.reader.read_call import ReadCall, ReadCalls
 from tsdb.reader.request import labels_spec, matchers_of, partitions_of, select_spec, series_spec, tokens_of
@@ -44,8 +46,10 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         applied: AppliedSignal,
         limits: SelectLimits,
         calls: ReadCalls | None = None,
+        placement_labels: Sequence[str] = DEFAULT_PLACEMENT_LABELS,
     ) -> None:
         self._topic_id = topic_id
+        self._placement_labels = placement_labels
         self._partitions = partitions
         self._applied = applied
         self._limits = limits
@@ -116,6 +120,17 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
                 call.hold(texts_bytes(values))
             call.release_when_sent()
         return reader_pb2.LabelValuesResponse(header=_header(reads, query.start_ms), values=sorted(values))
+
+    def Cardinality(
+        self, request: reader_pb2.CardinalityRequest, context: grpc.ServicerContext
+    ) -> reader_pb2.CardinalityResponse:
+        query = cardinality_spec(request)
+        with self._calls.of(context) as call:
+            reads = self._label_reads(request.options, call, None)
+            response = count([read.head.index for read in reads], query, self._placement_labels, call)
+            response.header.CopyFrom(_header(reads, None))
+            call.release_when_sent()
+        return response
 
     def Coverage(
         self, request: reader_pb2.CoverageRequest, context: grpc.ServicerContext

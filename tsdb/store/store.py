@@ -1,7 +1,8 @@
 """Store: a share of the log's partitions in memory, rebuilt by replay at every start. It has no durable state.
 
 Each partition's replay offset is resolved at construction; `start` starts the workers. Reads are refused until a
-partition has caught up. Nothing is committed: a killed store starts again from the log alone.
+partition has caught up. Nothing is committed: a killed store starts again from the log alone. Snapshots of heads are a
+cache that shortens the replay.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from tsdb.store.applied import AppliedSignal
 from tsdb.store.interpreter import MallocTrimmer
 from tsdb.store.partition import Partition, StorePartitionStatus
 from tsdb.store.readiness import ReadinessEvaluator
+from tsdb.store.snapshots.key import StoreKey
+from tsdb.store.snapshots.snapshots import SnapshotOptions, Snapshots
 from tsdb.store.watermarks import WatermarkPoller
 from tsdb.store.worker import Worker
 
@@ -44,6 +47,7 @@ class StoreOptions:
     hold_ms: how far back memory reaches, at least the time set's least hold. workers: threads, each with one consumer.
     lag_enter_s, lag_leave_s: ready below, no longer ready above. records_max: fetched at a time. linger_s: how long a
     record may wait in the log for others. placement_labels: they name a source in the report of a full memory.
+    snapshots: None for a store without them.
     """
 
     time_set: TimeSet
@@ -56,6 +60,7 @@ class StoreOptions:
     records_max: int = RECORDS_MAX
     linger_s: float = LINGER_S
     placement_labels: tuple[str, ...] = DEFAULT_PLACEMENT_LABELS
+    snapshots: SnapshotOptions | None = None
 
 
 class Store:
@@ -71,23 +76,24 @@ class Store:
         self._starts = find_start(
             log_, METRICS, partitions, now_ms=clock.now_ms(), hold_ms=options.hold_ms, time_set=options.time_set
         )
+        self.snapshots = self._snapshots()
+        self._series_next: dict[int, int] = {}  # First announcement to read, of partitions restored from a snapshot.
+        self._looked_for: set[int] = set()  # Partitions whose snapshot was used or passed over.
         self.partitions: dict[int, Partition] = {}
         for partition in partitions:
             self.partitions[partition] = self._partition(partition, self._starts[partition])
         self._workers = [self._worker(i, share) for i, share in enumerate(_shares(partitions, options.workers))]
         self._poller = WatermarkPoller(log_, self.partitions, clock)
 
+    @property
+    def placement_labels(self) -> Sequence[str]:
+        """The labels that name a source."""
+        return self._options.placement_labels
+
     def start(self) -> None:
-        """Begin to replay; returns at once."""
-        for partition, start in self._starts.items():
-            log.info(
-                "replay starts",
-                partition=partition,
-                case=start.case.name.lower(),
-                offset=start.offset,
-                coverage_start_ms=start.coverage_start_ms,
-                from_start=start.from_start,
-            )
+        """Begin to replay; returns at once. Raises ConfigMismatch for an unusable folder of snapshots."""
+        if self.snapshots is not None:
+            self.snapshots.open()
         self._poller.poll()
         self._poller.start()
         for worker in self._workers:
@@ -103,11 +109,15 @@ class Store:
     def join(self, timeout_s: float) -> bool:
         """Wait for the threads. False: one still runs."""
         deadline = Deadline.after(timeout_s)
-        workers_ended = [worker.join(deadline.remaining()) for worker in self._workers]
-        return self._poller.join(deadline.remaining()) and all(workers_ended)
+        ended = all(worker.join(deadline.remaining()) for worker in self._workers)
+        if ended and self.snapshots is not None:
+            ended = self.snapshots.join(deadline.remaining())
+        return self._poller.join(deadline.remaining()) and ended
 
     def abort(self) -> None:
-        """Nothing to drop: everything in memory is in the log."""
+        """Write no more snapshots. There is nothing else to drop: everything in memory is in the log."""
+        if self.snapshots is not None:
+            self.snapshots.abort()
 
     def statuses(self) -> list[StorePartitionStatus]:
         """State, lag and readiness of every partition now."""
@@ -116,6 +126,8 @@ class Store:
     def failure(self) -> BaseException | None:
         """The exception that ended a thread; None while all threads run."""
         failures = [self._poller.failure(), *(worker.failure() for worker in self._workers)]
+        if self.snapshots is not None:
+            failures.append(self.snapshots.writer.failure())
         return next(filter(None, failures), None)
 
     def stalled(self) -> str:
@@ -151,16 +163,46 @@ class Store:
             self._options.records_max,
             self._trimmer,
             self._options.placement_labels,
+            self.snapshots,
         )
 
+    def _snapshots(self) -> Snapshots | None:
+        options = self._options
+        if options.snapshots is None:
+            return None
+        key = StoreKey(
+            self.topic_id,
+            self._log.topic_id(SERIES),
+            options.snapshots.meta,
+            options.slices,
+            options.hold_ms,
+            options.limits,
+        )
+        return Snapshots(options.snapshots, key, self._log, self._clock, self._head)
+
+    def _restore(self, partitions: Mapping[int, Partition]) -> None:
+        """Use the snapshots of partitions, once. Raises Unavailable when the log does not answer."""
+        starts = {number: self._starts[number] for number in partitions if number not in self._looked_for}
+        restored = self.snapshots.load(starts) if self.snapshots is not None else {}
+        for number, one in restored.items():
+            place = one.place
+            progress = PartitionProgress(place.next_offset, applied_broker_ms=place.applied_broker_ms)
+            self.partitions[number].renew(one.head, progress)
+            self._series_next[number] = place.series_next_offset
+        for number, start in starts.items():
+            self._looked_for.add(number)
+            if number not in restored:
+                _log_start(number, start)
+
     def _replay(self, partitions: Mapping[int, Partition]) -> Replay[Head]:
+        self._restore(partitions)
         heads = {number: partition.head for number, partition in partitions.items()}
         starts = {number: self._starts[number] for number in partitions}
         horizon_ms = min(start.horizon_ms for start in starts.values())
         feed = SeriesFeed(
             self._log,
             heads,
-            self._series_starts(list(partitions), horizon_ms),
+            {**self._series_starts(list(partitions), horizon_ms), **_chosen(self._series_next, partitions)},
             oldest_ms=horizon_ms - self._options.time_set.accept_past_ms,
         )
         progress = {number: partition.progress for number, partition in partitions.items()}
@@ -191,6 +233,21 @@ class Store:
         head, progress = self._head(partition, start), PartitionProgress(start.offset)
         self.partitions[partition].renew(head, progress)
         return FreshStart(head, progress, self._series_starts([partition], start.horizon_ms)[partition])
+
+
+def _log_start(partition: int, start: Start) -> None:
+    log.info(
+        "replay starts",
+        partition=partition,
+        case=start.case.name.lower(),
+        offset=start.offset,
+        coverage_start_ms=start.coverage_start_ms,
+        from_start=start.from_start,
+    )
+
+
+def _chosen(offsets: Mapping[int, int], partitions: Mapping[int, Partition]) -> dict[int, int]:
+    return {number: offsets[number] for number in partitions if number in offsets}
 
 
 def _shares(partitions: Sequence[int], workers: int) -> list[list[int]]:

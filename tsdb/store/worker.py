@@ -19,6 +19,7 @@ from tsdb.store.applied import AppliedSignal
 from tsdb.store.interpreter import MallocTrimmer, tune
 from tsdb.store.memory_reports import MemoryReports
 from tsdb.store.partition import Partition
+from tsdb.store.snapshots.snapshots import Snapshots
 from tsdb.store.warm_up import warm_up
 
 POLL_S = 0.05  # Bounds how long a close waits for an idle worker.
@@ -41,8 +42,10 @@ class Worker(ThreadComponent):
         records_max: int,
         trimmer: MallocTrimmer,
         placement_labels: Sequence[str] = DEFAULT_PLACEMENT_LABELS,
+        snapshots: Snapshots | None = None,
     ) -> None:
         super().__init__(name)
+        self._snapshots = snapshots
         self._partitions = partitions
         self._open_replay = open_replay
         self._applied = applied
@@ -67,6 +70,7 @@ class Worker(ThreadComponent):
                 return
             try:
                 self._loop(replay)
+                self._take_last_snapshots(replay)
             finally:
                 replay.close()
         except BaseException:
@@ -98,8 +102,22 @@ class Worker(ThreadComponent):
             if self._clock.monotonic() >= maintain_at:
                 for partition in self._partitions.values():
                     partition.head.maintain()
+                self._take_snapshots(replay)
                 self._trimmer.trim_if_due()
                 maintain_at = self._clock.monotonic() + MAINTAIN_EVERY_S
+
+    def _take_snapshots(self, replay: Replay[Head]) -> None:
+        if self._snapshots is None:
+            return
+        for number, partition in self._partitions.items():
+            self._snapshots.offer(number, partition.head, replay.series_next_offset(number), partition.is_ready)
+
+    def _take_last_snapshots(self, replay: Replay[Head]) -> None:
+        if self._snapshots is None:
+            return
+        for number, partition in self._partitions.items():
+            if not partition.progress.stopped:
+                self._snapshots.offer_last(number, partition.head, replay.series_next_offset(number))
 
     def _publish_waiting(self, replay: Replay[Head]) -> None:
         for number, partition in self._partitions.items():

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tsdb.head.holes import Holes
 from tsdb.head.limits import HeadLimits
+from tsdb.head.slices.images import ContentsImage
 from tsdb.head.slices.late_list import LateList
 from tsdb.head.slices.open_slice import OpenSlices
 from tsdb.head.slices.ring import Ring
@@ -150,6 +151,37 @@ class Contents:
         self.since_offset = max(self.since_offset, since_offset)
         self.from_start = False
         self.holes.drop(self.coverage_start_ms, self.since_offset)
+
+    def image(self) -> ContentsImage:
+        """Everything now. The writer thread calls it."""
+        watermark_ms, open_from_ms, coverage_ms = self.clock.tolist()
+        return ContentsImage(
+            since_offset=self.since_offset,
+            next_offset=self.next_offset,
+            applied_offset=self.applied_offset,
+            from_start=self.from_start,
+            clock=(watermark_ms, open_from_ms, coverage_ms),
+            holes=self.holes.all,
+            usual_entries=self.open.usual_entries,
+            open=self.open.images(),
+            late=self.late.image(),
+            ring=self.ring.image(),
+            sealed=self.sealed,
+            below=self.below,
+        )
+
+    def restore(self, image: ContentsImage, refs_size: int) -> None:
+        """Become what an image shows. Before the first record; all refs are below refs_size."""
+        assert self.applied_offset is None, "only empty contents can be restored"
+        with self.lock:
+            self.since_offset, self.next_offset = image.since_offset, image.next_offset
+            self.applied_offset, self.from_start = image.applied_offset, image.from_start
+            self.clock[:] = image.clock
+            self.holes.add(list(image.holes))
+            self.open.restore(image.open, refs_size, image.usual_entries)
+            self.late.restore(image.late, refs_size)
+            self.ring.restore(image.ring)
+            self.swap_locked(image.sealed, image.below)
 
     def marked(self, refs_size: int) -> NDArray[np.bool_]:
         """Per ref below refs_size: whether slices, late list or ring have a sample of it."""

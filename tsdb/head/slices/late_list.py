@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.head.slices.address_kernels import address_of
+from tsdb.head.slices.images import LateImage
 from tsdb.head.slices.late_kernels import group_kernel, relink_kernel
 from tsdb.head.slices.open_slice import ENTRIES_MAX
 from tsdb.head.slices.rows import (
@@ -113,6 +114,21 @@ class LateList:
         self._last = np.zeros(len(self._last), np.uint32)
         self.row[LATE_COUNT] = kept
         relink_kernel(self._ref, self._prev, self._last, kept)
+        self._refresh()
+
+    def image(self) -> LateImage:
+        """Views of the entries: they never change, and arrays that grow are replaced."""
+        return LateImage(self.refs, self.ts_ms, self.values, self.orders)
+
+    def restore(self, image: LateImage, refs_size: int) -> None:
+        """Take the entries of an image, all of refs below refs_size."""
+        count = len(image.ref)
+        capacity = max(CAPACITY_MIN, count + count // 4)
+        self._ref, self._ts = resized(image.ref, capacity), resized(image.ts_ms, capacity)
+        self._value, self._order = resized(image.value, capacity), resized(image.order, capacity)
+        self._prev, self._last = np.empty(capacity, np.uint32), np.zeros(max(refs_size, 1), np.uint32)
+        self.row[LATE_COUNT] = count
+        relink_kernel(self._ref, self._prev, self._last, count)
         self._refresh()
 
     def _refresh(self) -> None:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.head.slices.address_kernels import address_of
+from tsdb.head.slices.images import OpenImage
+from tsdb.head.slices.late_kernels import relink_kernel
 from tsdb.head.slices.rows import (
     OPEN_CAPACITY,
     OPEN_COLUMNS,
@@ -139,6 +141,35 @@ class OpenSlices:
         self._usual_entries = max(CAPACITY_MIN, entries + entries // 8)
         del self._columns[row]
         self.rows[row : self.count] = self.rows[row + 1 : self.count + 1]
+
+    @property
+    def usual_entries(self) -> int:
+        """Room for entries that a new slice reserves."""
+        return self._usual_entries
+
+    def images(self) -> tuple[OpenImage, ...]:
+        """Views of all slices, ascending: entries never change, and arrays that grow are replaced."""
+        found = []
+        for columns, row in zip(self._columns, self.rows[: self.count].tolist(), strict=True):
+            count = row[OPEN_COUNT]
+            entries = columns.ref[:count], columns.ts[:count], columns.value[:count]
+            found.append(OpenImage(row[OPEN_START], row[OPEN_NEWEST_OFFSET], row[OPEN_NEWEST_BROKER], *entries))
+        return tuple(found)
+
+    def restore(self, images: tuple[OpenImage, ...], refs_size: int, usual_entries: int) -> None:
+        """Open the slices of images, all of refs below refs_size."""
+        self._usual_entries = usual_entries
+        for row, image in enumerate(images):
+            self.open(image.start_ms, refs_size)
+            count = len(image.ref)
+            while len(self._columns[row].ref) < count:
+                self.grow(row)
+            columns = self._columns[row]
+            columns.ref[:count], columns.ts[:count], columns.value[:count] = image.ref, image.ts, image.value
+            relink_kernel(columns.ref, columns.prev, columns.last, count)
+            self.rows[row, OPEN_COUNT] = count
+            self.rows[row, OPEN_NEWEST_OFFSET] = image.newest_offset
+            self.rows[row, OPEN_NEWEST_BROKER] = image.newest_broker_ms
 
     def _refresh(self, row: int) -> None:
         columns, target = self._columns[row], self.rows[row]

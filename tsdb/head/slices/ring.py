@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.head.slices.images import RingImage
 from tsdb.head.slices.ring_kernels import visible_kernel
 from tsdb.head.slices.rows import IGNORED_REF
 from tsdb.model.errors import OutOfCoverage
@@ -94,10 +95,7 @@ class Ring:
         visible_kernel(record_offsets, sample_start, skip, refs, ts_ms, values, *to)
         self._batches.append(batch)
         self._samples += visible
-        while self._samples > self._samples_max:
-            gone = self._batches.popleft()
-            self._samples -= len(gone.refs)
-            self._lost_through = gone.last_offset
+        self._drop_old()
         self._merge_small()
 
     def refs(self) -> NDArray[np.uint32]:
@@ -119,6 +117,38 @@ class Ring:
                 break
             found.append(batch.after(record_offset))
         return found[::-1]
+
+    def image(self) -> RingImage:
+        """A copy of all batches."""
+        batches = list(self._batches)
+        first, last = ([getattr(batch, name) for batch in batches] for name in ("first_offset", "last_offset"))
+        return RingImage(
+            self._lost_through,
+            np.array(first, np.int64),
+            np.array(last, np.int64),
+            np.cumsum([len(batch.refs) for batch in batches], dtype=np.int64),
+            self.refs(),
+            np.concatenate([np.empty(0, np.int64), *(batch.offsets for batch in batches)]),
+            np.concatenate([np.empty(0, np.int64), *(batch.ts_ms for batch in batches)]),
+            np.concatenate([np.empty(0, np.float64), *(batch.values for batch in batches)]),
+        )
+
+    def restore(self, image: RingImage) -> None:
+        """Take the batches of an image; a smaller ring keeps the newest."""
+        start = 0
+        for first, last, end in zip(image.first_offsets, image.last_offsets, image.ends.tolist(), strict=True):
+            refs, offsets = image.ref[start:end], image.offset[start:end]
+            ts_ms, values = image.ts_ms[start:end], image.value[start:end]
+            self._batches.append(RingBatch(int(first), int(last), refs, offsets, ts_ms, values))
+            start = end
+        self._samples, self._lost_through = start, image.lost_through
+        self._drop_old()
+
+    def _drop_old(self) -> None:
+        while self._samples > self._samples_max:
+            gone = self._batches.popleft()
+            self._samples -= len(gone.refs)
+            self._lost_through = gone.last_offset
 
     def _merge_small(self) -> None:
         """Join the two newest batches while the older is not larger. Batches stay few; a sample is copied few times.

@@ -1,0 +1,1 @@
+"""Cardinality: counts of series by metric name, label, label pair and source."""

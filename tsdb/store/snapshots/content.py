@@ -1,0 +1,178 @@
+"""Snapshot content: a head image with its place in the log, as a JSON document and named arrays, and back.
+
+Names, types and fields: docs/formats/snapshot.md, version 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from tsdb.head.head_image import HeadImage, ProgressImage
+from tsdb.head.slices.images import ContentsImage, LateImage, OpenImage, RingImage
+from tsdb.head.slices.sealed_slice import SealedSlice
+from tsdb.head.state import Hole
+from tsdb.index.index import IndexImage
+from tsdb.index.interned import InternedImage
+from tsdb.index.label_arena import LabelsImage
+from tsdb.index.series_rows import RowsImage
+
+Group = tuple[str, list[tuple[str, NDArray[Any]]]]
+"""Name of a part of the head, and its arrays by name."""
+
+# The arrays of each part and their types, little-endian.
+ROWS = dict(zip(RowsImage._fields, ("u8", "u8", "u4", "i8", "u1", "u4", "u4"), strict=True))
+INTERNED = {"data": "u1", "ends": "i8", "hashes": "u4"}
+LABELS = {"seeds": "u8", "name_of": "u4", "entries": "u4", "start": "u4", "length": "u2", "label_bytes": "u4"}
+OPEN = {"ref": "u4", "ts": "i4", "value": "f8"}
+LATE = {"ref": "u4", "ts_ms": "i8", "value": "f8", "order": "i8"}
+RING = {
+    "first_offsets": "i8",
+    "last_offsets": "i8",
+    "ends": "i8",
+    "ref": "u4",
+    "offset": "i8",
+    "ts_ms": "i8",
+    "value": "f8",
+}
+SEALED = {
+    "column_end": "u4",
+    "axis_of": "u4",
+    "data": "u1",
+    "axis_end": "u4",
+    "axis_count": "u4",
+    "axis_data": "u1",
+    "refs": "u4",
+    "slot_of": "u4",
+    "order_end": "u4",
+    "order_data": "u1",
+}
+OPTIONAL = ("refs", "order_end")  # Absent in a slice that does without them.
+SEALED_NUMBERS = ("start_ms", "end_ms", "samples", "newest_offset", "newest_broker_ms", "order_max")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a head stands in the log. applied_broker_ms, applied_hash: broker time and record_hash of the record at
+    applied_offset. series_next_offset: first announcement that the index lacks. written_ms: our clock."""
+
+    next_offset: int
+    applied_offset: int
+    applied_broker_ms: int
+    applied_hash: int
+    series_next_offset: int
+    written_ms: int
+
+
+class Arrays(Protocol):
+    """The arrays of a snapshot. Both raise CorruptData for an array that is absent, damaged, or of another type."""
+
+    def arrays(self, group: str, types: Mapping[str, str]) -> list[NDArray[Any]]:
+        """The arrays of a group in memory of the receiver, in the order of `types`."""
+
+    def mapped(self, group: str, types: Mapping[str, str]) -> list[NDArray[Any] | None]:
+        """As `arrays`, read-only and mapped from the file; None for an array of OPTIONAL that is absent."""
+
+
+def record_hash(value: bytes | None) -> int:
+    """xxh3-64. A CRC-32C would be the same for all records, because they end with their own."""
+    return xxhash.xxh3_64_intdigest(value or b"")
+
+
+def groups_of(image: HeadImage) -> Iterator[Group]:
+    """All arrays of an image. Groups whose name begins with `slice` are mapped at a start, the others read."""
+    contents, index = image.contents, image.index
+    yield "index.rows", _named(ROWS, index.rows)
+    yield "index.labels", _named(LABELS, index.labels)
+    yield "index.names", _named(INTERNED, index.labels.names)
+    yield "index.pairs", _named(INTERNED, index.labels.pairs)
+    for number, open_ in enumerate(contents.open):
+        yield f"open.{number}", _named(OPEN, open_)
+    yield "late", _named(LATE, contents.late)
+    yield "ring", _named(RING, contents.ring)
+    for kind, slices in (("sealed", contents.sealed), ("below", contents.below)):
+        for number, slice_ in enumerate(slices):
+            yield f"slice.{kind}.{number}", _named(SEALED, slice_)
+
+
+def document_of(image: HeadImage, place: Place, key: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a snapshot without arrays, for JSON."""
+    contents = image.contents
+    return {
+        "key": key,
+        "place": list(astuple(place)),
+        "since_offset": contents.since_offset,
+        "from_start": contents.from_start,
+        "clock": list(contents.clock),
+        "holes": [list(astuple(hole)) for hole in contents.holes],
+        "usual_entries": contents.usual_entries,
+        "open": [[one.start_ms, one.newest_offset, one.newest_broker_ms] for one in contents.open],
+        "ring_lost_through": contents.ring.lost_through,
+        "sealed": [_numbers(slice_) for slice_ in contents.sealed],
+        "below": [_numbers(slice_) for slice_ in contents.below],
+        "progress": list(image.progress),
+        "forgotten_since_compaction": image.index.forgotten_since_compaction,
+    }
+
+
+def place_of(document: Mapping[str, Any]) -> Place:
+    return Place(*(int(number) for number in document["place"]))
+
+
+def image_from(document: Mapping[str, Any], arrays: Arrays) -> HeadImage:
+    """The image that groups_of and document_of were made of. Raises CorruptData."""
+    place = place_of(document)
+    watermark_ms, open_from_ms, coverage_ms = document["clock"]
+    contents = ContentsImage(
+        since_offset=document["since_offset"],
+        next_offset=place.next_offset,
+        applied_offset=place.applied_offset,
+        from_start=document["from_start"],
+        clock=(watermark_ms, open_from_ms, coverage_ms),
+        holes=tuple(Hole(*hole) for hole in document["holes"]),
+        usual_entries=document["usual_entries"],
+        open=tuple(
+            OpenImage(*numbers, *arrays.arrays(f"open.{number}", OPEN))
+            for number, numbers in enumerate(document["open"])
+        ),
+        late=LateImage(*arrays.arrays("late", LATE)),
+        ring=RingImage(document["ring_lost_through"], *arrays.arrays("ring", RING)),
+        sealed=_slices("sealed", document["sealed"], arrays),
+        below=_slices("below", document["below"], arrays),
+    )
+    return HeadImage(contents, ProgressImage(*document["progress"]), _index(document, arrays))
+
+
+def _index(document: Mapping[str, Any], arrays: Arrays) -> IndexImage:
+    seeds, *rest = arrays.arrays("index.labels", LABELS)
+    names, pairs = (InternedImage(*arrays.arrays(f"index.{name}", INTERNED)) for name in ("names", "pairs"))
+    labels = LabelsImage(seeds, names, pairs, *rest)
+    return IndexImage(RowsImage(*arrays.arrays("index.rows", ROWS)), labels, document["forgotten_since_compaction"])
+
+
+def _slices(kind: str, numbers: list[list[int]], arrays: Arrays) -> tuple[SealedSlice, ...]:
+    found = []
+    for number, values in enumerate(numbers):
+        named: dict[str, Any] = dict(zip(SEALED_NUMBERS, values, strict=True))
+        columns: dict[str, Any] = dict(zip(SEALED, arrays.mapped(f"slice.{kind}.{number}", SEALED), strict=True))
+        found.append(SealedSlice(**named, **columns))
+    return tuple(found)
+
+
+def _numbers(slice_: SealedSlice) -> list[int]:
+    return [int(getattr(slice_, name)) for name in SEALED_NUMBERS]
+
+
+def _named(types: Mapping[str, str], holder: object) -> list[tuple[str, NDArray[Any]]]:
+    found = []
+    for name, type_ in types.items():
+        array: NDArray[Any] | None = getattr(holder, name)
+        if array is not None:
+            assert array.dtype == np.dtype(f"<{type_}"), f"{name} has type {array.dtype}; the format has {type_}"
+            found.append((name, array))
+    return found
