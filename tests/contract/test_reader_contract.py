@@ -297,6 +297,22 @@ def test_label_names_and_values_are_those_of_matching_series(served: Served) -> 
     assert client.label_values("absent") == []
 
 
+def test_cardinality_counts_every_series_once(served: Served) -> None:
+    client = served.node.client
+    metrics = client.cardinality(by="metric")
+    assert (metrics.series, metrics.groups_total) == (len(NUMBERS), 3)
+    assert [(group.labels, group.series) for group in metrics.groups] == [({"__name__": f"m_{n}"}, 4) for n in range(3)]
+    labels = client.cardinality(by="label")
+    rows = [(next(iter(group.labels)), group.values, group.series) for group in labels.groups]
+    assert rows == [("instance", 4, 12), ("__name__", 3, 12), ("job", 1, 12)]
+    (pair,) = client.cardinality(by="pair", top=1).groups
+    assert (pair.labels, pair.series) == ({"job": "test"}, 12)
+    sources = client.cardinality('m_1{instance!="i0"}', by="source")
+    assert sources.series == 3
+    assert [(group.labels["instance"], group.series) for group in sources.groups] == [("i1", 1), ("i2", 1), ("i3", 1)]
+    assert {state.partition for state in sources.partitions} == {0, 1}
+
+
 class Refusal:
     """A refused call as any gRPC client sees it."""
 

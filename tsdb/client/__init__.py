@@ -13,6 +13,7 @@
 
 from tsdb.client.aio import AsyncClient, connect_async
 from tsdb.client.batch import RequestLimits, WriteBatch
+from tsdb.client.cardinality import Cardinality, CardinalityGroup
 from tsdb.client.channel import ClientTls
 from tsdb.client.options import ReadOptions
 from tsdb.client.read import SeriesGroup, SeriesInfo
@@ -35,6 +36,8 @@ from tsdb.model.errors import (
 
 __all__ = [
     "AsyncClient",
+    "Cardinality",
+    "CardinalityGroup",
     "Client",
     "ClientTls",
     "CorruptData",

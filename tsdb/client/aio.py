@@ -15,6 +15,7 @@ from tsdb.client import read, write
 from tsdb.client.arguments import arguments_of
 from tsdb.client.batch import RequestLimits, WriteBatch
 from tsdb.client.call import STREAMING, Call, Method, stub_methods
+from tsdb.client.cardinality import Cardinality, CardinalityKeywords, cardinality
 from tsdb.client.channel import ClientTls, call_metadata, open_aio_channel
 from tsdb.client.failures import Peer, call_error, client_closed
 from tsdb.client.options import Selector
@@ -25,7 +26,7 @@ from tsdb.client.select import SelectKeywords, SelectQuery
 from tsdb.client.sync import RECONNECT_S, TIMEOUT_S
 from tsdb.client.watch import WatchBatch, WatchState
 from tsdb.client.write import WriteResult
-from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.v1 import common_pb2, reader_pb2
 
 Answer = TypeVar("Answer")
@@ -136,6 +137,11 @@ class AsyncClient:
     ) -> list[str]:
         return await self.run(read.label_values(name, selector, **ask), timeout_s=timeout_s)
 
+    async def cardinality(
+        self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[CardinalityKeywords]
+    ) -> Cardinality:
+        return await self.run(cardinality(selector, **ask), timeout_s=timeout_s)
+
     async def coverage(self, *, timeout_s: float | None = None) -> list[common_pb2.PartitionState]:
         return await self.run(read.coverage(), timeout_s=timeout_s)
 
@@ -208,7 +214,7 @@ class AsyncClient:
                 return await self._once(call, attempts.remaining_s())
             except grpc.RpcError as rpc_error:
                 error = call_error(rpc_error, self._peer, call.method)
-            except Unavailable as cut:
+            except (Unavailable, Overloaded) as cut:
                 error = cut
             delay_s = attempts.delay_after(error)
             if delay_s is None:

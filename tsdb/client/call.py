@@ -27,6 +27,7 @@ class Method(enum.Enum):
     SERIES = "Series"
     LABEL_NAMES = "LabelNames"
     LABEL_VALUES = "LabelValues"
+    CARDINALITY = "Cardinality"
     COVERAGE = "Coverage"
     WATCH = "Watch"
 

@@ -13,6 +13,7 @@ from tsdb.client import read, write
 from tsdb.client.arguments import arguments_of
 from tsdb.client.batch import RequestLimits, WriteBatch
 from tsdb.client.call import STREAMING, Call, Method, stub_methods
+from tsdb.client.cardinality import Cardinality, CardinalityKeywords, cardinality
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
 from tsdb.client.failures import Peer, call_error, client_closed
 from tsdb.client.options import Selector
@@ -22,7 +23,7 @@ from tsdb.client.retry import Attempts
 from tsdb.client.select import SelectKeywords, SelectQuery
 from tsdb.client.watch import WatchBatch, WatchState
 from tsdb.client.write import WriteResult
-from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.v1 import common_pb2, reader_pb2
 
 TIMEOUT_S = 30.0
@@ -123,6 +124,12 @@ class Client:
         """Values of one label, sorted. Keywords: those of tsdb.client.read.label_values."""
         return self.run(read.label_values(name, selector, **ask), timeout_s=timeout_s)
 
+    def cardinality(
+        self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[CardinalityKeywords]
+    ) -> Cardinality:
+        """The groups with the most series. Keywords: those of tsdb.client.cardinality.cardinality."""
+        return self.run(cardinality(selector, **ask), timeout_s=timeout_s)
+
     def coverage(self, *, timeout_s: float | None = None) -> list[common_pb2.PartitionState]:
         """State of each partition: coverage, lag, offsets."""
         return self.run(read.coverage(), timeout_s=timeout_s)
@@ -201,7 +208,7 @@ class Client:
                 return self._once(call, attempts.remaining_s())
             except grpc.RpcError as rpc_error:
                 error = call_error(rpc_error, self._peer, call.method)
-            except Unavailable as cut:
+            except (Unavailable, Overloaded) as cut:
                 error = cut
             delay_s = attempts.delay_after(error)
             if delay_s is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tsdb.client.batch import RequestLimits, RequestPart, WriteBatch
 from tsdb.client.call import Call, Method, Single
+from tsdb.model.errors import Overloaded
 from tsdb.v1 import common_pb2, ingest_pb2
 
 OFFENDERS_MAX = 64  # For all requests of a batch together; the counts are always complete.
@@ -49,6 +50,8 @@ def _call(part: RequestPart) -> Call[WriteResult]:
 
 
 def _result(part: RequestPart, answer: ingest_pb2.WriteResponse) -> WriteResult:
+    if answer.retry_after_ms:
+        raise _over_rate(answer)
     for offender in answer.offenders:
         if offender.series_index < len(part.series_indexes):
             offender.series_index = int(part.series_indexes[offender.series_index])
@@ -59,4 +62,15 @@ def _result(part: RequestPart, answer: ingest_pb2.WriteResponse) -> WriteResult:
         refused_series=answer.refused_series,
         offenders=list(answer.offenders),
         requests=1,
+    )
+
+
+def _over_rate(answer: ingest_pb2.WriteResponse) -> Overloaded:
+    """Rows over the rate of their source are sent again with the whole request, which is safe; they are never given up
+    as bad rows are."""
+    limited = next((offender for offender in answer.offenders if offender.reason.endswith("s_limit")), None)
+    return Overloaded(
+        limited.message if limited else "rows were refused for the rate of their source",
+        reason=limited.reason if limited else "source_samples_limit",
+        retry_after_s=answer.retry_after_ms / 1000,
     )

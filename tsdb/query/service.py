@@ -10,6 +10,7 @@ import grpc
 from tsdb.index.matching import conditions_of
 from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.ops.metrics import counter
+from tsdb.query.cardinality import CardinalityRead
 from tsdb.query.coverage import coverage
 from tsdb.query.labels import LabelsRead
 from tsdb.query.select import SelectRead
@@ -17,6 +18,7 @@ from tsdb.query.series import SeriesRead
 from tsdb.query.sources import Sources
 from tsdb.query.watch import WatchRead
 from tsdb.reader.answer_bytes import texts_bytes
+from tsdb.reader.cardinality import cardinality_spec
 from tsdb.reader.limits import LABEL_VALUES_MAX, WATCHES_MAX, SelectLimits
 from tsdb.reader.read_call import ReadCalls
 from tsdb.reader.request import labels_spec, matchers_of, partitions_of, select_spec, series_spec, tokens_of
@@ -82,6 +84,16 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
                 f"label {request.name!r} has over {limit} values; add matchers", reason="values_limit", limit=limit
             )
         return reader_pb2.LabelValuesResponse(header=header, values=sorted(values))
+
+    def Cardinality(
+        self, request: reader_pb2.CardinalityRequest, context: grpc.ServicerContext
+    ) -> reader_pb2.CardinalityResponse:
+        query = cardinality_spec(request)
+        partitions = self._partitions(request.options)
+        with self._calls.of(context) as call:
+            response = CardinalityRead(self._sources, request, query, call).response(partitions)
+            call.release_when_sent()
+        return response
 
     def Coverage(
         self, request: reader_pb2.CoverageRequest, context: grpc.ServicerContext

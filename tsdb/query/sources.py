@@ -22,6 +22,7 @@ Request = TypeVar(
     reader_pb2.SeriesRequest,
     reader_pb2.LabelNamesRequest,
     reader_pb2.LabelValuesRequest,
+    reader_pb2.CardinalityRequest,
 )
 
 

@@ -96,11 +96,14 @@ class WriteResponse(_message.Message):
     REFUSED_SAMPLES_FIELD_NUMBER: _builtins.int
     OFFENDERS_FIELD_NUMBER: _builtins.int
     REFUSED_SERIES_FIELD_NUMBER: _builtins.int
+    RETRY_AFTER_MS_FIELD_NUMBER: _builtins.int
     samples: _builtins.int
     """Samples accepted."""
     refused_samples: _builtins.int
     """Only with partial."""
     refused_series: _builtins.int
+    retry_after_ms: _builtins.int
+    """Only with partial: rows are refused for the rate of their source; send again after this time. 0: none."""
     @_builtins.property
     def tokens(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Token]:
         """One per log record written."""
@@ -117,10 +120,11 @@ class WriteResponse(_message.Message):
         refused_samples: _builtins.int = ...,
         offenders: _abc.Iterable[Global___Offender] | None = ...,
         refused_series: _builtins.int = ...,
+        retry_after_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["offenders", b"offenders", "refused_samples", b"refused_samples", "refused_series", b"refused_series", "samples", b"samples", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offenders", b"offenders", "refused_samples", b"refused_samples", "refused_series", b"refused_series", "retry_after_ms", b"retry_after_ms", "samples", b"samples", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -64,6 +64,31 @@ SUM: Aggregation.ValueType  # 5
 COUNT: Aggregation.ValueType  # 6
 Global___Aggregation: _TypeAlias = Aggregation  # noqa: Y015
 
+class _CardinalityBy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CardinalityByEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CardinalityBy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    BY_METRIC: _CardinalityBy.ValueType  # 0
+    BY_LABEL: _CardinalityBy.ValueType  # 1
+    """Label names, by their number of values."""
+    BY_PAIR: _CardinalityBy.ValueType  # 2
+    """Label names with a value."""
+    BY_SOURCE: _CardinalityBy.ValueType  # 3
+    """Values of the placement labels; the metric family where a series has none of them."""
+
+class CardinalityBy(_CardinalityBy, metaclass=_CardinalityByEnumTypeWrapper): ...
+
+BY_METRIC: CardinalityBy.ValueType  # 0
+BY_LABEL: CardinalityBy.ValueType  # 1
+"""Label names, by their number of values."""
+BY_PAIR: CardinalityBy.ValueType  # 2
+"""Label names with a value."""
+BY_SOURCE: CardinalityBy.ValueType  # 3
+"""Values of the placement labels; the metric family where a series has none of them."""
+Global___CardinalityBy: _TypeAlias = CardinalityBy  # noqa: Y015
+
 @_typing.final
 class ReadOptions(_message.Message):
     """What may be stale, partial or lossy. Absent: exact or an error."""
@@ -641,6 +666,154 @@ class LabelValuesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LabelValuesResponse: _TypeAlias = LabelValuesResponse  # noqa: Y015
+
+@_typing.final
+class CardinalityRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MATCHERS_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    TOP_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    HASH_SEED_FIELD_NUMBER: _builtins.int
+    HASHES_FIELD_NUMBER: _builtins.int
+    by: Global___CardinalityBy.ValueType
+    top: _builtins.int
+    """The largest groups; 0: 20. At most 10,000."""
+    hash_seed: _builtins.int
+    """For queriers, which merge the groups of several stores by a 64-bit hash of their bytes:
+    Not 0: the answer has `parts` instead of `groups`.
+    """
+    hashes: _builtins.bytes
+    """With hash_seed: u64[], packed little-endian; these groups, and no parts. At most 20,000."""
+    @_builtins.property
+    def matchers(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Matcher]:
+        """Empty: every series in memory."""
+
+    @_builtins.property
+    def options(self) -> Global___ReadOptions: ...
+    def __init__(
+        self,
+        *,
+        matchers: _abc.Iterable[_common_pb2.Matcher] | None = ...,
+        by: Global___CardinalityBy.ValueType = ...,
+        top: _builtins.int = ...,
+        options: Global___ReadOptions | None = ...,
+        hash_seed: _builtins.int = ...,
+        hashes: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "hash_seed", b"hash_seed", "hashes", b"hashes", "matchers", b"matchers", "options", b"options", "top", b"top"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CardinalityRequest: _TypeAlias = CardinalityRequest  # noqa: Y015
+
+@_typing.final
+class CardinalityResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    SERIES_FIELD_NUMBER: _builtins.int
+    GROUPS_TOTAL_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    series: _builtins.int
+    """Matching series."""
+    groups_total: _builtins.int
+    """Absent where the number of different ones is not known."""
+    @_builtins.property
+    def header(self) -> Global___SelectHeader: ...
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___CardinalityGroup]:
+        """Largest first; equal ones by their labels."""
+
+    @_builtins.property
+    def parts(self) -> Global___CardinalityParts: ...
+    def __init__(
+        self,
+        *,
+        header: Global___SelectHeader | None = ...,
+        series: _builtins.int = ...,
+        groups_total: _builtins.int | None = ...,
+        groups: _abc.Iterable[Global___CardinalityGroup] | None = ...,
+        parts: Global___CardinalityParts | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_groups_total", b"_groups_total", "groups_total", b"groups_total", "header", b"header", "parts", b"parts"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_groups_total", b"_groups_total", "groups", b"groups", "groups_total", b"groups_total", "header", b"header", "parts", b"parts", "series", b"series"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__groups_total: _TypeAlias = _typing.Literal["groups_total"]  # noqa: Y015
+    _WhichOneofArgType__groups_total: _TypeAlias = _typing.Literal["_groups_total", b"_groups_total"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__groups_total) -> _WhichOneofReturnType__groups_total | None: ...
+
+Global___CardinalityResponse: _TypeAlias = CardinalityResponse  # noqa: Y015
+
+@_typing.final
+class CardinalityGroup(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABELS_FIELD_NUMBER: _builtins.int
+    SERIES_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    HASH_FIELD_NUMBER: _builtins.int
+    labels: _builtins.bytes
+    """Name and value joined by 0xFF, of a source all that it has; by label the name alone."""
+    series: _builtins.int
+    values: _builtins.int
+    """By label: different values; else 0."""
+    hash: _builtins.int
+    """Only with hash_seed."""
+    def __init__(
+        self,
+        *,
+        labels: _builtins.bytes = ...,
+        series: _builtins.int = ...,
+        values: _builtins.int = ...,
+        hash: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hash", b"hash", "labels", b"labels", "series", b"series", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CardinalityGroup: _TypeAlias = CardinalityGroup  # noqa: Y015
+
+@_typing.final
+class CardinalityParts(_message.Message):
+    """Groups of one store as arrays, for a querier."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HASHES_FIELD_NUMBER: _builtins.int
+    SERIES_FIELD_NUMBER: _builtins.int
+    OWNERS_FIELD_NUMBER: _builtins.int
+    OMITTED_BELOW_FIELD_NUMBER: _builtins.int
+    hashes: _builtins.bytes
+    """u64[n], of each group; by label of each value of any label."""
+    series: _builtins.bytes
+    """i64[n]."""
+    owners: _builtins.bytes
+    """u64[n], only by label: hash of the label's name."""
+    omitted_below: _builtins.int
+    """Groups with fewer series are left out; 0: none."""
+    def __init__(
+        self,
+        *,
+        hashes: _builtins.bytes = ...,
+        series: _builtins.bytes = ...,
+        owners: _builtins.bytes = ...,
+        omitted_below: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hashes", b"hashes", "omitted_below", b"omitted_below", "owners", b"owners", "series", b"series"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CardinalityParts: _TypeAlias = CardinalityParts  # noqa: Y015
 
 @_typing.final
 class CoverageRequest(_message.Message):

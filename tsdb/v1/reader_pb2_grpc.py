@@ -57,6 +57,11 @@ class ReaderStub:
                 request_serializer=tsdb_dot_v1_dot_reader__pb2.LabelValuesRequest.SerializeToString,
                 response_deserializer=tsdb_dot_v1_dot_reader__pb2.LabelValuesResponse.FromString,
                 _registered_method=True)
+        self.Cardinality = channel.unary_unary(
+                '/tsdb.v1.Reader/Cardinality',
+                request_serializer=tsdb_dot_v1_dot_reader__pb2.CardinalityRequest.SerializeToString,
+                response_deserializer=tsdb_dot_v1_dot_reader__pb2.CardinalityResponse.FromString,
+                _registered_method=True)
         self.Coverage = channel.unary_unary(
                 '/tsdb.v1.Reader/Coverage',
                 request_serializer=tsdb_dot_v1_dot_reader__pb2.CoverageRequest.SerializeToString,
@@ -99,6 +104,13 @@ class ReaderServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Cardinality(self, request, context):
+        """How many series in memory share a metric name, a label, a label pair or a source: the largest groups, with exact counts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Coverage(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -134,6 +146,11 @@ def add_ReaderServicer_to_server(servicer, server):
                     servicer.LabelValues,
                     request_deserializer=tsdb_dot_v1_dot_reader__pb2.LabelValuesRequest.FromString,
                     response_serializer=tsdb_dot_v1_dot_reader__pb2.LabelValuesResponse.SerializeToString,
+            ),
+            'Cardinality': grpc.unary_unary_rpc_method_handler(
+                    servicer.Cardinality,
+                    request_deserializer=tsdb_dot_v1_dot_reader__pb2.CardinalityRequest.FromString,
+                    response_serializer=tsdb_dot_v1_dot_reader__pb2.CardinalityResponse.SerializeToString,
             ),
             'Coverage': grpc.unary_unary_rpc_method_handler(
                     servicer.Coverage,
@@ -257,6 +274,33 @@ class Reader:
             '/tsdb.v1.Reader/LabelValues',
             tsdb_dot_v1_dot_reader__pb2.LabelValuesRequest.SerializeToString,
             tsdb_dot_v1_dot_reader__pb2.LabelValuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Cardinality(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tsdb.v1.Reader/Cardinality',
+            tsdb_dot_v1_dot_reader__pb2.CardinalityRequest.SerializeToString,
+            tsdb_dot_v1_dot_reader__pb2.CardinalityResponse.FromString,
             options,
             channel_credentials,
             insecure,

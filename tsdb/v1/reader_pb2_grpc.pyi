@@ -40,6 +40,8 @@ class ReaderStub:
     Series: _grpc.UnaryStreamMultiCallable[_reader_pb2.SeriesRequest, _reader_pb2.SeriesResponse]
     LabelNames: _grpc.UnaryUnaryMultiCallable[_reader_pb2.LabelNamesRequest, _reader_pb2.LabelNamesResponse]
     LabelValues: _grpc.UnaryUnaryMultiCallable[_reader_pb2.LabelValuesRequest, _reader_pb2.LabelValuesResponse]
+    Cardinality: _grpc.UnaryUnaryMultiCallable[_reader_pb2.CardinalityRequest, _reader_pb2.CardinalityResponse]
+    """How many series in memory share a metric name, a label, a label pair or a source: the largest groups, with exact counts."""
     Coverage: _grpc.UnaryUnaryMultiCallable[_reader_pb2.CoverageRequest, _reader_pb2.CoverageResponse]
     Watch: _grpc.UnaryStreamMultiCallable[_reader_pb2.WatchRequest, _reader_pb2.WatchResponse]
     """Live tail of the log as it is applied. Ends with OUT_OF_RANGE when the ring no longer holds the resume point."""
@@ -56,6 +58,8 @@ class ReaderAsyncStub(ReaderStub):
     Series: _aio.UnaryStreamMultiCallable[_reader_pb2.SeriesRequest, _reader_pb2.SeriesResponse]  # type: ignore[assignment]
     LabelNames: _aio.UnaryUnaryMultiCallable[_reader_pb2.LabelNamesRequest, _reader_pb2.LabelNamesResponse]  # type: ignore[assignment]
     LabelValues: _aio.UnaryUnaryMultiCallable[_reader_pb2.LabelValuesRequest, _reader_pb2.LabelValuesResponse]  # type: ignore[assignment]
+    Cardinality: _aio.UnaryUnaryMultiCallable[_reader_pb2.CardinalityRequest, _reader_pb2.CardinalityResponse]  # type: ignore[assignment]
+    """How many series in memory share a metric name, a label, a label pair or a source: the largest groups, with exact counts."""
     Coverage: _aio.UnaryUnaryMultiCallable[_reader_pb2.CoverageRequest, _reader_pb2.CoverageResponse]  # type: ignore[assignment]
     Watch: _aio.UnaryStreamMultiCallable[_reader_pb2.WatchRequest, _reader_pb2.WatchResponse]  # type: ignore[assignment]
     """Live tail of the log as it is applied. Ends with OUT_OF_RANGE when the ring no longer holds the resume point."""
@@ -93,6 +97,14 @@ class ReaderServicer(metaclass=_abc_1.ABCMeta):
         request: _reader_pb2.LabelValuesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_reader_pb2.LabelValuesResponse, _abc.Awaitable[_reader_pb2.LabelValuesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Cardinality(
+        self,
+        request: _reader_pb2.CardinalityRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_reader_pb2.CardinalityResponse, _abc.Awaitable[_reader_pb2.CardinalityResponse]]:
+        """How many series in memory share a metric name, a label, a label pair or a source: the largest groups, with exact counts."""
 
     @_abc_1.abstractmethod
     def Coverage(

@@ -41,6 +41,11 @@ class StoreReader(Protocol):
     ) -> Iterator[reader_pb2.LabelValuesResponse]:
         """The one response of Reader.LabelValues."""
 
+    def cardinality(
+        self, request: reader_pb2.CardinalityRequest, caller: Caller
+    ) -> Iterator[reader_pb2.CardinalityResponse]:
+        """The one response of Reader.Cardinality."""
+
     def watch(self, request: reader_pb2.WatchRequest, caller: Caller) -> Iterator[reader_pb2.WatchResponse]:
         """The response stream of Reader.Watch."""
 

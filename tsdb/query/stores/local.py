@@ -64,6 +64,11 @@ class LocalStore:
     ) -> Iterator[reader_pb2.LabelValuesResponse]:
         yield self._service.LabelValues(request, _context(caller))
 
+    def cardinality(
+        self, request: reader_pb2.CardinalityRequest, caller: Caller
+    ) -> Iterator[reader_pb2.CardinalityResponse]:
+        yield self._service.Cardinality(request, _context(caller))
+
     def watch(self, request: reader_pb2.WatchRequest, caller: Caller) -> Iterator[reader_pb2.WatchResponse]:
         return self._service.Watch(request, _context(caller))
 

@@ -110,6 +110,11 @@ class RemoteStore:
     ) -> Iterator[reader_pb2.LabelValuesResponse]:
         return self._single(self._stub.LabelValues, request, caller)
 
+    def cardinality(
+        self, request: reader_pb2.CardinalityRequest, caller: Caller
+    ) -> Iterator[reader_pb2.CardinalityResponse]:
+        return self._single(self._stub.Cardinality, request, caller)
+
     def watch(self, request: reader_pb2.WatchRequest, caller: Caller) -> Iterator[reader_pb2.WatchResponse]:
         return self._stream(self._stub.Watch, request, caller)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -171,6 +171,7 @@ def test_a_call_of_a_closed_client_is_an_error_of_ours(server: FakeServer) -> No
         (lambda client: client.series("up", start_ms="x"), "series"),
         (lambda client: client.series_groups("up", [1]), "series_groups"),
         (lambda client: client.label_names("up", end_ms=0.5), "label_names"),
+        (lambda client: client.cardinality("up", top=-1), "cardinality"),
         (lambda client: client.label_values(None, None, values_max="x"), "label_values"),
     ],
 )
@@ -212,6 +213,27 @@ def test_series_labels_and_groups_are_read(run: Run, server: FakeServer) -> None
     assert run(lambda client: client.label_names()) == ["__name__", "job"]
     assert run(lambda client: client.label_values("job", "up")) == ["a"]
     assert [state.coverage_start_ms for state in run(lambda client: client.coverage())] == [1000]
+
+
+def test_rows_over_a_rate_are_sent_again_and_never_given_up(run: Run, server: FakeServer) -> None:
+    server.over_rate = [10, 20]
+    written = run(lambda client: client.write(two_series(), partial=True))
+    assert (written.samples, written.refused_samples) == (4, 0)
+    assert len(server.received(ingest_pb2.WriteRequest)) == 3
+    server.over_rate = [60_000]
+    with pytest.raises(Overloaded, match="source a sends more than 5 samples a second") as refused:
+        run(lambda client: client.write(two_series(), partial=True))
+    assert refused.value.reason == "source_samples_limit"
+
+
+def test_cardinality_is_read(run: Run, server: FakeServer) -> None:
+    server.samples[UP], server.samples[DOWN] = [(5, 1.0)], [(7, 1.0)]
+    server.samples[canonical_labels({"__name__": "up", "job": "c"})] = [(7, 1.0)]
+    found = run(lambda client: client.cardinality(top=1))
+    assert (found.series, found.groups_total) == (3, 2)
+    assert [(group.labels, group.series, group.values) for group in found.groups] == [({"__name__": "up"}, 2, None)]
+    with pytest.raises(InvalidRequest, match="by is 'row'; it must be one of metric, label, pair, source"):
+        run(lambda client: client.cardinality(by=cast(Any, "row")))
 
 
 def test_a_series_answer_cut_off_is_asked_for_again(run: Run, server: FakeServer) -> None:

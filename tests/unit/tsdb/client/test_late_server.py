@@ -1,5 +1,6 @@
-"""A client that came before its server is served as soon as that is there, in processes with our environment of gRPC:
-there nobody looks at a connection on its way but who waits for it, and what is not looked after is given up after 20 s.
+"""A client that starts before its server is served as soon as the server listens, with our environment of gRPC.
+
+In that environment a connection attempt goes on only while a call waits for it, and fails after 20 s without one.
 """
 
 from __future__ import annotations

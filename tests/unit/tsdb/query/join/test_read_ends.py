@@ -88,7 +88,7 @@ READS: dict[str, Read] = {
 }
 
 
-class Ending(Context):
+class EndingContext(Context):
     """A caller, and the clock of its server: a test ends either."""
 
     def __init__(self) -> None:
@@ -96,9 +96,9 @@ class Ending(Context):
         self.clock = ManualClock()
         self.checks = 0
         self._at = 0
-        self._end: Callable[[Ending], None] | None = None
+        self._end: Callable[[EndingContext], None] | None = None
 
-    def at_check(self, number: int, end: Callable[[Ending], None]) -> None:
+    def at_check(self, number: int, end: Callable[[EndingContext], None]) -> None:
         """Call `end` at this check of the caller."""
         self._at, self._end = number, end
 
@@ -115,14 +115,14 @@ class Ending(Context):
         self.clock.advance(int(TIMEOUT_S * 1000) + 1)
 
 
-ENDINGS: dict[str, tuple[Callable[[Ending], None], type[TsdbError], str]] = {
-    "the caller leaves": (Ending.leave, Unavailable, "cancelled"),
-    "the caller's deadline": (Ending.pass_deadline, Unavailable, "cancelled"),
-    "the server's time": (Ending.pass_servers_time, Overloaded, "read_timeout"),
+ENDINGS: dict[str, tuple[Callable[[EndingContext], None], type[TsdbError], str]] = {
+    "the caller leaves": (EndingContext.leave, Unavailable, "cancelled"),
+    "the caller's deadline": (EndingContext.pass_deadline, Unavailable, "cancelled"),
+    "the server's time": (EndingContext.pass_servers_time, Overloaded, "read_timeout"),
 }
 
 
-def run(history: FakeHistory, seam: Seam, read: str, caller: Ending, matcher: common_pb2.Matcher = TEST) -> int:
+def run(history: FakeHistory, seam: Seam, read: str, caller: EndingContext, matcher: common_pb2.Matcher = TEST) -> int:
     """One read by a new querier over the seam's store and this history. Returns the steps of a WatchedHistory."""
     calls = ReadCalls(TIMEOUT_S, monotonic=caller.clock.monotonic)
     READS[read](querier_over(one_store(seam.served), history, window_ms=WINDOW_MS, calls=calls), matcher, caller)
@@ -135,12 +135,12 @@ def run(history: FakeHistory, seam: Seam, read: str, caller: Ending, matcher: co
 def test_a_read_of_history_ends_soon_wherever_its_caller_or_its_time_ends(read: str, ending: str) -> None:
     end, kind, reason = ENDINGS[ending]
     seam = Seam()
-    steps = run(WatchedHistory(seam.history, lambda step: None), seam, read, Ending())
+    steps = run(WatchedHistory(seam.history, lambda step: None), seam, read, EndingContext())
     assert steps > (50 if read in ("raw", "columns") else 5)
     for last in (step for step in STEPS if step < steps):
-        ended = Ending()
+        ended = EndingContext()
 
-        def at_step(step: int, last: int = last, ended: Ending = ended) -> None:
+        def at_step(step: int, last: int = last, ended: EndingContext = ended) -> None:
             if step == last:
                 end(ended)
 
@@ -158,7 +158,7 @@ def test_a_read_of_history_ends_soon_wherever_its_caller_or_its_time_ends(read: 
 )
 def test_a_regular_expression_over_the_labels_of_history_ends_with_the_read(read: str, ending: str) -> None:
     end, kind, reason = ENDINGS[ending]
-    seam, ended = Seam(), Ending()
+    seam, ended = Seam(), EndingContext()
     for number in range(SLOW_SERIES):
         canonical = canonical_labels(long_labels(number))
         seam.history.announce(canonical, series_id(canonical), index_epoch(series_id(canonical), START_MS), 0)

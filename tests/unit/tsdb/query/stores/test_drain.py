@@ -36,7 +36,7 @@ class WaitingStore(FakeStore):
         raise Unavailable("the caller left", reason="cancelled")
         yield
 
-    select = series = label_names = label_values = watch = wait
+    select = series = label_names = label_values = cardinality = watch = wait
 
 
 READS: dict[str, Callable[[QuerierService, Any], object]] = {
@@ -50,6 +50,7 @@ READS: dict[str, Callable[[QuerierService, Any], object]] = {
     "LabelValues": lambda querier, caller: querier.LabelValues(
         reader_pb2.LabelValuesRequest(name="job", options=AFTER), caller
     ),
+    "Cardinality": lambda querier, caller: querier.Cardinality(reader_pb2.CardinalityRequest(options=AFTER), caller),
     "Watch": lambda querier, caller: list(querier.Watch(reader_pb2.WatchRequest(matchers=[M]), caller)),
 }
 
