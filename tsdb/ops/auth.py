@@ -46,20 +46,33 @@ class Tokens:
         """Raises Unauthenticated (token_missing, token_malformed, token_wrong); `server`: "grpc" or "http"."""
         if not authorization:
             _refuse(server, "token_missing", "a bearer token is required: send authorization: Bearer TOKEN")
-        header = authorization.encode("utf-8", "replace") if isinstance(authorization, str) else authorization
-        scheme, _, token = header.partition(b" ")
-        if scheme.lower() != b"bearer" or not token.strip():
+        token = bearer_token(authorization)
+        if token is None:
             _refuse(server, "token_malformed", "the authorization is not of the form: Bearer TOKEN")
-        if not self._known(token.strip()):
+        if not self._known(token):
             _refuse(server, "token_wrong", "the bearer token is not valid here")
 
     def _known(self, token: bytes) -> bool:
-        shown = hashlib.sha256(token).digest()
+        shown = token_digest(token)
         # No early exit: the time taken must not reveal the number of tokens or a near match.
         return sum(hmac.compare_digest(shown, valid) for valid in (*self._fixed, *self._current())) > 0
 
     def _current(self) -> frozenset[bytes]:
         return frozenset() if self._from_file is None else self._from_file.now()
+
+
+def bearer_token(authorization: str | bytes | None) -> bytes | None:
+    """The token of an authorization header; None when it has none, or another form."""
+    if not authorization:
+        return None
+    header = authorization.encode("utf-8", "replace") if isinstance(authorization, str) else authorization
+    scheme, _, token = header.partition(b" ")
+    return token.strip() or None if scheme.lower() == b"bearer" else None
+
+
+def token_digest(token: bytes) -> bytes:
+    """SHA-256, by which a token is known where it need not be kept."""
+    return hashlib.sha256(token).digest()
 
 
 def _read(file: Path) -> frozenset[bytes]:
@@ -80,7 +93,7 @@ def _digests(tokens: Iterable[str], place: str) -> frozenset[bytes]:
             raise ConfigMismatch(
                 f"token {number} in {place} has characters outside A-Z a-z 0-9 . _ ~ + / - =", reason="token"
             )
-        found.add(hashlib.sha256(token.encode()).digest())
+        found.add(token_digest(token.encode()))
     return frozenset(found)
 
 

@@ -1,17 +1,44 @@
-"""The bearer token of a gRPC call, checked before its request is read.
+"""The bearer token of a gRPC call, and its quota, checked before the call's request is read.
 
 Health checks need none: probes have no secret.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import grpc
 
-from tsdb.model.errors import Unauthenticated
+from tsdb.model.errors import Overloaded, TsdbError, Unauthenticated
 from tsdb.ops.auth import Tokens
 from tsdb.ops.grpc.calls import HEALTH_PREFIX, Continuation, Handler, Interceptor
+
+Metadata = Iterable[tuple[str, str | bytes]]
+Admit = Callable[[str | bytes | None], None]
+"""Called with the authorization of a call before its request is read; raises Overloaded to refuse it."""
+
+
+def authorization_of(metadata: Metadata) -> str | bytes | None:
+    """The authorization header of a call; None without one."""
+    return next((value for key, value in metadata if key == "authorization"), None)
+
+
+class AdmitCheck(Interceptor):
+    """Asks a service, before a call's request is read, whether the caller may go on. By the prefix of its methods."""
+
+    def __init__(self, admits: Mapping[str, Admit]) -> None:
+        self._admits = admits
+
+    def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
+        admit = self._admits.get(handler_call_details.method.rpartition("/")[0])
+        if admit is not None:
+            try:
+                admit(authorization_of(handler_call_details.invocation_metadata))
+            except Overloaded as error:
+                return _refusal(error)
+        return continuation(handler_call_details)
 
 
 class TokenCheck(Interceptor):
@@ -25,15 +52,14 @@ class TokenCheck(Interceptor):
     ) -> Handler | None:
         if handler_call_details.method.startswith(HEALTH_PREFIX):
             return continuation(handler_call_details)
-        shown = [value for key, value in handler_call_details.invocation_metadata if key == "authorization"]
         try:
-            self._tokens.check(shown[0] if shown else None, server="grpc")
+            self._tokens.check(authorization_of(handler_call_details.invocation_metadata), server="grpc")
         except Unauthenticated as error:
             return _refusal(error)
         return continuation(handler_call_details)
 
 
-def _refusal(error: Unauthenticated) -> Handler:
+def _refusal(error: TsdbError) -> Handler:
     def refuse(_requests: Iterator[bytes], _context: grpc.ServicerContext) -> Iterator[bytes]:
         raise error
 

@@ -51,7 +51,9 @@ Continuation = Callable[[grpc.HandlerCallDetails], "Handler | None"]
 
 
 class Calls(Interceptor):
-    """`methods`: full names ("/package.Service/Method") of all methods. `always`: the methods that need no slot."""
+    """`methods`: full names ("/package.Service/Method") of all methods. `always`: the methods that need no slot.
+    `patient`: those that wait for one.
+    """
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class Calls(Interceptor):
         gate: Gate,
         *,
         always: frozenset[str],
+        patient: frozenset[str] = frozenset(),
     ) -> None:
         self._receipts = receipts
         self._reader = reader
@@ -70,6 +73,7 @@ class Calls(Interceptor):
         self._senders = senders
         self._gate = gate
         self._always = always
+        self._patient = patient
         self._handlers: dict[str, tuple[Handler, Handler]] = {}  # By method: the inner handler and the wrapped one.
         for method in methods:
             _requests.labels(method, grpc.StatusCode.OK.name)
@@ -194,7 +198,11 @@ class Calls(Interceptor):
 
     def _slot(self, method: str, context: grpc.ServicerContext) -> Slot:
         self._gate.check()
-        return self._slots.pass_by() if method in self._always else self._slots.enter(context.peer())
+        if method in self._always:
+            return self._slots.pass_by()
+        if method in self._patient:
+            return self._slots.enter_patiently(context.peer())
+        return self._slots.enter(context.peer())
 
 
 def _handler(

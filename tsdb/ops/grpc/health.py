@@ -15,8 +15,8 @@ from tsdb.model.errors import TsdbError
 from tsdb.ops.grpc.errors import abort
 from tsdb.ops.grpc.messages import MessageReader
 from tsdb.ops.grpc.receive import Receipts
-from tsdb.ops.grpc.request_bytes import RequestBytes
 from tsdb.ops.grpc.threads import CallThreads
+from tsdb.ops.request_bytes import RequestBytes
 
 SERVICE = health.SERVICE_NAME
 THREADS = 4  # A check takes microseconds once its request has arrived.

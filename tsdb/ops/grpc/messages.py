@@ -17,7 +17,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from tsdb.model.errors import InvalidRequest
-from tsdb.ops.grpc.request_bytes import RequestBytes
+from tsdb.ops.home_core import all_cores
+from tsdb.ops.request_bytes import RequestBytes, Reserved
 
 GZIP = b"\x1f\x8b"  # No message begins with these bytes: they would be a field of wire type 7, which does not exist.
 GZIP_BYTES_MIN = 18
@@ -27,6 +28,11 @@ NESTED_FACTOR = 50  # Parsed bytes per serialised byte of nested messages, at mo
 UNMEASURED_BYTES_MAX = 4096  # Smaller requests are not measured: even at the highest factor they take little memory.
 _PIECE_BYTES = 1 << 20
 _PLAIN = (FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_STRING)
+
+
+def unparsed(data: bytes) -> bytes:
+    """For a method that reads the bytes itself, as its `request_deserializer`: only the bytes are bounded here."""
+    return data
 
 
 class MessageReader:
@@ -62,7 +68,8 @@ class MessageReader:
                 declared = _declared_bytes(data)
                 self._check_bytes(declared)
                 reserved.set(declared * COPIES)
-                data = _expanded(data)
+                with all_cores(declared):
+                    data = _expanded(data)
             self._check_bytes(len(data))
             # First the lower bound: it limits how many large requests are measured at once.
             reserved.set(len(data) * COPIES)
@@ -79,6 +86,8 @@ class MessageReader:
     def _memory(self, data: bytes) -> int:
         """Upper bound of the parsed request's memory, in bytes."""
         size = len(data)
+        if self._parse is unparsed:
+            return size * COPIES
         factor = NESTED_FACTOR if self._nested else COPIES
         fields_at_most = size // 2
         if size <= UNMEASURED_BYTES_MAX:
@@ -100,25 +109,6 @@ class MessageReader:
             low_bits = values[begin : begin + _PIECE_BYTES] & 0x7F  # A tag may be encoded in more bytes than necessary.
             found += sum(int(np.count_nonzero(low_bits == tag)) for tag in self._repeated)
         return found
-
-
-class Reserved:
-    """Memory reserved for one request."""
-
-    def __init__(self, held: RequestBytes) -> None:
-        self._held = held
-        self._size = 0
-
-    def set(self, size: int) -> None:
-        """Change the reservation to `size` bytes. Raises Overloaded, InvalidRequest."""
-        if size > self._size:
-            self._held.take(size, self._size)
-        else:
-            self._held.give_back(self._size - size)
-        self._size = size
-
-    def give_back(self) -> None:
-        self.set(0)
 
 
 class Request:

@@ -14,26 +14,28 @@ from grpc_reflection.v1alpha import reflection
 
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.auth import Tokens
-from tsdb.ops.grpc.auth import TokenCheck
+from tsdb.ops.grpc.auth import Admit, AdmitCheck, TokenCheck
 from tsdb.ops.grpc.calls import Calls
 from tsdb.ops.grpc.gate import Gate
 from tsdb.ops.grpc.health import SERVICE as HEALTH_SERVICE
 from tsdb.ops.grpc.health import Health
 from tsdb.ops.grpc.messages import MessageReader
 from tsdb.ops.grpc.receive import Receipts
-from tsdb.ops.grpc.request_bytes import RequestBytes
 from tsdb.ops.grpc.senders import Senders
 from tsdb.ops.grpc.slots import CallSlots
 from tsdb.ops.grpc.threads import CallThreads
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.periodic import Periodic
+from tsdb.ops.request_bytes import RequestBytes
 from tsdb.ops.tls import ServerTls
 
 log = get_logger(__name__)
 
 SPARE_THREADS = 8  # Run refusals, and calls that need no slot, while all other threads are busy.
-BACKLOG = 256  # Calls beyond the bound that may wait for a spare thread; gRPC itself refuses more.
+# Calls beyond the bound that may wait for a thread; gRPC itself refuses more. A write holds a thread for milliseconds,
+# and a call in the backlog has no thread and no request yet: 512 senders at once are served.
+BACKLOG = 1024
 NO_COMPRESSION, GZIP_COMPRESSION = 1, 4  # Bits of gRPC's algorithms.
 STREAMS_MAX = 256  # Calls of one connection at once. A client queues further calls on its side.
 RELIEF_EVERY_S = 0.1  # Interval of the check for calls whose request does not arrive.
@@ -49,12 +51,16 @@ class GrpcService:
     `GrpcService("tsdb.v1.Ingest", servicer, ingest_pb2_grpc.add_IngestServicer_to_server)`
 
     always: methods that need no slot and are never refused, because operators and routing depend on them.
+    patient: methods of short calls, which wait for a slot for a moment instead of a refusal at once.
+    admit: called before a request of this service is read (tsdb.ops.grpc.auth).
     """
 
     name: str
     servicer: Any
     add: Callable[[Any, grpc.Server], object]
     always: tuple[str, ...] = ()
+    patient: tuple[str, ...] = ()
+    admit: Admit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +207,9 @@ def build_server(
     tls: ServerTls | None = None,
     tokens: Tokens | None = None,
     limits: GrpcLimits | None = None,
+    held: RequestBytes | None = None,
 ) -> GrpcServer:
-    """A server bound to host and port (0: any free one), not yet started.
+    """A server bound to host and port (0: any free one), not yet started. held: the memory shared with other servers.
 
     Raises Unavailable (bind) when the address is not available, ConfigMismatch (tls) for unusable files.
     """
@@ -213,16 +220,22 @@ def build_server(
     calls_max = limits.running_max + limits.waiting_max
     threads = CallThreads(calls_max + SPARE_THREADS, "grpc")
     receipts = Receipts(limits.receipts_max, threads)
-    held = RequestBytes(limits.requests_bytes_max)
+    held = held or RequestBytes(limits.requests_bytes_max)
     reader = partial(MessageReader, held=held, bytes_max=limits.receive_bytes_max, fields_max=limits.fields_max)
     slots = CallSlots(limits.running_max, limits.waiting_max)
     senders = Senders(slots, limits.send_timeout_s)
     gate = Gate()
     always = frozenset(f"/{service.name}/{method}" for service in services for method in service.always)
+    patient = frozenset(f"/{service.name}/{method}" for service in services for method in service.patient)
     # The first interceptor is the outermost: it also counts what the token check refuses.
-    interceptors: list[Any] = [Calls(_methods(names), receipts, reader, slots, senders, gate, always=always)]
+    interceptors: list[Any] = [
+        Calls(_methods(names), receipts, reader, slots, senders, gate, always=always, patient=patient)
+    ]
     if tokens:
         interceptors.append(TokenCheck(tokens))
+    admits = {f"/{service.name}": service.admit for service in services if service.admit is not None}
+    if admits:
+        interceptors.append(AdmitCheck(admits))
     server = grpc.server(
         threads,
         interceptors=interceptors,

@@ -18,6 +18,7 @@ from tsdb.ops.metrics import counter, gauge
 RETRY_AFTER_S = 0.1  # A call takes milliseconds, so a slot becomes free soon.
 WAITING_RETRY_AFTER_S = 1.0
 RETURN_WITHIN_S = 5.0  # Longest wait of a waiting call for a running slot.
+ENTER_WITHIN_S = 1.0  # Longest wait of a patient call for a running slot, at the begin.
 RECENT_S = 10.0  # Half of the running slots is kept free for other connections that called within this time.
 PEERS_MAX = 4096
 
@@ -69,6 +70,17 @@ class CallSlots:
                     self._running_share,
                     RETRY_AFTER_S,
                 )
+            self._run_locked(peer, 1)
+        return Slot(self, peer)
+
+    def enter_patiently(self, peer: str) -> Slot:
+        """A running slot for a short call, which waits for it up to ENTER_WITHIN_S. Such calls leave a quarter of the
+        running slots to others. Raises Overloaded (concurrent_requests)."""
+        limit = max(1, self.running_max * 3 // 4)
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._running_count < limit, ENTER_WITHIN_S):
+                raise self._all_run()
+            self._called_at[peer] = self._monotonic()
             self._run_locked(peer, 1)
         return Slot(self, peer)
 
@@ -142,7 +154,8 @@ class CallSlots:
         _moved(self._running, peer, by)
         _running.inc(by)
         if by < 0:
-            self._changed.notify()
+            # Two kinds of waits with different bounds: the one woken alone may not be the one that can go on.
+            self._changed.notify_all()
 
     def _wait_locked(self, peer: str, by: int) -> None:
         self._waiting_count += by
@@ -202,6 +215,13 @@ def waiting() -> Iterator[None]:
     slot.slots.step_aside(slot)
     yield  # After an error the call keeps the waiting slot; its end frees the slot.
     slot.slots.step_back(slot)
+
+
+def step_aside() -> None:
+    """The call of this thread gives its running slot back for a waiting slot, if one is free, until its end."""
+    slot: Slot | None = getattr(_of_thread, "slot", None)
+    if slot is not None:
+        slot.slots.try_aside(slot)
 
 
 def _moved(tally: Tally[str], peer: str, by: int) -> None:

@@ -19,8 +19,9 @@ from tsdb.model.errors import Unauthenticated
 from tsdb.ops import process_metrics as _process_metrics  # noqa: F401  # declares what /metrics also shows
 from tsdb.ops.auth import Tokens
 from tsdb.ops.health import Liveness, Readiness
+from tsdb.ops.http.connection import requests_total
 from tsdb.ops.logs import get_logger
-from tsdb.ops.metrics import counter, registry
+from tsdb.ops.metrics import registry
 
 log = get_logger(__name__)
 
@@ -34,8 +35,6 @@ METRICS_THREADS = 2  # Encoding holds the GIL, so more threads are no faster.
 RETRY_AFTER_S = 1
 
 _Endpoint = Callable[[Request], Awaitable[Response]]
-
-_requests = counter("tsdb_http_requests_total", "Answered requests of the ops HTTP server.", ("route", "code"))
 
 
 def ops_app(
@@ -73,7 +72,7 @@ def ops_app(
     own = [Route("/", index), Route(READY, ready), Route(HEALTHY, healthy), Route(METRICS, metrics)]
     known = frozenset(route.path for route in (*own, *routes))
     for path in known:
-        _requests.labels(path, "200")
+        requests_total.labels(path, "200")
     return Starlette(
         routes=[*own, *routes],
         exception_handlers={Exception: _failed},
@@ -115,7 +114,7 @@ class _Guard:
 
         async def counted_send(message: Any) -> None:
             if message["type"] == "http.response.start":
-                _requests.labels(route, str(message["status"])).inc()
+                requests_total.labels(route, str(message["status"])).inc()
             await send(message)
 
         try:

@@ -7,13 +7,10 @@ so that a probe always gets in. Only the event loop's thread uses this module.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from typing import Protocol
 
 from tsdb.ops.metrics import counter, gauge
 
@@ -22,7 +19,7 @@ _closed = counter(
     "tsdb_http_connections_closed_total",
     "Connections that the HTTP server closed before their peer did: after a time limit, or to make room for others.",
     "reason",
-    ("header_timeout", "idle_timeout", "request_timeout", "connections", "descriptors"),
+    ("header_timeout", "idle_timeout", "request_timeout", "body_timeout", "connections", "descriptors"),
 )
 
 
@@ -32,6 +29,7 @@ class HttpLimits:
 
     header_timeout_s: from the start of a connection, or the first byte of a later request, to the end of the header.
     idle_timeout_s: between requests. request_timeout_s: from the header until the peer has the last byte of the answer.
+    body_timeout_s: from the header to the end of the body, for a route that takes one.
     """
 
     connections_max: int = 2048
@@ -39,6 +37,7 @@ class HttpLimits:
     header_timeout_s: float = 10.0
     idle_timeout_s: float = 75.0
     request_timeout_s: float = 60.0
+    body_timeout_s: float = 15.0
 
 
 class Abortable(Protocol):
@@ -108,64 +107,3 @@ class Connections:
         self._running.pop(connection, None)
         to[connection] = time.monotonic()
         _open.set(len(self))
-
-
-class HttpConnection(H11Protocol):
-    """uvicorn's connection with a timer for each wait."""
-
-    def __init__(self, connections: Connections, handshake: Abortable, **uvicorn: Any) -> None:
-        super().__init__(**uvicorn)
-        self._table = connections
-        self._handshake = handshake
-        self._timer: asyncio.TimerHandle | None = None
-        self._between_requests = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Start the timer of the first header."""
-        super().connection_made(transport)
-        self._table.remove(self._handshake)
-        self._table.wait(self)
-        self._expect("header_timeout", self._table.limits.header_timeout_s)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._cancel_timer()
-        self._table.remove(self)
-
-    def data_received(self, data: bytes) -> None:
-        """The first byte of a header starts its timer; further bytes do not restart it."""
-        if self._between_requests:
-            self._between_requests = False
-            self._expect("header_timeout", self._table.limits.header_timeout_s)
-        before = self.cycle
-        super().data_received(data)
-        if self.cycle is not before:
-            self._begin()
-
-    def on_response_complete(self) -> None:
-        """The transport has the whole answer; the peer may not have received it yet."""
-        before = self.cycle
-        super().on_response_complete()
-        if self.cycle is not before:  # A pipelined request has begun.
-            self._begin()
-        elif not self.transport.is_closing():
-            self._between_requests = True
-            self._table.wait(self)
-            self._expect("idle_timeout", self._table.limits.idle_timeout_s)
-
-    def abort(self) -> None:
-        """Close without sending the rest: the peer may not read."""
-        self.transport.abort()
-
-    def _begin(self) -> None:
-        self._table.run(self)
-        self._expect("request_timeout", self._table.limits.request_timeout_s)
-
-    def _expect(self, reason: str, within_s: float) -> None:
-        self._cancel_timer()
-        self._timer = self.loop.call_later(within_s, self._table.overdue, self, reason)
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

@@ -1,4 +1,4 @@
-"""The ops HTTP server of a process, on a separate thread: `/-/ready`, `/-/healthy`, `/metrics`, and an index.
+"""The HTTP server of a process, on a separate thread: `/-/ready`, `/-/healthy`, `/metrics`, an index, and body routes.
 
 Probes are answered with any number of other connections: tsdb.ops.http.connections.
 """
@@ -18,7 +18,10 @@ from tsdb.model.errors import Unavailable
 from tsdb.ops.auth import Tokens
 from tsdb.ops.health import Liveness, Readiness
 from tsdb.ops.http.app import ops_app
-from tsdb.ops.http.connections import Connections, HttpConnection, HttpLimits
+from tsdb.ops.http.bodies import BodyRoutes, NoBodyRoutes
+from tsdb.ops.http.body import Answers
+from tsdb.ops.http.connection import HttpConnection
+from tsdb.ops.http.connections import Connections, HttpLimits
 from tsdb.ops.http.listener import HttpListener
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
@@ -27,7 +30,6 @@ from tsdb.ops.tls import ServerTls
 log = get_logger(__name__)
 
 BACKLOG = 1024  # Connections that the kernel queues until they are accepted. A probe must find room in the queue.
-HEADER_BYTES_MAX = 16 << 10
 START_TIMEOUT_S = 10.0
 GRACE_S = 5
 
@@ -35,10 +37,19 @@ GRACE_S = 5
 class _Server(uvicorn.Server):
     """uvicorn's server with HttpListener in place of asyncio's."""
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket, limits: HttpLimits) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listener: socket.socket,
+        limits: HttpLimits,
+        bodies: BodyRoutes,
+        tokens: Tokens | None,
+    ) -> None:
         super().__init__(config)
         self._socket = listener
         self._connections = Connections(limits)
+        self._bodies = bodies
+        self._tokens = tokens
         self._accepting: HttpListener | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -46,6 +57,9 @@ class _Server(uvicorn.Server):
         make = partial(
             HttpConnection,
             self._connections,
+            self._bodies,
+            self._tokens,
+            Answers(asyncio.get_running_loop()),
             config=self.config,
             server_state=self.server_state,
             app_state=self.lifespan.state,
@@ -130,6 +144,7 @@ def serve_ops(
     liveness: Callable[[], Liveness],
     *,
     routes: Sequence[Route] = (),
+    bodies: BodyRoutes | None = None,
     tls: ServerTls | None = None,
     tokens: Tokens | None = None,
     limits: HttpLimits | None = None,
@@ -137,6 +152,7 @@ def serve_ops(
     """A server bound to host and port (0: any free one), not yet started. The callables run on its threads.
 
     `tokens` guard everything except the two probes. Client certificates are not required, since probes have none.
+    bodies: routes that take a body.
     Raises Unavailable (bind) when the address is not available.
     """
     limits = limits or HttpLimits()
@@ -147,18 +163,17 @@ def serve_ops(
         access_log=False,
         lifespan="off",
         ws="none",
-        http="h11",
+        http="httptools",
         loop="asyncio",
         server_header=False,
         # Longer than our own timer, so that our timer closes idle connections.
         timeout_keep_alive=round(limits.idle_timeout_s) + 1,
         timeout_graceful_shutdown=GRACE_S,
-        h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         ssl_certfile=str(tls.cert_file) if tls else None,
         ssl_keyfile=str(tls.key_file) if tls else None,
     )
     listener = _listen(host, port)
-    return OpsServer(_Server(config, listener, limits), listener)
+    return OpsServer(_Server(config, listener, limits, bodies or NoBodyRoutes(), tokens), listener)
 
 
 def _listen(host: str, port: int) -> socket.socket:

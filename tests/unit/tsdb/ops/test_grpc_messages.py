@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError
 from tsdb.ops.grpc.messages import MessageReader, measure
-from tsdb.ops.grpc.request_bytes import RequestBytes
+from tsdb.ops.request_bytes import RequestBytes
 from tsdb.v1 import common_pb2, ingest_pb2, reader_pb2
 
 MIB = 1 << 20

@@ -15,9 +15,10 @@ from support.fakes.grpc_echo import Scripted, plain_channel, scripted_server, wr
 from support.servers.logs import wait_until
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import Overloaded
+from tsdb.ops.grpc import slots as slots_module
 from tsdb.ops.grpc.errors import from_rpc_error
 from tsdb.ops.grpc.server import GrpcLimits, GrpcServer
-from tsdb.ops.grpc.slots import RECENT_S, CallSlots, waiting
+from tsdb.ops.grpc.slots import RECENT_S, CallSlots, step_aside, waiting
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
 
 WITHIN_S = 20.0
@@ -26,6 +27,45 @@ MESSAGE_BYTES = 1 << 20  # More than the transport takes ahead of a reader.
 
 def refusal(error: pytest.ExceptionInfo[Overloaded]) -> tuple[str, str]:
     return error.value.reason, error.value.metadata["limit"]
+
+
+class TestPatience:
+    def test_a_short_call_waits_for_a_slot_and_leaves_a_quarter_to_others(self) -> None:
+        slots = CallSlots(4, 4)
+        entered = threading.Event()
+
+        def fourth() -> None:
+            with slots.enter_patiently("a"):
+                entered.set()
+
+        with ExitStack() as three:
+            for _ in range(3):
+                three.enter_context(slots.enter_patiently("a"))
+            waits = threading.Thread(target=fourth)
+            waits.start()
+            with slots.enter("b"):
+                assert not entered.is_set()
+        assert entered.wait(WITHIN_S)
+        waits.join()
+
+    def test_its_wait_has_an_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(slots_module, "ENTER_WITHIN_S", 0.01)
+        slots = CallSlots(1, 2)
+        with slots.enter_patiently("a"), pytest.raises(Overloaded, match="1 calls are running; limit is 1") as error:
+            slots.enter_patiently("b")
+        assert refusal(error) == ("concurrent_requests", "1")
+
+    def test_a_call_that_stepped_aside_lets_another_run_until_the_waiting_slots_are_taken(self) -> None:
+        slots = CallSlots(1, 2)
+        with ExitStack() as aside:
+            aside.enter_context(slots.enter("a"))
+            step_aside()
+            aside.enter_context(slots.enter("a"))
+            step_aside()  # One connection has half of the waiting slots: the call stays where it is.
+            with pytest.raises(Overloaded):
+                slots.enter("b")
+        with slots.enter("b"):
+            pass
 
 
 class TestShares:

@@ -22,8 +22,9 @@ from starlette.routing import Route
 from support.counters import sample
 from support.servers.certificates import Authority
 from tsdb.ops.health import Liveness, Readiness
+from tsdb.ops.http.connection import HEADER_BYTES_MAX
 from tsdb.ops.http.connections import HttpLimits
-from tsdb.ops.http.server import HEADER_BYTES_MAX, OpsServer, serve_ops
+from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.ops.tls import ServerTls
 
 PROBE_WITHIN_S = 1.0

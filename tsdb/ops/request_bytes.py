@@ -1,4 +1,4 @@
-"""RequestBytes: the memory that all requests of one server may take together. Thread-safe."""
+"""RequestBytes: the memory that all requests of a process may take together, gRPC and HTTP. Thread-safe."""
 
 from __future__ import annotations
 
@@ -57,3 +57,22 @@ class RequestBytes:
         with self._lock:
             self._taken -= size
         _bytes.dec(size)
+
+
+class Reserved:
+    """Memory reserved for one request; one thread at a time uses it. `size`: the bytes reserved now."""
+
+    def __init__(self, held: RequestBytes) -> None:
+        self._held = held
+        self.size = 0
+
+    def set(self, size: int) -> None:
+        """Change the reservation to `size` bytes. Raises Overloaded, InvalidRequest."""
+        if size > self.size:
+            self._held.take(size, self.size)
+        else:
+            self._held.give_back(self.size - size)
+        self.size = size
+
+    def give_back(self) -> None:
+        self.set(0)

@@ -1,0 +1,135 @@
+"""Threads of the given names share one core, which they leave when other work takes it; all others keep all cores."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tsdb.ops.home_core import LARGE_BYTES, MOVE_SHARE, HomeCore, all_cores, choose
+
+ALL_CORES = os.sched_getaffinity(0)
+loads = st.dictionaries(st.integers(0, 7), st.floats(0, 1), min_size=1)
+
+
+class Waiting(threading.Thread):
+    """A thread that notes its cores when it ends, and starts `child` before."""
+
+    def __init__(self, name: str, ending: threading.Event, child: Waiting | None = None) -> None:
+        super().__init__(name=name, daemon=True)
+        self.child = child
+        self.cores: set[int] = set()
+        self._ending = ending
+
+    def run(self) -> None:
+        self._ending.wait(30.0)
+        if self.child is not None:
+            self.child.start()
+            self.child.join(30.0)
+        self.cores = os.sched_getaffinity(0)
+
+
+@contextmanager
+def running(*threads: Waiting, ending: threading.Event) -> Iterator[None]:
+    for thread in threads:
+        thread.start()
+    yield
+    ending.set()
+    for thread in threads:
+        thread.join(30.0)
+        assert not thread.is_alive()
+
+
+def test_the_named_threads_and_those_they_start_share_one_core_and_others_keep_all() -> None:
+    ending = threading.Event()
+    child = Waiting("any name", ending)
+    kept, also, other = Waiting("call_1", ending, child), Waiting("call_2", ending), Waiting("replay", ending)
+    core = HomeCore(r"call_\d+")
+    with running(kept, also, other, ending=ending):
+        core.look()  # Measures the cores.
+        core.look()
+    assert len(kept.cores) == 1
+    assert kept.cores == also.cores == child.cores
+    assert other.cores == os.sched_getaffinity(0) == ALL_CORES
+
+
+def test_the_first_look_only_measures() -> None:
+    ending = threading.Event()
+    thread = Waiting("call_1", ending)
+    with running(thread, ending=ending):
+        HomeCore(r"call_\d+").look()
+    assert thread.cores == ALL_CORES
+
+
+def test_a_thread_whose_whole_name_does_not_match_is_not_kept() -> None:
+    ending = threading.Event()
+    thread = Waiting("call_1 of a library", ending)
+    core = HomeCore(r"call_\d+")
+    with running(thread, ending=ending):
+        core.look()
+        core.look()
+    assert thread.cores == ALL_CORES
+
+
+def test_a_kept_thread_has_all_cores_for_work_on_many_bytes_and_no_others() -> None:
+    seen: list[set[int]] = []
+
+    def work() -> None:
+        one = {min(ALL_CORES)}
+        os.sched_setaffinity(0, one)
+        for size in (LARGE_BYTES - 1, LARGE_BYTES):
+            with contextlib.suppress(ValueError), all_cores(size):
+                seen.append(os.sched_getaffinity(0))
+                raise ValueError
+            seen.append(os.sched_getaffinity(0))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(30.0)
+    one = {min(ALL_CORES)}
+    assert seen == [one, one, ALL_CORES, one]
+
+
+def test_without_file_descriptors_the_threads_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_descriptor(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    core = HomeCore(r"call_\d+")
+    monkeypatch.setattr(psutil, "cpu_times", no_descriptor)
+    core.look()
+
+
+def test_cores_that_the_machine_does_not_list_count_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "cpu_times", lambda **_: [])
+    ending = threading.Event()
+    thread = Waiting("call_1", ending)
+    core = HomeCore(r"call_\d+")
+    with running(thread, ending=ending):
+        core.look()
+        core.look()
+    assert len(thread.cores) == 1
+
+
+@given(loads)
+def test_the_first_choice_is_the_core_with_the_least_other_work(others: dict[int, float]) -> None:
+    assert others[choose(None, others)] == min(others.values())
+
+
+@given(loads, st.integers(0, 7))
+def test_the_threads_move_only_for_much_more_time(others: dict[int, float], home: int) -> None:
+    chosen = choose(home, others)
+    assert others[chosen] <= min(others.values()) + MOVE_SHARE
+    if home in others and others[home] <= min(others.values()) + MOVE_SHARE:
+        assert chosen == home
+
+
+def test_a_core_that_the_process_may_no_longer_use_is_left() -> None:
+    assert choose(3, {0: 0.9, 1: 0.5}) == 1

@@ -1,0 +1,133 @@
+"""Home core: the threads that take turns at the GIL run on one core.
+
+Of the threads of a Python process one at a time has the GIL. With several cores, each release of it (at a system call,
+or while a library works) lets a thread on another core have it, and the first one sleeps and must be woken to go on.
+A gateway with 64 connections spent more than half of its CPU on such wakes. On one core the thread that released the
+GIL goes on running, and mostly has it back at once. The threads of libraries, and threads whose kernels work without
+the GIL, keep all cores; a kept thread has them for work such as the expansion of a request (`all_cores`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import psutil
+
+from tsdb.ops.periodic import Periodic
+
+EVERY_S = 1.0
+MOVE_SHARE = 0.25  # Of a core: the threads move when another core has so much more time for them.
+MOVE_CHANCE = 0.5
+LARGE_BYTES = 1 << 19
+
+
+class HomeCore(Periodic):
+    """Keeps threads by name. A thread that a kept thread starts is kept from its start; others after EVERY_S at most.
+
+    The core is one that the process may use; it changes when other work keeps it busy. Without several cores, or
+    without an affinity of threads as on macOS, it does nothing.
+    """
+
+    def __init__(self, names: str) -> None:
+        """names: a regular expression for whole names of threads."""
+        super().__init__("home-core", EVERY_S, self.look)
+        self._names = re.compile(names)
+        self._core: int | None = None
+        self._before: _Spent | None = None
+
+    def look(self) -> None:
+        """Measure the last interval, choose the core, and keep the threads there."""
+        # Without free file descriptors nothing can be measured: the threads stay where they are.
+        with suppress(OSError, psutil.Error):
+            self._look()
+
+    def _look(self) -> None:
+        if not hasattr(os, "sched_setaffinity"):
+            return
+        # The main thread is not kept, so its cores are those of the process.
+        cores = os.sched_getaffinity(os.getpid())
+        kept = [
+            thread.native_id
+            for thread in threading.enumerate()
+            if thread.native_id is not None and self._names.fullmatch(thread.name)
+        ]
+        before, self._before = self._before, _Spent(time.monotonic(), _of_cores(), _of_threads(kept))
+        if len(cores) > 1 and before is not None:
+            others = self._before.by_others(before, cores, self._core)
+            # By chance, for two processes that disturb each other on one core must not move at once to the same one.
+            if self._core not in others or random.random() < MOVE_CHANCE:
+                self._core = choose(self._core, others)
+            self._keep(kept, {self._core})
+        elif len(cores) == 1 and self._core is not None:
+            self._core = None
+            self._keep(kept, cores)
+
+    def _keep(self, threads: Collection[int], cores: Collection[int]) -> None:
+        for thread in threads:
+            with suppress(ProcessLookupError):  # It has ended.
+                os.sched_setaffinity(thread, cores)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """CPU seconds so far: of each core by the whole machine, and of each kept thread. at: monotonic time.
+
+    A container may use cores that its view of the machine does not list: they count as idle.
+    """
+
+    at: float
+    cores: Mapping[int, float]
+    threads: Mapping[int, float]
+
+    def by_others(self, before: _Spent, cores: Collection[int], home: int | None) -> dict[int, float]:
+        """The share of each core that went to other work since `before`."""
+        elapsed_s = max(self.at - before.at, 1e-3)
+        ours_s = sum(cpu_s - before.threads.get(thread, cpu_s) for thread, cpu_s in self.threads.items())
+        busy_s = {core: self.cores.get(core, 0.0) - before.cores.get(core, 0.0) for core in cores}
+        return {core: max(0.0, busy_s[core] - (ours_s if core == home else 0.0)) / elapsed_s for core in cores}
+
+
+@contextmanager
+def all_cores(size: int) -> Iterator[None]:
+    """Inside the block this thread may use all cores of the process, for work without the GIL on `size` bytes.
+
+    No effect below LARGE_BYTES, which take about a millisecond.
+    """
+    large = size >= LARGE_BYTES and hasattr(os, "sched_getaffinity")
+    kept = os.sched_getaffinity(0) if large else set()
+    cores = os.sched_getaffinity(os.getpid()) if kept else kept
+    if kept == cores:
+        yield
+        return
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, kept)
+
+
+def choose(home: int | None, others: Mapping[int, float]) -> int:
+    """The core for the next interval. others: the share of each core that other work takes; not empty."""
+    idlest = min(others, key=lambda core: others[core])
+    if home is None or home not in others:
+        return idlest
+    return idlest if others[home] - others[idlest] > MOVE_SHARE else home
+
+
+def _of_cores() -> dict[int, float]:
+    return {
+        core: sum(times) - times.idle - getattr(times, "iowait", 0.0)
+        for core, times in enumerate(psutil.cpu_times(percpu=True))
+    }
+
+
+def _of_threads(threads: Collection[int]) -> dict[int, float]:
+    wanted = set(threads)
+    return {one.id: one.user_time + one.system_time for one in psutil.Process().threads() if one.id in wanted}

@@ -1,0 +1,85 @@
+"""Routes with a body: their interface to the server, and what a route answers.
+
+The event loop collects the body, within the bounds of the route, and calls the route once the body is whole. A route
+returns at once and answers later, from any thread. Memory is reserved before it is filled, in steps, so that a caller
+holds no more than twice the bytes it has sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from tsdb.model.errors import TsdbError
+from tsdb.ops.request_bytes import RequestBytes, Reserved
+
+STEP_BYTES = 16 << 10  # The first reservation of a body; a small request needs no second one.
+REQUEST_BYTES = 4 << 10  # Header and objects of a request, so that the reservation bounds the number of requests too.
+
+
+@dataclass(frozen=True, slots=True)
+class HttpHead:
+    """Request line and header. path: decoded; query: as sent, without `?`. headers: lower-case names; of a field that
+    comes twice the last value."""
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """headers: beside content-length and content-type, which is left out when `content_type` is empty."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "text/plain; charset=utf-8"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Reply = Callable[[HttpAnswer], None]
+
+
+class BodyRoute(Protocol):
+    """A route; its methods run on the event loop's thread and return at once."""
+
+    @property
+    def name(self) -> str:
+        """Label of the route's counter: a path that the role chose, never the caller's."""
+
+    @property
+    def bytes_max(self) -> int:
+        """Limit of a body, chunked or not."""
+
+    @property
+    def held(self) -> RequestBytes:
+        """The memory that requests may take together."""
+
+    def authorization(self, head: HttpHead) -> str | None:
+        """The credentials of the caller in the form `Bearer TOKEN`."""
+
+    def check(self, head: HttpHead) -> None:
+        """Raises the TsdbError of a request that its header alone refuses, before its body is read."""
+
+    def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
+        """Take a whole request. `reply` is called once, from any thread. The server frees `reserved` after it."""
+
+    def refusal(self, head: HttpHead, error: TsdbError) -> HttpAnswer:
+        """The answer to a request refused before `handle`: the error of `check`, Unauthenticated, Overloaded,
+        InvalidRequest (message_too_large)."""
+
+
+class BodyRoutes(Protocol):
+    """The routes of a role. They may appear after the start of the server."""
+
+    def route(self, method: str, path: str) -> BodyRoute | None:
+        """The route of a request; None when there is no such route. On the event loop's thread."""
+
+
+class NoBodyRoutes:
+    """A role without such routes."""
+
+    def route(self, method: str, path: str) -> BodyRoute | None:
+        return None

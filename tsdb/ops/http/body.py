@@ -1,0 +1,221 @@
+"""BodyExchange: one request of a body route on a connection, from its header to its answer.
+
+It stands where uvicorn has its RequestResponseCycle, so that pipelined requests of both kinds keep their order. Only
+the event loop's thread uses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+
+from tsdb.model.errors import InvalidRequest, TsdbError
+from tsdb.ops.http.bodies import REQUEST_BYTES, STEP_BYTES, BodyRoute, HttpAnswer, HttpHead
+from tsdb.ops.logs import get_logger
+from tsdb.ops.request_bytes import Reserved
+
+log = get_logger(__name__)
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+DISCARD_BYTES_MAX = 64 << 20  # Of a refused body that the peer still sends; then its connection is closed.
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
+
+
+class Answers:
+    """Answers of other threads on their way to the event loop: one wake-up for all that come together."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[tuple[BodyExchange, HttpAnswer]] = deque()
+        self._woken = False
+
+    def put(self, exchange: BodyExchange, answer: HttpAnswer) -> None:
+        """Send it soon; from any thread."""
+        self._waiting.append((exchange, answer))
+        # Appended first: `_send` takes all that is there after it has reset the mark. Two threads may both wake it.
+        if self._woken:
+            return
+        self._woken = True
+        try:
+            self._loop.call_soon_threadsafe(self._send)
+        except RuntimeError:
+            log.warning("an answer came after the HTTP server had ended")
+
+    def _send(self) -> None:
+        self._woken = False
+        while self._waiting:
+            exchange, answer = self._waiting.popleft()
+            try:
+                exchange.answer(answer)
+            except Exception as error:
+                log.error("http answer failed", exc_info=error)
+                exchange.abort()
+
+
+class BodyExchange:
+    """body_bytes: the declared length; None for a chunked body. on_answered: the connection takes the next request.
+
+    date: the header of that name, which uvicorn renews each second.
+    """
+
+    def __init__(
+        self,
+        route: BodyRoute,
+        head: HttpHead,
+        body_bytes: int | None,
+        transport: asyncio.Transport,
+        answers: Answers,
+        *,
+        keep_alive: bool,
+        on_answered: Callable[[HttpAnswer], None],
+        date: Callable[[], list[tuple[bytes, bytes]]],
+    ) -> None:
+        self.response_complete = False
+        self.disconnected = False
+        self.keep_alive = keep_alive
+        self.message_event = asyncio.Event()  # uvicorn sets it when the connection is lost.
+        self._route = route
+        self._head = head
+        self._body_bytes = body_bytes
+        self._transport = transport
+        self._answers = answers
+        self._on_answered = on_answered
+        self._date = date
+        self._reserved = Reserved(route.held)
+        self._body = bytearray()
+        self._whole = False
+        self._started = False
+        self._handled = False
+        self._discarded = 0
+        self._early: HttpAnswer | None = None  # The answer of a request whose turn has not come.
+
+    def open(self, refusal: TsdbError | None, *, expects_continue: bool) -> None:
+        """The header is here. Reserve the first bytes of the body, or refuse the request."""
+        try:
+            if refusal is not None:
+                raise refusal
+            if (self._body_bytes or 0) > self._route.bytes_max:
+                raise too_large(self._body_bytes or 0, self._route.bytes_max)
+            step = STEP_BYTES if self._body_bytes is None else min(self._body_bytes, STEP_BYTES)
+            self._reserved.set(REQUEST_BYTES + step)
+        except TsdbError as error:
+            self._refuse(error)
+            return
+        if expects_continue and self._body_bytes != 0:
+            self._transport.write(CONTINUE)
+
+    def start(self) -> None:
+        """The requests before it on the connection are answered."""
+        self._started = True
+        if self._early is not None:
+            self.answer(self._early)
+        elif self._whole:
+            self._handle()
+
+    def receive(self, data: bytes) -> None:
+        """A piece of the body."""
+        if self.response_complete or self._early is not None:
+            self._discard(len(data))
+            return
+        size = len(self._body) + len(data)
+        try:
+            if size > self._route.bytes_max:
+                raise too_large(size, self._route.bytes_max)
+            if REQUEST_BYTES + size > self._reserved.size:
+                limit = self._route.bytes_max if self._body_bytes is None else self._body_bytes
+                self._reserved.set(REQUEST_BYTES + max(size, min(2 * size, limit)))
+        except TsdbError as error:
+            self._refuse(error)
+            return
+        self._body += data
+
+    def end(self) -> None:
+        """The body is whole."""
+        self._whole = True
+        if self._started and not self.response_complete:
+            self._handle()
+
+    @property
+    def arriving(self) -> bool:
+        """Whether a part of the body is missing."""
+        return not self._whole
+
+    def drop(self) -> None:
+        """The connection is lost."""
+        self.disconnected = True
+        if not self._handled:  # Else its answer frees the memory, for a thread may still use it.
+            self._release()
+
+    def answer(self, answer: HttpAnswer) -> None:
+        """Send the answer, unless the peer is gone or has an answer already."""
+        if self._handled:
+            self._release()
+        if self.disconnected or self.response_complete:
+            return
+        if not self._started:
+            self._early = answer
+            return
+        self.response_complete = True
+        self._transport.write(self._bytes_of(answer))
+        if not self.keep_alive:
+            self._transport.close()
+        self._on_answered(answer)
+
+    def abort(self) -> None:
+        """Close the connection without an answer."""
+        self._transport.abort()
+
+    def refuse(self, error: TsdbError) -> None:
+        """Answer before the body is whole."""
+        if not self._handled:
+            self._refuse(error)
+
+    def _handle(self) -> None:
+        if self._early is not None:
+            return
+        self._handled = True
+        body, self._body = self._body, bytearray()
+        self._route.handle(self._head, body, self._reserved, partial(self._answers.put, self))
+
+    def _refuse(self, error: TsdbError) -> None:
+        self._release()
+        self.answer(self._route.refusal(self._head, error))
+
+    def _release(self) -> None:
+        self._body = bytearray()
+        self._reserved.give_back()
+
+    def _discard(self, size: int) -> None:
+        # The peer may read its answer only after it has sent everything; a closed socket would lose the answer.
+        self._discarded += size
+        if self._discarded > DISCARD_BYTES_MAX:
+            self._transport.close()
+
+    def _bytes_of(self, answer: HttpAnswer) -> bytes:
+        lines = [
+            _STATUS_LINES[answer.status],
+            *(f"{name.decode()}: {value.decode()}\r\n" for name, value in self._date()),
+        ]
+        if answer.content_type:
+            lines.append(f"content-type: {answer.content_type}\r\n")
+        lines += [f"{name}: {value}\r\n" for name, value in answer.headers]
+        if answer.status != HTTPStatus.NO_CONTENT:
+            lines.append(f"content-length: {len(answer.body)}\r\n")
+        if not self.keep_alive:
+            lines.append("connection: close\r\n")
+        lines.append("\r\n")
+        header = "".join(lines).encode("latin-1", "replace")
+        return header if self._head.method == "HEAD" else header + answer.body
+
+
+def too_large(size: int, limit: int) -> InvalidRequest:
+    """The error of a body over the limit of its route."""
+    return InvalidRequest(
+        f"the body has {size} bytes or more; limit is {limit}: split it",
+        reason="message_too_large",
+        got=size,
+        limit=limit,
+    )
