@@ -1,6 +1,6 @@
-"""Acks: the log's answers to one batch of appends, with one wait for all of them.
+"""Acks: the log's answers to one batch of appends, with one callback for all of them.
 
-Callbacks may come from any thread, during the append or after the end of the wait. Each append answers once.
+Answers may come from any thread, also during the append. Each append answers once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ class Acks:
     def __init__(self, on_all: Callable[[list[Answer | None]], None]) -> None:
         self.answers: list[Answer | None] = []
         self._on_all = on_all
-        self._all = threading.Event()
         self._lock = threading.Lock()  # Guards _pending and the first write of each answer.
         self._pending = 1  # One for the sender, until seal(): inline answers must not complete a half-sent batch.
 
@@ -37,10 +36,6 @@ class Acks:
         """State that no append follows."""
         self._count_down()
 
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for all answers after seal(); False when some are still missing."""
-        return self._all.wait(max(0.0, timeout_s))
-
     def _answer(self, index: int, answer: Answer) -> None:
         assert self.answers[index] is None, f"append {index} was answered twice"
         self.answers[index] = answer
@@ -51,7 +46,4 @@ class Acks:
             self._pending -= 1
             if self._pending:
                 return
-        try:
-            self._on_all(self.answers)
-        finally:
-            self._all.set()
+        self._on_all(self.answers)

@@ -10,6 +10,7 @@ import structlog
 
 from ingest.limits import IngestLimits
 from ingest.pipeline import WritePipeline
+from ingest.quota.token_quota import TokenQuota
 from ingest.warm_up import warm_up
 from tsdb.log.interface import Log
 from tsdb.model.clock import Clock
@@ -20,7 +21,10 @@ logger = structlog.get_logger(__name__)
 
 
 class Gateway:
-    """A component (tsdb.ops.lifecycle) around one pipeline. The log belongs to the caller, who closes it later."""
+    """A component (tsdb.ops.lifecycle) around one pipeline. The log belongs to the caller, who closes it later.
+
+    tokens: for the servers, which ask it before they read a request.
+    """
 
     def __init__(
         self,
@@ -32,6 +36,7 @@ class Gateway:
         clock: Clock,
     ) -> None:
         self.pipeline = WritePipeline(log, rule, partitions, time_set, limits, clock)
+        self.tokens = TokenQuota(self.pipeline.limits_now.token_rates, clock)
 
     def start(self) -> None:
         """Compile or load the kernels, so that the first request does not wait for them."""

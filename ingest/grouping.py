@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Batch
 from ingest.grouping_kernels import fill_groups_kernel, order_rows_kernel
-from ingest.series.resolved_rows import ResolvedRows
+from ingest.rows import Rows
+from ingest.series.resolved_series import ResolvedSeries
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +33,25 @@ class Grouped:
     partition_end: NDArray[np.int64]
 
 
-def group(batch: Batch, rows: ResolvedRows, good: NDArray[np.bool_]) -> Grouped:
+def group(rows: Rows, series: ResolvedSeries, good: NDArray[np.bool_]) -> Grouped:
     """Sort and copy the good rows. Pure."""
     count = len(good)
     order = np.empty(count, np.int64)
-    kept = order_rows_kernel(good, rows.partition, rows.pack_id, rows.series_id, order, np.empty(count, np.int64))
+    kept = order_rows_kernel(good, series.partition, series.pack_id, series.series_id, order, np.empty(count, np.int64))
     order = order[:kept]
-    samples = batch.samples if kept == count else int((batch.starts[order + 1] - batch.starts[order]).sum())
+    samples = rows.samples if kept == count else int((rows.starts[order + 1] - rows.starts[order]).sum())
     series_id, ts_ms = np.empty(samples, np.uint64), np.empty(samples, np.int64)
     bits = np.empty(samples, np.uint64)  # Values are copied as integers: a float copy may change a signalling NaN.
     pack_id, pack_end = np.empty(kept, np.uint64), np.empty(kept, np.int64)
     partition, partition_end = np.empty(kept, np.int64), np.empty(kept, np.int64)
     packs, partitions = fill_groups_kernel(
         order,
-        batch.starts,
-        rows.partition,
-        rows.pack_id,
-        rows.series_id,
-        batch.ts_ms,
-        batch.values.view(np.uint64),
+        rows.starts,
+        series.partition,
+        series.pack_id,
+        series.series_id,
+        rows.ts_ms,
+        rows.values.view(np.uint64),
         series_id,
         ts_ms,
         bits,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import helper, kernel
+from tsdb.codec.jit import helper, short_kernel
 from tsdb.codec.memory_kernels import copy_bytes
 
 RUN = 8  # Rows sorted by insertion before merging starts.
@@ -26,7 +26,7 @@ def _after(
     return bool(series_id[a] > series_id[b])
 
 
-@kernel
+@short_kernel
 def order_rows_kernel(
     good: NDArray[np.bool_],
     partition: NDArray[np.int64],
@@ -77,7 +77,7 @@ def order_rows_kernel(
     return count
 
 
-@kernel
+@short_kernel
 def fill_groups_kernel(
     order: NDArray[np.int64],
     starts: NDArray[np.int64],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,9 @@ from tsdb.model.errors import ConfigMismatch
 from tsdb.model.labels import LabelLimits
 
 _MIB = 1024 * 1024
+REQUESTS, SAMPLES = 0, 1  # Columns of all arrays of rates and levels.
+UNLIMITED = 1e15  # A second; a finite number, so that levels stay numbers.
+BURST_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +36,53 @@ class SeriesLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """None is no limit; 0 refuses every request. name: of a token, for messages."""
+
+    requests_per_s: float | None = None
+    samples_per_s: float | None = None
+    name: str = ""
+
+    @property
+    def limited(self) -> bool:
+        """Whether any of both is limited."""
+        return self.requests_per_s is not None or self.samples_per_s is not None
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimits:
+    """default: of every holder. own: of single ones, by the holder's hash; what one leaves open is as in `default`.
+
+    burst_s: a holder that was quiet may bring this many seconds of its rate at once.
+    """
+
+    default: Rate = field(default_factory=Rate)
+    own: Mapping[int, Rate] = field(default_factory=dict)
+    burst_s: float = BURST_S
+
+    @property
+    def limited(self) -> bool:
+        """Whether any holder is limited."""
+        return self.default.limited or bool(self.own)
+
+    def rates(self, holders: Sequence[int]) -> NDArray[np.float64]:
+        """float64 (holders, 2), a second; UNLIMITED where there is no limit."""
+        if not self.own:
+            return np.tile(_columns(self.default), (len(holders), 1))
+        found = np.array([_columns(self.own.get(holder, Rate())) for holder in holders], np.float64).reshape(-1, 2)
+        return np.where(found < UNLIMITED, found, _columns(self.default))
+
+
+@dataclass(frozen=True, slots=True)
 class IngestLimits:
     """Bounds of the write path, each inclusive. Raises ConfigMismatch (ingest_limits) when they contradict each other.
 
     request_bytes_max: labels and sample arrays of one request; above it INVALID_ARGUMENT.
     series_max, samples_max: rows and samples of one request.
     inflight_bytes_max: of all requests whose records the log has not answered; above it RESOURCE_EXHAUSTED.
-    series_cache_max, series_cache_bytes_max: series, and bytes of their labels, that the gateway remembers.
-    series: active series of one source and of the gateway; series_limits_file: limits read while running.
+    series_table_bytes: memory of the series that the gateway remembers.
+    series: active series of one source and of the gateway. source_rates, token_rates: requests and samples a second.
+    limits_file: all of these, read while running.
     record_bytes_max: of one log record; larger requests are split.
     produce_timeout_s: longest wait for the log; the caller's deadline may be shorter.
     """
@@ -50,10 +92,11 @@ class IngestLimits:
     series_max: int = 100_000
     samples_max: int = 1_000_000
     inflight_bytes_max: int = 256 * _MIB
-    series_cache_max: int = 500_000
-    series_cache_bytes_max: int = 256 * _MIB
+    series_table_bytes: int = 256 * _MIB
     series: SeriesLimits = field(default_factory=SeriesLimits)
-    series_limits_file: Path | None = None
+    source_rates: RateLimits = field(default_factory=RateLimits)
+    token_rates: RateLimits = field(default_factory=RateLimits)
+    limits_file: Path | None = None
     record_bytes_max: int = RECORD_BYTES_MAX
     produce_timeout_s: float = 10.0
 
@@ -73,3 +116,10 @@ class IngestLimits:
 
 def _contradiction(message: str) -> ConfigMismatch:
     return ConfigMismatch(message, reason="ingest_limits")
+
+
+def _columns(rate: Rate) -> tuple[float, float]:
+    return (
+        UNLIMITED if rate.requests_per_s is None else rate.requests_per_s,
+        UNLIMITED if rate.samples_per_s is None else rate.samples_per_s,
+    )

@@ -1,34 +1,45 @@
 """Write pipeline: the path of all protocols from arrays to the log. It uses no types of a protocol.
 
-Steps: shape, bytes in flight, series, validation, admission, announcements, grouping, append, acknowledgement. When a
-call returns, every accepted sample is on the log. When it raises InvalidRequest, none is. Thread-safe.
+Steps: shape, bytes in flight, series, validation, admission, grouping, announcements, append, acknowledgement. The
+first ones run on the caller's thread; the rest on threads of the log, as its answers come. No thread waits.
+Thread-safe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial as bound
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.appender import RecordAppender
-from ingest.batch import Batch, make_batch
+from ingest.age_clock import AgeClock
+from ingest.appends.joined import JoinedAppends
+from ingest.appends.timer import ThreadTimer, Timer
 from ingest.grouping import group
 from ingest.inflight import Inflight, Reservation
 from ingest.limits import IngestLimits
 from ingest.log_errors import deadline_error
+from ingest.quota.live_limits import LiveLimits
+from ingest.quota.pack_sources import PackSources
+from ingest.quota.source_quota import SourceQuota
 from ingest.refusals import Offender, Refusals, count_refused_request, count_refused_samples, shown_series
+from ingest.rows import Rows
 from ingest.series.admission import SeriesAdmission
-from ingest.series.announcements import Announcements, Due
-from ingest.series.cache import SeriesCache
-from ingest.series.resolved_rows import ResolvedRows
+from ingest.series.announcements import NEW, Announcements, Due
+from ingest.series.resolved_series import ResolvedSeries
+from ingest.series.resolver import SeriesResolver
+from ingest.series.source_name import shown_source
+from ingest.series.table import SeriesTable
+from ingest.shape import check_shape
 from ingest.validate import validate
 from tsdb.log.chains import chain_of
-from tsdb.log.interface import METRICS, Log
+from tsdb.log.interface import METRICS, Appended, Log
 from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch, TsdbError
-from tsdb.model.labels import series_id as hash_labels
 from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import TimeSet
 from tsdb.ops.lifecycle import Deadline
@@ -52,7 +63,8 @@ class RecordToken:
 class WriteResult:
     """`samples`: accepted samples, in the records of `tokens`. Refused rows occur only in a partial write.
 
-    refused: samples of refused rows, by reason.
+    refused: samples of refused rows, by reason. refused_rows: all refused rows; offenders are the first of them.
+    retry_after_s: rows were refused for the rate of their source, and the request may be sent again after this time.
     """
 
     tokens: list[RecordToken]
@@ -60,11 +72,17 @@ class WriteResult:
     refused: Mapping[str, int]
     refused_series: int
     offenders: list[Offender]
+    refused_rows: Collection[int] = ()
+    retry_after_s: float | None = None
 
     @property
     def refused_samples(self) -> int:
         """Samples of all refused rows."""
         return sum(self.refused.values())
+
+
+Submit = Callable[[Rows, bool, Deadline], Future[WriteResult]]
+"""`WritePipeline.submit`, as protocols see it."""
 
 
 class WritePipeline:
@@ -79,44 +97,49 @@ class WritePipeline:
         limits: IngestLimits,
         clock: Clock,
         *,
-        series_id: Callable[[bytes], int] = hash_labels,
+        timer: Timer | None = None,
     ) -> None:
+        """timer: of joined appends and of deadlines; None: one with a thread."""
         _check(log, partitions, time_set, limits)
         self._log = log
         self._time_set = time_set
         self._limits = limits
         self._clock = clock
         self._inflight = Inflight(limits.inflight_bytes_max)
-        self._cache = SeriesCache(rule, partitions, limits, series_id=series_id)
-        self._admission = SeriesAdmission(self._cache, rule, limits, time_set.window_ms, clock)
-        self._announcements = Announcements(log, self._cache, time_set, clock)
+        self._age = AgeClock(clock)
+        self._table = SeriesTable(limits.series_table_bytes, time_set.window_ms)
+        self._resolver = SeriesResolver(self._table, rule, partitions, limits)
+        self.limits_now = LiveLimits(limits, rule, clock)
+        self._quota = SourceQuota(clock)
+        self._pack_sources = PackSources()
+        self._rule = rule
+        self._admission = SeriesAdmission(self._resolver, rule, self.limits_now.series, time_set.window_ms, clock)
+        self._announcements = Announcements(log, self._table, self._resolver, time_set, self._age)
         chain = chain_of("gateway", clock.now_ms)
-        self._appender = RecordAppender(log, limits.record_bytes_max, time_set.ahead_ms, chain)
+        self._appends = JoinedAppends(
+            log, partitions, limits.record_bytes_max, time_set.ahead_ms, chain, timer or ThreadTimer("append-timer")
+        )
 
-    def write(
-        self,
-        labels: Sequence[bytes],
-        counts: NDArray[np.uint32] | None,
-        ts_ms: NDArray[np.int64],
-        values: NDArray[np.float64],
-        partial: bool,
-        deadline: Deadline,
-    ) -> WriteResult:
-        """Write series `labels[i]` with counts[i] samples each (None: one each), series after series.
+    def submit(self, rows: Rows, partial: bool, deadline: Deadline) -> Future[WriteResult]:
+        """Write rows: all or nothing, unless `partial`: then bad series are refused whole and listed.
 
-        labels: name 0xFF value 0xFF ..., in any order of names. All or nothing, unless `partial`: then bad series are
-        refused whole and listed. Raises InvalidRequest (nothing was written), Unavailable, Overloaded (send again).
+        The future ends when the log has every accepted sample, or with InvalidRequest (nothing was written),
+        Unavailable or Overloaded (send again). A row without samples is ignored. No thread waits meanwhile; the future
+        may end on a thread of the log.
         """
         _requests.inc()
-        deadline = deadline.at_most(self._limits.produce_timeout_s)
+        write = _Write(rows)
         try:
-            with _seconds.time():
-                batch = make_batch(labels, counts, ts_ms, values, self._limits)
-                with self._inflight.reserve(batch.size) as reservation:
-                    return self._write(batch, partial, deadline, reservation)
+            check_shape(rows, self._limits)
+            with self._inflight.reserve(rows.nbytes) as reservation:
+                self._write(write, partial, deadline.at_most(self._limits.produce_timeout_s), reservation)
         except TsdbError as error:
-            count_refused_request(error, len(ts_ms))
-            raise
+            write.fail(error.with_traceback(None))  # Its frames hold the rows, and the future holds the error.
+        return write.done
+
+    def write(self, rows: Rows, partial: bool, deadline: Deadline) -> WriteResult:
+        """`submit`, and wait for the result."""
+        return self.submit(rows, partial, deadline).result()
 
     def close(self) -> None:
         """Refuse further requests as draining; running ones continue."""
@@ -131,52 +154,120 @@ class WritePipeline:
         """Bytes of requests that the log has not answered yet."""
         return self._inflight.bytes
 
-    def _write(self, batch: Batch, partial: bool, deadline: Deadline, reservation: Reservation) -> WriteResult:
-        rows = self._cache.resolve(batch.labels)
-        validation = validate(batch, rows, self._time_set, self._clock.now_ms(), self._cache.canonical)
+    def _write(self, write: _Write, partial: bool, deadline: Deadline, reservation: Reservation) -> None:
+        rows = write.rows
+        series = self._resolver.resolve(rows, self._age.now_ms())
+        canonical = bound(self._resolver.canonical, rows)
+        validation = validate(rows, series, self._time_set, self._clock.now_ms(), canonical)
         refusals = validation.refusals or Refusals()
         good = validation.good
         if refusals.rows and not partial:
-            raise self._refused_whole(batch, rows, refusals)
-        due = self._announcements.due(batch, rows, good)
+            raise refusals.error(rows.samples)
+        self._check_rates(rows, series, good, refusals, partial=partial)
+        due = self._announcements.due(rows, series, good)
         if due:
-            due = self._admission.admit(batch, rows, due, good, refusals, partial=partial)
-        if refusals.rows:
-            if not partial:
-                raise self._refused_whole(batch, rows, refusals)
-            self._cache.forget_refused(rows, np.flatnonzero(~good))
-        tokens = self._append(batch, rows, good, due, deadline, reservation) if good.any() else []
-        count_refused_samples(refusals.samples)
-        samples = batch.samples - refusals.samples.total()
-        _samples.inc(samples)
-        return WriteResult(tokens, samples, refusals.samples, len(refusals.rows), refusals.offenders)
+            due = self._admission.admit(rows, due, good, refusals, partial=partial)
+        if refusals.rows and not partial:
+            raise refusals.error(rows.samples)
+        if good.any():
+            self._append(write, series, good, refusals, due, deadline, reservation)
+        else:
+            write.accept([], refusals)
 
-    def _refused_whole(self, batch: Batch, rows: ResolvedRows, refusals: Refusals) -> TsdbError:
-        self._cache.forget_refused(rows, np.arange(len(batch.labels)))
-        return refusals.error(batch.samples)
+    def _check_rates(
+        self, rows: Rows, series: ResolvedSeries, good: NDArray[np.bool_], refusals: Refusals, *, partial: bool
+    ) -> None:
+        """Remove the rows of sources over a rate. Raises Overloaded when no row is left, or without `partial`."""
+        limits = self.limits_now.source_rates()
+        if not limits.limited:
+            return
+        samples = np.diff(rows.starts)
+        sources = self._pack_sources.of(
+            series.pack_id, good, lambda which: self._resolver.normalize(rows, which).source
+        )
+        over = self._quota.check(sources, samples, good, limits, whole=not partial)
+        for one in over:
+            text = one.text(shown_source(self._resolver.canonical(rows, int(one.rows[0])), self._rule))
+            refusals.add_rate(one.rows, int(samples[one.rows].sum()), one.reason, text, one.wait_s)
+            self._quota.warn(one.reason, text)
+            good[one.rows] = False
+        if over and not (partial and good.any()):
+            raise refusals.error(rows.samples)
 
     def _append(
         self,
-        batch: Batch,
-        rows: ResolvedRows,
+        write: _Write,
+        series: ResolvedSeries,
         good: NDArray[np.bool_],
+        refusals: Refusals,
         due: Sequence[Due],
         deadline: Deadline,
         reservation: Reservation,
-    ) -> list[RecordToken]:
-        self._announcements.ensure(batch, rows, due, deadline, reservation)
-        if deadline.remaining() <= 0:
-            raise deadline_error("nothing was appended")
-
-        def name(series_id: int) -> str:
-            row = int(np.flatnonzero(good & (rows.series_id == np.uint64(series_id)))[0])
-            return shown_series(self._cache.canonical(batch.labels[row]))
-
+    ) -> None:
+        rows = write.rows
         # Read before the append: a token may then name a deleted topic, which is an error for its reader, but never an
         # offset of another topic.
         topic_id = self._log.topic_id(METRICS)
-        appended = self._appender.append(group(batch, rows, good), deadline, reservation, name)
-        return [RecordToken(topic_id, record.partition, record.offset) for record in appended]
+
+        def name(series_id: int) -> str:
+            row = int(np.flatnonzero(good & (series.series_id == np.uint64(series_id)))[0])
+            return shown_series(self._resolver.canonical(rows, row))
+
+        def answer(result: list[Appended] | TsdbError) -> None:
+            if isinstance(result, TsdbError):
+                write.fail(result)
+            else:
+                write.accept([RecordToken(topic_id, one.partition, one.offset) for one in result], refusals)
+
+        def append(error: TsdbError | None) -> None:
+            if error is None and deadline.expired:
+                error = deadline_error("nothing was appended")
+            if error is None:
+                self._appends.append(request, grouped)
+            else:
+                request.refuse(error)
+
+        grouped = group(rows, series, good)
+        new_series = sum(len(one.rows) for one in due if one.kind == NEW)
+        request = self._appends.begin(reservation, name, new_series, answer)
+        self._announcements.announce(series, due, reservation, append)
+        self._appends.expire_after(request, deadline)
+
+
+class _Write:
+    """One request on its way: its future, and what is counted with its answer."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.done: Future[WriteResult] = Future()
+        self._began_at = time.perf_counter()
+
+    def accept(self, tokens: list[RecordToken], refusals: Refusals) -> None:
+        """The log has the samples of all rows that are not refused."""
+        samples = self.rows.samples - refusals.samples.total()
+        count_refused_samples(refusals.samples)
+        _samples.inc(samples)
+        self._count()
+        self.done.set_result(
+            WriteResult(
+                tokens,
+                samples,
+                refusals.samples,
+                len(refusals.rows),
+                refusals.offenders,
+                refusals.rows,
+                refusals.retry_after_s,
+            )
+        )
+
+    def fail(self, error: TsdbError) -> None:
+        """No sample is acknowledged."""
+        count_refused_request(error, self.rows.samples)
+        self._count()
+        self.done.set_exception(error)
+
+    def _count(self) -> None:
+        _seconds.observe(time.perf_counter() - self._began_at)
 
 
 def _check(log: Log, partitions: int, time_set: TimeSet, limits: IngestLimits) -> None:

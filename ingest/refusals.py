@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError
 from tsdb.model.labels import format_series
@@ -24,11 +28,16 @@ SERIES_LIMIT_REASONS = frozenset({"source_series_limit", "gateway_series_limit"}
 ROW_REASONS = (
     "labels_empty", "labels_malformed", "labels_reserved", "labels_duplicate", "labels_too_many", "labels_too_long",
     "id_conflict", "too_old", "too_far_ahead", "source_series_limit", "gateway_series_limit",
+    "delta_temporality", "unspecified_temporality", "histogram_scale", "native_histogram",
+    "source_requests_limit", "source_samples_limit",
 )  # fmt: skip
 REQUEST_REASONS = (
+    "token_requests_limit", "token_samples_limit",
     "empty_request", "malformed_request", "request_too_large", "too_many_series", "too_many_samples",
     "record_too_large", "inflight_bytes", "draining", "deadline", "clock", "queue_full", "disk_full", "unavailable",
-    "timeout", "topic_recreated", "unknown_topic",
+    "timeout", "topic_recreated", "unknown_topic", "message_too_large", "request_bytes", "unsupported_media_type",
+    "unsupported_encoding", "unsupported_version", "corrupt_encoding", "method_not_allowed", "native_histogram",
+    "token_missing", "token_malformed", "token_wrong", "body_timeout",
 )  # fmt: skip
 # IN_REFUSED_REQUEST: good samples of a request refused because of other rows. OTHER: any further error of the log.
 IN_REFUSED_REQUEST = "in_refused_request"
@@ -52,11 +61,15 @@ class Offender:
 
 @dataclass(slots=True)
 class Refusals:
-    """The refused rows of one request; the first OFFENDERS_MAX are kept with their text."""
+    """The refused rows of one request; OFFENDERS_MAX are kept with their text.
+
+    retry_after_s: rows are refused for the rate of their source, and may be accepted after this time.
+    """
 
     offenders: list[Offender] = field(default_factory=list)
     rows: set[int] = field(default_factory=set)
     samples: Counter[str] = field(default_factory=Counter)
+    retry_after_s: float | None = None
 
     def wants_text(self) -> bool:
         """Whether `add` keeps the next message. A message for each of many rows would cost more than the write."""
@@ -69,12 +82,20 @@ class Refusals:
         self.rows.add(row)
         self.samples[reason] += samples
 
-    def error(self, samples: int) -> RefusedSeries | SeriesOverLimit:
+    def add_rate(self, rows: NDArray[np.int64], samples: int, reason: str, message: str, retry_after_s: float) -> None:
+        """Refuse the rows of a source for its rate. The first of them is listed, before rows with another problem."""
+        self.offenders = [Offender(int(rows[0]), reason, cut(message)), *self.offenders][:OFFENDERS_MAX]
+        self.rows.update(rows.tolist())
+        self.samples[reason] += samples
+        self.retry_after_s = max(retry_after_s, self.retry_after_s or 0)
+
+    def error(self, samples: int) -> RefusedRows:
         """The error of a whole request of `samples`: first offender in the text, the next ones in the metadata."""
         first = self.offenders[0]
         more = f" (and {len(self.rows) - 1} more series)" if len(self.rows) > 1 else ""
         listed = self.offenders[1 : 1 + LISTED_IN_ERROR_MAX]
-        refused = SeriesOverLimit if self.samples.keys() <= SERIES_LIMIT_REASONS else RefusedSeries
+        kind = SeriesOverLimit if self.samples.keys() <= SERIES_LIMIT_REASONS else RefusedSeries
+        refused = kind if self.retry_after_s is None else partial(SourceOverRate, retry_after_s=self.retry_after_s)
         return refused(
             f"series_index {first.series_index}: {first.message}{more}; nothing was written",
             {**self.samples, IN_REFUSED_REQUEST: samples - self.samples.total()},
@@ -87,7 +108,7 @@ class Refusals:
         )
 
 
-class _RefusedRows(TsdbError):
+class RefusedRows(TsdbError):
     """samples: number of the request's samples by the reason for the counter. offenders: the first refused rows, at
     least one."""
 
@@ -105,26 +126,28 @@ class _RefusedRows(TsdbError):
         self.offenders = offenders
 
 
-class RefusedSeries(_RefusedRows, InvalidRequest):
+class RefusedSeries(RefusedRows, InvalidRequest):
     """A request refused because of some rows."""
 
 
-class SeriesOverLimit(_RefusedRows, Overloaded):
+class SeriesOverLimit(RefusedRows, Overloaded):
     """A request whose only problem is new series over a limit. An immediate retry cannot help."""
+
+
+class SourceOverRate(RefusedRows, Overloaded):
+    """A request with a source over a rate, and nothing of it was written. It may be sent again after retry_after_s."""
 
 
 def count_refused_samples(samples: Mapping[str, int]) -> None:
     """Increment tsdb_ingest_refused_samples_total; unknown reasons count as `other`."""
     for reason, count in samples.items():
-        _refused_samples.labels(_bounded(reason)).inc(count)
+        _refused_samples.labels(bounded_reason(reason)).inc(count)
 
 
 def count_refused_request(error: TsdbError, samples: int) -> None:
     """Count a request with `samples` samples that is answered with `error`."""
-    _refused_requests.labels(_bounded(error.reason)).inc()
-    count_refused_samples(
-        error.samples if isinstance(error, RefusedSeries | SeriesOverLimit) else {error.reason: samples}
-    )
+    _refused_requests.labels(bounded_reason(error.reason)).inc()
+    count_refused_samples(error.samples if isinstance(error, RefusedRows) else {error.reason: samples})
 
 
 def cut(message: str) -> str:
@@ -135,7 +158,8 @@ def cut(message: str) -> str:
     return encoded[: MESSAGE_BYTES_MAX - 3].decode(errors="ignore") + "..."
 
 
-def _bounded(reason: str) -> str:
+def bounded_reason(reason: str) -> str:
+    """The reason for a counter's label: `other` for one outside the bounded set."""
     return reason if reason in _REASONS else OTHER
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Batch
 from ingest.refusals import Refusals, shown_series
-from ingest.series.resolved_rows import ResolvedRows
+from ingest.rows import Rows
+from ingest.series.resolved_series import ResolvedSeries
 from tsdb.model.time_set import TimeSet
 
 
@@ -23,29 +23,30 @@ class Validation:
 
 
 def validate(
-    batch: Batch, rows: ResolvedRows, time_set: TimeSet, now_ms: int, canonical: Callable[[bytes], bytes]
+    rows: Rows, series: ResolvedSeries, time_set: TimeSet, now_ms: int, canonical: Callable[[int], bytes]
 ) -> Validation:
     """A row is refused whole, because of its labels or its first timestamp outside the accepted range.
 
-    The range is that of `accepted_times`. Pure.
+    The range is that of `accepted_times`. A row without samples is neither good nor refused. canonical(row): its
+    canonical labels. Pure.
     """
-    good = np.ones(len(batch.labels), np.bool_)
+    good = rows.starts[1:] > rows.starts[:-1]
     oldest_ms, newest_ms = accepted_times(time_set, now_ms)
-    in_time = batch.ts_ms.min() >= oldest_ms and batch.ts_ms.max() <= newest_ms
-    if in_time and not rows.errors:
+    in_time = not rows.samples or (rows.ts_ms.min() >= oldest_ms and rows.ts_ms.max() <= newest_ms)
+    if in_time and not series.errors:
         return Validation(good, None)
     refusals = Refusals()
-    bad_ts = {} if in_time else _first_bad_timestamps(batch, oldest_ms, newest_ms)
-    for row in sorted(rows.errors.keys() | bad_ts.keys()):
+    bad_ts = {} if in_time else _first_bad_timestamps(rows, oldest_ms, newest_ms)
+    for row in sorted(series.errors.keys() | bad_ts.keys()):
         good[row] = False
-        if row in rows.errors:
-            error = rows.errors[row]
-            refusals.add(row, batch.samples_of(row), error.reason, error.message)
+        if row in series.errors:
+            error = series.errors[row]
+            refusals.add(row, rows.samples_of(row), error.reason, error.message)
             continue
         reason, text = _time_refusal(bad_ts[row], now_ms, time_set)
         if refusals.wants_text():
-            text = f"{text}; series {shown_series(canonical(batch.labels[row]))}"
-        refusals.add(row, batch.samples_of(row), reason, text)
+            text = f"{text}; series {shown_series(canonical(row))}"
+        refusals.add(row, rows.samples_of(row), reason, text)
     return Validation(good, refusals)
 
 
@@ -54,11 +55,11 @@ def accepted_times(time_set: TimeSet, now_ms: int) -> tuple[int, int]:
     return now_ms - time_set.accept_past_ms, now_ms + time_set.gateway_ahead_ms
 
 
-def _first_bad_timestamps(batch: Batch, oldest_ms: int, newest_ms: int) -> dict[int, int]:
+def _first_bad_timestamps(rows: Rows, oldest_ms: int, newest_ms: int) -> dict[int, int]:
     """Row -> its first timestamp outside [oldest_ms, newest_ms]."""
-    bad = np.flatnonzero((batch.ts_ms < oldest_ms) | (batch.ts_ms > newest_ms))
-    rows, first = np.unique(np.searchsorted(batch.starts, bad, side="right") - 1, return_index=True)
-    return dict(zip(rows.tolist(), batch.ts_ms[bad[first]].tolist(), strict=True))
+    bad = np.flatnonzero((rows.ts_ms < oldest_ms) | (rows.ts_ms > newest_ms))
+    which, first = np.unique(np.searchsorted(rows.starts, bad, side="right") - 1, return_index=True)
+    return dict(zip(which.tolist(), rows.ts_ms[bad[first]].tolist(), strict=True))
 
 
 def _time_refusal(ts_ms: int, now_ms: int, time_set: TimeSet) -> tuple[str, str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import short_kernel
 from tsdb.model.window import EPOCH_MS
 
 _PHASES = np.uint64(EPOCH_MS)
 
 
-@kernel
+@short_kernel
 def due_kernel(
     good: NDArray[np.bool_],
     starts: NDArray[np.int64],
@@ -21,7 +21,7 @@ def due_kernel(
     now_ms: int,
     out_row: NDArray[np.int64],
     out_epoch: NDArray[np.int64],
-    out_blocking: NDArray[np.bool_],
+    out_new: NDArray[np.bool_],
 ) -> int:
     """Fill the outputs (2 x rows each) and return their count.
 
@@ -50,6 +50,6 @@ def due_kernel(
                 continue
             out_row[count] = row
             out_epoch[count] = epoch
-            out_blocking[count] = not is_known
+            out_new[count] = not is_known
             count += 1
     return count

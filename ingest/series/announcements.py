@@ -9,8 +9,8 @@ no series and announces all of them again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import structlog
@@ -18,19 +18,18 @@ from numpy.typing import NDArray
 
 from ingest.acks import Acks, Answer
 from ingest.age_clock import AgeClock
-from ingest.batch import Batch
 from ingest.inflight import Reservation
-from ingest.log_errors import as_seen_by_sender, deadline_error
+from ingest.rows import Rows
 from ingest.series.announcement_kernels import due_kernel
-from ingest.series.cache import SeriesCache
-from ingest.series.resolved_rows import ResolvedRows
-from tsdb.codec.records.series_record import encode_announcement
+from ingest.series.canonical import CanonicalLabels
+from ingest.series.resolved_series import ResolvedSeries
+from ingest.series.resolver import SeriesResolver
+from ingest.series.table import SeriesTable
+from tsdb.codec.records.series_record import encode_announcements
 from tsdb.log.interface import SERIES, Log
-from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch, TsdbError
 from tsdb.model.time_set import TimeSet
 from tsdb.model.window import EPOCH_MS
-from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.metrics import counter
 
 # After a failed renewal, a write retries it 1/16 of a window later: several times before the announcement lapses.
@@ -57,19 +56,27 @@ logger = structlog.get_logger(__name__)
 class Due:
     """Announcements of one kind that one request needs: row and index epoch of each, int64.
 
-    found_ms: time of the check, by the age clock.
+    found_ms: time of the check, by the age clock. Announcement i has number which[i] of `labels`.
     """
 
     kind: str
     found_ms: int
     rows: NDArray[np.int64]
     epochs: NDArray[np.int64]
+    labels: CanonicalLabels
+    which: NDArray[np.int64]
+
+    def part(self, kept: NDArray[np.bool_]) -> Due:
+        """Some of the announcements."""
+        return replace(self, rows=self.rows[kept], epochs=self.epochs[kept], which=self.which[kept])
 
 
 class Announcements:
     """Thread-safe; acknowledgements may come on any thread."""
 
-    def __init__(self, log: Log, cache: SeriesCache, time_set: TimeSet, clock: Clock) -> None:
+    def __init__(
+        self, log: Log, table: SeriesTable, resolver: SeriesResolver, time_set: TimeSet, age: AgeClock
+    ) -> None:
         # With this bound two entries for each series are enough, and any two accepted samples fit into one record.
         if time_set.accept_past_ms + time_set.gateway_ahead_ms >= EPOCH_MS:
             raise ConfigMismatch(
@@ -78,94 +85,105 @@ class Announcements:
                 reason="time_set",
             )
         self._log = log
-        self._cache = cache
+        self._table = table
+        self._resolver = resolver
         self._window_ms = time_set.window_ms
-        self._age = AgeClock(clock)
+        self._age = age
 
-    def due(self, batch: Batch, rows: ResolvedRows, good: NDArray[np.bool_]) -> list[Due]:
+    def due(self, rows: Rows, series: ResolvedSeries, good: NDArray[np.bool_]) -> list[Due]:
         """The announcements that the good rows need. Sends nothing."""
-        return find_due(batch, rows, good, self._age.now_ms())
+        now_ms = self._age.now_ms()
+        found = find_due(rows, series, good, now_ms)
+        if not len(found.rows):
+            return []
+        labels = self._resolver.normalize(rows, found.rows)
+        which = np.arange(len(found.rows))
+        both = [
+            Due(kind, now_ms, found.rows, found.epochs, labels, which).part(found.is_new == (kind == NEW))
+            for kind in (NEW, RENEWAL)
+        ]
+        return [due for due in both if len(due.rows)]
 
-    def ensure(
-        self, batch: Batch, rows: ResolvedRows, due: Sequence[Due], deadline: Deadline, reservation: Reservation
+    def announce(
+        self,
+        series: ResolvedSeries,
+        due: Sequence[Due],
+        reservation: Reservation,
+        on_known: Callable[[TsdbError | None], None],
     ) -> None:
-        """Return once every new pair is known. Renewals are sent without waiting for their acknowledgement.
-
-        Raises Unavailable or Overloaded as the log raises them, or Unavailable (deadline).
-        """
+        """Announce all that is due. on_known is called once, from any thread: with None when every new pair is known,
+        which no renewal delays, else with the first error of the log."""
         for one in due:
-            if one.kind == NEW:
-                self._announce(batch, rows, one, deadline, reservation)
-            else:
-                self._renew(batch, rows, one, reservation)
+            if one.kind == RENEWAL:
+                self._renew(series, one, reservation)
+        new = [one for one in due if one.kind == NEW]
+        assert len(new) <= 1, "the new announcements of a request are found together"
+        if new:
+            self._send(series, new[0], reservation, on_known)
+        else:
+            on_known(None)
 
-    def _announce(
-        self, batch: Batch, rows: ResolvedRows, due: Due, deadline: Deadline, reservation: Reservation
-    ) -> None:
-        acks, error = self._send(batch, rows, due, reservation)
-        if error is not None:
-            raise as_seen_by_sender(error)
-        if not acks.wait(deadline.remaining()):
-            raise deadline_error(f"{len(due.rows)} new series were not announced")
-        for answer in acks.answers:
-            if isinstance(answer, TsdbError):
-                raise as_seen_by_sender(answer)
+    def _renew(self, series: ResolvedSeries, due: Due, reservation: Reservation) -> None:
+        self._table.postpone_renewal(series.part(due.rows), due.found_ms + self._window_ms // RETRY_SHARE)
 
-    def _renew(self, batch: Batch, rows: ResolvedRows, due: Due, reservation: Reservation) -> None:
-        self._cache.postpone_renewal(rows, due.rows, due.epochs, due.found_ms + self._window_ms // RETRY_SHARE)
-        _, error = self._send(batch, rows, due, reservation)
-        if error is not None:  # The series are still known, so a later write retries.
-            logger.warning("announcements not renewed", series=len(due.rows), reason=error.reason, error=str(error))
+        def warn(error: TsdbError | None) -> None:
+            if error is not None:  # The series are still known, so a later write retries.
+                logger.warning("announcements not renewed", series=len(due.rows), reason=error.reason, error=str(error))
+
+        self._send(series, due, reservation, warn)
 
     def _send(
-        self, batch: Batch, rows: ResolvedRows, due: Due, reservation: Reservation
-    ) -> tuple[Acks, TsdbError | None]:
-        """Append until the log refuses one. Each acknowledged pair becomes known, before the return or later."""
+        self,
+        series: ResolvedSeries,
+        due: Due,
+        reservation: Reservation,
+        on_end: Callable[[TsdbError | None], None],
+    ) -> None:
+        """Append until the log refuses one. Each acknowledged pair becomes known before on_end."""
 
         def on_all(answers: Sequence[Answer | None]) -> None:
             try:
-                self._note(rows, due, answers)
+                self._note(series, due, answers)
+                errors = (answer for answer in answers if isinstance(answer, TsdbError))
+                on_end(next(errors, None))
             finally:
                 reservation.release()
 
         reservation.hold()
         acks = Acks(on_all)
-        refused: TsdbError | None = None
-        for row, epoch in zip(due.rows.tolist(), due.epochs.tolist(), strict=True):
-            series_id = int(rows.series_id[row])
-            canonical = self._cache.canonical(batch.labels[row])
-            key, value = encode_announcement(series_id, epoch, int(rows.pack_id[row]), canonical)
+        part = series.part(due.rows)
+        records = encode_announcements(
+            part.series_id, due.epochs, part.pack_id, due.labels.labels, due.labels.label_starts, due.which
+        )
+        for partition, (key, value) in zip(part.partition.tolist(), records, strict=True):
             answer = acks.expect()
             try:
-                self._log.append(SERIES, int(rows.partition[row]), value, key=key, on_done=answer)
+                self._log.append(SERIES, partition, value, key=key, on_done=answer)
             except TsdbError as error:
                 answer(error)
-                refused = error
                 break
         _announcements.labels(due.kind).inc(len(acks.answers))
         acks.seal()
-        return acks, refused
 
-    def _note(self, rows: ResolvedRows, due: Due, answers: Sequence[Answer | None]) -> None:
+    def _note(self, series: ResolvedSeries, due: Due, answers: Sequence[Answer | None]) -> None:
         acked = np.array([not isinstance(answer, TsdbError) for answer in answers], np.bool_)
         _failures.labels(due.kind).inc(len(acked) - int(acked.sum()))
         which, epochs = due.rows[: len(acked)][acked], due.epochs[: len(acked)][acked]
-        half, sent_ms = self._window_ms // 2, due.found_ms
-        # The high bits, since the low bits already choose the phase of the index epoch.
-        share = (rows.series_id[which] >> np.uint64(32)).astype(np.int64) * half >> 32
-        self._cache.set_known(rows, which, epochs, sent_ms + self._window_ms, sent_ms + half + share)
+        self._table.set_known(series.part(which), epochs, due.found_ms + self._window_ms, self._age.now_ms())
 
 
-def find_due(batch: Batch, rows: ResolvedRows, good: NDArray[np.bool_], now_ms: int) -> list[Due]:
-    """New announcements, then renewals. An empty kind is left out."""
+@dataclass(frozen=True, slots=True)
+class FoundDue:
+    """rows, epochs: int64 (n,), the pairs to announce; is_new: bool (n,), the others are renewals."""
+
+    rows: NDArray[np.int64]
+    epochs: NDArray[np.int64]
+    is_new: NDArray[np.bool_]
+
+
+def find_due(rows: Rows, series: ResolvedSeries, good: NDArray[np.bool_], now_ms: int) -> FoundDue:
+    """The pairs of good rows to announce at now_ms, by the age clock."""
     size = 2 * len(good)
-    row, epoch, blocking = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.bool_)
-    count = due_kernel(good, batch.starts, batch.ts_ms, rows.series_id, rows.known, now_ms, row, epoch, blocking)
-    if not count:
-        return []
-    row, epoch, blocking = row[:count], epoch[:count], blocking[:count]
-    found = [
-        Due(NEW, now_ms, row[blocking], epoch[blocking]),
-        Due(RENEWAL, now_ms, row[~blocking], epoch[~blocking]),
-    ]
-    return [due for due in found if len(due.rows)]
+    row, epoch, is_new = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.bool_)
+    count = due_kernel(good, rows.starts, rows.ts_ms, series.series_id, series.known, now_ms, row, epoch, is_new)
+    return FoundDue(row[:count], epoch[:count], is_new[:count])

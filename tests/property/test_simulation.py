@@ -27,8 +27,11 @@ def test_whole_systems_keep_every_promise_under_any_schedule(block: int) -> None
         assert failure is None, str(shrunk(failure, ALL))
     # A schedule in which nothing happens would keep every promise.
     assert counts["answered"] > 10 * SEEDS // BLOCKS
+    assert counts["accepted"] > 10 * SEEDS // BLOCKS
+    assert counts["joined"] > SEEDS // BLOCKS
     assert counts["with history"] > 3 * SEEDS // BLOCKS
-    assert min(counts[what] for what in ("imported", "windows folded", "trimmed", "compacted", "history emptied")) > 0
+    happened = ("imported", "windows folded", "trimmed", "compacted", "history emptied", "heads restored")
+    assert min(counts[what] for what in happened) > 0
 
 
 def test_a_schedule_runs_the_same_twice() -> None:

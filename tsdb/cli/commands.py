@@ -60,6 +60,11 @@ COMMANDS = (
         "List label names, or the values of one label; with a range, also those of series in history.",
     ),
     Row(
+        "cardinality",
+        "tsdb.cli.cardinality:cardinality",
+        "Print the largest groups of series in memory, with exact counts: by metric, label, label pair or source.",
+    ),
+    Row(
         "coverage",
         "tsdb.cli.coverage:coverage",
         "Print the coverage of partitions: complete from `covers from` on, all records from `since offset` on.",

@@ -55,6 +55,7 @@ def run_role(name: str, settings: CommonSettings, open_role: Callable[[], Opened
         listen.port,
         process.readiness,
         process.liveness,
+        bodies=process,
         tls=server_tls(settings),
         tokens=server_tokens(settings),
         limits=http_limits(settings),

@@ -12,7 +12,16 @@ from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.terminal.output import note, print_json, print_table
 from tsdb.config import CommonSettings
 from tsdb.log.interface import METRICS
-from tsdb.log.topics import REPLICATION, Difference, TopicSpec, check_topics, create_topics, topic_specs
+from tsdb.log.topics import (
+    REPLICATION,
+    TOPIC,
+    Difference,
+    TopicSpec,
+    check_topics,
+    create_topics,
+    how_to_create,
+    topic_specs,
+)
 from tsdb.model.errors import ConfigMismatch
 
 # The settings of the log, and those that all its users must share.
@@ -127,8 +136,11 @@ def _differences(
     with open_topics(settings.log, prefix=settings.log_prefix, settings=access) as admin:
         state = admin.describe(METRICS)
         count = partitions or (state.partitions if state else 1)
-        found = check_topics(admin, topic_specs(count, replication=replication, retention_ms=retention_ms))
-    if any(item.setting == "topic" for item in found):
+        specs = topic_specs(count, replication=replication, retention_ms=retention_ms)
+        found = check_topics(admin, specs)
+    if any(item.setting == TOPIC for item in found):
+        if state is not None:
+            note(how_to_create(found, specs))
         if state is None:
             # Notes the missing file of an embedded log; sends nothing to a broker.
             try:

@@ -17,7 +17,10 @@ from tsdb.cli.terminal.progress import progress_bar
 
 # A process for each row, since the compiler uses one core. Both rows need the series index and the codec: the first
 # row compiles the index at its start and the second row the codec, so that the other row finds them in the cache.
-ROWS = (("ingest", "tsdb.head", "tsdb.chunks"), ("tsdb.history.loader", "tsdb.client", "tsdb.query"))
+ROWS = (
+    ("ingest", "ingest.remote_write", "ingest.influx", "ingest.otlp", "tsdb.head", "tsdb.chunks"),
+    ("tsdb.history.loader", "tsdb.client", "tsdb.query"),
+)
 
 
 @dataclass(frozen=True, slots=True)

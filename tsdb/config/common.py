@@ -81,6 +81,12 @@ class ServiceSettings(BaseSettings):
         le=3600,
         description="Seconds from an HTTP request's header to the end of its answer, slow readers included.",
     )
+    http_body_timeout_s: float = Field(
+        15.0,
+        gt=0,
+        le=3600,
+        description="Seconds from an HTTP request's header to the end of its body; 16 MiB at 9 Mbit/s.",
+    )
     tls_cert_file: Path | None = Field(
         None, description="PEM certificate of our servers; with tls_key_file it switches TLS on."
     )

@@ -23,7 +23,7 @@ class LoaderFields(BaseModel):
         64,
         ge=1,
         le=4096,
-        description="Writes to history at once; their bytes are bounded by history_inflight_bytes_max too.",
+        description="Writes to Cassandra at once, 4096 to a file; history_inflight_bytes_max bounds their bytes too.",
     )
     load_buffer_bytes_max: int = Field(
         128 * _MIB, ge=_MIB, le=1 << 40, description="Bytes read and not yet in history; above this reading pauses."

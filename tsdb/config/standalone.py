@@ -15,7 +15,8 @@ from tsdb.config.store import StoreFields, check_slices
 
 
 class StandaloneSettings(GatewayFields, StoreFields, ChunkerFields, LoaderFields, CommonSettings):
-    """The role `standalone`. `log` and `history` default to files in `data_dir`; an empty `history` switches it off."""
+    """The role `standalone`. `log`, `history` and `snapshot_dir` default to places in `data_dir`; an empty `history` or
+    `snapshot_dir` switches it off."""
 
     data_dir: Path = Field(
         Path("tsdb-data"), description="Folder of the embedded log and history; created when missing."
@@ -26,6 +27,7 @@ class StandaloneSettings(GatewayFields, StoreFields, ChunkerFields, LoaderFields
         folder = Path(values.get("data_dir") or cls.model_fields["data_dir"].default)
         values.setdefault("log", f"sqlite:///{folder / 'log.sqlite'}")
         values.setdefault("history", f"sqlite:///{folder / 'history.sqlite'}")
+        values.setdefault("snapshot_dir", str(folder / "snapshots"))
         return values
 
     @model_validator(mode="after")

@@ -3,22 +3,49 @@
 from __future__ import annotations
 
 from ingest.gateway import Gateway
-from ingest.limits import IngestLimits, SeriesLimits
-from ingest.service import IngestService
+from ingest.grpc.service import ingest_service
+from ingest.http.door import DoorLimits, HttpDoor
+from ingest.http.protocol import WriteProtocol
+from ingest.influx.lines import LineRules
+from ingest.influx.protocol import influx_protocols
+from ingest.influx.warm_up import warm_up as warm_up_influx
+from ingest.limits import IngestLimits, Rate, RateLimits, SeriesLimits
+from ingest.otlp.decode import OtlpDecoder, OtlpLimits
+from ingest.otlp.http import otlp_http
+from ingest.otlp.mapping.rules import OtlpRules, TranslationStrategy
+from ingest.otlp.metrics_service import MetricsService, metrics_service
+from ingest.otlp.warm_up import warm_up as warm_up_otlp
+from ingest.otlp.wire.tables import TableLimits
+from ingest.remote_write.protocol import remote_write
+from ingest.remote_write.warm_up import warm_up as warm_up_remote_write
 from ingest.warm_up import warm_up
 from tsdb.config import CommonSettings, GatewaySettings
 from tsdb.config.gateway import GatewayFields
 from tsdb.log.interface import METRICS, Log
+from tsdb.log.metadata import MetadataWriter
 from tsdb.model.clock import SystemClock
 from tsdb.model.labels import LabelLimits
 from tsdb.model.placement import PlacementRule
 from tsdb.ops.grpc.health import Health
 from tsdb.ops.grpc.server import GrpcService
+from tsdb.ops.home_core import HomeCore
 from tsdb.ops.lifecycle import Component
+from tsdb.ops.request_bytes import RequestBytes
 from tsdb.roles.log import LogComponent, connected
 from tsdb.roles.process import Opened
-from tsdb.roles.servers import grpc_server
-from tsdb.v1 import ingest_pb2_grpc
+from tsdb.roles.servers import grpc_server, request_bytes
+
+# OTLP: attributes of one point by labels of one series, since some become one label; and the upper bound of its label
+# sets that is checked first, by the limit of a request.
+ATTRIBUTES_A_LABEL, LABEL_BYTES_SHARE = 2, 4
+# The rest of http_request_timeout_s is for the answer's way to its caller.
+ANSWER_SHARE = 0.9
+
+# Threads of gRPC calls and of their server, of HTTP and its bodies, of the log's writer and answers.
+WRITE_THREADS = r"grpc_\d+|Thread-\d+ \(_serve\)|ops-http|http-write-\d+|log-writer|log-answers|append-timer"
+
+# Of the pipeline and of each protocol.
+WARM_UPS = (warm_up, warm_up_remote_write, warm_up_influx, warm_up_otlp)
 
 
 class Serving:
@@ -45,14 +72,30 @@ def open_gateway(settings: GatewaySettings) -> Opened:
     with connected(settings) as log:
         gateway = make_gateway(settings, settings, log)
         health = Health()
-        server = grpc_server(settings, [ingest_service(gateway)], health, writes=settings)
-        components: list[Component] = [LogComponent(log), gateway, Serving(health), server]
-        return Opened(components, dict, lambda: "", warm_ups=[warm_up])
+        held = request_bytes(settings)
+        metadata = MetadataWriter(log, SystemClock())
+        services = [ingest_service(gateway.pipeline, gateway.tokens), otlp_service(settings, gateway, metadata, held)]
+        server = grpc_server(settings, services, health, writes=settings, held=held)
+        door = http_door(settings, settings, gateway, metadata, held)
+        components: list[Component] = [LogComponent(log), gateway, metadata, Serving(health), server, door]
+        components += home_core(settings)
+        return Opened(components, dict, lambda: "", warm_ups=WARM_UPS, bodies=door)
+
+
+def home_core(fields: GatewayFields, *more: str) -> list[Component]:
+    """Keeps the threads of writes on one core, if it is set so. more: names of others, as WRITE_THREADS."""
+    return [HomeCore("|".join([WRITE_THREADS, *more]))] if fields.writes_on_one_core else []
 
 
 def make_gateway(settings: CommonSettings, fields: GatewayFields, log: Log) -> Gateway:
     """A gateway over a log that the caller closes."""
-    limits = IngestLimits(
+    limits = ingest_limits(fields)
+    rule = PlacementRule(settings.placement_labels)
+    return Gateway(log, rule, log.partitions(METRICS), settings.times, limits, SystemClock())
+
+
+def ingest_limits(fields: GatewayFields) -> IngestLimits:
+    return IngestLimits(
         labels=LabelLimits(
             fields.labels_max, fields.label_name_bytes_max, fields.label_value_bytes_max, fields.labels_bytes_max
         ),
@@ -60,15 +103,69 @@ def make_gateway(settings: CommonSettings, fields: GatewayFields, log: Log) -> G
         series_max=fields.request_series_max,
         samples_max=fields.samples_max,
         inflight_bytes_max=fields.inflight_bytes_max,
-        series_cache_max=fields.series_cache_max,
-        series_cache_bytes_max=fields.series_cache_bytes_max,
+        series_table_bytes=fields.series_table_bytes,
         series=SeriesLimits(fields.source_series_max, fields.gateway_series_max),
-        series_limits_file=fields.series_limits_file,
+        source_rates=RateLimits(
+            Rate(fields.source_requests_per_s, fields.source_samples_per_s), burst_s=fields.rate_burst_s
+        ),
+        token_rates=RateLimits(
+            Rate(fields.token_requests_per_s, fields.token_samples_per_s), burst_s=fields.rate_burst_s
+        ),
+        limits_file=fields.limits_file,
         produce_timeout_s=fields.produce_timeout_s,
     )
-    rule = PlacementRule(settings.placement_labels)
-    return Gateway(log, rule, log.partitions(METRICS), settings.times, limits, SystemClock())
 
 
-def ingest_service(gateway: Gateway) -> GrpcService:
-    return GrpcService("tsdb.v1.Ingest", IngestService(gateway.pipeline), ingest_pb2_grpc.add_IngestServicer_to_server)
+def http_door(
+    settings: CommonSettings, fields: GatewayFields, gateway: Gateway, metadata: MetadataWriter, held: RequestBytes
+) -> HttpDoor:
+    """The write routes of the HTTP server. held: the memory that they share with gRPC."""
+    limits = DoorLimits(
+        bytes_max=fields.request_bytes_max,
+        timeout_s=settings.http_request_timeout_s * ANSWER_SHARE,
+        threads=fields.http_write_threads,
+    )
+    return HttpDoor(write_protocols(fields), gateway.pipeline.submit, metadata.write, held, limits, gateway.tokens)
+
+
+def write_protocols(fields: GatewayFields) -> list[WriteProtocol]:
+    """The protocols of writes over HTTP."""
+    limits = ingest_limits(fields)
+    lines = LineRules(
+        limits.labels,
+        fields.influx_names,
+        fields.influx_value_field,
+        fields.influx_database_label,
+        limits.samples_max,
+        limits.request_bytes_max,
+    )
+    return [
+        remote_write(limits, native_histograms=fields.native_histograms == "classic"),
+        *influx_protocols(lines, SystemClock()),
+        otlp_http(otlp_decoder(fields)),
+    ]
+
+
+def otlp_service(fields: GatewayFields, gateway: Gateway, metadata: MetadataWriter, held: RequestBytes) -> GrpcService:
+    """The gRPC service of OTLP. held: the memory of all requests."""
+    return metrics_service(
+        MetricsService(otlp_decoder(fields), gateway.pipeline.submit, metadata.write, held, gateway.tokens)
+    )
+
+
+def otlp_decoder(fields: GatewayFields) -> OtlpDecoder:
+    rules = OtlpRules(
+        translation_strategy=TranslationStrategy(fields.otlp_translation_strategy),
+        promote_resource_attributes=frozenset(fields.otlp_promote_resource_attributes),
+        promote_all_resource_attributes=fields.otlp_promote_all_resource_attributes,
+        ignore_resource_attributes=frozenset(fields.otlp_ignore_resource_attributes),
+        keep_identifying_resource_attributes=fields.otlp_keep_identifying_resource_attributes,
+        promote_scope_metadata=fields.otlp_promote_scope_metadata,
+        native_histograms=fields.native_histograms,
+    )
+    tables = TableLimits(
+        rows_max=fields.request_series_max,
+        odd_max=fields.request_series_max,
+        attributes_max=ATTRIBUTES_A_LABEL * fields.labels_max,
+    )
+    return OtlpDecoder(rules, OtlpLimits(tables, LABEL_BYTES_SHARE * fields.request_bytes_max))

@@ -7,7 +7,7 @@ from tsdb.config.loader import LoaderFields
 from tsdb.history.interface import ChunkSink
 from tsdb.history.loader.loader import FILES_GROUP, GROUP, Loader, LoaderOptions
 from tsdb.history.loader.warm_up import warm_up
-from tsdb.history.open import PARQUET
+from tsdb.history.open import PARQUET, SQLITE
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
 from tsdb.ops.lifecycle import Component
@@ -16,7 +16,7 @@ from tsdb.roles.log import LogComponent, connected, meta_settings
 from tsdb.roles.process import Opened
 from tsdb.roles.querier import HistoryComponent
 
-FILES_CONCURRENCY = 4096
+LOCAL_CONCURRENCY = 4096
 
 
 def open_loader(settings: LoaderSettings) -> Opened:
@@ -31,11 +31,12 @@ def open_loader(settings: LoaderSettings) -> Opened:
 def make_loader(settings: CommonSettings, fields: LoaderFields, log: Log, history: ChunkSink) -> Loader:
     """The loader between a log and a history that the caller closes."""
     files = settings.history.startswith(PARQUET)
+    local = files or settings.history.startswith(SQLITE)
     options = LoaderOptions(
         settings.times,
         group_id=fields.load_group or (FILES_GROUP if files else GROUP),
-        # A file acknowledges many rows at once, about once a second.
-        concurrency=max(fields.load_concurrency, FILES_CONCURRENCY) if files else fields.load_concurrency,
+        # A file acknowledges many rows at once, about once a second; a database in a file up to twice.
+        concurrency=max(fields.load_concurrency, LOCAL_CONCURRENCY) if local else fields.load_concurrency,
         inflight_bytes_max=settings.history_inflight_bytes_max,
         buffer_bytes_max=fields.load_buffer_bytes_max,
         remembered_max=fields.load_series_remembered_max,

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tsdb.model.errors import Unavailable
 from tsdb.ops.disk import disk_problem
 from tsdb.ops.grpc.server import GrpcServer
 from tsdb.ops.health import Liveness, PartitionHealth, Readiness
-from tsdb.ops.lifecycle import Component, Deadline, Fallible
+from tsdb.ops.http.bodies import BodyRoute, BodyRoutes, NoBodyRoutes
+from tsdb.ops.lifecycle import Component, Deadline, Fallible, fallible_of
 from tsdb.ops.logs import get_logger
+from tsdb.roles.early_writes import EarlyWrites
 from tsdb.roles.kernels import KernelStart, WarmUps
 
 RETRY_S = 1.0
@@ -30,7 +32,7 @@ class Opened:
 
     stalled: reason why the process is not alive; empty when it is. problem: reason and message why the whole
     process is not ready, even without partitions; empty without such a reason. warm_ups: load or compile the kernels;
-    they run before the components start.
+    they run before the components start. bodies: routes of the HTTP server that take a body.
     """
 
     components: Sequence[Component]
@@ -38,6 +40,7 @@ class Opened:
     stalled: Callable[[], str]
     problem: Callable[[], tuple[str, str]] = lambda: ("", "")
     warm_ups: WarmUps = ()
+    bodies: BodyRoutes = field(default_factory=NoBodyRoutes)
 
 
 class RoleProcess:
@@ -51,6 +54,8 @@ class RoleProcess:
         self._lock = threading.Lock()  # Guards _started, and that a component is started or closed, not both.
         self._started: list[Component] = []
         self._opened: Opened | None = None
+        self._fallible: Sequence[Fallible] = ()
+        self._early_writes = EarlyWrites(self._refusal)
         self._waiting = Readiness("starting")  # Its reason is empty once all has started.
         self._failure: BaseException | None = None
 
@@ -86,9 +91,7 @@ class RoleProcess:
         """The exception of the opening or of a component; None while all work."""
         if self._failure is not None:
             return self._failure
-        components = self._opened.components if self._opened else ()
-        failures = (component.failure() for component in components if isinstance(component, Fallible))
-        return next(filter(None, failures), None)
+        return next(filter(None, (component.failure() for component in self._fallible)), None)
 
     def readiness(self) -> Readiness:
         """Ready when opened, not draining, and every partition is ready."""
@@ -101,6 +104,12 @@ class RoleProcess:
         disk = disk_problem()
         reason, message = disk or self._opened.problem()
         return Readiness(reason, self._opened.partitions(), message)
+
+    def route(self, method: str, path: str) -> BodyRoute | None:
+        """See BodyRoutes; any POST is refused with the reason until the role serves."""
+        if self._opened is not None and not self._waiting.reason:
+            return self._opened.bodies.route(method, path)
+        return self._early_writes if method == "POST" else None
 
     def grpc_port(self) -> int | None:
         """The bound gRPC port; None before the opening, and for a role without gRPC."""
@@ -118,6 +127,7 @@ class RoleProcess:
             if opened is None:
                 return
             self._opened = opened
+            self._fallible = fallible_of(opened.components)
             server = _grpc_server(opened.components)
             if server is not None:
                 self._start(_EarlyAnswers(server, self._refusal))

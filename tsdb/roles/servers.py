@@ -13,6 +13,7 @@ from tsdb.ops.descriptors import grpc_connections, http_connections
 from tsdb.ops.grpc.health import Health, partition_service
 from tsdb.ops.grpc.server import GrpcLimits, GrpcServer, GrpcService, build_server
 from tsdb.ops.http.connections import HttpLimits
+from tsdb.ops.request_bytes import RequestBytes
 from tsdb.ops.tls import ServerTls
 from tsdb.reader.answer_bytes import AnswerBytes
 from tsdb.reader.read_call import ReadCalls
@@ -25,9 +26,17 @@ REQUESTS_IN_HAND_MIN = 8  # Requests of the largest size that fit at once, whate
 
 
 def grpc_server(
-    settings: CommonSettings, services: Sequence[GrpcService], health: Health, *, writes: GatewayFields | None = None
+    settings: CommonSettings,
+    services: Sequence[GrpcService],
+    health: Health,
+    *,
+    writes: GatewayFields | None = None,
+    held: RequestBytes | None = None,
 ) -> GrpcServer:
-    """A role's gRPC server, bound and not yet started. writes: limits of writes, for a role that accepts them."""
+    """A role's gRPC server, bound and not yet started. writes: limits of writes, for a role that accepts them.
+
+    held: the memory that its requests share with those of the HTTP server.
+    """
     limits = GrpcLimits(
         running_max=settings.grpc_running_max,
         waiting_max=settings.grpc_waiting_max,
@@ -38,11 +47,10 @@ def grpc_server(
         idle_s=settings.grpc_idle_timeout_s,
     )
     if writes is not None:
-        largest = max(READ_BYTES_MAX, writes.request_bytes_max + MESSAGE_SLACK_BYTES)
         limits = replace(
             limits,
-            receive_bytes_max=largest,
-            requests_bytes_max=max(writes.inflight_bytes_max, REQUESTS_IN_HAND_MIN * largest),
+            receive_bytes_max=_largest(writes),
+            requests_bytes_max=_in_hand(writes),
             fields_max=writes.request_series_max + FIELDS_SLACK,
         )
     listen = settings.grpc_listen
@@ -54,7 +62,21 @@ def grpc_server(
         tls=server_tls(settings),
         tokens=server_tokens(settings),
         limits=limits,
+        held=held,
     )
+
+
+def request_bytes(writes: GatewayFields) -> RequestBytes:
+    """The memory of all requests in hand of a process that accepts writes, gRPC and HTTP together."""
+    return RequestBytes(_in_hand(writes))
+
+
+def _largest(writes: GatewayFields) -> int:
+    return max(READ_BYTES_MAX, writes.request_bytes_max + MESSAGE_SLACK_BYTES)
+
+
+def _in_hand(writes: GatewayFields) -> int:
+    return max(writes.inflight_bytes_max, REQUESTS_IN_HAND_MIN * _largest(writes))
 
 
 def http_limits(settings: CommonSettings) -> HttpLimits:
@@ -63,6 +85,7 @@ def http_limits(settings: CommonSettings) -> HttpLimits:
         header_timeout_s=settings.http_header_timeout_s,
         idle_timeout_s=settings.http_idle_timeout_s,
         request_timeout_s=settings.http_request_timeout_s,
+        body_timeout_s=settings.http_body_timeout_s,
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from chunker.chunker import warm_up as warm_up_chunker
-from ingest.warm_up import warm_up as warm_up_gateway
+from ingest.grpc.service import ingest_service
 from tsdb.config import StandaloneSettings
 from tsdb.history.interface import ChunkStore
 from tsdb.history.loader.warm_up import warm_up as warm_up_loader
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.meta import ensure_meta
+from tsdb.log.metadata import MetadataWriter
 from tsdb.log.open import open_log, open_topics
 from tsdb.log.topics import create_topics, topic_specs
 from tsdb.model.clock import SystemClock
@@ -22,19 +23,20 @@ from tsdb.query.stores.local import LocalStore, OneStore
 from tsdb.query.warm_up import warm_up as warm_up_querier
 from tsdb.roles.chunker import make_chunker
 from tsdb.roles.data_folder import DataFolder
-from tsdb.roles.gateway import ingest_service, make_gateway
+from tsdb.roles.gateway import WARM_UPS, home_core, http_door, make_gateway, otlp_service
 from tsdb.roles.history_access import connect_history, create_embedded_history
 from tsdb.roles.loader import make_loader
 from tsdb.roles.log import LogComponent, connected, meta_settings
 from tsdb.roles.process import Opened
 from tsdb.roles.querier import HistoryComponent, history_source, querier_service
-from tsdb.roles.servers import grpc_server, health_setter, read_calls
+from tsdb.roles.servers import grpc_server, health_setter, read_calls, request_bytes
 from tsdb.roles.store import make_store, reader_of, store_partitions
 from tsdb.store.reporter import StoreReporter
 from tsdb.store.warm_up import warm_up as warm_up_store
 
 PARTITIONS = 3  # Enough to exercise sharing. An embedded log has a single writer anyway.
 SQLITE = "sqlite:"
+PAST_THREADS = "chunker.*|loader.*"  # They take the GIL for each record that the writes bring.
 
 
 def open_standalone(settings: StandaloneSettings) -> Opened:
@@ -63,24 +65,30 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     read_past = history_source(history, settings, log)
     watch = ChunkStageWatch(log, settings.times, SystemClock())
     sources = Sources(local, store.topic_id, tuple(store.partitions), read_past, watch.state)
-    services = [ingest_service(gateway), querier_service(sources, settings, calls)]
-    server = grpc_server(settings, services, health, writes=settings)
+    held = request_bytes(settings)
+    metadata = MetadataWriter(log, SystemClock())
+    writes = [ingest_service(gateway.pipeline, gateway.tokens), otlp_service(settings, gateway, metadata, held)]
+    services = [*writes, querier_service(sources, settings, calls)]
+    server = grpc_server(settings, services, health, writes=settings, held=held)
+    door = http_door(settings, settings, gateway, metadata, held)
     reporter = StoreReporter(store, health_setter(health), SystemClock())
     past: list[Component] = []
     stalls = [store.stalled]
-    warm_ups = [warm_up_gateway, warm_up_store]
+    warm_ups = [*WARM_UPS, warm_up_store]
     if history is not None:
         chunker, loader = make_chunker(settings, settings, log), make_loader(settings, settings, log, history)
         past = [HistoryComponent(history), watch, loader, chunker]
         stalls += [chunker.stalled, loader.stalled]
         warm_ups += [warm_up_chunker, warm_up_loader, warm_up_querier]
     # Closed from last to first: the last samples are still applied and, as far as possible, chunked and loaded.
-    components: list[Component] = [folder, LogComponent(log), *past, gateway, store, reporter, server]
+    serving: list[Component] = [gateway, store, reporter, metadata, server, door, *home_core(settings, PAST_THREADS)]
+    components: list[Component] = [folder, LogComponent(log), *past, *serving]
     return Opened(
         components,
         store_partitions(store),
         lambda: "; ".join(filter(None, (stall() for stall in stalls))),
         warm_ups=warm_ups,
+        bodies=door,
     )
 
 

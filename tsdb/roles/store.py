@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from tsdb.config import CommonSettings, StoreSettings
 from tsdb.config.select import SelectFields
@@ -17,14 +18,17 @@ from tsdb.ops.health import PartitionHealth
 from tsdb.ops.lifecycle import Component
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
-from tsdb.roles.log import LogComponent, connected
+from tsdb.roles.log import LogComponent, connected, meta_settings
 from tsdb.roles.process import Opened
 from tsdb.roles.servers import grpc_server, health_setter, read_calls
 from tsdb.store.reporter import StoreReporter, partition_health
 from tsdb.store.service import ReaderService
+from tsdb.store.snapshots.snapshots import SnapshotOptions
 from tsdb.store.store import Store, StoreOptions
 from tsdb.store.warm_up import warm_up
 from tsdb.v1 import reader_pb2_grpc
+
+DRAIN_PART = 3  # Last snapshots may take this part (1/3) of a drain; the other components need the rest.
 
 
 def open_store(settings: StoreSettings) -> Opened:
@@ -58,6 +62,7 @@ def make_store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store
         lag_enter_s=fields.lag_enter_s,
         lag_leave_s=fields.lag_leave_s,
         placement_labels=settings.placement_labels,
+        snapshots=_snapshots(settings, fields, log.partitions(METRICS)),
     )
     return Store(log, partitions, options, SystemClock())
 
@@ -65,7 +70,7 @@ def make_store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store
 def reader_of(store: Store, fields: SelectFields, calls: ReadCalls) -> ReaderService:
     """The Reader service over a store's heads."""
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
-    return ReaderService(store.topic_id, store.partitions, store.applied, limits, calls)
+    return ReaderService(store.topic_id, store.partitions, store.applied, limits, calls, store.placement_labels)
 
 
 def store_partitions(store: Store) -> Callable[[], dict[int, PartitionHealth]]:
@@ -76,6 +81,17 @@ def store_partitions(store: Store) -> Callable[[], dict[int, PartitionHealth]]:
 def _reader_service(store: Store, fields: SelectFields) -> GrpcService:
     servicer = reader_of(store, fields, read_calls(fields))
     return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=("Coverage",))
+
+
+def _snapshots(settings: CommonSettings, fields: StoreFields, partitions: int) -> SnapshotOptions | None:
+    if not fields.snapshot_dir:
+        return None
+    return SnapshotOptions(
+        Path(fields.snapshot_dir),
+        meta_settings(settings, partitions),
+        fields.snapshot_interval_s,
+        settings.drain_s / DRAIN_PART,
+    )
 
 
 def _chosen(fields: StoreFields, count: int) -> Sequence[int]:

@@ -78,6 +78,8 @@ def _limits(text: str) -> IngestLimits:
     """The gateway's limits, with changes from a JSON object: fields of IngestLimits, labels and series as objects."""
     try:
         given: dict[str, Any] = json.loads(text) if text else {}
+        if of_gateway := set(given) & {"source_rates", "token_rates", "limits_file"}:
+            raise ValueError(f"{min(of_gateway)} is a limit of a gateway")
         if "labels" in given:
             given["labels"] = LabelLimits(**given["labels"])
         if "series" in given:

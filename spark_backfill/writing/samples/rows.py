@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ingest.limits import IngestLimits
+from ingest.rows import Rows, make_rows
 from spark_backfill.source.columns import LABELS, TS, VALUE
 from spark_backfill.source.rows import US_PER_MS
 from spark_backfill.writing.label_column import joined_labels
@@ -25,16 +26,6 @@ SAMPLE_BYTES = 16
 
 NULL_LABELS, NULL_TIMESTAMP, NULL_VALUE = "null_labels", "null_timestamp", "null_value"
 BAD_LABELS = "labels_malformed"
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The arguments of WritePipeline.write, whose docstring describes them."""
-
-    labels: list[bytes]
-    counts: NDArray[np.uint32] | None
-    ts_ms: NDArray[np.int64]
-    values: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +54,16 @@ class SampleRows:
         for rows in (slice(0, middle), slice(middle, None)):
             yield from SampleRows(self.labels, self.code[rows], self.ts_ms[rows], self.value[rows]).pieces(limits)
 
-    def by_series(self) -> Request:
+    def by_series(self) -> Rows:
         """Each series once, with its samples in the order of the rows."""
         order = np.argsort(self.code, kind="stable")
         codes, counts = np.unique(self.code, return_counts=True)
         labels = [self.labels[code] for code in codes.tolist()]
-        return Request(labels, counts.astype(np.uint32), self.ts_ms[order], self.value[order])
+        return make_rows(labels, counts.astype(np.uint32), self.ts_ms[order], self.value[order])
 
-    def each_alone(self) -> Request:
+    def each_alone(self) -> Rows:
         """Each sample as a row, so that the pipeline refuses it alone."""
-        return Request([self.labels[code] for code in self.code.tolist()], None, self.ts_ms, self.value)
+        return make_rows([self.labels[code] for code in self.code.tolist()], None, self.ts_ms, self.value)
 
     def _fits(self, limits: IngestLimits) -> bool:
         # Of a request with one row a sample, the larger of the two forms.

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 from ingest.pipeline import WritePipeline, WriteResult
 from ingest.refusals import RefusedSeries, SeriesOverLimit
+from ingest.rows import Rows
 from ingest.validate import accepted_times
 from ingest.warm_up import warm_up
 from spark_backfill.writing.samples.options import SampleOptions
-from spark_backfill.writing.samples.rows import Request, SampleRows
+from spark_backfill.writing.samples.rows import SampleRows
 from tsdb.log.interface import METRICS
 from tsdb.log.meta import require_meta
 from tsdb.model.clock import Clock, SystemClock
@@ -111,31 +112,29 @@ class SampleSender:
         if not in_time.all():
             self._send_partial(rows.where(~in_time).each_alone(), into)
 
-    def _send_all(self, request: Request, into: Sent) -> None:
+    def _send_all(self, request: Rows, into: Sent) -> None:
         try:
             _count(self._write(request, partial=False), into)
         except (RefusedSeries, SeriesOverLimit) as error:
             raise _refused(error) from error
 
-    def _send_partial(self, request: Request, into: Sent) -> None:
+    def _send_partial(self, request: Rows, into: Sent) -> None:
         try:
             _count(self._write(request, partial=True), into)
         except InvalidRequest as error:
             if error.reason != "request_too_large":
                 raise
             # A request of one row: its labels alone are over the limit of a request.
-            into.refused["labels_too_long"] += len(request.ts_ms)
+            into.refused["labels_too_long"] += request.samples
             into.example = into.example or error.message
 
-    def _write(self, request: Request, *, partial: bool) -> WriteResult:
+    def _write(self, request: Rows, *, partial: bool) -> WriteResult:
         """Write a request, again while the log does not answer."""
         give_up = Deadline.after(self._give_up_s)
         while True:
             deadline = Deadline.after(self._options.limits.produce_timeout_s)
             try:
-                return self._pipeline.write(
-                    request.labels, request.counts, request.ts_ms, request.values, partial, deadline
-                )
+                return self._pipeline.write(request, partial, deadline)
             except SeriesOverLimit:
                 raise
             except (Unavailable, Overloaded) as error:

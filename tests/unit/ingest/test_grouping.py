@@ -5,47 +5,47 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ingest.batch import Batch, make_batch
+from ingest.appends.records import RecordRange, encode_ranges, ranges_by_partition, split
 from ingest.grouping import Grouped, group
-from ingest.limits import IngestLimits
-from ingest.records import RecordRange, encode_ranges, ranges_by_partition, split
-from ingest.series.resolved_rows import ResolvedRows, empty_rows
+from ingest.rows import Rows, make_rows
+from ingest.series.resolved_series import ResolvedSeries, unresolved
 from tsdb.codec.records.log_record import decode_records, encode_record, encoded_size
 
 
-def random_request(seed: int, count: int) -> tuple[Batch, ResolvedRows, np.ndarray]:
-    """Rows with few partitions and packs, repeated series, refused rows."""
+def random_request(seed: int, count: int) -> tuple[Rows, ResolvedSeries, np.ndarray]:
+    """Rows with few partitions and packs, repeated series, refused series."""
     rng = np.random.default_rng(seed)
-    rows = empty_rows(count)
-    rows.partition[:] = rng.integers(0, 3, count)
-    rows.pack_id[:] = rng.integers(0, 4, count).astype(np.uint64) * np.uint64(2**62) + rows.partition.astype(np.uint64)
-    rows.series_id[:] = rng.integers(0, 2**64, count, dtype=np.uint64) if seed % 2 else rng.integers(0, 5, count)
+    series = unresolved(np.zeros(count, np.uint64), np.zeros(count, np.uint64))
+    series.partition[:] = rng.integers(0, 3, count)
+    series.pack_id[:] = rng.integers(0, 4, count).astype(np.uint64) * np.uint64(2**62) + series.partition.astype(
+        np.uint64
+    )
+    series.series_id[:] = rng.integers(0, 2**64, count, dtype=np.uint64) if seed % 2 else rng.integers(0, 5, count)
     counts = rng.integers(1, 4, count).astype(np.uint32)
     samples = int(counts.sum())
-    batch = make_batch(
+    rows = make_rows(
         [b"x"] * count,
         counts,
         rng.integers(0, 9, samples),
         rng.integers(0, 2**64, samples, dtype=np.uint64).view(float),
-        IngestLimits(),
     )
-    return batch, rows, rng.random(count) < 0.8
+    return rows, series, rng.random(count) < 0.8
 
 
-def group_twin(batch: Batch, rows: ResolvedRows, good: np.ndarray) -> list[tuple[int, int, int, int, int]]:
+def group_twin(rows: Rows, series: ResolvedSeries, good: np.ndarray) -> list[tuple[int, int, int, int, int]]:
     """(partition, pack, series, ts, bits) in log order."""
     kept = [row for row in range(len(good)) if good[row]]
-    kept.sort(key=lambda row: (rows.partition[row], rows.pack_id[row], rows.series_id[row]))
+    kept.sort(key=lambda row: (series.partition[row], series.pack_id[row], series.series_id[row]))
     return [
         (
-            int(rows.partition[row]),
-            int(rows.pack_id[row]),
-            int(rows.series_id[row]),
-            int(batch.ts_ms[i]),
-            int(batch.values.view(np.int64)[i]),
+            int(series.partition[row]),
+            int(series.pack_id[row]),
+            int(series.series_id[row]),
+            int(rows.ts_ms[i]),
+            int(rows.values.view(np.int64)[i]),
         )
         for row in kept
-        for i in range(batch.starts[row], batch.starts[row + 1])
+        for i in range(rows.starts[row], rows.starts[row + 1])
     ]
 
 
@@ -59,24 +59,24 @@ def flat(grouped: Grouped) -> list[tuple[int, int, int, int, int]]:
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 16, 17, 100, 1000])
 @pytest.mark.parametrize("seed", range(6))
 def test_groups_are_what_a_stable_sort_says(seed: int, count: int) -> None:
-    batch, rows, good = random_request(seed, count)
-    grouped = group(batch, rows, good)
-    assert flat(grouped) == group_twin(batch, rows, good)
+    rows, series, good = random_request(seed, count)
+    grouped = group(rows, series, good)
+    assert flat(grouped) == group_twin(rows, series, good)
     assert len(set(grouped.partition.tolist())) == len(grouped.partition), "one range a partition"
 
 
 def test_rows_in_order_already_stay() -> None:
-    batch, rows, good = random_request(1, 500)
-    order = np.lexsort((rows.series_id, rows.pack_id, rows.partition))
+    rows, series, good = random_request(1, 500)
+    order = np.lexsort((series.series_id, series.pack_id, series.partition))
     for name in ("partition", "pack_id", "series_id"):
-        setattr(rows, name, getattr(rows, name)[order])
-    assert flat(group(batch, rows, good)) == group_twin(batch, rows, good)
+        setattr(series, name, getattr(series, name)[order])
+    assert flat(group(rows, series, good)) == group_twin(rows, series, good)
 
 
 @pytest.mark.parametrize("bytes_max", [1, 120, 500, 4000, 1 << 20])
 def test_ranges_cover_each_partition_in_order_and_keep_the_size(bytes_max: int) -> None:
-    batch, rows, good = random_request(3, 400)
-    grouped = group(batch, rows, good)
+    rows, series, good = random_request(3, 400)
+    grouped = group(rows, series, good)
     parts = split(grouped, ranges_by_partition(grouped), bytes_max)
     assert [part.start for part in parts] == [0, *(part.end for part in parts[:-1])]
     assert parts[-1].end == len(grouped.ts_ms)
@@ -89,8 +89,8 @@ def test_ranges_cover_each_partition_in_order_and_keep_the_size(bytes_max: int) 
 
 @pytest.mark.parametrize("bytes_max", [1, 900, 1 << 20])
 def test_records_decode_to_the_samples_of_their_partition(bytes_max: int) -> None:
-    batch, rows, good = random_request(5, 300)
-    grouped = group(batch, rows, good)
+    rows, series, good = random_request(5, 300)
+    grouped = group(rows, series, good)
     got = []
     for record in encode_ranges(grouped, split(grouped, ranges_by_partition(grouped), bytes_max)):
         decoded = decode_records(record.data, np.array([0, len(record.data)]))
@@ -99,12 +99,12 @@ def test_records_decode_to_the_samples_of_their_partition(bytes_max: int) -> Non
         packs = np.repeat(decoded.pack_id, decoded.pack_length).tolist()
         columns = (packs, decoded.series_id.tolist(), decoded.ts_ms.tolist(), decoded.value.view(np.int64).tolist())
         got += [(record.part.partition, *fields) for fields in zip(*columns, strict=True)]
-    assert got == group_twin(batch, rows, good)
+    assert got == group_twin(rows, series, good)
 
 
 def test_a_record_is_what_the_codec_makes_of_its_range() -> None:
-    batch, rows, good = random_request(7, 60)
-    grouped = group(batch, rows, good)
+    rows, series, good = random_request(7, 60)
+    grouped = group(rows, series, good)
     for record in encode_ranges(grouped, split(grouped, ranges_by_partition(grouped), 700)):
         part = record.part
         touched = (grouped.pack_end > part.start) & (np.r_[0, grouped.pack_end[:-1]] < part.end)
@@ -122,9 +122,9 @@ def test_one_sample_is_not_halved_further() -> None:
 
 
 def test_a_partition_that_fits_is_one_record() -> None:
-    batch, rows, good = random_request(1, 100)
-    rows.partition[:] = 0
-    grouped = group(batch, rows, good)
+    rows, series, good = random_request(1, 100)
+    series.partition[:] = 0
+    grouped = group(rows, series, good)
     whole = ranges_by_partition(grouped)
     exact = encoded_size(len(grouped.pack_id), len(grouped.ts_ms), shared_ts=False)
     assert split(grouped, whole, exact) == whole

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import struct
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from ingest.grpc.calls import written
 from ingest.limits import IngestLimits
+from ingest.pipeline import WriteResult
+from ingest.rows import make_rows
 from support.counters import sample
 from support.fakes.fake_log import Fault
 from support.servers.gateways import NOW_MS, PARTITIONS, Bench, label_set
@@ -19,6 +30,7 @@ from tsdb.model.labels import series_id
 from tsdb.model.partitioner import partition_of
 from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import DEMO, PRODUCTION
+from tsdb.ops.lifecycle import Deadline
 
 REFUSED = "tsdb_ingest_refused_samples_total"
 REFUSED_REQUESTS = "tsdb_ingest_refused_requests_total"
@@ -393,3 +405,48 @@ def test_accepted_samples_are_counted() -> None:
         before[0] + 10,
         before[1] + 1,
     )
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def submitted(bench: Bench, samples: int, timeout_s: float) -> tuple[Future[WriteResult], weakref.ref[NDArray[Any]]]:
+    """The answer to a request of one series, and whether its values are still in memory."""
+    values = np.ones(samples)
+    rows = make_rows([label_set(0)], None, np.full(1, NOW_MS), values)
+    return bench.pipeline.submit(rows, False, Deadline.after(timeout_s)), weakref.ref(values)
+
+
+@pytest.mark.parametrize("samples", [1, 2], ids=["accepted", "refused"])
+def test_an_answered_request_leaves_no_cycle_that_keeps_its_rows(samples: int) -> None:
+    """Requests may be large: their memory must not wait for a garbage collection."""
+    bench = Bench()
+    bench.write([label_set(0)])
+    with without_collections():
+        answer, values = submitted(bench, samples, 10.0)
+        with contextlib.suppress(InvalidRequest):
+            written(answer)
+        del answer
+        assert values() is None
+
+
+def test_a_request_past_its_deadline_leaves_no_cycle_once_the_log_has_answered() -> None:
+    bench = Bench(manual_timer=True)
+    bench.write([label_set(0)])
+    bench.log.hold(METRICS)
+    with without_collections():
+        answer, values = submitted(bench, 1, 1.0)
+        bench.clock.advance(1_000)
+        bench.timer.fire()
+        with contextlib.suppress(Unavailable):
+            written(answer)
+        del answer
+        bench.log.answer(1)
+        assert values() is None

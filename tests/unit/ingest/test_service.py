@@ -86,6 +86,8 @@ def test_many_long_offenders_still_arrive_as_details(served: Served) -> None:
         ({"values": b"123456789"}, "malformed_request", "values has 9 bytes"),
         ({"sample_counts": b"12345"}, "malformed_request", "sample_counts has 5 bytes"),
         ({"ts_ms": b""}, "malformed_request", "0 timestamps"),
+        ({"sample_counts": bytes(4)}, "malformed_request", "series_index 0 has no samples"),
+        ({"sample_counts": bytes(8)}, "malformed_request", "2 sample counts for 1 series"),
         ({"labels": [b"x"] * 1001}, "too_many_series", "1001 series; limit is 1000"),
     ],
 )

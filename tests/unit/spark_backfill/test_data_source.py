@@ -59,6 +59,7 @@ def test_a_column_of_a_wrong_type_is_named() -> None:
         ({"job_id": "x"}, SAMPLES, "a write into the log has no option job_id"),
         ({"ingest_settings": "[1]"}, SAMPLES, "option ingest_settings: "),
         ({"ingest_settings": '{"series_max": 0}'}, SAMPLES, "series_max is 0; it must be above 0"),
+        ({"ingest_settings": '{"limits_file": "x"}'}, SAMPLES, "limits_file is a limit of a gateway"),
         ({"ingest_settings": '{"labels": {"most": 1}}'}, SAMPLES, "'most'"),
         ({}, StructType(SAMPLES.fields[1:]), "no column labels; a sample has the columns labels, ts, value"),
         ({}, columns(value=FloatType()), "column value is float; want double"),

@@ -12,7 +12,7 @@ REQUEST_S = 10.0
 PATIENCE_S = 60.0
 
 
-class Work:
+class FailingTask:
     """Fails a number of times, each after the timeout of a request."""
 
     def __init__(self, clock: ManualClock, failures: int, error: TsdbError) -> None:
@@ -31,13 +31,13 @@ class Work:
 
 def test_work_that_fails_for_less_than_its_patience_has_a_result() -> None:
     clock = ManualClock()
-    work = Work(clock, 5, Unavailable("away", reason="log_unavailable"))
+    work = FailingTask(clock, 5, Unavailable("away", reason="log_unavailable"))
     assert patiently(work, clock, PATIENCE_S) == 6
 
 
 def test_work_fails_when_its_patience_is_over() -> None:
     clock = ManualClock()
-    work = Work(clock, 100, Unavailable("away", reason="log_unavailable"))
+    work = FailingTask(clock, 100, Unavailable("away", reason="log_unavailable"))
     with pytest.raises(Unavailable, match="away"):
         patiently(work, clock, PATIENCE_S)
     assert PATIENCE_S <= clock.monotonic() < PATIENCE_S + REQUEST_S + AGAIN_AFTER_S
@@ -45,7 +45,7 @@ def test_work_fails_when_its_patience_is_over() -> None:
 
 def test_an_error_that_waiting_does_not_mend_is_raised_at_once() -> None:
     clock = ManualClock()
-    work = Work(clock, 1, LostOffsets("trimmed", reason="chunk_gap"))
+    work = FailingTask(clock, 1, LostOffsets("trimmed", reason="chunk_gap"))
     with pytest.raises(LostOffsets):
         patiently(work, clock, PATIENCE_S)
     assert work.tries == 1

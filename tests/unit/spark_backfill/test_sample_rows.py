@@ -79,14 +79,13 @@ def test_requests_keep_the_order_of_each_series_and_all_bits() -> None:
     rows = buffer.drain()
     assert len(buffer.drain()) == 0
     request = rows.by_series()
-    assert request.counts is not None
-    ends = np.cumsum(request.counts)
-    for label, start, end in zip(request.labels, ends - request.counts, ends, strict=True):
-        part = slice(int(start), int(end))
+    for row in range(len(request)):
+        part, label = slice(request.starts[row], request.starts[row + 1]), request.labels_of(row)
         bits_of = request.values[part].view("u8").tolist()
         assert list(zip(request.ts_ms[part].tolist(), bits_of, strict=True)) == expected.pop(label)
     assert not expected
-    assert rows.each_alone().labels == [rows.labels[code] for code in rows.code]
+    alone = rows.each_alone()
+    assert [alone.labels_of(row) for row in range(len(alone))] == [rows.labels[code] for code in rows.code]
 
 
 @pytest.mark.parametrize("limits", [IngestLimits(samples_max=7), IngestLimits(request_bytes_max=200), IngestLimits()])
@@ -95,7 +94,7 @@ def test_pieces_are_requests_within_the_limits_and_all_rows_in_order(limits: Ing
     pieces = list(rows.pieces(limits))
     assert np.concatenate([piece.ts_ms for piece in pieces]).tolist() == list(range(50))
     for piece in pieces:
-        request = piece.each_alone()
-        size = sum(map(len, request.labels)) + 16 * len(piece)
-        assert len(piece) == 1 or (size <= limits.request_bytes_max and len(piece) <= limits.samples_max)
+        assert len(piece) == 1 or (
+            piece.each_alone().nbytes <= limits.request_bytes_max and len(piece) <= limits.samples_max
+        )
     assert (len(pieces) == 1) == (limits == IngestLimits())

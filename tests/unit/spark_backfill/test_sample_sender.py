@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from ingest.limits import IngestLimits, SeriesLimits
 from ingest.pipeline import WritePipeline
+from ingest.rows import make_rows
 from spark_backfill.places import Places
 from spark_backfill.source.columns import ARROW_MAP, ARROW_TS
 from spark_backfill.writing.samples.options import SampleOptions
@@ -109,7 +110,7 @@ def test_each_sample_is_accepted_or_refused_as_by_the_gateway_alone(
     for at, (pairs, age_ms) in enumerate(samples):
         raw = b"\xff".join(text.encode() for pair in pairs for text in pair)
         times, values = np.array([now_ms - age_ms]), np.array([float(at)])
-        result = GATEWAY.write([raw], None, times, values, True, Deadline.after(10.0))
+        result = GATEWAY.write(make_rows([raw], None, times, values), True, Deadline.after(10.0))
         refused.update(result.refused)
         if result.samples:
             accepted.append((tuple(sorted(pairs)), now_ms - age_ms, float(at)))

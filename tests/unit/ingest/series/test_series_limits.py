@@ -20,7 +20,7 @@ WINDOW_MS = PRODUCTION.window_ms
 
 
 def bench(source: int = 10, gateway: int = 1000, file: Path | None = None) -> Bench:
-    return Bench(limits=IngestLimits(series=SeriesLimits(source, gateway), series_limits_file=file))
+    return Bench(limits=IngestLimits(series=SeriesLimits(source, gateway), limits_file=file))
 
 
 def series(numbers: Sequence[int] | range, instance: int = 0) -> list[bytes]:
@@ -38,7 +38,7 @@ def test_new_series_over_the_limit_of_their_source_never_reach_the_log() -> None
         at.write(series(range(5, 15)))
     assert caught.value.reason == "source_series_limit"
     assert announced(at) == 10
-    for part in ('instance="i0"', "10 active series", "limit is 10", "source_series_max", "series_limits_file"):
+    for part in ('instance="i0"', "10 active series", "limit is 10", "source_series_max", "limits_file"):
         assert part in caught.value.message
     assert caught.value.metadata["refused_series"] == "5"
 
@@ -187,7 +187,7 @@ def test_a_source_without_placement_labels_is_named_by_its_metric(tmp_path: Path
 def test_a_file_that_goes_wrong_leaves_the_limits_as_they_are(tmp_path: Path, text: str | None) -> None:
     file = written(tmp_path / "limits.toml", "source_series_max = 5\n")
     at = bench(file=file)
-    failures = sample("tsdb_ingest_series_limits_reload_failures_total")
+    failures = sample("tsdb_ingest_limits_reload_failures_total")
     if text is None:
         file.unlink()
         at.clock.advance(1000)
@@ -197,13 +197,13 @@ def test_a_file_that_goes_wrong_leaves_the_limits_as_they_are(tmp_path: Path, te
         with pytest.raises(Overloaded, match="limit is 5"):
             at.write(series(range(6)))
         at.clock.advance(1000)
-    assert sample("tsdb_ingest_series_limits_reload_failures_total") == failures + 1
+    assert sample("tsdb_ingest_limits_reload_failures_total") == failures + 1
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("source_series_max = true", "source_series_max is True; it must be a number from 0 to 100000000"),
+        ("source_series_max = true", "source_series_max is True; it must be a whole number from 0 to 100000000"),
         ("gateway_series_max = 1e3", "gateway_series_max is 1000.0"),
         ("sources = 1", "unknown key 'sources'"),
         ("source = 1", r"must be tables \[\[source\]\]"),
@@ -233,7 +233,7 @@ def test_the_example_of_the_runbook_is_a_file_that_works(tmp_path: Path) -> None
 
 
 def test_refused_series_do_not_push_known_ones_out_of_the_cache() -> None:
-    limits = IngestLimits(series=SeriesLimits(60, 1000), series_cache_max=200)
+    limits = IngestLimits(series=SeriesLimits(60, 1000), series_table_bytes=1)
     at = Bench(limits=limits)
     at.write(series(range(50)))
     at.write(series(range(60), instance=1))
@@ -252,7 +252,7 @@ def test_refused_series_do_not_push_known_ones_out_of_the_cache() -> None:
 
 @pytest.mark.parametrize("partial", [True, False])
 def test_series_refused_for_their_samples_do_not_push_known_ones_out_of_the_cache(partial: bool) -> None:
-    at = Bench(limits=IngestLimits(series_cache_max=200))
+    at = Bench(limits=IngestLimits(series_table_bytes=1))
     at.write(series(range(50)))
     before = sample("tsdb_ingest_series_cache_evictions_total")
     for first in range(100, 2_100, 100):

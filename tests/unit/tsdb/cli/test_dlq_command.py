@@ -156,7 +156,7 @@ def orders(tmp_path: Path) -> str:
     url = f"sqlite:///{tmp_path}/orders.db"
     with open_topics(url) as admin:
         for topic in ("orders", "orders.dlq"):
-            admin.create(replace(topic_specs(2)[-2], name=topic))
+            admin.create(replace(topic_specs(2)[3], name=topic))
     return url
 
 

@@ -49,6 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "query up --start 0 --end 100000 --encoding columns --output json --address": CLIENT,
     "series --output json --address": CLIENT,
     "labels --output json --address": CLIENT,
+    "cardinality --output json --address": CLIENT,
     "coverage --output json --address": CLIENT,
     "status --output json --address": CLIENT,
     "watch --help": CLIENT,

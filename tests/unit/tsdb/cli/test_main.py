@@ -14,7 +14,20 @@ import pytest
 from support.cli import COMMAND, Shell
 
 VERBS = [
-    *("standalone", "gateway", "store", "write", "agent", "query", "series", "labels", "coverage", "watch", "status"),
+    *(
+        "standalone",
+        "gateway",
+        "store",
+        "write",
+        "agent",
+        "query",
+        "series",
+        "labels",
+        "cardinality",
+        "coverage",
+        "watch",
+        "status",
+    ),
     *("topics", "warmup", "completion", "config"),
 ]
 

@@ -12,6 +12,7 @@ import pytest
 
 from support.cli import Shell
 from support.fakes.fake_reader import TOPIC_ID, FakeServer
+from tsdb.cli.cardinality import BAR_WIDTH, bar
 from tsdb.model.errors import OutOfCoverage, Unavailable
 from tsdb.model.labels import canonical_labels
 from tsdb.v1 import reader_pb2
@@ -52,6 +53,26 @@ def test_labels_are_listed_by_name_or_value(shell: Shell, server: FakeServer) ->
     values = shell.ok("labels", "job", "--selector", "up", "--address", server.address, "--output", "json")
     assert values.json == {"values": ["a"]}
     assert shell.ok("labels", "job", "--address", server.address).text.split() == ["job", "a", "b"]
+
+
+def test_the_largest_metrics_are_a_table_with_bars_json_and_csv(shell: Shell, server: FakeServer) -> None:
+    server.samples[canonical_labels({"__name__": "up", "job": "b"})] = [(1000, 1.0)]
+    command = ("cardinality", "--top", "2", "--address", server.address)
+    done = shell.ok(*command)
+    lines = [line.split() for line in done.text.splitlines()]
+    assert lines[1] == ["up", "2", "66.7", "%", "█" * BAR_WIDTH]
+    assert lines[2] == ["down", "1", "33.3", "%", "█" * (BAR_WIDTH // 2)]
+    assert done.err.strip() == "3 series, 2 metrics"
+    found = shell.ok(*command, "--output", "json").json
+    assert (found["by"], found["series"], found["groups_total"]) == ("metric", 3, 2)
+    assert found["groups"] == [{"metric": "up", "series": 2}, {"metric": "down", "series": 1}]
+    assert shell.ok(*command, "--output", "csv").text == "metric,series\nup,2\ndown,1\n"
+    assert "the largest 1 shown (--top)" in shell.ok("cardinality", "--top", "1", "--address", server.address).err
+
+
+def test_a_group_that_has_any_series_has_a_bar() -> None:
+    assert [bar(size, 1000) for size in (0, 1, 500, 1000)] == ["", "▏", "█" * (BAR_WIDTH // 2), "█" * BAR_WIDTH]
+    assert bar(0, 0) == ""
 
 
 def test_coverage_says_what_is_held(shell: Shell, server: FakeServer) -> None:

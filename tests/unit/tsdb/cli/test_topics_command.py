@@ -8,7 +8,9 @@ import pytest
 
 from support.cli import Shell
 from tsdb.cli.topics import described
-from tsdb.log.topics import topic_specs
+from tsdb.log.open import open_topics
+from tsdb.log.topics import require_topics, topic_specs
+from tsdb.model.errors import ConfigMismatch
 
 
 @pytest.fixture
@@ -18,7 +20,7 @@ def log(tmp_path: Path) -> tuple[str, ...]:
 
 def test_topics_are_made_once_and_then_as_they_must_be(shell: Shell, log: tuple[str, ...]) -> None:
     made = shell.ok("topics", "create", *log, "--partitions", 3, "--replication", 1, "--output", "json")
-    assert made.json["made"] == ["metrics", "series", "chunks", "chunks.dlq", "meta"]
+    assert made.json["made"] == ["metrics", "series", "chunks", "chunks.dlq", "meta", "metadata"]
     assert made.err == ""  # There is no broker to lose.
     again = shell.ok("topics", "create", *log, "--partitions", 3, "--replication", 1, "--output", "json")
     assert again.json["made"] == []
@@ -34,6 +36,7 @@ def test_what_is_made_is_said_in_words(shell: Shell, log: tuple[str, ...]) -> No
         "made topic chunks: 3 partitions, the newest record of each key kept, records kept for 60d",
         "made topic chunks.dlq: 3 partitions, records kept for 14d",
         "made topic meta: 1 partition, the newest record of each key kept",
+        "made topic metadata: 1 partition, the newest record of each key kept",
         "shared by all roles: time set production, placement labels job, instance",
         f"next: tsdb gateway {' '.join(log)} takes writes; tsdb store {' '.join(log)} answers reads",
     ]
@@ -66,7 +69,19 @@ def test_settings_that_all_must_share_are_checked_too(shell: Shell, log: tuple[s
 def test_missing_topics_are_named(shell: Shell, log: tuple[str, ...]) -> None:
     checked = shell.run("topics", "check", *log, "--replication", 1, "--output", "json")
     assert checked.code == 1
-    assert [row["got"] for row in checked.json["differences"]] == ["missing"] * 5
+    assert [row["got"] for row in checked.json["differences"]] == ["missing"] * 6
+
+
+def test_an_older_installation_reads_how_to_create_a_new_topic(shell: Shell, log: tuple[str, ...]) -> None:
+    shell.ok("topics", "create", *log, "--partitions", 3, "--replication", 1)
+    with open_topics(log[1]) as admin:
+        admin.delete("metadata")
+    checked = shell.run("topics", "check", *log, "--replication", 1)
+    assert (checked.code, "`tsdb topics create --partitions 3` creates" in checked.err) == (1, True)
+    with open_topics(log[1]) as admin, pytest.raises(ConfigMismatch, match="`tsdb topics create --partitions 3`"):
+        require_topics(admin, topic_specs(3, replication=1))  # As each role does at its start.
+    made = shell.ok("topics", "create", *log, "--partitions", 3, "--replication", 1, "--output", "json")
+    assert made.json["made"] == ["metadata"]
 
 
 @pytest.mark.parametrize(

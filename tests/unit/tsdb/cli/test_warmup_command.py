@@ -17,6 +17,9 @@ def test_a_second_warm_up_compiles_nothing(shell: Shell) -> None:
         "tsdb.history.loader",
         "tsdb.query",
         "ingest",
+        "ingest.influx",
+        "ingest.otlp",
+        "ingest.remote_write",
     }
     assert shell.ok("warmup", "--output", "json").json["compiled"] == 0
     assert "0 kernels compiled" in shell.ok("warmup").err

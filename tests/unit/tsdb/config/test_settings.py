@@ -109,11 +109,10 @@ def test_defaults_are_those_of_the_parts_that_they_bound() -> None:
         series_max=gateway.request_series_max,
         samples_max=gateway.samples_max,
         inflight_bytes_max=gateway.inflight_bytes_max,
-        series_cache_max=gateway.series_cache_max,
-        series_cache_bytes_max=gateway.series_cache_bytes_max,
+        series_table_bytes=gateway.series_table_bytes,
         produce_timeout_s=gateway.produce_timeout_s,
         series=SeriesLimits(gateway.source_series_max, gateway.gateway_series_max),
-        series_limits_file=gateway.series_limits_file,
+        limits_file=gateway.limits_file,
     )
     assert SelectLimits() == SelectLimits(store.select_series_max, store.select_samples_max, store.select_bytes_max)
 

@@ -1,0 +1,79 @@
+"""Joined appends: the way of grouped samples to the log, and of its answers to their requests. No thread waits.
+
+Of each partition one record is in flight at a time, as long as answers come quickly; what arrives meanwhile is joined
+into the next one. A request is answered once, after its last record or at its deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ingest.appends.deadlines import Deadlines
+from ingest.appends.join import record_counts
+from ingest.appends.partition_queue import WAIT_S, Part, PartitionQueue
+from ingest.appends.record_bytes import RecordBytes
+from ingest.appends.records import encode_ranges, ranges_by_partition, split
+from ingest.appends.request import AppendRequest
+from ingest.appends.timer import Timer
+from ingest.appends.waits import Waits
+from ingest.grouping import Grouped
+from ingest.inflight import Reservation
+from tsdb.chain import Chain
+from tsdb.log.interface import Appended, Log
+from tsdb.model.errors import TsdbError
+from tsdb.ops.lifecycle import Deadline
+
+
+class JoinedAppends:
+    """Thread-safe: any number of requests at once."""
+
+    def __init__(self, log: Log, partitions: int, bytes_max: int, ahead_ms: int, chain: Chain, timer: Timer) -> None:
+        self._chain = chain
+        self._ahead_ms = ahead_ms
+        self._record_bytes = RecordBytes(bytes_max)
+        self._deadlines = Deadlines(timer)
+        waits = Waits(timer, WAIT_S)
+        self._queues = [PartitionQueue(log, partition, self._record_bytes, waits) for partition in range(partitions)]
+
+    def begin(
+        self,
+        reservation: Reservation,
+        name: Callable[[int], str],
+        new_series: int,
+        on_answer: Callable[[list[Appended] | TsdbError], None],
+    ) -> AppendRequest:
+        """A request, followed by `append` or by its `refuse`. It holds the reservation until its end.
+
+        on_answer: called once, from any thread: with the records that hold the samples, by partition and offset, once
+        all are acknowledged and no sample is so far ahead that readers ignore it. Else with Unavailable or Overloaded
+        as the log has them, Unavailable (deadline, clock), or InvalidRequest (record_too_large) for a single sample
+        that does not fit. name: the series of an id, for that message. new_series: announced before `append`.
+        """
+
+        def answer(result: list[Appended] | TsdbError) -> None:
+            self._deadlines.remove(request)
+            on_answer(result)
+
+        request = AppendRequest(self._chain.first(), self._ahead_ms, reservation, name, new_series, answer)
+        return request
+
+    def append(self, request: AppendRequest, grouped: Grouped) -> None:
+        """Append the samples in their order, and return at once."""
+        ranges = split(grouped, ranges_by_partition(grouped), self._record_bytes.max)
+        request.expect(len(ranges))
+        before = None
+        for record in encode_ranges(grouped, ranges):
+            partition = record.part.partition
+            packs, samples = record_counts(record.data)
+            part = Part(request, record.data, packs, samples, record.newest_ms, follows=partition == before)
+            self._queues[partition].put(part)
+            before = partition
+        request.seal()
+
+    def expire_after(self, request: AppendRequest, deadline: Deadline) -> None:
+        """Answer the request at its deadline, unless it is answered before."""
+        if request.answered:
+            return
+        self._deadlines.add(request, deadline.remaining())
+        if request.answered:  # Meanwhile, so that `remove` came before `add`.
+            self._deadlines.remove(request)

@@ -1,0 +1,222 @@
+"""Partition queue: the appends of one partition, joined into one record while another one is in flight.
+
+With nothing in flight a part is sent at once. Else it waits for the answer in flight, but at most WAIT_S and until
+the waiting parts fill a record. Parts are sent in the order of their arrival.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ingest.appends.join import first_series_id, halve_record, join_records, newest_ms, record_counts
+from ingest.appends.record_bytes import RecordBytes
+from ingest.appends.request import TOO_LARGE, AppendRequest
+from ingest.appends.waits import Waits
+from tsdb.codec.records.log_record import encoded_size
+from tsdb.log.interface import METRICS, Appended, Log
+from tsdb.model.errors import InvalidRequest, TsdbError
+from tsdb.ops.metrics import counter
+
+WAIT_S = 0.005  # A slow acknowledgement delays the next record by about this (see Waits).
+
+_records = counter("tsdb_ingest_records_total", "Log records that the log acknowledged.")
+_record_bytes = counter("tsdb_ingest_record_bytes_total", "Bytes of log records that the log acknowledged.")
+_record_parts = counter(
+    "tsdb_ingest_record_parts_total",
+    "Parts of requests in acknowledged log records: a record has one, or all that waited for the one before.",
+)
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """Samples of one request for one partition, as a log record: `packs` packs, `samples` samples.
+
+    follows: an earlier part of the request for the same partition must be answered first. alone: the broker found the
+    part, or a record with it, too large, so that it is not joined again.
+    """
+
+    request: AppendRequest
+    data: bytes
+    packs: int
+    samples: int
+    newest_ms: int
+    follows: bool = False
+    alone: bool = False
+
+
+class PartitionQueue:
+    """Thread-safe. waits: of WAIT_S. Answers of the log may come on any thread, also during the append."""
+
+    def __init__(self, log: Log, partition: int, record_bytes: RecordBytes, waits: Waits) -> None:
+        self._log = log
+        self._partition = partition
+        self._record_bytes = record_bytes
+        self._waits = waits
+        self._lock = threading.Lock()  # Guards all below; the log is called without it.
+        self._waiting: deque[Part] = deque()
+        self._waiting_bytes = 0
+        self._in_flight = 0  # Records.
+        self._sends = False  # A thread takes parts and appends them: the others leave theirs to it.
+        self._generation = 0  # Of the waiting parts; the wait of an earlier one must not end theirs.
+        self._overdue = False
+
+    def put(self, part: Part) -> None:
+        """Append the part, now or joined with others; its request gets the answer."""
+        with self._lock:
+            self._waiting.append(part)
+            self._waiting_bytes += len(part.data)
+            if len(self._waiting) == 1:
+                self._await_locked()
+            if not self._begin_locked():
+                return
+        self._send()
+
+    def _await_locked(self) -> None:
+        """New parts begin to wait."""
+        self._generation += 1
+        self._overdue = False
+        if self._in_flight:
+            self._waits.begin(partial(self._end_wait, self._generation))
+
+    def _end_wait(self, generation: int) -> None:
+        with self._lock:
+            if generation != self._generation:
+                return
+            self._overdue = True
+            if not self._begin_locked():
+                return
+        self._send()
+
+    def _begin_locked(self) -> bool:
+        """Whether this thread is to send now."""
+        if self._sends or not self._ready_locked():
+            return False
+        self._sends = True
+        return True
+
+    def _ready_locked(self) -> bool:
+        if not self._waiting:
+            return False
+        if not self._in_flight:
+            return True
+        full = self._waiting_bytes >= self._record_bytes.max
+        return (full or self._overdue) and not self._waiting[0].follows
+
+    def _send(self) -> None:
+        """Append records until the parts must wait again. Only for the thread that set _sends."""
+        while True:
+            with self._lock:
+                parts, dropped = self._take_locked()
+                if not parts and not dropped:
+                    self._sends = False
+                    return
+            for part in dropped:
+                part.request.part_dropped()
+            if parts:
+                self._append(parts)
+
+    def _take_locked(self) -> tuple[list[Part], list[Part]]:
+        """(parts of the next record, parts whose requests are answered); none when they have to wait."""
+        parts: list[Part] = []
+        dropped: list[Part] = []
+        packs = samples = 0
+        while self._waiting and (parts or self._ready_locked()):
+            part = self._waiting[0]
+            if part.request.answered:
+                dropped.append(self._pop_locked())
+                continue
+            packs, samples = packs + part.packs, samples + part.samples
+            if parts and not self._joins_locked(part, parts[0], encoded_size(packs, samples, shared_ts=False)):
+                break
+            parts.append(self._pop_locked())
+        if parts:
+            self._in_flight += 1
+            if self._waiting:
+                self._await_locked()
+        return parts, dropped
+
+    def _joins_locked(self, part: Part, first: Part, size: int) -> bool:
+        """Whether a part goes into the record that begins with `first` and has `size` bytes then."""
+        if part.alone or first.alone or size > self._record_bytes.max:
+            return False
+        return not (part.follows and self._in_flight)
+
+    def _pop_locked(self) -> Part:
+        part = self._waiting.popleft()
+        self._waiting_bytes -= len(part.data)
+        return part
+
+    def _append(self, parts: list[Part]) -> None:
+        data = parts[0].data if len(parts) == 1 else join_records([part.data for part in parts])
+        on_done = partial(self._answered, parts, len(data))
+        try:
+            self._log.append(METRICS, self._partition, data, headers=parts[0].request.headers, on_done=on_done)
+        except TsdbError as error:
+            on_done(error)
+
+    def _answered(self, parts: Sequence[Part], size: int, answer: Appended | TsdbError) -> None:
+        if isinstance(answer, InvalidRequest) and answer.reason == TOO_LARGE:
+            again, parts, answer = self._smaller(parts, size, answer)
+        else:
+            again = []
+        with self._lock:
+            self._in_flight -= 1
+            if again:
+                self._waiting.extendleft(reversed(again))
+                self._waiting_bytes += sum(len(part.data) for part in again)
+                self._await_locked()
+            sends = self._begin_locked()
+        if sends:
+            self._send()
+        _answer(parts, size, answer)
+
+    def _smaller(
+        self, parts: Sequence[Part], size: int, error: InvalidRequest
+    ) -> tuple[list[Part], Sequence[Part], InvalidRequest]:
+        """(parts to send again in smaller records, in their order; parts that no record can hold, with their error)."""
+        first = parts[0]
+        if len(parts) == 1 and first.samples == 1:
+            return [], parts, _sample_too_large(first)
+        self._record_bytes.too_large(size)
+        if len(parts) > 1:
+            for part in parts:
+                part.alone = True
+            return list(parts), [], error
+        halves = [
+            make_part(first.request, data, follows=first.follows, alone=True) for data in halve_record(first.data)
+        ]
+        halves[1].follows = True
+        first.request.expect(1)
+        return halves, [], error
+
+
+def make_part(request: AppendRequest, data: bytes, *, follows: bool = False, alone: bool = False) -> Part:
+    """A part of a record's bytes."""
+    packs, samples = record_counts(data)
+    return Part(request, data, packs, samples, newest_ms(data), follows, alone)
+
+
+def _answer(parts: Sequence[Part], size: int, answer: Appended | TsdbError) -> None:
+    if isinstance(answer, TsdbError):
+        for part in parts:
+            part.request.part_failed(answer)
+        return
+    _records.inc()
+    _record_bytes.inc(size)
+    _record_parts.inc(len(parts))
+    for part in parts:
+        part.request.part_done(answer, part.newest_ms)
+
+
+def _sample_too_large(part: Part) -> InvalidRequest:
+    size = len(part.data)
+    return InvalidRequest(
+        f"one sample is a record of {size} bytes, which the broker finds too large; "
+        f"series {part.request.name(first_series_id(part.data))}; other samples of the request may be stored",
+        reason=TOO_LARGE,
+        got=size,
+    )

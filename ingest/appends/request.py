@@ -1,0 +1,122 @@
+"""Append request: the answer to one request, put together from the answers to its records.
+
+It is answered once: by the last answer of the log, or by its deadline if that passes first. Its records may land in
+spite of the deadline; its bytes count as in flight until the log has answered each of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from ingest.inflight import Reservation
+from ingest.log_errors import as_seen_by_sender, clock_error, deadline_error
+from tsdb.log.interface import Appended, Headers
+from tsdb.model.errors import InvalidRequest, TsdbError
+
+TOO_LARGE = "record_too_large"
+
+OnAnswer = Callable[[list[Appended] | TsdbError], None]
+
+
+class AppendRequest:
+    """Thread-safe. `on_answer` gets the records by partition and offset, or the first error.
+
+    headers: of its records, taken as it begins. name: the series of an id, for messages. new_series: announced first.
+    """
+
+    def __init__(
+        self,
+        headers: Headers,
+        ahead_ms: int,
+        reservation: Reservation,
+        name: Callable[[int], str],
+        new_series: int,
+        on_answer: OnAnswer,
+    ) -> None:
+        reservation.hold()
+        self.headers = headers
+        self.name = name
+        self._new_series = new_series
+        self._ahead_ms = ahead_ms
+        self._reservation = reservation
+        self._on_answer = on_answer
+        self._lock = threading.Lock()  # Guards all below.
+        self._pending = 1  # One for the sender, until `seal`.
+        self._sealed = False
+        self._answered = False
+        self._error: TsdbError | None = None
+        self._appended: set[tuple[int, int, int]] = set()
+
+    @property
+    def answered(self) -> bool:
+        """Whether the caller has an answer: what the log does not have yet need not be sent any more."""
+        return self._answered
+
+    def expect(self, count: int) -> None:
+        """`count` more parts, each of which is answered once."""
+        with self._lock:
+            self._pending += count
+
+    def seal(self) -> None:
+        """State that no other part follows."""
+        self._sealed = True
+        self._finish(1)
+
+    def part_done(self, appended: Appended, newest_ms: int) -> None:
+        """A part is on the log. newest_ms: its latest timestamp, which readers compare with the broker time."""
+        error = None
+        if newest_ms > appended.broker_ms + self._ahead_ms:
+            error = clock_error(appended, newest_ms, self._ahead_ms)
+        with self._lock:
+            self._error = self._error or error
+            self._appended.add((appended.partition, appended.offset, appended.broker_ms))
+        self._finish(1)
+
+    def part_failed(self, error: TsdbError) -> None:
+        """The log refused a part, or did not acknowledge it."""
+        with self._lock:
+            self._error = self._error or _for_sender(error)
+        self._finish(1)
+
+    def refuse(self, error: TsdbError) -> None:
+        """No part follows, because of an error."""
+        self.part_failed(error)
+
+    def part_dropped(self) -> None:
+        """A part was not sent, since the request is answered."""
+        self._finish(1)
+
+    def expire(self) -> None:
+        """The deadline has passed."""
+        with self._lock:
+            if self._answered:
+                return
+            self._answered = True
+            what = f"{self._pending} records are not acknowledged"
+            if not self._sealed:
+                what = f"{self._new_series} new series were not announced"
+        self._on_answer(deadline_error(what))
+
+    def _finish(self, count: int) -> None:
+        with self._lock:
+            self._pending -= count
+            if self._pending:
+                return
+            first, self._answered = not self._answered, True
+        try:
+            if first:
+                self._on_answer(self._error or [Appended(*place) for place in sorted(self._appended)])
+        finally:
+            self._on_answer = _answered  # It refers to this request: the two would keep the rows until a collection.
+            self._reservation.release()
+
+
+def _answered(result: list[Appended] | TsdbError) -> None:
+    raise AssertionError(f"a second answer to a request: {result}")
+
+
+def _for_sender(error: TsdbError) -> TsdbError:
+    if isinstance(error, InvalidRequest) and error.reason == TOO_LARGE:
+        return error
+    return as_seen_by_sender(error)

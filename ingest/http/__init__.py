@@ -1,0 +1,1 @@
+"""Writes over HTTP: what all protocols share."""

@@ -1,0 +1,238 @@
+"""HttpDoor: the write routes of a gateway. It runs protocols on a few threads and waits for the log without a thread.
+
+A request passes the event loop (body), one of our threads (expansion, decoding, the pipeline's front half) and the
+log's thread (answer). Its memory is reserved from the header on; the pipeline takes over with its own reservation.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from queue import SimpleQueue
+
+from ingest.http.answers import METHOD, partial_error
+from ingest.http.expand import expand
+from ingest.http.media import encoding, media_type, parse_media_type
+from ingest.http.protocol import Decoded, Outcome, WriteCall, WriteProtocol
+from ingest.pipeline import Submit, WriteResult
+from ingest.quota.token_quota import TokenQuota
+from ingest.refusals import bounded_reason, count_refused_request
+from ingest.rows import NO_ROWS
+from tsdb.model.errors import InvalidRequest, TsdbError, Unavailable
+from tsdb.model.family import Family
+from tsdb.ops.http.bodies import REQUEST_BYTES, HttpAnswer, HttpHead, Reply
+from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter
+from tsdb.ops.request_bytes import RequestBytes, Reserved
+
+NOTHING = WriteResult([], 0, {}, 0, [])  # The result of a request without samples.
+
+_requests = counter("tsdb_ingest_protocol_requests_total", "Requests by protocol, refused ones too.", "protocol")
+_samples = counter("tsdb_ingest_protocol_samples_total", "Accepted samples by protocol.", "protocol")
+_refused = counter(
+    "tsdb_ingest_protocol_refused_total",
+    "Requests answered with an error, by protocol; of a partly refused one the reason of its first refused series.",
+    ("protocol", "reason"),
+)
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DoorLimits:
+    """bytes_max: of a body, of an expanded body. timeout_s: from a request's arrival to the log's answer."""
+
+    bytes_max: int = 16 << 20
+    timeout_s: float = 30.0
+    threads: int = 2
+
+
+class HttpDoor:
+    """A component and the BodyRoutes of the server.
+
+    families: takes the metadata of a request and returns at once. tokens: asked before a body is read.
+    """
+
+    def __init__(
+        self,
+        protocols: Sequence[WriteProtocol],
+        submit: Submit,
+        families: Callable[[Sequence[Family]], None],
+        held: RequestBytes,
+        limits: DoorLimits,
+        tokens: TokenQuota | None = None,
+    ) -> None:
+        self._queue: SimpleQueue[_Work | None] = SimpleQueue()  # Bounded by the memory that its requests have reserved.
+        self._submit = submit
+        self._families = families
+        self._limits = limits
+        self._tokens = tokens
+        self._closed = False
+        self._routes: Mapping[str, _Route] = {
+            path: _Route(path, protocol, held, limits.bytes_max, tokens, self._take)
+            for protocol in protocols
+            for path in protocol.paths
+        }
+        self._threads = [
+            threading.Thread(target=self._work, name=f"http-write-{number}", daemon=True)
+            for number in range(limits.threads)
+        ]
+        for protocol in protocols:
+            _requests.labels(protocol.name)
+            _samples.labels(protocol.name)
+
+    def route(self, method: str, path: str) -> _Route | None:
+        """See BodyRoutes. A wrong method is refused by `handle`."""
+        return self._routes.get(path)
+
+    def start(self) -> None:
+        """Start the threads; requests that came before are in the queue."""
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Refuse further requests as draining; queued ones continue."""
+        self._closed = True
+
+    def join(self, timeout_s: float) -> bool:
+        """Finish the queued requests and end the threads."""
+        deadline = Deadline.after(timeout_s)
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(deadline.remaining())
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def abort(self) -> None:
+        """No effect: the threads are daemons, and nothing that they hold was acknowledged."""
+
+    def _take(self, work: _Work) -> None:
+        if self._closed:
+            message = "the gateway is draining: send to another one"
+            self._answer(work, Outcome(error=Unavailable(message, reason="draining", retry_after_s=1.0)))
+        else:
+            self._queue.put(work)
+
+    def _work(self) -> None:
+        while (work := self._queue.get()) is not None:
+            try:
+                self._run(work)
+            except TsdbError as error:
+                count_refused_request(error, 0)
+                self._answer(work, Outcome(error=error))
+            except Exception as error:
+                self._answer(work, Outcome(error=_internal(work, error)))
+            del work
+
+    def _run(self, work: _Work) -> None:
+        _requests.labels(work.protocol.name).inc()
+        call = work.call
+        work.call = replace(call, body=b"")
+        body = expand(call.encoding, call.body, self._limits.bytes_max, work.reserved)
+        decoded = work.protocol.decode(replace(call, body=body))
+        del call, body
+        if isinstance(decoded, HttpAnswer):
+            work.reply(decoded)
+            return
+        if decoded.families:
+            self._families(decoded.families)
+        if self._tokens is not None:
+            self._tokens.charge(work.protocol.authorization(work.call.head), decoded.rows.samples)
+        if not len(decoded.rows):
+            self._answer(work, Outcome(NOTHING, None, decoded))
+            return
+        try:
+            future = self._submit(decoded.rows, True, Deadline(work.arrived + self._limits.timeout_s))
+        except TsdbError as error:  # The pipeline has counted it.
+            self._answer(work, Outcome(error=error, decoded=decoded))
+            return
+        # From here on the pipeline's own reservation counts.
+        work.reserved.set(REQUEST_BYTES)
+        future.add_done_callback(partial(self._written, work, replace(decoded, rows=NO_ROWS)))
+
+    def _written(self, work: _Work, decoded: Decoded, future: Future[WriteResult]) -> None:
+        error = future.exception()
+        if error is None:
+            result = future.result()
+            _samples.labels(work.protocol.name).inc(result.samples)
+            self._answer(work, Outcome(result, partial_error(result), decoded))
+        else:
+            known = error if isinstance(error, TsdbError) else _internal(work, error)
+            self._answer(work, Outcome(error=known, decoded=decoded))
+
+    def _answer(self, work: _Work, outcome: Outcome) -> None:
+        if outcome.error is not None:
+            _refused.labels(work.protocol.name, bounded_reason(outcome.error.reason)).inc()
+        try:
+            answer = work.protocol.answer(work.call, outcome)
+        except Exception as error:  # Of a protocol's bug too the caller gets an answer.
+            answer = HttpAnswer(500, _internal(work, error).message.encode())
+        work.reply(answer)
+
+
+def _internal(work: _Work, error: BaseException) -> TsdbError:
+    log.error("http write failed", protocol=work.protocol.name, exc_info=error)
+    return TsdbError("internal error; the server's log has the details")
+
+
+@dataclass(slots=True)
+class _Work:
+    """One request in the door."""
+
+    protocol: WriteProtocol
+    call: WriteCall
+    reserved: Reserved
+    reply: Reply
+    arrived: float  # On the monotonic clock.
+
+
+class _Route:
+    """A path of a protocol, as the server sees it."""
+
+    def __init__(
+        self,
+        name: str,
+        protocol: WriteProtocol,
+        held: RequestBytes,
+        bytes_max: int,
+        tokens: TokenQuota | None,
+        put: Callable[[_Work], None],
+    ) -> None:
+        self.name = name
+        self.bytes_max = bytes_max
+        self.held = held
+        self._protocol = protocol
+        self._tokens = tokens
+        self._put = put
+        self.authorization = protocol.authorization
+
+    def check(self, head: HttpHead) -> None:
+        """Raises InvalidRequest (method_not_allowed, unsupported_media_type, unsupported_encoding), Overloaded (a token
+        over its rate)."""
+        if head.method not in self._protocol.methods:
+            accepted = ", ".join(sorted(self._protocol.methods))
+            raise InvalidRequest(f"method {head.method} is not accepted here; send {accepted}", reason=METHOD)
+        media_type(self._protocol, head)
+        encoding(self._protocol, head)
+        if self._tokens is not None:
+            self._tokens.check(self._protocol.authorization(head))
+
+    def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
+        """Queue the request for the threads."""
+        kind, coding = media_type(self._protocol, head), encoding(self._protocol, head)
+        call = WriteCall(head, kind, coding, body, self.bytes_max, reserved)
+        self._put(_Work(self._protocol, call, reserved, reply, time.monotonic()))
+
+    def refusal(self, head: HttpHead, error: TsdbError) -> HttpAnswer:
+        """Count a request that was refused before its body, and answer it in the form of its protocol."""
+        _requests.labels(self._protocol.name).inc()
+        _refused.labels(self._protocol.name, bounded_reason(error.reason)).inc()
+        count_refused_request(error, 0)
+        kind = parse_media_type(head.headers.get("content-type", ""))
+        return self._protocol.answer(WriteCall(head, kind, ""), Outcome(error=error))

@@ -1,0 +1,220 @@
+"""Lines: one request of line protocol as rows, with the refused lines and the reasons.
+
+A line is stored whole or refused whole. A field with a number or a boolean is a row; strings are counted, for a sample
+is a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.influx import line_kernels as kernels
+from ingest.influx.precision import Precision
+from ingest.rows import Rows
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.labels import LabelLimits
+
+LISTED_MAX = 16  # Refused lines with a text. A text for each of many lines would cost more than the write.
+SHOWN_BYTES_MAX = 80
+ROW_BYTES = 48  # Of the arrays of one row, its place in `Rows` included.
+
+REASONS: Mapping[int, tuple[str, str]] = {
+    kernels.MISSING_MEASUREMENT: ("missing_measurement", "want a measurement"),
+    kernels.BAD_TAG: ("bad_tag", "want tag=value; commas, spaces and equals signs in tags need a backslash"),
+    kernels.DUPLICATE_TAG: ("duplicate_tag", "a tag twice, by its name as a label"),
+    kernels.TOO_MANY_TAGS: ("too_many_tags", "more tags than labels_max allows"),
+    kernels.LABELS_TOO_LONG: ("labels_too_long", "measurement or tags are longer than labels_bytes_max allows"),
+    kernels.MISSING_FIELDS: ("missing_fields", "want a field"),
+    kernels.BAD_FIELD: ("bad_field", "want field=value"),
+    kernels.NUMBER_MALFORMED: ("bad_number", "want a number, a boolean or a quoted string"),
+    kernels.NUMBER_OUT_OF_RANGE: ("number_out_of_range", "the number does not fit its type"),
+    kernels.UNCLOSED_STRING: ("unclosed_string", "a string without its closing quote"),
+    kernels.BAD_TIMESTAMP: ("bad_timestamp", "want an integer as timestamp and nothing after it"),
+    kernels.TIMESTAMP_OUT_OF_RANGE: ("timestamp_out_of_range", "the timestamp does not fit 64 bits"),
+    kernels.NOT_UTF8: ("not_utf8", "not UTF-8"),
+    kernels.LINE_TOO_LONG: ("line_too_long", f"the line is longer than {kernels.LINE_BYTES_MAX} bytes"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LineRules:
+    """names: `sanitised` makes names that Prometheus's data model always allowed, `utf8` keeps them as they come.
+    value_field: whether a field `value` is a part of the metric's name. database_label: the label for a request's
+    database or bucket; empty: none. samples_max, label_bytes_max: of one request, label sets written out.
+    """
+
+    labels: LabelLimits = field(default_factory=LabelLimits)
+    names: Literal["sanitised", "utf8"] = "sanitised"
+    value_field: Literal["kept", "dropped"] = "kept"
+    database_label: str = ""
+    samples_max: int = 1_000_000
+    label_bytes_max: int = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedLine:
+    """line: its number in the request, from 1. message: has the line, the byte in it, and its beginning."""
+
+    line: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LineReport:
+    """lines: int64 (rows,), the line of each row. refused: lines by reason, the first of them in `listed`. strings:
+    fields that were passed over."""
+
+    lines: NDArray[np.int64]
+    refused: Mapping[str, int]
+    listed: Sequence[RefusedLine]
+    strings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """One request. rows: one sample each."""
+
+    rows: Rows
+    report: LineReport
+
+
+def decode_lines(
+    body: bytes | bytearray,
+    precision: Precision,
+    now_ms: int,
+    rules: LineRules,
+    *,
+    database: str = "",
+    reserve: Callable[[int], None] = lambda _size: None,
+) -> Lines:
+    """Decode one request; now_ms is the time of lines without a timestamp. `reserve` is called with a number of bytes
+    before they are allocated.
+
+    Raises InvalidRequest (too_many_samples, request_too_large) when all samples together are over a limit.
+    """
+    data = np.frombuffer(body, np.uint8)
+    out = _Output(body, rules, reserve)
+    settings = _settings(body, precision, now_ms, rules)
+    extra, extra_name = _extra_label(rules, database)
+    scratch = rules.labels.total_bytes_max
+    prefix, tags = np.empty(kernels.NAME_BYTES + scratch, np.uint8), np.empty(scratch, np.uint8)
+    prefix[: kernels.NAME_BYTES] = np.frombuffer(b"__name__\xff", np.uint8)
+    names = np.empty(2 * rules.labels.labels_max, np.int64)
+    while True:
+        result = kernels.decode_lines_kernel(
+            data, settings, extra, extra_name, prefix, tags, names, out.labels, out.label_ends, out.ts_ms, out.bits,
+            out.undecided, out.lines, out.refused, out.listed, out.state,
+        )  # fmt: skip
+        if result == kernels.DONE:
+            return out.finish(body)
+        out.make_room(result)
+
+
+class _Output:
+    """The arrays that the kernel fills. A row needs an equals sign, so their length bounds the rows."""
+
+    def __init__(self, body: bytes | bytearray, rules: LineRules, reserve: Callable[[int], None]) -> None:
+        self._rules = rules
+        self._reserve = reserve
+        rows = min(body.count(b"="), rules.samples_max)
+        size = min(4 * len(body) + 1024, rules.label_bytes_max)
+        reserve(size + ROW_BYTES * rows)
+        self.labels = np.empty(size, np.uint8)
+        self.label_ends = np.empty(rows, np.int64)
+        self.ts_ms = np.empty(rows, np.int64)
+        self.bits = np.empty(rows, np.uint64)
+        self.undecided = np.empty(rows, np.int64)
+        self.lines = np.empty(rows, np.int64)
+        self.refused = np.zeros(kernels.REASONS, np.int64)
+        self.listed = np.zeros((LISTED_MAX, 4), np.int64)
+        self.state = np.zeros(kernels.STATES, np.int64)
+        self.state[kernels.LINE] = 1
+
+    def make_room(self, result: int) -> None:
+        """More room for labels. Raises InvalidRequest at a limit of the request."""
+        limits = self._rules
+        if result == kernels.ROWS_FULL:
+            raise InvalidRequest(
+                f"the request has more than {limits.samples_max} samples: split it",
+                reason="too_many_samples",
+                limit=limits.samples_max,
+            )
+        if len(self.labels) >= limits.label_bytes_max:
+            raise InvalidRequest(
+                f"the labels of all samples have more than {limits.label_bytes_max} bytes (line "
+                f"{self.state[kernels.LINE]}): split the request",
+                reason="request_too_large",
+                limit=limits.label_bytes_max,
+            )
+        size = min(4 * len(self.labels), limits.label_bytes_max)
+        self._reserve(size - len(self.labels))
+        larger = np.empty(size, np.uint8)
+        used = int(self.state[kernels.LABELS])
+        larger[:used] = self.labels[:used]
+        self.labels = larger
+
+    def finish(self, body: bytes | bytearray) -> Lines:
+        """The rows, with the numbers that the kernel leaves to float()."""
+        rows = int(self.state[kernels.ROWS])
+        values = self.bits[:rows].view(np.float64)
+        undecided = self.undecided[:rows]
+        for row in np.flatnonzero(undecided >= 0).tolist():
+            values[row] = _number(body, int(undecided[row]))
+        starts = np.zeros(rows + 1, np.int64)
+        starts[1:] = self.label_ends[:rows]
+        refused = {REASONS[code][0]: int(self.refused[code]) for code in np.flatnonzero(self.refused).tolist()}
+        count = int(self.state[kernels.LISTED])
+        listed = [_refused_line(body, *map(int, entry)) for entry in self.listed[:count]]
+        return Lines(
+            Rows(self.labels[: starts[-1]], starts, np.arange(rows + 1), self.ts_ms[:rows], values),
+            LineReport(self.lines[:rows], refused, listed, int(self.state[kernels.STRINGS])),
+        )
+
+
+def _settings(body: bytes | bytearray, precision: Precision, now_ms: int, rules: LineRules) -> NDArray[np.int64]:
+    settings = np.zeros(kernels.RULES, np.int64)
+    settings[kernels.NOW_MS] = now_ms
+    settings[kernels.MULTIPLY], settings[kernels.DIVIDE] = precision.multiply, precision.divide
+    settings[kernels.TAGS_MAX] = rules.labels.labels_max - 1  # One label is the name.
+    settings[kernels.SANITISED] = rules.names == "sanitised"
+    settings[kernels.VALUE_DROPPED] = rules.value_field == "dropped"
+    settings[kernels.CHECK_UTF8] = not _is_utf8(body)
+    return settings
+
+
+def _is_utf8(body: bytes | bytearray) -> bool:
+    if body.isascii():
+        return True
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _extra_label(rules: LineRules, database: str) -> tuple[NDArray[np.uint8], int]:
+    """(name 0xFF value of the label for the database, bytes of its name): empty without such a label."""
+    if not rules.database_label or not database:
+        return np.empty(0, np.uint8), 0
+    name = rules.database_label.encode()
+    return np.frombuffer(name + b"\xff" + database.encode(errors="replace"), np.uint8), len(name)
+
+
+def _number(body: bytes | bytearray, start: int) -> float:
+    """The number that begins at `start`. Its form is checked: it ends before the first other byte."""
+    end = start
+    while end < len(body) and body[end] in b"0123456789+-.eE":
+        end += 1
+    return float(body[start:end])
+
+
+def _refused_line(body: bytes | bytearray, line: int, code: int, start: int, at: int) -> RefusedLine:
+    reason, want = REASONS[code]
+    shown = body[start : start + SHOWN_BYTES_MAX].split(b"\n")[0].rstrip(b"\r").decode(errors="replace")
+    return RefusedLine(line, reason, f"line {line}, byte {at - start + 1}: {want}: {shown!r}")

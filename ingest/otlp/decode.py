@@ -1,0 +1,242 @@
+"""Decode: the bytes of an ExportMetricsServiceRequest as rows for the write pipeline.
+
+Python runs once a metric and once a resource; points, attributes and buckets are work of kernels. A metric that the
+store does not take (delta temporality) makes its points errors; the others are rows. Refused by name:
+
+- `delta_temporality`: the sender has to keep cumulative sums, which is the default of SDKs;
+- `unspecified_temporality`, `native_histogram` (by setting), `histogram_scale` (below -4, as in Prometheus);
+- `labels_malformed`, `labels_too_many`: of a point's or a resource's attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.otlp.mapping.bucket_kernels import SCALE_MIN, buckets_kernel
+from ingest.otlp.mapping.families import SHOWN_MAX, Families, MappedMetrics
+from ingest.otlp.mapping.layout import (
+    ATTRIBUTE_EXTRA_BYTES,
+    CONTEXT_BYTES,
+    NAME_IN_ARENA,
+    NAME_IN_ARENA_END,
+    NAMELESS_LABEL,
+    NOT_UTF8,
+    OF_METRIC,
+    ROW_BYTES_MAX,
+    SCALE_TOO_SMALL,
+    SCRATCH_COLUMNS,
+    TOO_MANY_ATTRIBUTES,
+)
+from ingest.otlp.mapping.rules import OtlpRules
+from ingest.otlp.mapping.series_kernels import series_kernel
+from ingest.otlp.mapping.texts import Arena, boundary_texts, odd_texts
+from ingest.otlp.wire.fields import (
+    ATTRIBUTE_BYTES,
+    ATTRIBUTES,
+    METRIC_RESOURCE,
+    NAME_AT,
+    NAME_END,
+    ODD_AT,
+    POINT_METRIC,
+    POINT_SCALE,
+    POINT_TIME,
+)
+from ingest.otlp.wire.tables import TableLimits, Tables, scan
+from ingest.otlp.wire.values import Buffer
+from ingest.rows import Rows
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.family import Family
+
+ROW_ARRAYS_BYTES = 64  # Of one row, beside its labels: positions, timestamp, value, boundary and its text.
+
+
+def _unbounded(_bytes: int) -> None:
+    """For a caller that reserves no memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtlpLimits:
+    """tables: of a request's parts. label_bytes_max: of the label sets of one request, as rows repeat labels."""
+
+    tables: TableLimits = field(default_factory=TableLimits)
+    label_bytes_max: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A decoded request. `rows` has those of its points, then those of `target_info`.
+
+    row_points: int64 (rows,), the point of each row, -1 for `target_info`. points: data points of the request.
+    metadata: of the accepted metrics. exemplars, start_times: parts of points that are counted and not kept.
+    """
+
+    rows: Rows
+    row_points: NDArray[np.int64]
+    points: int
+    metadata: list[Family]
+    exemplars: int
+    start_times: int
+
+
+class OtlpDecoder:
+    """Decodes requests by the rules of one gateway. Thread-safe."""
+
+    def __init__(self, rules: OtlpRules | None = None, limits: OtlpLimits | None = None) -> None:
+        self._rules = rules or OtlpRules()
+        self._limits = limits or OtlpLimits()
+        self._families = Families(self._rules, self._limits.tables.attributes_max)
+
+    def decode(self, data: Buffer, reserve: Callable[[int], None] = _unbounded) -> Export:
+        """reserve: called with the bytes of arrays before they are made; it may raise.
+
+        Raises InvalidRequest: malformed_request with the byte, too_many_series, message_too_large, request_too_large.
+        """
+        tables = scan(data, self._limits.tables, reserve)
+        arena = Arena()
+        mapped = self._families.map(tables, data, arena)
+        spans, values, boundaries = _buckets(tables)
+        buckets, odd = boundary_texts(boundaries, arena), odd_texts(tables, data, arena)
+        texts = arena.array()
+        point_bytes, bytes_max = _label_bytes(tables, mapped, spans, buckets, odd, self._limits)
+
+        most = tables.rows_max
+        reserve(bytes_max + most * ROW_ARRAYS_BYTES)
+        out, label_starts = np.empty(bytes_max, np.uint8), np.zeros(most + 1, np.int64)
+        ts_ms, samples, row_points = np.empty(most, np.int64), np.empty(most), np.empty(most, np.int64)
+        refused = np.empty(len(tables.points), np.int64)
+        rows = series_kernel(
+            tables.data, texts, tables.metrics, mapped.families, mapped.contexts, tables.points, spans, values,
+            buckets, odd, self._rules.translation_strategy.escapes,
+            np.empty((self._limits.tables.attributes_max, SCRATCH_COLUMNS), np.int64),
+            np.empty(point_bytes, np.uint8), np.empty(point_bytes, np.uint8),
+            out, label_starts, ts_ms, samples, row_points, refused,
+        )  # fmt: skip
+        info, info_errors = _target_info(tables, mapped, refused)
+        errors = _errors(tables, mapped, row_points[:rows], refused)
+        errors |= {rows + row: error for row, error in info_errors.items()}
+        return Export(
+            _rows(out, label_starts[: rows + 1], ts_ms[:rows], samples[:rows], info, errors),
+            np.concatenate([row_points[:rows], np.full(len(info), -1)]),
+            len(tables.points),
+            mapped.metadata,
+            tables.exemplars,
+            tables.start_times,
+        )
+
+
+def _buckets(tables: Tables) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """(span of each point, value and boundary of each bucket or quantile)."""
+    spans = np.empty((len(tables.points), 2), np.int64)
+    boundaries, values = np.empty(tables.rows_max), np.empty(tables.rows_max)
+    size = buckets_kernel(tables.metrics, tables.points, tables.counts, tables.bounds, spans, boundaries, values)
+    return spans, values[:size], boundaries[:size]
+
+
+def _label_bytes(
+    tables: Tables,
+    mapped: MappedMetrics,
+    spans: NDArray[np.int64],
+    buckets: NDArray[np.int64],
+    odd: NDArray[np.int64],
+    limits: OtlpLimits,
+) -> tuple[int, int]:
+    """The most bytes of the labels of a point and of all rows. Raises InvalidRequest (request_too_large)."""
+    points = tables.points
+    family = mapped.families[points[:, POINT_METRIC]]
+    odd_sizes = np.zeros(len(odd) + 1, np.int64)
+    np.cumsum(odd[:, 1] - odd[:, 0], out=odd_sizes[1:])
+    odd_bytes = np.diff(odd_sizes[np.append(points[:, ODD_AT], len(odd))])
+    own = points[:, ATTRIBUTE_BYTES] + ATTRIBUTE_EXTRA_BYTES * points[:, ATTRIBUTES] + odd_bytes
+    own[points[:, ATTRIBUTES] > limits.tables.attributes_max] = 0  # Such a point is refused.
+    base = own + family[:, CONTEXT_BYTES]
+    text = int((buckets[:, 1] - buckets[:, 0]).max(initial=0))
+    row = base + family[:, NAME_IN_ARENA_END] - family[:, NAME_IN_ARENA] + text + ROW_BYTES_MAX
+    total = int((row * (spans[:, 1] - spans[:, 0] + 3)).sum())
+    if total > limits.label_bytes_max:
+        raise InvalidRequest(
+            f"the label sets of the request's series have up to {total} bytes; limit is {limits.label_bytes_max}: "
+            "send fewer data points a request",
+            reason="request_too_large",
+            got=total,
+            limit=limits.label_bytes_max,
+        )
+    return int(base.max(initial=0)), total
+
+
+def _errors(
+    tables: Tables, mapped: MappedMetrics, row_points: NDArray[np.int64], refused: NDArray[np.int64]
+) -> dict[int, InvalidRequest]:
+    """The error of each row of a refused point. Points of one metric share one error for each cause."""
+    rows = np.flatnonzero(refused[row_points])
+    points = row_points[rows]
+    metrics, causes = tables.points[points, POINT_METRIC], refused[points]
+    known: dict[tuple[int, int], InvalidRequest] = {}
+    errors = {}
+    for row, point, metric, cause in zip(
+        rows.tolist(), points.tolist(), metrics.tolist(), causes.tolist(), strict=True
+    ):
+        key = metric, cause
+        if key not in known:
+            known[key] = mapped.errors[metric] if cause == OF_METRIC else _point_error(tables, point, metric, cause)
+        errors[row] = known[key]
+    return errors
+
+
+def _point_error(tables: Tables, point: int, metric: int, cause: int) -> InvalidRequest:
+    at, end = tables.metrics[metric, [NAME_AT, NAME_END]].tolist()
+    shown = f"a data point of metric {tables.data[at:end].tobytes()[:SHOWN_MAX].decode(errors='replace')!r}"
+    row = tables.points[point]
+    if cause == TOO_MANY_ATTRIBUTES:
+        return InvalidRequest(f"{shown} has {row[ATTRIBUTES]} attributes", reason="labels_too_many")
+    if cause == SCALE_TOO_SMALL:
+        text = f"{shown} has scale {row[POINT_SCALE]}; {SCALE_MIN} is the smallest that is accepted"
+        return InvalidRequest(text, reason="histogram_scale")
+    if cause == NAMELESS_LABEL:
+        return InvalidRequest(f"{shown} has an attribute key without letter or digit", reason="labels_malformed")
+    assert cause == NOT_UTF8, cause
+    return InvalidRequest(f"{shown} has an attribute that is not valid UTF-8", reason="labels_malformed")
+
+
+def _target_info(
+    tables: Tables, mapped: MappedMetrics, refused: NDArray[np.int64]
+) -> tuple[list[tuple[bytes, int]], dict[int, InvalidRequest]]:
+    """(labels and timestamp of each series `target_info`, errors of some).
+
+    A resource has one, with the newest timestamp of its accepted points.
+    """
+    accepted = tables.points[refused == 0]
+    newest = np.zeros(len(tables.resources), np.uint64)
+    resources = tables.metrics[accepted[:, POINT_METRIC], METRIC_RESOURCE]
+    np.maximum.at(newest, resources, accepted[:, POINT_TIME].view(np.uint64))
+    found: dict[tuple[bytes, int], InvalidRequest | None] = {}
+    for row in np.unique(resources).tolist():
+        info, ts_ms = mapped.resources[row].target_info, int(newest[row]) // 1_000_000
+        if isinstance(info, bytes):
+            found[info, ts_ms] = None
+        elif info is not None:
+            found[b"", ts_ms] = info
+    return list(found), {row: error for row, error in enumerate(found.values()) if error}
+
+
+def _rows(
+    labels: NDArray[np.uint8],
+    label_starts: NDArray[np.int64],
+    ts_ms: NDArray[np.int64],
+    values: NDArray[np.float64],
+    info: list[tuple[bytes, int]],
+    errors: Mapping[int, InvalidRequest],
+) -> Rows:
+    """One sample a row: the points' rows, then the `target_info` rows with the value 1."""
+    used = int(label_starts[-1])
+    labels = labels[:used]
+    if info:
+        sizes = np.cumsum([len(one) for one, _ in info])
+        labels = np.concatenate([labels, np.frombuffer(b"".join(one for one, _ in info), np.uint8)])
+        label_starts = np.concatenate([label_starts, used + sizes])
+        ts_ms = np.concatenate([ts_ms, np.array([time for _, time in info], np.int64)])
+        values = np.concatenate([values, np.ones(len(info))])
+    return Rows(labels, label_starts, np.arange(len(ts_ms) + 1, dtype=np.int64), ts_ms, values, errors)

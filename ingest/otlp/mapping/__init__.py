@@ -1,0 +1,1 @@
+"""Mapping: OTLP's metrics, resources and points as series of Prometheus."""

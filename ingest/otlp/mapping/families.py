@@ -1,0 +1,175 @@
+"""Families: name, type, help and unit of each metric of a request, and the labels of its resource and scope.
+
+This is the part of the mapping that runs in Python, once a metric and once a resource. Names and resources repeat from
+request to request, so they are remembered.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.otlp.mapping.layout import CONTEXT_COLUMNS, FAMILY_COLUMNS
+from ingest.otlp.mapping.names import metric_name, unit_name
+from ingest.otlp.mapping.resources import ContextLabel, Resource, merged, read_resource, read_scope
+from ingest.otlp.mapping.rules import OtlpRules, TranslationStrategy
+from ingest.otlp.mapping.texts import Arena
+from ingest.otlp.wire.fields import CUMULATIVE, DELTA, EXPONENTIAL, GAUGE, HISTOGRAM, KINDS, SUM, SUMMARY
+from ingest.otlp.wire.tables import Tables
+from ingest.otlp.wire.values import Buffer
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.family import Family
+from tsdb.model.labels import SEPARATOR
+
+# Longer resources and names are made anew each time, so that the memory stays bounded.
+RESOURCE_BYTES_MAX, NAME_BYTES_MAX = 4096, 512
+RESOURCES_MAX, NAMES_MAX = 2048, 16_384
+SHOWN_MAX = 100
+
+TYPES = {GAUGE: "gauge", SUM: "gauge", HISTOGRAM: "histogram", EXPONENTIAL: "histogram", SUMMARY: "summary"}
+
+
+@dataclass(frozen=True, slots=True)
+class MappedMetrics:
+    """families, contexts: the tables of `layout`. names: of the metrics, for messages; metadata: of the accepted ones.
+
+    resources: one for each row of the resources' table. errors: refused metrics, by their row.
+    """
+
+    families: NDArray[np.int64]
+    contexts: NDArray[np.int64]
+    metadata: list[Family]
+    resources: list[Resource]
+    errors: dict[int, InvalidRequest]
+
+
+class Families:
+    """Maps metrics by the rules. Thread-safe: what it remembers is only ever added to, or dropped as a whole."""
+
+    def __init__(self, rules: OtlpRules, attributes_max: int) -> None:
+        self._rules = rules
+        self._attributes_max = attributes_max
+        self._resources: dict[bytes, Resource] = {}
+
+    def map(self, tables: Tables, data: Buffer, arena: Arena) -> MappedMetrics:
+        """Raises InvalidRequest (malformed_request)."""
+        resources = [self._resource(data, *row) for row in tables.resources.tolist()]
+        scopes: list[tuple[ContextLabel, ...]] = [()] * len(tables.scopes)
+        errors_of_scopes: dict[int, InvalidRequest] = {}
+        if self._rules.promote_scope_metadata:
+            for row, (at, end) in enumerate(tables.scopes.tolist()):
+                try:
+                    scopes[row] = read_scope(bytes(data[at:end]), self._rules)
+                except InvalidRequest as error:
+                    errors_of_scopes[row] = error
+        contexts = _Contexts(arena)
+        families, metadata, errors = [], [], {}
+        for row, (resource, scope, kind, temporality, monotonic, *spans, _, _) in enumerate(tables.metrics.tolist()):
+            name_at, name_end, help_at, help_end, unit_at, unit_end = spans
+            name, unit = bytes(data[name_at:name_end]), bytes(data[unit_at:unit_end])
+            try:
+                if failed := resources[resource].error or errors_of_scopes.get(scope):
+                    raise failed
+                self._check(name, kind, temporality)
+                family = _family_name(name, unit, kind, bool(monotonic), self._rules.translation_strategy)
+            except InvalidRequest as error:
+                errors[row] = error
+                families.append((0, 0, 0, 0, 1))
+                continue
+            context = contexts.add(resources[resource].labels, scopes[scope])
+            families.append((*arena.add(family), *context, 0))
+            text = data[help_at:help_end].decode(errors="replace")
+            kind_of = "counter" if monotonic else TYPES[kind]
+            metadata.append(Family(family.decode(errors="replace"), kind_of, text, _unit_name(unit)))
+        return MappedMetrics(
+            np.array(families, np.int64).reshape(-1, FAMILY_COLUMNS), contexts.array(), metadata, resources, errors
+        )
+
+    def _resource(self, data: Buffer, at: int, end: int, attributes: int) -> Resource:
+        if attributes > self._attributes_max:
+            return Resource(
+                error=InvalidRequest(
+                    f"a resource has {attributes} attributes; limit is {self._attributes_max}",
+                    reason="labels_too_many",
+                )
+            )
+        message = bytes(data[at:end])
+        resource = self._resources.get(message)
+        if resource is None:
+            resource = read_resource(message, self._rules)
+            if len(message) <= RESOURCE_BYTES_MAX:
+                if len(self._resources) >= RESOURCES_MAX:
+                    self._resources.clear()
+                self._resources[message] = resource
+        return resource
+
+    def _check(self, name: bytes, kind: int, temporality: int) -> None:
+        shown = f"metric {name[:SHOWN_MAX].decode(errors='replace')!r}"
+        if kind in (SUM, HISTOGRAM, EXPONENTIAL) and temporality != CUMULATIVE:
+            if temporality == DELTA:
+                raise InvalidRequest(
+                    f"{shown} has delta temporality: set the sender to cumulative", reason="delta_temporality"
+                )
+            raise InvalidRequest(
+                f"{shown} is a {KINDS[kind]} with temporality {temporality}; cumulative (2) is accepted",
+                reason="unspecified_temporality",
+            )
+        if kind == EXPONENTIAL and self._rules.native_histograms == "refuse":
+            raise InvalidRequest(
+                f"{shown} is an exponential histogram, which native_histograms = refuse does not accept",
+                reason="native_histogram",
+            )
+
+
+class _Contexts:
+    """The contexts' table. Metrics with the same labels share rows."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._rows: list[tuple[int, int, int, int, int]] = []
+        self._known: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def add(self, resource: tuple[ContextLabel, ...], scope: tuple[ContextLabel, ...]) -> tuple[int, int]:
+        """(first row, bytes of the labels)."""
+        key = id(resource), id(scope)  # Both live as long as the request; their contents would be hashed each time.
+        known = self._known.get(key)
+        if known is None:
+            first, size = len(self._rows), 0
+            for label in merged(resource, scope) if scope else resource:
+                start, end = self._arena.add(label.name + SEPARATOR + label.value)
+                self._rows.append((start, start + len(label.name), end, int(label.fallback), 0))
+                size += 1 + end - start
+            self._rows.append((0, 0, 0, 0, 1))
+            known = self._known[key] = first, size
+        return known
+
+    def array(self) -> NDArray[np.int64]:
+        return np.array(self._rows, np.int64).reshape(-1, CONTEXT_COLUMNS)
+
+
+def _family_name(name: bytes, unit: bytes, kind: int, monotonic: bool, strategy: TranslationStrategy) -> bytes:
+    function = _remembered_name if len(name) + len(unit) <= NAME_BYTES_MAX else _built_name
+    return function(name, unit, kind, monotonic, strategy)
+
+
+def _built_name(name: bytes, unit: bytes, kind: int, monotonic: bool, strategy: TranslationStrategy) -> bytes:
+    text, unit_text = name.decode(errors="surrogateescape"), unit.decode(errors="surrogateescape")
+    family = metric_name(text, unit_text, kind, monotonic, strategy).encode(errors="surrogateescape")
+    if SEPARATOR in family:
+        raise InvalidRequest(f"metric name {name[:SHOWN_MAX]!r} is not valid UTF-8", reason="labels_malformed")
+    return family
+
+
+_remembered_name = functools.lru_cache(maxsize=NAMES_MAX)(_built_name)
+
+
+@functools.lru_cache(maxsize=1024)
+def _remembered_unit(unit: bytes) -> str:
+    return unit_name(unit.decode(errors="replace"))
+
+
+def _unit_name(unit: bytes) -> str:
+    return _remembered_unit(unit) if len(unit) <= SHOWN_MAX else unit_name(unit.decode(errors="replace"))

@@ -1,0 +1,1 @@
+"""Wire: the bytes of a request as tables of spans."""

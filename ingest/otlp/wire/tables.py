@@ -1,0 +1,130 @@
+"""Tables: what an ExportMetricsServiceRequest has, as rows of numbers and spans of its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.otlp.wire.fields import (
+    BOUNDS_SIZE,
+    COUNTS,
+    ERROR_AT,
+    EXEMPLARS,
+    METRIC_COLUMNS,
+    METRICS,
+    ODD,
+    ODD_COLUMNS,
+    POINT_COLUMNS,
+    POINTS,
+    RESOURCE_COLUMNS,
+    RESOURCES,
+    ROWS,
+    SCOPE_COLUMNS,
+    SCOPES,
+    START_TIMES,
+    TOTALS,
+    Int64Tables,
+)
+from ingest.otlp.wire.scan_kernels import scan_kernel
+from ingest.otlp.wire.values import Buffer
+from tsdb.model.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class TableLimits:
+    """rows_max: series that the points of one request may give. odd_max: attribute values other than text, integers
+    and booleans. attributes_max: attributes of one point and of one resource; a point with more is refused.
+    """
+
+    rows_max: int = 100_000
+    odd_max: int = 100_000
+    attributes_max: int = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """int64 tables with the columns of `fields`; only resources, scopes and metrics with a point have a row.
+
+    data: uint8, the request. counts, bounds: int64, integers or the bits of a float64. exemplars, start_times: number
+    of points' exemplars, and of points with a start time. rows_max: the most rows that the points give.
+    """
+
+    data: NDArray[np.uint8]
+    resources: NDArray[np.int64]
+    scopes: NDArray[np.int64]
+    metrics: NDArray[np.int64]
+    points: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    bounds: NDArray[np.int64]
+    odd: NDArray[np.int64]
+    exemplars: int
+    start_times: int
+    rows_max: int
+
+
+def scan(data: Buffer, limits: TableLimits, reserve: Callable[[int], None]) -> Tables:
+    """reserve: called with the bytes of the tables before they are made.
+
+    Raises InvalidRequest: malformed_request with the byte, too_many_series, message_too_large."""
+    values = np.frombuffer(data, np.uint8)
+    totals = np.zeros(TOTALS, np.int64)
+    if not scan_kernel(values, False, limits.attributes_max, *_empty(totals), totals):
+        raise malformed(f"it breaks the protobuf format at byte {totals[ERROR_AT]} of {len(data)}")
+    _check("series", totals[ROWS], limits.rows_max, "too_many_series")
+    _check("attribute values that are double, array, map or bytes", totals[ODD], limits.odd_max, "message_too_large")
+    reserve(_bytes(totals))
+    tables, numbers = _empty(totals)
+    again = np.zeros(TOTALS, np.int64)
+    filled = scan_kernel(values, True, limits.attributes_max, tables, numbers, again)
+    assert filled, "the second scan read other bytes than the first"
+    assert (again == totals).all(), "the second scan read other bytes than the first"
+    resources, scopes, metrics, points, odd = tables
+    counts, bounds = numbers
+    return Tables(
+        data=values,
+        resources=resources,
+        scopes=scopes,
+        metrics=metrics,
+        points=points[: totals[POINTS]],
+        counts=counts,
+        bounds=bounds,
+        odd=odd,
+        exemplars=int(totals[EXEMPLARS]),
+        start_times=int(totals[START_TIMES]),
+        rows_max=int(totals[ROWS]),
+    )
+
+
+def malformed(text: str) -> InvalidRequest:
+    """The request is not a valid message."""
+    return InvalidRequest(f"the request is not a valid ExportMetricsServiceRequest: {text}", reason="malformed_request")
+
+
+def _empty(totals: NDArray[np.int64]) -> tuple[Int64Tables, Int64Tables]:
+    """Tables of the sizes in `totals`; at least one point, which the counting scan uses as scratch."""
+    shapes = (
+        (totals[RESOURCES], RESOURCE_COLUMNS),
+        (totals[SCOPES], SCOPE_COLUMNS),
+        (totals[METRICS], METRIC_COLUMNS),
+        (max(1, totals[POINTS]), POINT_COLUMNS),
+        (totals[ODD], ODD_COLUMNS),
+    )
+    numbers = np.empty(totals[COUNTS], np.int64), np.empty(totals[BOUNDS_SIZE], np.int64)
+    return tuple(np.empty(shape, np.int64) for shape in shapes), numbers
+
+
+def _bytes(totals: NDArray[np.int64]) -> int:
+    tables, numbers = (RESOURCES, SCOPES, METRICS, POINTS, ODD), (COUNTS, BOUNDS_SIZE)
+    columns = (RESOURCE_COLUMNS, SCOPE_COLUMNS, METRIC_COLUMNS, POINT_COLUMNS, ODD_COLUMNS)
+    items = sum(int(totals[table]) * width for table, width in zip(tables, columns, strict=True))
+    return 8 * (items + sum(int(totals[size]) for size in numbers))
+
+
+def _check(what: str, got: int, limit: int, reason: str) -> None:
+    if got > limit:
+        raise InvalidRequest(
+            f"the request has {got} {what}; limit is {limit}: split it", reason=reason, got=got, limit=limit
+        )

@@ -1,0 +1,104 @@
+"""Quota of sources: the check of a request's samples against the rates of their sources.
+
+A source over a rate is refused with all its samples of the request; the other sources of the request are not. Without
+limits nothing is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from ingest.limits import REQUESTS, UNLIMITED, Rate, RateLimits
+from ingest.quota.buckets import SOURCE, RateBuckets
+from tsdb.model.clock import Clock
+
+WARN_EVERY_S = 60.0
+REASONS = ("source_requests_limit", "source_samples_limit")  # By column of the rates.
+
+logger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OverRate:
+    """A source over a rate. rows: int64, its rows of the request; wait_s: until it may send again.
+
+    rate: the limit, a second; own: whether it is of this source alone.
+    """
+
+    rows: NDArray[np.int64]
+    reason: str
+    wait_s: float
+    rate: float
+    own: bool
+
+    def text(self, source: str) -> str:
+        """Message for the sender. source: text of the source's labels."""
+        unit = REASONS.index(self.reason)
+        what, setting = (("requests", "source_requests_per_s"), ("samples", "source_samples_per_s"))[unit]
+        place = f"{what}_per_s of its [[source]]" if self.own else setting
+        return (
+            f"source {source} sends more than {self.rate:g} {what} a second ({place}):"
+            f" send again in {self.wait_s:.2g} s, or raise it in limits_file"
+        )
+
+
+class SourceQuota:
+    """Thread-safe; the counts of one gateway."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._buckets = RateBuckets(SOURCE, clock)
+        self._clock = clock
+        self._warned_at: float | None = None
+
+    def __len__(self) -> int:
+        """Sources that are counted."""
+        return len(self._buckets)
+
+    def check(
+        self,
+        sources: NDArray[np.uint32],
+        samples: NDArray[np.int64],
+        good: NDArray[np.bool_],
+        limits: RateLimits,
+        *,
+        whole: bool,
+    ) -> Sequence[OverRate]:
+        """Count the good rows of each source. sources, samples, good: of each row.
+
+        whole: when one source is over a rate, the request is refused and nothing is counted.
+        """
+        if not limits.limited:
+            return ()
+        rows = np.flatnonzero(good)
+        holders, of_row = np.unique(sources[rows], return_inverse=True)
+        rates = limits.rates(holders.tolist())
+        limited = np.flatnonzero((rates < UNLIMITED).any(axis=1))
+        if not len(limited):
+            return ()
+        counts = np.bincount(of_row, samples[rows], len(holders))[limited].astype(np.float64)
+        taken = self._buckets.take(holders[limited].tolist(), counts, limits, whole=whole)
+        return [
+            _over_rate(rows[of_row == place], wait_s, rates[place], int(holders[place]), limits)
+            for place, wait_s in zip(limited[taken.over].tolist(), taken.wait_s[taken.over], strict=True)
+        ]
+
+    def warn(self, reason: str, text: str) -> None:
+        """Log once a minute: a source over its rate repeats its requests."""
+        now = self._clock.monotonic()
+        if self._warned_at is None or now - self._warned_at >= WARN_EVERY_S:
+            self._warned_at = now
+            logger.warning("source over its rate", reason=reason, example=text)
+
+
+def _over_rate(
+    rows: NDArray[np.int64], wait_s: NDArray[np.float64], rates: NDArray[np.float64], source: int, limits: RateLimits
+) -> OverRate:
+    unit = int(wait_s.argmax())
+    own = limits.own.get(source, Rate())
+    is_own = (own.requests_per_s if unit == REQUESTS else own.samples_per_s) is not None
+    return OverRate(rows, REASONS[unit], float(wait_s[unit]), float(rates[unit]), is_own)

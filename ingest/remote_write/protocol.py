@@ -1,0 +1,141 @@
+"""Prometheus remote write: `POST /api/v1/write`, versions 1.0 and 2.0, as a protocol of the HTTP door.
+
+The parameter `proto` of the content type chooses the version, as the specifications say; without it the version is 1.0.
+Answers to 2.0 state what was written, answers to 1.0 do not. Exemplars and created timestamps are not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ingest.http.answers import text_answer
+from ingest.http.media import VERSION, shown
+from ingest.http.protocol import Decoded, Outcome, WriteCall, WriteProtocol
+from ingest.limits import IngestLimits
+from ingest.remote_write.histogram_rows import BucketMemory, with_histograms
+from ingest.remote_write.wire import VERSION_1, VERSION_2, Wire, decode_wire
+from ingest.remote_write.wire_kernels import (
+    HELP_START,
+    HELP_STOP,
+    KIND,
+    NAME_START,
+    NAME_STOP,
+    UNIT_START,
+    UNIT_STOP,
+)
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.family import Family
+from tsdb.ops.http.bodies import HttpAnswer
+from tsdb.ops.metrics import counter
+
+PATH = "/api/v1/write"
+MEDIA_TYPE = "application/x-protobuf"
+MESSAGES = {"": VERSION_1, "prometheus.WriteRequest": VERSION_1, "io.prometheus.write.v2.Request": VERSION_2}
+VERSION_HEADER = "x-prometheus-remote-write-version"
+KINDS = ("", "counter", "gauge", "histogram", "gaugehistogram", "summary", "info", "stateset")
+SUFFIXES = {
+    "histogram": ("_bucket", "_sum", "_count"),
+    "gaugehistogram": ("_bucket", "_gsum", "_gcount"),
+    "summary": ("_sum", "_count"),
+}
+
+_exemplars = counter("tsdb_ingest_exemplars_dropped_total", "Received exemplars; they are not kept.")
+_histograms = counter(
+    "tsdb_ingest_native_histograms_total", "Received native histograms; they become classic ones or are refused."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Contents of a request: float samples, and native histograms with the first of their rows."""
+
+    samples: int
+    histograms: int
+    first_histogram_row: int
+    histogram_samples: int
+
+
+def remote_write(limits: IngestLimits, *, native_histograms: bool = True) -> WriteProtocol:
+    """The protocol. native_histograms: False refuses each native histogram by name."""
+    memory = BucketMemory()
+
+    def decode(call: WriteCall) -> Decoded:
+        version = version_of(call)
+        if version is None:
+            raise InvalidRequest(_unsupported(call), reason=VERSION)
+        wire = decode_wire(call.body, version, limits, call.reserve)
+        _exemplars.inc(wire.exemplars)
+        _histograms.inc(len(wire.histograms))
+        rows = with_histograms(wire, call.body, memory, accept=native_histograms, reserve=call.reserve)
+        received = Received(wire.rows.samples, len(wire.histograms), len(wire.rows), rows.samples - wire.rows.samples)
+        return Decoded(rows, _families(wire, call.body, version), received)
+
+    return WriteProtocol(
+        name="remote_write",
+        paths=(PATH,),
+        content_types=frozenset({MEDIA_TYPE}),
+        encodings=frozenset({"snappy", "zstd"}),
+        decode=decode,
+        answer=answer,
+    )
+
+
+def version_of(call: WriteCall) -> int | None:
+    """The version that the content type names; None for another, or when the version header names an unknown one."""
+    header = call.head.headers.get(VERSION_HEADER, "")
+    if header and header.split(".")[0] not in ("0", "1", "2"):
+        return None
+    return MESSAGES.get(call.media_type.parameters.get("proto", ""))
+
+
+def answer(call: WriteCall, outcome: Outcome) -> HttpAnswer:
+    """204, or the error as text. To version 2.0 with the numbers of what was written."""
+    found = HttpAnswer(204, content_type="") if outcome.error is None else text_answer(outcome.error)
+    if MESSAGES.get(call.media_type.parameters.get("proto", "")) != VERSION_2:
+        return found
+    samples, histograms = _written(outcome)
+    written = (("Samples", samples), ("Histograms", histograms), ("Exemplars", 0))
+    headers = tuple((f"x-prometheus-remote-write-{what.lower()}-written", str(count)) for what, count in written)
+    return HttpAnswer(found.status, found.body, found.content_type, (*found.headers, *headers))
+
+
+def _written(outcome: Outcome) -> tuple[int, int]:
+    """Float samples and histograms on the log. A histogram counts when no row of it is refused.
+
+    Of more refused series than the result lists, those of histograms are not known: none of them counts then.
+    """
+    result, decoded = outcome.result, outcome.decoded
+    if result is None or decoded is None or not isinstance(decoded.detail, Received):
+        return 0, 0
+    received = decoded.detail
+    if not result.refused_series:
+        return received.samples, received.histograms
+    if not received.histograms:
+        return result.samples, 0
+    refused = [offender.series_index for offender in result.offenders]
+    if len(refused) == result.refused_series and max(refused) < received.first_histogram_row:
+        return received.samples - result.refused_samples, received.histograms
+    return max(0, received.samples - result.refused_samples), 0
+
+
+def _families(wire: Wire, body: bytes | bytearray, version: int) -> Sequence[Family]:
+    return [_family(entry, body, version) for entry in wire.metadata.tolist()]
+
+
+def _family(entry: Sequence[int], body: bytes | bytearray, version: int) -> Family:
+    def text(start: int, stop: int) -> str:
+        return bytes(body[entry[start] : entry[stop]]).decode(errors="replace")
+
+    kind = KINDS[entry[KIND]] if 0 <= entry[KIND] < len(KINDS) else ""
+    name = text(NAME_START, NAME_STOP)
+    if version == VERSION_2:  # Its metadata belongs to series; that of version 1.0 to families.
+        suffix = next((end for end in SUFFIXES.get(kind, ()) if name.endswith(end)), "")
+        name = name.removesuffix(suffix)
+    return Family(name, kind, text(HELP_START, HELP_STOP), text(UNIT_START, UNIT_STOP))
+
+
+def _unsupported(call: WriteCall) -> str:
+    proto, version = call.media_type.parameters.get("proto", ""), call.head.headers.get(VERSION_HEADER, "")
+    accepted = ", ".join(filter(None, MESSAGES))
+    return f"proto {shown(proto)} with version {shown(version)} is not accepted here; proto is one of {accepted}"

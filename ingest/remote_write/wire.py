@@ -1,0 +1,123 @@
+"""Wire: the bytes of a remote-write request as arrays, with all counts checked before memory is taken.
+
+`decode_wire` is the one caller of the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.limits import IngestLimits
+from ingest.remote_write.wire_kernels import (
+    EXEMPLARS,
+    GOOD,
+    HISTOGRAM_COLUMNS,
+    HISTOGRAMS,
+    LABEL_BYTES,
+    METADATA,
+    METADATA_COLUMNS,
+    ROW_BAD_REFERENCE,
+    ROW_NOT_UTF8,
+    ROW_ODD_REFERENCES,
+    ROW_TOO_LONG,
+    SAMPLES,
+    SERIES,
+    SYMBOLS,
+    TOTALS,
+    count_kernel,
+    rows_kernel,
+)
+from ingest.rows import Rows
+from tsdb.model.errors import InvalidRequest
+
+VERSION_1, VERSION_2 = 1, 2
+LABELS_FACTOR = 8  # Of version 2: labels are references to symbols, and take several times the bytes of the request.
+LABELS_BYTES_MIN = 64 << 10
+ROW_ERRORS = {
+    ROW_NOT_UTF8: ("labels_malformed", "a label is not valid UTF-8"),
+    ROW_BAD_REFERENCE: ("labels_malformed", "a label reference is outside the symbols"),
+    ROW_ODD_REFERENCES: ("labels_malformed", "a label name has no value: the label references are odd in number"),
+    ROW_TOO_LONG: ("labels_too_long", "its labels have more bytes than labels_bytes_max"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """rows: float samples; a series with only histograms has a row without samples.
+
+    histograms: int64 (n, HISTOGRAM_COLUMNS); metadata: int64 (m, METADATA_COLUMNS); spans of both are in the request.
+    """
+
+    rows: Rows
+    histograms: NDArray[np.int64]
+    metadata: NDArray[np.int64]
+    exemplars: int
+
+
+def decode_wire(body: bytes | bytearray, version: int, limits: IngestLimits, reserve: Callable[[int], None]) -> Wire:
+    """Raises InvalidRequest: malformed_request with the byte, too_many_series, too_many_samples, request_too_large.
+
+    reserve: called with bytes before they are allocated; raises Overloaded.
+    """
+    data, totals = np.frombuffer(body, np.uint8), np.zeros(TOTALS, np.int64)
+    _check_position(count_kernel(data, version, totals))
+    _check("series", totals[SERIES], limits.series_max, "too_many_series")
+    _check("samples", totals[SAMPLES] + totals[HISTOGRAMS], limits.samples_max, "too_many_samples")
+    capacity = len(data) if version == VERSION_1 else max(LABELS_BYTES_MIN, LABELS_FACTOR * len(data))
+    fixed = 17 * totals[SERIES] + 16 * totals[SAMPLES] + 24 * totals[HISTOGRAMS] + 56 * totals[METADATA]
+    fixed += 16 * totals[SYMBOLS]
+    while True:
+        capacity = min(capacity, limits.request_bytes_max)
+        reserve(int(fixed) + capacity)
+        wire, label_bytes = _rows(data, version, totals.copy(), capacity, limits.labels.total_bytes_max)
+        if label_bytes <= capacity:
+            return wire
+        _check("bytes of labels", label_bytes, limits.request_bytes_max, "request_too_large")
+        capacity = label_bytes
+
+
+def _rows(
+    data: NDArray[np.uint8], version: int, totals: NDArray[np.int64], capacity: int, row_bytes_max: int
+) -> tuple[Wire, int]:
+    """The wire and its bytes of labels; above the capacity the labels are cut."""
+    series, samples = int(totals[SERIES]), int(totals[SAMPLES])
+    labels, errors = np.empty(capacity, np.uint8), np.empty(series, np.uint8)
+    label_starts, starts = np.empty(series + 1, np.int64), np.empty(series + 1, np.int64)
+    ts_ms, values = np.empty(samples, np.int64), np.empty(samples, np.float64)
+    histograms = np.empty((int(totals[HISTOGRAMS]), HISTOGRAM_COLUMNS), np.int64)
+    # One entry more: that of a repeated series is written, then left out.
+    metadata = np.empty((int(totals[METADATA]) + 1, METADATA_COLUMNS), np.int64)
+    symbols = np.empty(2 * int(totals[SYMBOLS]), np.int64)
+    bad = rows_kernel(
+        data, version, symbols, labels, label_starts, starts, ts_ms, values, errors, histograms, metadata,
+        row_bytes_max, totals,
+    )  # fmt: skip
+    _check_position(bad)
+    used = int(totals[LABEL_BYTES])
+    rows = Rows(labels[:used], label_starts, starts, ts_ms, values, _row_errors(errors))
+    return Wire(rows, histograms, metadata[: int(totals[METADATA])], int(totals[EXEMPLARS])), used
+
+
+def _row_errors(errors: NDArray[np.uint8]) -> dict[int, InvalidRequest]:
+    """One object for each kind of error: a request may have a bad label in each of 100,000 series."""
+    rows = np.flatnonzero(errors).tolist()
+    if not rows:
+        return {}
+    kinds = {kind: InvalidRequest(text, reason=reason) for kind, (reason, text) in ROW_ERRORS.items()}
+    return {row: kinds[int(errors[row])] for row in rows}
+
+
+def _check_position(bad: int) -> None:
+    if bad != GOOD:
+        raise InvalidRequest(f"the protobuf message is corrupt at byte {bad}", reason="malformed_request", byte=bad)
+
+
+def _check(what: str, got: int, limit: int, reason: str) -> None:
+    if got > limit:
+        raise InvalidRequest(
+            f"the request has {got} {what}; limit is {limit}: split it", reason=reason, got=got, limit=limit
+        )

@@ -1,0 +1,71 @@
+"""Rows: the series and samples of one request of any protocol, as arrays.
+
+A protocol decodes its bytes into rows; the write pipeline takes them. No Python object exists for a row or a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.model.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """n rows; row r has the samples [starts[r], starts[r + 1]).
+
+    labels: uint8, the label sets of all rows joined, each `name 0xFF value 0xFF name 0xFF value ...` in any order of
+    names; row r has labels[label_starts[r]:label_starts[r + 1]]. label_starts, starts: int64 (n + 1,).
+    ts_ms: int64, ms since the epoch; values: float64 (samples,).
+    errors: rows that the protocol itself refuses. They have empty labels.
+    """
+
+    labels: NDArray[np.uint8]
+    label_starts: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    errors: Mapping[int, InvalidRequest] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def samples(self) -> int:
+        """Samples of all rows."""
+        return len(self.ts_ms)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of labels and samples."""
+        return self.labels.nbytes + self.ts_ms.nbytes + self.values.nbytes
+
+    def samples_of(self, row: int) -> int:
+        """Samples of one row."""
+        return int(self.starts[row + 1] - self.starts[row])
+
+    def labels_of(self, row: int) -> bytes:
+        """Labels of one row, as the sender wrote them."""
+        return self.labels[self.label_starts[row] : self.label_starts[row + 1]].tobytes()
+
+
+def make_rows(
+    labels: Sequence[bytes], counts: NDArray[np.uint32] | None, ts_ms: NDArray[np.int64], values: NDArray[np.float64]
+) -> Rows:
+    """Rows of series `labels[i]` with counts[i] samples each, series after series; `counts` None means one each."""
+    label_starts, starts = np.zeros(len(labels) + 1, np.int64), np.arange(len(labels) + 1, dtype=np.int64)
+    np.cumsum(np.fromiter(map(len, labels), np.int64, len(labels)), out=label_starts[1:])
+    if counts is not None:
+        np.cumsum(counts, dtype=np.int64, out=starts[1:])
+    joined = np.frombuffer(b"".join(labels), np.uint8)
+    # The kernels are compiled for contiguous arrays.
+    return Rows(joined, label_starts, starts, np.ascontiguousarray(ts_ms), np.ascontiguousarray(values))
+
+
+NO_ROWS = Rows(
+    np.empty(0, np.uint8), np.zeros(1, np.int64), np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.float64)
+)

@@ -1,0 +1,157 @@
+"""Remote-write decoding against Google's protobuf library, and against bytes that are cut or flipped."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.limits import IngestLimits
+from ingest.remote_write.histogram_rows import BucketMemory, with_histograms
+from ingest.remote_write.native_histogram import parse_histogram
+from ingest.remote_write.wire import VERSION_1, VERSION_2, Wire, decode_wire
+from support.senders.remote_write import ONE, TWO, request_1, request_2
+from tsdb.model.errors import InvalidRequest
+
+LIMITS = IngestLimits(series_max=1000, samples_max=1000, request_bytes_max=1 << 20)
+
+texts = st.one_of(st.text(max_size=8).map(str.encode), st.binary(max_size=4))
+labels = st.lists(st.tuples(texts, texts), max_size=4)
+values = st.integers(-(2**63), 2**63 - 1).map(lambda bits: float(np.int64(bits).view(np.float64)))
+samples = st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), values), max_size=3)
+requests = st.lists(st.tuples(labels, samples), max_size=5)
+
+
+def decode(data: bytes, version: int) -> Wire:
+    return decode_wire(data, version, LIMITS, lambda _: None)
+
+
+def twin_labels(pairs: Sequence[tuple[bytes, bytes]]) -> bytes | None:
+    """Labels as the kernel must join them; None when one has the byte of the separator."""
+    kept = [part for pair in pairs if pair[1] for part in pair]
+    return None if any(b"\xff" in part for part in kept) else b"\xff".join(kept)
+
+
+def twin(message: Any, version: int) -> list[tuple[bytes | None, list[tuple[int, int]]]]:
+    """(labels, samples as time and bits) of each series, by the library."""
+    found = []
+    for series in message.timeseries:
+        if version == VERSION_1:
+            pairs = [(label.name, label.value) for label in series.labels]
+        else:
+            parts = [message.symbols[reference] for reference in series.labels_refs]
+            pairs = list(zip(parts[::2], parts[1::2], strict=True))
+        bits = np.array([sample.value for sample in series.samples], np.float64).view(np.int64).tolist()
+        times = [sample.timestamp for sample in series.samples]
+        found.append((twin_labels(pairs), list(zip(times, bits, strict=True))))
+    return found
+
+
+def shown(wire: Wire) -> list[tuple[bytes | None, list[tuple[int, int]]]]:
+    rows, bits = wire.rows, wire.rows.values.view(np.int64)
+    return [
+        (
+            None if row in rows.errors else rows.labels_of(row),
+            [(int(rows.ts_ms[at]), int(bits[at])) for at in range(rows.starts[row], rows.starts[row + 1])],
+        )
+        for row in range(len(rows))
+    ]
+
+
+@given(requests, st.sampled_from([VERSION_1, VERSION_2]))
+def test_rows_are_those_of_the_library(series: Any, version: int) -> None:
+    data = (request_1(series) if version == VERSION_1 else request_2(series)).SerializeToString()
+    kind = ONE["WriteRequest"] if version == VERSION_1 else TWO["Request"]
+    assert shown(decode(data, version)) == twin(kind.FromString(data), version)
+
+
+def full_message(version: int) -> bytes:
+    """Every kind of field."""
+    series: list[Any] = [({"__name__": f"m{n}", "job": "j", "e": ""}, [(n, n / 3), (-n, math.nan)]) for n in range(4)]
+    message = request_1(series, [("m", 1, "help", "s")]) if version == VERSION_1 else request_2(series, (3, "h", "s"))
+    for one in message.timeseries:
+        one.exemplars.add(value=1.0, timestamp=5)
+        histogram = one.histograms.add(schema=2, count_int=3, sum=1.5, zero_threshold=0.1, timestamp=7)
+        histogram.positive_spans.add(offset=-3, length=2)
+        histogram.positive_deltas.extend([1, 1])
+        histogram.custom_values.extend([1.0])
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def outcome(data: bytes, version: int) -> list[Any] | None:
+    """All that is made of a body; None for one that is refused."""
+    reason = ""
+    try:
+        wire = decode(data, version)
+        rows = with_histograms(wire, data, BucketMemory(), accept=True, reserve=lambda _: None)
+    except InvalidRequest as error:
+        reason = error.reason
+    if reason:
+        assert reason in ("malformed_request", "too_many_series", "too_many_samples", "request_too_large")
+        return None
+    assert rows.label_starts[-1] == len(rows.labels)
+    assert rows.starts[-1] == len(rows.ts_ms) == len(rows.values)
+    assert (np.diff(rows.label_starts) >= 0).all()
+    assert (np.diff(rows.starts) >= 0).all()
+    assert wire.metadata.min(initial=0) >= -(2**63)
+    assert not len(wire.metadata) or wire.metadata[:, 1:].max() <= len(data)
+    return shown(wire)
+
+
+@pytest.mark.parametrize("version", [VERSION_1, VERSION_2])
+def test_a_message_cut_anywhere_is_refused_or_its_own_prefix(version: int) -> None:
+    data = full_message(version)
+    kind = ONE["WriteRequest"] if version == VERSION_1 else TWO["Request"]
+    for end in range(len(data)):
+        found = outcome(data[:end], version)
+        try:
+            message = kind.FromString(data[:end])
+        except DecodeError:
+            assert found is None, f"cut at byte {end}"
+            continue
+        assert found is not None, f"cut at byte {end}"
+        assert len(found) == len(message.timeseries)
+
+
+@pytest.mark.parametrize("version", [VERSION_1, VERSION_2])
+def test_flipped_bits_give_an_answer_and_what_the_library_accepts_decodes_alike(version: int) -> None:
+    data, dice = full_message(version), random.Random(7)
+    kind = ONE["WriteRequest"] if version == VERSION_1 else TWO["Request"]
+    for _ in range(3000):
+        damaged = bytearray(data)
+        for _ in range(dice.choice((1, 1, 2, 8))):
+            damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
+        found = outcome(bytes(damaged), version)
+        try:
+            message = kind.FromString(bytes(damaged))
+        except DecodeError:
+            continue
+        if found is not None:
+            assert [row[1] for row in found] == [row[1] for row in twin_samples(message)]
+
+
+def twin_samples(message: Any) -> list[tuple[None, list[tuple[int, int]]]]:
+    return [
+        (
+            None,
+            [(sample.timestamp, int(np.float64(sample.value).view(np.int64))) for sample in series.samples],
+        )
+        for series in message.timeseries
+    ]
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_give_an_answer(data: bytes) -> None:
+    for version in (VERSION_1, VERSION_2):
+        outcome(data, version)
+    with contextlib.suppress(InvalidRequest):
+        parse_histogram(data)
