@@ -13,7 +13,7 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input insta
 # Four keep two cores busy, for many tests mostly wait.
 TEST_PROCESSES ?= 4
 
-.PHONY: help demo test unit check fmt bench soak stack-up stack-down proto docs java promtool
+.PHONY: help demo test unit check fmt bench soak stack-up stack-down proto docs java promtool senders
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -23,7 +23,7 @@ demo: .venv/.runtime ## a live run in a scratch folder: write, read, kill, repla
 	@$(BIN)/python -m demo
 
 # pytest-timeout cannot end a test whose cleanup hangs too. Then, later, its process ends with the stacks of all threads.
-test: .venv/.dev java promtool check ## all checks and tests, on real servers
+test: .venv/.dev java promtool senders check ## all checks and tests, on real servers
 	@$(BIN)/tsdb warmup
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
 		-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
@@ -45,7 +45,7 @@ fmt: .venv/.dev ## format and fix what can be fixed
 bench: .venv/.dev java ## all benchmarks; docs/benchmarks.md has the last figures
 	@$(BIN)/python -m bench all
 
-soak: .venv/.dev java ## the long drills
+soak: .venv/.dev java senders ## the long drills
 	@$(BIN)/tsdb warmup
 	@$(BIN)/python -m pytest -m soak tests/soak
 
@@ -69,6 +69,9 @@ java: ## install a JDK and Maven where they are missing; they start Kafka, Cassa
 
 promtool: .venv/.dev ## install promtool of Prometheus where it is missing; it checks alerts and dashboards
 	@scripts/ensure-system.sh promtool $(BIN)
+
+senders: .venv/.dev ## install the senders of the tests where they are missing: Prometheus and a node exporter
+	@scripts/ensure-system.sh senders $(BIN)
 
 # Two stamps: the demo needs no test tools. Each follows pyproject.toml.
 .venv/bin/python:

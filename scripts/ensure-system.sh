@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs missing system packages: "python" (3.11 or newer, with venv), "java" (a JDK 17 or newer and Maven, for the
-# real servers of the tests) or "promtool" (checks alerts; only this file of Debian's package "prometheus", into FOLDER).
+# real servers of the tests), "promtool" (checks alerts) or "senders" (Prometheus and a node exporter, for the tests). Of
+# the last two only the programs of Debian's packages are taken, into FOLDER.
 # Uses apt-get; on other systems it prints the packages to install by hand.
-# Usage: scripts/ensure-system.sh python|java|promtool FOLDER
+# Usage: scripts/ensure-system.sh python|java|promtool FOLDER|senders FOLDER
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
@@ -24,21 +25,38 @@ install() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
 }
 
-# The package would start a server too, so it is unpacked and not installed.
-unpack_promtool() {
-  local folder
+# unpack FOLDER PROGRAM..: the packages would start servers too, so they are unpacked and not installed.
+unpack() {
+  local folder program
   folder=$(cd "$1" && pwd)
-  say "installing: promtool into $folder"
-  begin promtool
+  shift
+  say "installing: $* into $folder"
+  begin "$@"
   (
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
     cd "$scratch"
     chmod 755 .
-    apt-get download -qq -o APT::Sandbox::User=root prometheus >&2
-    dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool
-    mv usr/bin/promtool "$folder/promtool"
+    for program; do
+      apt-get download -qq -o APT::Sandbox::User=root "${package[$program]}" >&2
+      dpkg-deb --fsys-tarfile "${package[$program]}"_*.deb | tar -x "./usr/bin/$program"
+      mv "usr/bin/$program" "$folder/$program"
+    done
   )
+}
+
+declare -A package=(
+  [promtool]=prometheus [prometheus]=prometheus [prometheus-node-exporter]=prometheus-node-exporter
+)
+
+# ensure FOLDER PROGRAM..: unpack those that are missing.
+ensure() {
+  local folder=$1 program missing=()
+  shift
+  for program; do
+    command -v "$program" >/dev/null || [ -x "$folder/$program" ] || missing+=("$program")
+  done
+  if [ ${#missing[@]} -gt 0 ]; then unpack "$folder" "${missing[@]}"; fi
 }
 
 java_major() {
@@ -62,10 +80,13 @@ case "${1:-}" in
     if [ ${#missing[@]} -gt 0 ]; then install "${missing[@]}"; fi
     ;;
   promtool)
-    command -v promtool >/dev/null || [ -x "$2/promtool" ] || unpack_promtool "$2"
+    ensure "$2" promtool
+    ;;
+  senders)
+    ensure "$2" prometheus prometheus-node-exporter
     ;;
   *)
-    say "usage: $0 python|java|promtool FOLDER"
+    say "usage: $0 python|java|promtool FOLDER|senders FOLDER"
     exit 2
     ;;
 esac

@@ -6,18 +6,22 @@ import json
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import numpy as np
 
+from support.senders.remote_write import request_1, request_2, snappy
 from support.servers.logs import wait_until
 from support.servers.processes import Role
 from tsdb.client import Client, ReadOptions, WriteBatch, connect
+from tsdb.client.cardinality import KINDS
 from tsdb.client.select import SelectKeywords
 
 ROOT = Path(__file__).parents[2]
 PER_REQUEST, REQUESTS = 500, 6  # Together more series than a head's first tables have room for.
 MINUTE_MS = 60_000
+PROTO_2 = ";proto=io.prometheus.write.v2.Request"
 READS: tuple[SelectKeywords, ...] = ({}, {"last_n": 1}, {"step_ms": 30_000, "agg": "avg"}, {"encoding": "columns"})
 
 
@@ -58,6 +62,7 @@ def test_a_standalone_that_is_ready_has_all_its_kernels(tmp_path: Path) -> None:
             for request in range(REQUESTS):
                 read(client, write(client, range(request * PER_REQUEST, (request + 1) * PER_REQUEST)))
             read(client, write(client, range(REQUESTS * PER_REQUEST)))
+        write_over_http(role.http)
         wait_until(lambda: role.metrics()['tsdb_loader_records_total{kind="chunk"}'] > 0, 60.0)
         assert sorted(role.kernels() - before) == []
         assert role.terminate() == 0
@@ -71,6 +76,22 @@ def write(client: Client, numbers: range) -> ReadOptions:
     return ReadOptions(after=client.write(batch).tokens)
 
 
+def write_over_http(address: str) -> None:
+    """A request of each protocol and version, with all kinds of fields."""
+    now_ms = time.time_ns() // 1_000_000
+    series = [({"__name__": f"h{number}", "job": "j"}, [(now_ms, float(number))]) for number in range(PER_REQUEST)]
+    for message, proto in ((request_1(series), ""), (request_2(series, (2, "help", "s")), PROTO_2)):
+        message.timeseries[0].histograms.add(timestamp=now_ms, count_int=1)
+        request = urllib.request.Request(f"http://{address}/api/v1/write", snappy(message))
+        request.add_header("content-type", f"application/x-protobuf{proto}")
+        request.add_header("content-encoding", "snappy")
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert answer.status == 204
+    line = f'cpu,job=j,n=1 a=0.1,b=1i,c=2u,d=t,e="text" {now_ms}'
+    with urllib.request.urlopen(f"http://{address}/write?precision=ms", line.encode(), timeout=60) as answer:
+        assert answer.status == 204
+
+
 def read(client: Client, options: ReadOptions) -> None:
     now_ms = time.time_ns() // 1_000_000
     for selector in ("m1", '{job="j"}', '{instance=~"i[0-3]"}', '{job="j",n!~"1.*"}'):
@@ -80,3 +101,6 @@ def read(client: Client, options: ReadOptions) -> None:
     client.label_names()
     client.label_values("instance", "m1")
     client.series_groups("m1", ["instance"])
+    for by in KINDS:
+        client.cardinality(by=by)
+        client.cardinality("m1", by=by)

@@ -104,5 +104,13 @@ def check_commands(querier: str) -> None:
     assert len(tsdb_json("series", '{job="querier"}', "--address", querier)["series"]) == SERIES
     grouped = tsdb_json("series", "--group-by", "__name__", "--address", querier)["groups"]
     assert [(group["labels"]["__name__"], group["series"]) for group in grouped] == [(f"m_{n}", 10) for n in range(4)]
+    largest = tsdb_json("cardinality", "--by", "metric", "--top", "3", "--address", querier)
+    assert (largest["series"], largest["groups_total"]) == (SERIES, 4)
+    assert [group["series"] for group in largest["groups"]] == [10] * 3
+    sources = tsdb_json("cardinality", "--by", "source", "--match", "m_1", "--address", querier)
+    assert (sources["series"], sources["groups_total"]) == (10, 10)
+    assert {"labels": {"instance": "i1", "job": "querier"}, "series": 1} in sources["groups"]
+    labels = tsdb_json("cardinality", "--by", "label", "--address", querier)["groups"]
+    assert [(one["label"], one["values"]) for one in labels] == [("instance", SERIES), ("__name__", 4), ("job", 1)]
     assert tsdb_json("labels", "--address", querier)["names"] == ["__name__", "instance", "job"]
     assert tsdb_json("labels", "__name__", "--address", querier)["values"] == [f"m_{n}" for n in range(4)]

@@ -21,6 +21,7 @@ BOUNDED_LABELS = {
     "method",
     "partition",
     "phase",
+    "protocol",
     "reason",
     "resolution",
     "result",

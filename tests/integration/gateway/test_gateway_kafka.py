@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ingest.rows import make_rows
 from support.counters import sample
 from support.drills.senders import gateway_on
 from support.oracles.log_reading import read_contents
@@ -42,9 +43,8 @@ def test_a_broker_that_takes_less_gets_halves_in_order(logs: LogFactory) -> None
     one = label_set(0)
     ts_ms = now_ms - np.arange(count, dtype=np.int64) % 5000  # Each timestamp four times: the last must win.
     bits = np.random.default_rng(2).integers(0, 2**64, count, dtype=np.uint64)
-    result = gateway.pipeline.write(
-        [one], np.array([count], np.uint32), ts_ms, bits.view(np.float64), False, Deadline.after(30)
-    )
+    rows = make_rows([one], np.array([count], np.uint32), ts_ms, bits.view(np.float64))
+    result = gateway.pipeline.write(rows, False, Deadline.after(30))
     contents = read_contents(log)
     last = dict(zip(((series_id(one), int(t)) for t in ts_ms), bits.view(np.int64).tolist(), strict=True))
     assert contents.values == last

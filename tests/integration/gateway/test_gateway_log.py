@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+from ingest.rows import make_rows
 from support.drills.senders import WRITERS, Senders, gateway_on, judge
 from support.oracles.log_reading import read_contents
 from support.servers.gateway_server import call, gateway_server, ingest_stub, write_request
@@ -42,7 +43,7 @@ def test_a_large_request_is_split_and_read_back_bit_for_bit(log: Log) -> None:
     counts = np.array([count], np.uint32)
     ts_ms = now_ms - np.arange(count, dtype=np.int64)
     one = label_set(0)
-    result = gateway.pipeline.write([one], counts, ts_ms, bits.view(np.float64), False, Deadline.after(30))
+    result = gateway.pipeline.write(make_rows([one], counts, ts_ms, bits.view(np.float64)), False, Deadline.after(30))
     assert result.samples == count
     assert len(result.tokens) >= 3
     contents = read_contents(log)

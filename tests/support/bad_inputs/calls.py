@@ -78,6 +78,7 @@ OTHER_READS = (
     Call("Reader/Series", reader_pb2.SeriesRequest(start_ms=5, end_ms=1).SerializeToString(), "is reversed"),
     Call("Reader/LabelNames", reader_pb2.LabelNamesRequest(start_ms=5, end_ms=1).SerializeToString(), "is reversed"),
     Call("Reader/LabelValues", b"", "label name is empty"),
+    Call("Reader/Cardinality", reader_pb2.CardinalityRequest(top=10_001).SerializeToString(), "top is 10001; limit is"),
     Call("Reader/Coverage", b"\x08", "the request is not a valid message"),
     Call("Reader/Watch", b"", "selector matches series without any of its labels"),
     _watch("partitions [77] are not served here", [], partitions=[77]),

@@ -13,7 +13,8 @@ NODE = Path(__file__).parents[2] / "data" / "node_5s.parquet"
 Values = NDArray[np.float64]
 Times = NDArray[np.int64]
 
-STALE = np.array([0x7FF0000000000002], np.uint64).view(np.float64)[0]
+STALE_BITS = 0x7FF0000000000002
+STALE = np.array([STALE_BITS], np.uint64).view(np.float64)[0]
 SPECIAL = np.array(
     [0.0, -0.0, np.inf, -np.inf, 5e-324, -5e-324, 2.2e-308, 1.7e308, 2.0**53, 2.0**53 + 2, -(2.0**63), 1e22, 0.1, 1 / 3]
 )

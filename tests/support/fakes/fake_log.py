@@ -75,6 +75,14 @@ class FakeLog:
             on_done(answer)
         return len(waiting)
 
+    def answer(self, count: int) -> int:
+        """Give the first answers kept back, in order, and hold on; returns how many there were."""
+        with self._lock:
+            now, self._waiting = self._waiting[:count], self._waiting[count:]
+        for on_done, answer in now:
+            on_done(answer)
+        return len(now)
+
     @property
     def waiting(self) -> int:
         """Number of answers held back."""
@@ -171,7 +179,7 @@ class FakeLog:
     ) -> LogReader:
         raise NotImplementedError("a gateway reads nothing")
 
-    def group(self, group_id: str, name: str = "") -> Group:
+    def group(self, group_id: str, name: str = "", *, linger_s: float = 0.0) -> Group:
         raise NotImplementedError("a gateway is in no group")
 
     def members(self, group_id: str) -> list[str]:

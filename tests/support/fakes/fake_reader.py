@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -27,8 +27,8 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
     """One partition. `samples`: label bytes -> [(ts, value)] in arrival order. A context manager; `address` to call.
 
     `fail`: errors that the next calls end with, oldest first. `cut_after`: frames of a Select before it ends early.
-    `frame_samples`: samples of a data frame. `requests`, `metadata`: what was received. `watch_frames`: what the n-th
-    Watch answers.
+    `over_rate`: retry_after_ms of the next Writes. `frame_samples`: samples of a data frame. `requests`, `metadata`:
+    what was received. `watch_frames`: what the n-th Watch answers.
     """
 
     def __init__(self, credentials: grpc.ServerCredentials | None = None, *, port: int = 0) -> None:
@@ -39,6 +39,7 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
         self.requests: list[Any] = []
         self.metadata: list[dict[str, str]] = []
         self.refuse: Callable[[bytes], str] = lambda labels: ""
+        self.over_rate: list[int] = []
         self.watch_frames: list[list[reader_pb2.WatchResponse | TsdbError]] = []
         self.state = common_pb2.PartitionState(
             topic_id=TOPIC_ID, coverage_start_ms=1000, next_offset=1, high_watermark=1, applied_offset=0, ready=True
@@ -80,6 +81,10 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
         counts = np.frombuffer(request.sample_counts, "<u4").tolist() or [1] * len(request.labels)
         times, values = np.frombuffer(request.ts_ms, "<i8"), np.frombuffer(request.values, "<f8")
         response = ingest_pb2.WriteResponse()
+        if self.over_rate:
+            response.retry_after_ms = self.over_rate.pop(0)
+            response.offenders.add(reason="source_samples_limit", message="source a sends more than 5 samples a second")
+            return response
         at = 0
         for index, (labels, count) in enumerate(zip(request.labels, counts, strict=True)):
             why = self.refuse(labels)
@@ -146,6 +151,17 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
         self._enter(request, context)
         found = {dict(parse_labels(labels)).get(request.name, "") for labels in self._chosen(request.matchers)}
         return reader_pb2.LabelValuesResponse(values=sorted(found - {""}))
+
+    def Cardinality(self, request: reader_pb2.CardinalityRequest, context: Any) -> reader_pb2.CardinalityResponse:
+        """Counts by metric, whatever the request names."""
+        self._enter(request, context)
+        chosen = self._chosen(request.matchers)
+        counts = Counter(dict(parse_labels(labels)).get("__name__", "") for labels in chosen)
+        groups = [
+            reader_pb2.CardinalityGroup(labels=b"__name__\xff" + name.encode(), series=series)
+            for name, series in counts.most_common(request.top or None)
+        ]
+        return reader_pb2.CardinalityResponse(series=len(chosen), groups_total=len(counts), groups=groups)
 
     def Coverage(self, request: reader_pb2.CoverageRequest, context: Any) -> reader_pb2.CoverageResponse:
         self._enter(request, context)

@@ -83,6 +83,14 @@ class FakeStore:
         header = self._header(request.options.partitions)
         yield reader_pb2.LabelValuesResponse(header=header, values=["from", self._name])
 
+    def cardinality(
+        self, request: reader_pb2.CardinalityRequest, caller: Caller
+    ) -> Iterator[reader_pb2.CardinalityResponse]:
+        self._ask(request)
+        yield reader_pb2.CardinalityResponse(
+            header=self._header(request.options.partitions), parts=reader_pb2.CardinalityParts()
+        )
+
     def watch(self, request: reader_pb2.WatchRequest, caller: Caller) -> Iterator[reader_pb2.WatchResponse]:
         self._ask(request)
         for message in self.watched:

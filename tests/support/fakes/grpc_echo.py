@@ -32,6 +32,9 @@ class _Reader(reader_pb2_grpc.ReaderServicer):
     def LabelValues(self, request: Any, context: Any) -> reader_pb2.LabelValuesResponse:
         raise NotImplementedError
 
+    def Cardinality(self, request: Any, context: Any) -> reader_pb2.CardinalityResponse:
+        raise NotImplementedError
+
     def Coverage(self, request: Any, context: Any) -> reader_pb2.CoverageResponse:
         return reader_pb2.CoverageResponse()
 

@@ -9,11 +9,11 @@ from typing import Any
 import grpc
 import numpy as np
 
+from ingest.grpc.service import ingest_service
 from ingest.pipeline import WritePipeline
-from ingest.service import IngestService
 from tsdb.ops.grpc.errors import from_rpc_error
 from tsdb.ops.grpc.health import Health
-from tsdb.ops.grpc.server import GrpcServer, GrpcService, build_server
+from tsdb.ops.grpc.server import GrpcServer, build_server
 from tsdb.v1 import ingest_pb2, ingest_pb2_grpc
 
 WRITE = "/tsdb.v1.Ingest/Write"
@@ -22,8 +22,7 @@ WRITE = "/tsdb.v1.Ingest/Write"
 @contextmanager
 def gateway_server(pipeline: WritePipeline) -> Iterator[GrpcServer]:
     """A started server on a free loopback port."""
-    service = GrpcService("tsdb.v1.Ingest", IngestService(pipeline), ingest_pb2_grpc.add_IngestServicer_to_server)
-    with build_server([service], host="127.0.0.1", port=0, health=Health()) as server:
+    with build_server([ingest_service(pipeline)], host="127.0.0.1", port=0, health=Health()) as server:
         yield server
 
 

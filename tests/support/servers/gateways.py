@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,10 +11,11 @@ from numpy.typing import NDArray
 
 from ingest.limits import IngestLimits
 from ingest.pipeline import WritePipeline, WriteResult
+from ingest.rows import make_rows
 from support.fakes.fake_log import FakeLog
+from support.fakes.manual_timer import ManualTimer
 from tsdb.model.clock import ManualClock
 from tsdb.model.labels import canonical_labels
-from tsdb.model.labels import series_id as hash_labels
 from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import PRODUCTION, TimeSet
 from tsdb.ops.lifecycle import Deadline
@@ -29,16 +31,20 @@ def label_set(number: int, *, name: str = "m", instance: int = 0) -> bytes:
 
 @dataclass
 class Bench:
-    """Gateway, log and clock for a test of the write path. `write` gives each series one sample by default."""
+    """Gateway, log and clock for a test of the write path. `write` gives each series one sample by default.
+
+    manual_timer: waits end when the test fires `timer`, and not on a thread.
+    """
 
     time_set: TimeSet = PRODUCTION
     limits: IngestLimits = field(default_factory=IngestLimits)
     partitions: int = PARTITIONS
-    series_id: Callable[[bytes], int] = hash_labels
+    manual_timer: bool = False
 
     def __post_init__(self) -> None:
         self.clock = ManualClock(NOW_MS)
         self.log = FakeLog(self.partitions, self.clock)
+        self.timer = ManualTimer(self.clock)
         self.pipeline = self.restart()
 
     def restart(self) -> WritePipeline:
@@ -50,7 +56,7 @@ class Bench:
             self.time_set,
             self.limits,
             self.clock,
-            series_id=self.series_id,
+            timer=self.timer if self.manual_timer else None,
         )
         return self.pipeline
 
@@ -65,12 +71,26 @@ class Bench:
         timeout_s: float = 10.0,
     ) -> WriteResult:
         """One request, now; values count up from 0."""
+        return self.submit(
+            labels, ts_ms=ts_ms, values=values, counts=counts, partial=partial, timeout_s=timeout_s
+        ).result()
+
+    def submit(
+        self,
+        labels: Sequence[bytes],
+        *,
+        ts_ms: Sequence[int] | None = None,
+        values: Sequence[float] | NDArray[np.float64] | None = None,
+        counts: Sequence[int] | None = None,
+        partial: bool = False,
+        timeout_s: float = 10.0,
+    ) -> Future[WriteResult]:
+        """As `write`, without the wait."""
         times = np.full(len(labels), self.clock.now_ms()) if ts_ms is None else np.array(ts_ms, np.int64)
-        return self.pipeline.write(
+        rows = make_rows(
             labels,
             None if counts is None else np.array(counts, np.uint32),
             times.astype(np.int64),
             np.arange(len(times), dtype=np.float64) if values is None else np.array(values, np.float64),
-            partial,
-            Deadline.after(timeout_s),
         )
+        return self.pipeline.submit(rows, partial, Deadline.after(timeout_s))

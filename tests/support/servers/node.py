@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from ingest.limits import IngestLimits
 from ingest.pipeline import WritePipeline, WriteResult
+from ingest.rows import make_rows
 from ingest.warm_up import warm_up
 from support.servers.logs import LogFactory, wait_until
 from tsdb.client import Client, SelectQuery, SelectResult, connect
@@ -78,14 +79,13 @@ class Gateway:
         counts: Sequence[int] | None = None,
     ) -> list[common_pb2.Token]:
         """One request; its tokens. One sample a series unless counts are given."""
-        result: WriteResult = self.pipeline.write(
+        rows = make_rows(
             labels,
             None if counts is None else np.array(counts, np.uint32),
             np.atleast_1d(np.array(ts_ms, np.int64)),
             np.atleast_1d(np.array(values, np.float64)),
-            False,
-            Deadline.after(10.0),
         )
+        result: WriteResult = self.pipeline.write(rows, False, Deadline.after(10.0))
         return [
             common_pb2.Token(topic_id=token.topic_id, partition=token.partition, record_offset=token.record_offset)
             for token in result.tokens

@@ -66,9 +66,11 @@ def history_away(bootstrap: str, node: CassandraNode, strike: Strike, recording:
     ):
         with KilledLoaders(way, rng, life_s_max=LIFE_S_MAX) as loaders:
             drill.run(ends[:gone], outage=range(gone), random_reads=0)
+            loaders.wait_written()
             before, mend = loaders.kills, strike(node)
             try:
                 drill.run(ends[gone:back], outage=range(away), random_reads=3)
+                loaders.wait_kill(before)
             finally:
                 mend()
             during = loaders.kills - before

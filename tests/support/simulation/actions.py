@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from ingest.rows import make_rows
 from support.simulation.jobs import fold_on, import_on, rebuild
 from support.simulation.reads import read, read_stores
+from support.simulation.requests import Request
 from support.simulation.times import DAY_MS, TIMES
 from support.simulation.trims import compact, forget_commits, repair, trim
 from support.simulation.world import LOADERS, SOURCES, World
 from tsdb.log.interface import METRICS
-from tsdb.model.errors import Unavailable
 from tsdb.ops.lifecycle import Deadline
 
 STALE_NAN = np.array([0x7FF0000000000002], np.int64).view(np.float64)[0]
@@ -34,18 +35,16 @@ def write(world: World, rng: random.Random) -> None:
     counts = [rng.randint(1, 3) for _ in numbers]
     ts_ms = [_time_ms(world, rng, number) for number, count in zip(numbers, counts, strict=True) for _ in range(count)]
     values = [_value(world, rng) for _ in ts_ms]
-    try:
-        world.gateway.write(
-            [world.sources[number].canonical for number in numbers],
-            np.array(counts, np.uint32),
-            np.array(ts_ms, np.int64),
-            np.array(values, np.float64),
-            False,
-            Deadline.after(WRITE_S),
-        )
-        world.counts["accepted"] += 1
-    except Unavailable:
-        world.counts["write refused"] += 1
+    rows = make_rows(
+        [world.sources[number].canonical for number in numbers],
+        np.array(counts, np.uint32),
+        np.array(ts_ms, np.int64),
+        np.array(values, np.float64),
+    )
+    answer = world.gateway.submit(rows, False, Deadline.after(WRITE_S))
+    of_row = [world.sources[number] for number, count in zip(numbers, counts, strict=True) for _ in range(count)]
+    samples = [(source.partition, source.series_id, time) for source, time in zip(of_row, ts_ms, strict=True)]
+    world.requests.append(Request(samples, answer))
 
 
 def _time_ms(world: World, rng: random.Random, number: int) -> int:
@@ -139,6 +138,21 @@ def store_kill(world: World, rng: random.Random) -> None:
     """A store is killed, unless it is the last one."""
     if len(world.stores) > 1:
         world.kill_store(rng.randrange(len(world.stores)))
+
+
+def store_snapshot(world: World, rng: random.Random) -> None:
+    """A store writes snapshots of its heads."""
+    if world.stores:
+        world.counts["snapshots"] += rng.choice(world.stores).take_snapshots()
+
+
+def store_restart(world: World, rng: random.Random) -> None:
+    """A store is killed and starts again in its folder, with its settings."""
+    if world.stores:
+        index = rng.randrange(len(world.stores))
+        gone = world.stores[index]
+        world.kill_store(index)
+        world.start_store(gone.hold_ms, gone.folder)
 
 
 def chunker_step(world: World, rng: random.Random) -> None:
@@ -235,6 +249,8 @@ ACTIONS: Mapping[str, Action] = {
         store_maintain,
         store_start,
         store_kill,
+        store_snapshot,
+        store_restart,
         chunker_step,
         chunker_replace,
         chunker_kill,

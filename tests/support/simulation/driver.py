@@ -74,6 +74,7 @@ def _run(seed: int, profile: Profile, steps: Sequence[Step]) -> Counter[str]:
                 ACTIONS[step.action](world, random.Random(step.seed))
             except TsdbError as error:
                 raise Violation(f"{step}: {type(error).__name__}, {error.reason}: {error.message}") from error
+            world.timer.fire()
         drain(world)
     finally:
         world.close()
@@ -97,6 +98,7 @@ def drain(world: World) -> None:
     world.history.failing, world.history.series_share = 0.0, 1.0
     world.calm_groups()
     world.log.land()
+    world.answer_requests()
     world.keep_owners()
     world.start_store(TIMES.least_hold_ms)
     if world.profile.lossy:

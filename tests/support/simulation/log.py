@@ -41,13 +41,14 @@ OnStored = Callable[[str, int, LogRecord], None]
 
 @dataclass(frozen=True)
 class LogFaults:
-    """Shares of appends that go wrong, by how. held: answers of `chunks` that wait for `answer`. back_ms: how far
-    broker times step back at most."""
+    """Shares of appends that go wrong, by how. held, held_samples: answers of `chunks` and of `metrics` that wait for
+    `answer`. back_ms: how far broker times step back at most."""
 
     lost_ack: float = 0.0
     refused: float = 0.0
     late: float = 0.0
     held: float = 0.0
+    held_samples: float = 0.0
     gap: float = 0.0
     back_ms: int = 0
 
@@ -104,7 +105,7 @@ class SimulatedLog:
             store()
 
     def answer(self) -> int:
-        """Give the answers that were held back; returns how many."""
+        """Give the answers that were held back, and not those to appends that follow from them; returns how many."""
         held, self._held = self._held, []
         for on_done, appended in held:
             on_done(appended)
@@ -162,7 +163,8 @@ class SimulatedLog:
             on_done(Unavailable("no answer in time", reason="timeout"))
         else:
             appended = self._store(topic, partition, key, value)
-            if topic == CHUNKS and self.random.random() < faults.held:
+            held = {CHUNKS: faults.held, METRICS: faults.held_samples}.get(topic, 0.0)
+            if held and self.random.random() < held:
                 self._held.append((on_done, appended))
             else:
                 on_done(appended)
@@ -205,7 +207,7 @@ class SimulatedLog:
     ) -> SimulatedReader:
         return SimulatedReader(self, self._clock, starts)
 
-    def group(self, group_id: str, name: str = "") -> Group:
+    def group(self, group_id: str, name: str = "", *, linger_s: float = 0.0) -> Group:
         return self._groups(group_id)
 
     def members(self, group_id: str) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from spark_backfill.jobs.merge_late.read_backs import ReadBacks
-from support.simulation.profile import ALL, LOSSY, Profile
+from support.simulation.profile import ALL, FAULTS, LOSSY, Profile
 from tsdb.chunks.late_minutes import LateMinutes
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.stage import ChunkStage, Emission
@@ -25,6 +25,8 @@ from tsdb.codec.chunk.marker import ProgressMarker, decode_progress_marker
 from tsdb.head.head import Head
 from tsdb.head.maintain import Maintenance
 from tsdb.head.slices.contents import Contents
+from tsdb.head.slices.late_list import LateList
+from tsdb.head.slices.open_slice import OpenSlices
 from tsdb.head.state import HeadState
 from tsdb.history.interface import Loaded
 from tsdb.history.loader.loaded_marks import LoadedMarks
@@ -37,19 +39,35 @@ from tsdb.query.history.index_generation import IndexGeneration
 from tsdb.query.join.completeness import check_complete, check_series_complete
 from tsdb.query.join.partition_join import JoinedSamples, PartitionJoin
 from tsdb.replay.series_feed import SeriesFeed
+from tsdb.store.snapshots.content import Place, place_of
 from tsdb.v1 import common_pb2
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 SINCE_TOO_LOW = 5
 PROGRESS = encode_key(ProgressKey())
 FAR_MS = 1 << 40
+FAR_OFFSET = 1 << 40
 
 STARTS = replace(ALL.more("starts", store_start=40, store_kill=30, read=80), edge_starts=0.9, shallow=0.1)
+# Without snapshots and waiting answers: the rule needs a store that starts from the log with late samples in it.
+PLAIN_STARTS = replace(
+    STARTS.more("starts", store_snapshot=0, store_restart=0), faults=replace(FAULTS, held_samples=0.0)
+)
 FROM_ZERO = ALL.more("from zero", empty_history=12, rebuild=30, compact=30)
 AGAIN = replace(
-    ALL.more("again", gateway_restart=60, compact=60, empty_history=20, loader_kill=15, loader_step=40),
+    ALL.more(
+        "again",
+        gateway_restart=60,
+        compact=60,
+        empty_history=20,
+        loader_kill=15,
+        loader_step=40,
+        store_snapshot=0,
+        store_restart=0,
+    ),
     new_series=0.4,
     series_share=0.1,
+    faults=replace(FAULTS, held_samples=0.0),  # Its rules need many samples soon after each other.
 )
 NEW_SERIES = replace(ALL.more("new series", loader_step=120), new_series=0.4, series_share=0.1)
 BUSY = replace(
@@ -57,6 +75,12 @@ BUSY = replace(
     busy=0.8,
     edge_starts=0.7,
     moves=("chunker_step", "loader_step", "loader_step", "loader_step"),
+)
+SNAPSHOTS = ALL.more("snapshots", store_snapshot=40, store_restart=30, store_start=4, read=80)
+SNAPSHOTS_OF_NEW_SERIES = replace(
+    ALL.more("snapshots of new series", store_snapshot=40, store_restart=40, gateway_restart=10, read=60),
+    new_series=0.5,
+    series=4,
 )
 IMPORTS = ALL.more("imports", **{"import": 30})
 FOLDS = replace(
@@ -117,7 +141,7 @@ TAKE_OVERS = ALL.more("take-overs", chunker_replace=20, chunker_kill=10, zombie_
 
 PROFILES = (
     *(ALL, ALL, ALL, LOSSY, STARTS, FROM_ZERO, AGAIN, NEW_SERIES),
-    *(BUSY, IMPORTS, FOLDS_IN_READS, NO_COMMITS, SUSPENDED, TAKE_OVERS),
+    *(BUSY, IMPORTS, FOLDS_IN_READS, NO_COMMITS, SUSPENDED, TAKE_OVERS, SNAPSHOTS, SNAPSHOTS_OF_NEW_SERIES),
 )
 
 
@@ -202,6 +226,35 @@ def _tick_drops_nothing(patch: pytest.MonkeyPatch) -> None:
 def _series_not_waited_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SeriesFeed, "catch_up", lambda *of: None)
     patch.setattr(SeriesFeed, "poll", lambda *of: None)
+
+
+# Section 19: snapshots.
+
+
+def _snapshot_without_late(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LateList, "restore", lambda *of: None)
+
+
+def _snapshot_without_open(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OpenSlices, "restore", lambda *of: None)
+
+
+def _replay_beyond_snapshot(patch: pytest.MonkeyPatch) -> None:
+    resumed = Contents.restore
+
+    def restore(contents: Contents, image: Any, refs_size: int) -> None:
+        resumed(contents, image, refs_size)
+        contents.next_offset += 1
+
+    patch.setattr(Contents, "restore", restore)
+
+
+def _series_from_the_end(patch: pytest.MonkeyPatch) -> None:
+    def place(document: Any) -> Place:
+        return replace(place_of(document), series_next_offset=FAR_OFFSET)
+
+    patch.setattr("tsdb.store.snapshots.loader.place_of", place)
+    patch.setattr("tsdb.store.snapshots.loader.check_place", lambda *of: None)
 
 
 # Section 7: chunk stage.
@@ -374,13 +427,17 @@ def _deleted_at_once(patch: pytest.MonkeyPatch) -> None:
 MUTANTS = (
     Mutant("C = H + ahead", _coverage_from_horizon, STARTS),
     Mutant("readers ignore samples too far ahead", _ahead_ignored),
-    Mutant("since_offset is the first offset held", _since_too_low, STARTS, first=4),
+    Mutant("since_offset is the first offset held", _since_too_low, PLAIN_STARTS, first=4),
     Mutant("a drop raises coverage", _drop_keeps_coverage, first=4),
     Mutant("a drop raises since_offset", _drop_keeps_since, STARTS, first=20),
     Mutant("a drop keeps late samples", _drop_takes_late),
     Mutant("the later of two late samples wins", _fold_reversed),
     Mutant("an import's tick drops old slices", _tick_drops_nothing, IMPORTS),
     Mutant("a record waits for its series", _series_not_waited_for),
+    Mutant("a snapshot holds the late list", _snapshot_without_late, SNAPSHOTS),
+    Mutant("a snapshot holds the open slices", _snapshot_without_open, SNAPSHOTS),
+    Mutant("replay goes on right after a snapshot", _replay_beyond_snapshot, SNAPSHOTS),
+    Mutant("series is read on from a snapshot's position", _series_from_the_end, SNAPSHOTS_OF_NEW_SERIES),
     Mutant("D is the first offset past the window", _decided_early),
     Mutant("a late minute is emitted once it ended", _minute_before_its_end),
     Mutant("a position is the start of a late minute", _position_within_a_minute, TAKE_OVERS, first=4),
@@ -396,7 +453,7 @@ MUTANTS = (
     Mutant("a fold never covers its own key", _fold_covers_itself, FOLDS),
     Mutant("what a fold covers stays for as long as a read", _deleted_at_once, FOLDS_IN_READS, first=6),
     Mutant("an import is a generation of the index", _index_kept, IMPORTS),
-    Mutant("loaded is read before chunks", _loaded_after_chunks, BUSY, first=4),
+    Mutant("loaded is read before chunks", _loaded_after_chunks, BUSY, first=81),
     Mutant("loaded reaches memory", _position_not_checked, STARTS, first=4),
     Mutant("emitted_through reaches coverage", _emitted_not_checked, STARTS),
     Mutant("held late samples rank by offset", _late_has_no_order, first=9),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from support.simulation.log import LogFaults
 
-FAULTS = LogFaults(lost_ack=0.04, refused=0.04, late=0.02, held=0.3, gap=0.1, back_ms=600)
+FAULTS = LogFaults(lost_ack=0.04, refused=0.04, late=0.02, held=0.3, held_samples=0.4, gap=0.1, back_ms=600)
 
 WEIGHTS: Mapping[str, int] = {
     "write": 100,
@@ -18,6 +18,8 @@ WEIGHTS: Mapping[str, int] = {
     "store_maintain": 28,
     "store_start": 10,
     "store_kill": 5,
+    "store_snapshot": 8,
+    "store_restart": 6,
     "chunker_step": 64,
     "chunker_replace": 4,
     "chunker_kill": 3,

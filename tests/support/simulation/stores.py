@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from support.simulation.log import SimulatedLog
 from support.simulation.times import SLICES, TIMES
 from tsdb.head.head import Head
+from tsdb.head.head_image import image_of
 from tsdb.head.limits import HeadLimits
 from tsdb.model.clock import ManualClock
+from tsdb.model.errors import TsdbError
+from tsdb.model.meta import MetaSettings
 from tsdb.query.stores.interface import StoreReader
 from tsdb.query.stores.local import LocalStore
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import Caller
 from tsdb.replay.replay import Replay
 from tsdb.store.service import ReaderService
+from tsdb.store.snapshots.snapshots import SnapshotOptions
 from tsdb.store.store import Store, StoreOptions
 from tsdb.v1 import common_pb2, reader_pb2
 
@@ -22,13 +27,16 @@ NEVER_S = 1e9  # Readers accept any lag: each answer states its applied offset.
 
 
 class SimulatedStore:
-    """One store process, from its start to its kill."""
+    """One store process, from its start to its kill. folder: of its snapshots, which outlive it."""
 
-    def __init__(self, name: str, log: SimulatedLog, clock: ManualClock, hold_ms: int) -> None:
+    def __init__(self, name: str, log: SimulatedLog, clock: ManualClock, hold_ms: int, folder: Path) -> None:
         limits = HeadLimits(fold_entries_min=1)
-        options = StoreOptions(TIMES, SLICES, hold_ms, limits, 1, NEVER_S, NEVER_S)
+        meta = MetaSettings(log.partitions("metrics"), time_set=TIMES)
+        snapshots = SnapshotOptions(folder, meta)
+        options = StoreOptions(TIMES, SLICES, hold_ms, limits, 1, NEVER_S, NEVER_S, snapshots=snapshots)
         self.name = name
         self.hold_ms = hold_ms
+        self.folder = folder
         self.store = Store(log, range(log.partitions("metrics")), options, clock)
         self._replay: Replay[Head] = self.store._replay(self.store.partitions)
         service = ReaderService(self.store.topic_id, self.store.partitions, self.store.applied, SelectLimits())
@@ -53,6 +61,27 @@ class SimulatedStore:
         """Seal, fold, merge, drop."""
         for partition in self.store.partitions.values():
             partition.head.maintain()
+
+    def take_snapshots(self) -> int:
+        """Write the snapshots of all partitions; returns how many were written."""
+        assert self.store.snapshots is not None
+        self.folder.mkdir(exist_ok=True)
+        written = 0
+        for number, partition in self.store.partitions.items():
+            if partition.head.applied_offset is None:
+                continue
+            try:
+                image, series = image_of(partition.head), self._replay.series_next_offset(number)
+                self.store.snapshots.writer.write(number, image, series)
+            except TsdbError:
+                continue  # The log has lost the record that the head ends with, or does not answer.
+            written += 1
+        return written
+
+    @property
+    def restored(self) -> int:
+        """Partitions that began with a snapshot."""
+        return len(self.store._series_next)
 
     @property
     def next_offsets(self) -> dict[int, int]:
@@ -104,6 +133,11 @@ class WatchedStore:
         self, request: reader_pb2.LabelValuesRequest, caller: Caller
     ) -> Iterator[reader_pb2.LabelValuesResponse]:
         return self._local.label_values(request, caller)
+
+    def cardinality(
+        self, request: reader_pb2.CardinalityRequest, caller: Caller
+    ) -> Iterator[reader_pb2.CardinalityResponse]:
+        return self._local.cardinality(request, caller)
 
     def watch(self, request: reader_pb2.WatchRequest, caller: Caller) -> Iterator[reader_pb2.WatchResponse]:
         return self._local.watch(request, caller)

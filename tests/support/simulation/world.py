@@ -5,14 +5,17 @@ that hold at every moment.
 from __future__ import annotations
 
 import random
+import tempfile
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import cast
 
 from ingest.limits import IngestLimits
 from ingest.pipeline import WritePipeline
+from support.fakes.manual_timer import ManualTimer
 from support.servers.queriers import querier_over
 from support.simulation.groups import Member, SimulatedGroup
 from support.simulation.history import SimulatedHistory
@@ -21,6 +24,7 @@ from support.simulation.log import SimulatedLog
 from support.simulation.members import SimulatedChunker, SimulatedLoader
 from support.simulation.oracle import Entry, Oracle, Violation, samples_of_chunk, source_of
 from support.simulation.profile import Profile
+from support.simulation.requests import Request, check_answers
 from support.simulation.stores import KnownStores, SimulatedStore, WatchedStore
 from support.simulation.times import BEGIN_MS, TIMES
 from tsdb.codec.chunk.chunk import PART_BYTES_MIN
@@ -37,6 +41,7 @@ from tsdb.query.service import QuerierService
 CHUNKERS, LOADERS = "chunks", "loader"
 SOURCES = 24  # Numbered series, of which a schedule meets the first ones first.
 
+MEMORY_FOLDER = "/dev/shm"
 READ_MS_MAX = 6_000  # With one move more it is less than DELETE_AFTER_MS.
 
 
@@ -48,6 +53,8 @@ class World:
         self.profile = profile
         self.partitions = rng.choice(profile.partitions)
         self.clock = ManualClock(BEGIN_MS + rng.randrange(2 * TIMES.window_ms))
+        self.timer = ManualTimer(self.clock)
+        self.requests: list[Request] = []
         self.groups: dict[str, SimulatedGroup] = {}
         self.log = SimulatedLog(self.partitions, self.clock, TIMES.ahead_ms, self._member)
         self.log.faults = profile.faults
@@ -73,6 +80,8 @@ class World:
         self.moves: list[Callable[[World, random.Random], None]] = []
         self.jobs = Jobs()
         self._thread = threading.get_ident()
+        # In memory where the system has such a folder: snapshots are synchronised with the disk.
+        self._scratch = tempfile.TemporaryDirectory(dir=MEMORY_FOLDER if Path(MEMORY_FOLDER).is_dir() else None)
         self.start_gateway()
         self.start_querier()
         self.start_store(2 * TIMES.least_hold_ms)
@@ -83,8 +92,10 @@ class World:
 
     def start_gateway(self) -> None:
         """Start a gateway with empty caches."""
-        limits = IngestLimits(series_cache_max=1_000)
-        self.gateway = WritePipeline(self.log, PlacementRule(), self.partitions, TIMES, limits, self.clock)
+        limits = IngestLimits(series_table_bytes=64 << 10)
+        self.gateway = WritePipeline(
+            self.log, PlacementRule(), self.partitions, TIMES, limits, self.clock, timer=self.timer
+        )
 
     def start_querier(self) -> None:
         """Start a querier with empty caches."""
@@ -101,10 +112,12 @@ class World:
             generation=IndexGeneration(self.log, self.log.topic_id(METRICS), self.clock).now,
         )
 
-    def start_store(self, hold_ms: int) -> None:
-        """Start one more store."""
+    def start_store(self, hold_ms: int, folder: Path | None = None) -> None:
+        """Start one more store. folder: with the snapshots of an earlier one."""
         self.names += 1
-        store = SimulatedStore(f"store-{self.names}", self.log, self.clock, hold_ms)
+        folder = folder or Path(self._scratch.name) / str(self.names)
+        store = SimulatedStore(f"store-{self.names}", self.log, self.clock, hold_ms, folder)
+        self.counts["heads restored"] += store.restored
         self.stores.append(store)
         watched = WatchedStore(store, self.history_read)
         self.known_stores.watched.append(watched)
@@ -144,7 +157,7 @@ class World:
             nonlocal under_way
             if profile.moments and kind not in profile.moments:
                 return
-            # Only the driver's thread may move: a querier waits for its reads on other threads.
+            # Components are stepped on the driver's thread alone. A querier waits for its reads on other threads.
             if under_way or threading.get_ident() != self._thread or rng.random() >= profile.busy:
                 return
             under_way = True
@@ -194,6 +207,12 @@ class World:
         if not self.loaders:
             self.start_loader(0)
 
+    def answer_requests(self) -> None:
+        """Every request is answered, and an accepted one names the records that hold its samples."""
+        while self.log.answer():
+            pass
+        check_answers(self.requests, self.oracle, self.counts)
+
     def round(self, *, maintain: bool) -> None:
         """Step every component once or a few times."""
         for _ in range(4):
@@ -236,6 +255,7 @@ class World:
             store.close()
         for chunker in self.chunkers:
             chunker.close()
+        self._scratch.cleanup()
 
     def _member(self, group_id: str) -> Member:
         if group_id not in self.groups:

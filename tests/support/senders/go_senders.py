@@ -1,0 +1,89 @@
+"""Senders written in Go, built from their modules into the user's cache: minutes the first time, nothing afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+BUILD_WITHIN_S = 1500.0
+
+COLLECTOR_CONFIG = """\
+dist: {{name: otelcol, output_path: {output}, version: 0.160.0}}
+receivers:
+  - gomod: go.opentelemetry.io/collector/receiver/otlpreceiver v0.160.0
+exporters:
+  - gomod: github.com/open-telemetry/opentelemetry-collector-contrib/exporter/prometheusremotewriteexporter v0.160.0
+  - gomod: go.opentelemetry.io/collector/exporter/otlphttpexporter v0.160.0
+  - gomod: go.opentelemetry.io/collector/exporter/otlpexporter v0.160.0
+processors:
+  - gomod: go.opentelemetry.io/collector/processor/batchprocessor v0.160.0
+extensions:
+  - gomod: github.com/open-telemetry/opentelemetry-collector-contrib/extension/storage/filestorage v0.160.0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class GoSender:
+    """package: of its main function. tags: of the build."""
+
+    name: str
+    version: str
+    package: str
+    tags: str = ""
+
+
+TELEGRAF = GoSender(
+    "telegraf",
+    "v1.37.2",
+    "github.com/influxdata/telegraf/cmd/telegraf",
+    # With `custom` it has these plugins alone, and builds in 2 minutes.
+    "custom,inputs.cpu,inputs.mem,inputs.internal,processors.rename,outputs.influxdb,outputs.influxdb_v2,outputs.http,"
+    "outputs.file,serializers.influx,serializers.prometheusremotewrite",
+)
+VMAGENT = GoSender("vmagent", "v1.140.0", "github.com/VictoriaMetrics/VictoriaMetrics/app/vmagent")
+COLLECTOR = GoSender("otelcol", "v0.160.0", "go.opentelemetry.io/collector/cmd/builder")
+
+
+def built(sender: GoSender) -> Path:
+    """The program, built if the cache has none. Skips the test on a machine without Go."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(home) / "kafka-tsdb" / "senders"
+    program = folder / f"{sender.name}-{sender.version}"
+    if program.exists():
+        return program
+    if shutil.which("go") is None:
+        pytest.skip("Go is not installed; it builds the sender")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = _collector(Path(scratch), sender) if sender is COLLECTOR else _program(Path(scratch), sender)
+        made.rename(program)
+    return program
+
+
+def _program(scratch: Path, sender: GoSender) -> Path:
+    """A new module that requires the one of the sender; `go install` refuses modules with replacements."""
+    _go(scratch, "mod", "init", "senders")
+    _go(scratch, "get", f"{sender.package}@{sender.version}")
+    _go(scratch, "build", "-mod=mod", "-tags", sender.tags, "-ldflags", "-s -w", "-o", sender.name, sender.package)
+    return scratch / sender.name
+
+
+def _collector(scratch: Path, sender: GoSender) -> Path:
+    """The Collector's builder writes a main package with the chosen components, and builds it."""
+    config = scratch / "build.yaml"
+    config.write_text(COLLECTOR_CONFIG.format(output=scratch / "dist"))
+    _go(scratch, "run", f"{sender.package}@{sender.version}", "--config", str(config), "--skip-strict-versioning")
+    return scratch / "dist" / "otelcol"
+
+
+def _go(folder: Path, *arguments: str) -> None:
+    done = subprocess.run(
+        ["nice", "go", *arguments], cwd=folder, capture_output=True, timeout=BUILD_WITHIN_S, check=False
+    )
+    assert done.returncode == 0, f"go {' '.join(arguments)}\n{done.stderr.decode()[-4000:]}"
