@@ -64,20 +64,29 @@ def ago_ms(samples: int = SAMPLES) -> int:
 
 
 def fill(
-    url: str, workload: Workload, start_ms: int, *, samples: int = SAMPLES, record_samples: int = 0, prefix: str = ""
+    url: str,
+    workload: Workload,
+    start_ms: int,
+    *,
+    samples: int = SAMPLES,
+    record_samples: int = 0,
+    prefix: str = "",
+    first: int = 0,
 ) -> int:
-    """Announce all series and write `samples` scrapes from start_ms on. Returns the number of records.
+    """Write `samples` scrapes from start_ms on, and announce all series in each window, as gateways do.
 
-    record_samples: approximate samples in a record; 0: a partition's scrape is one record.
+    record_samples: approximate samples in a record; 0: a partition's scrape is one record. first: the first scrape's
+    column in the workload. Returns the number of records.
     """
     started = time.monotonic()
     with open_log(url, prefix=prefix, settings=FILL_SETTINGS) as log:
-        announce(log, workload, start_ms)
         pending = Appends(log)
         for column in range(samples):
             ts_ms = start_ms + column * INTERVAL_MS
+            if (first + column) % SAMPLES == 0:
+                announce(log, workload, ts_ms)
             for share in workload.shares:
-                for record in workload.record(share, ts_ms, column, record_samples):
+                for record in workload.record(share, ts_ms, first + column, record_samples):
                     pending.add(METRICS, share.partition, record, timestamp_ms=ts_ms)
         pending.wait()
     seconds = time.monotonic() - started

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,8 +35,14 @@ class StoreProcess:
         return self._child.pid
 
     def wait_ready(self) -> dict[str, Any]:
-        """State when all partitions became ready. ready_s: seconds since the child was started."""
+        """State when all partitions became ready. ready_s: seconds since the child was started; replay_s: since it
+        started its store, after imports and kernels."""
         return {"ready_s": 0.0, **self._read()} | {"ready_s": round(time.monotonic() - self.started, 2)}
+
+    def kill(self) -> None:
+        """End the child with SIGKILL, without a drain."""
+        self._child.kill()
+        self._child.wait()
 
     def state(self) -> dict[str, Any]:
         """State of the child: samples, series, bytes, late and slices of all heads, and cpu_s."""
@@ -74,19 +81,26 @@ def serve(argv: Sequence[str]) -> None:
     from tsdb.log.interface import METRICS
     from tsdb.log.open import open_log
     from tsdb.model.clock import SystemClock
+    from tsdb.model.meta import MetaSettings
     from tsdb.model.time_set import PRODUCTION, slice_lengths
     from tsdb.ops.grpc.health import Health
     from tsdb.ops.grpc.server import GrpcService, build_server
     from tsdb.reader.limits import SelectLimits
     from tsdb.store.service import ReaderService
+    from tsdb.store.snapshots.snapshots import SnapshotOptions
     from tsdb.store.store import Store, StoreOptions
+    from tsdb.store.warm_up import warm_up
     from tsdb.v1 import reader_pb2_grpc
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--log", required=True)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--snapshot-dir", default="")
+    parser.add_argument("--snapshot-interval", type=float, default=3600.0)
     arguments = parser.parse_args(argv)
     log = open_log(arguments.log)
+    folder = Path(arguments.snapshot_dir) if arguments.snapshot_dir else None
+    meta = MetaSettings(log.partitions(METRICS), time_set=PRODUCTION)
     options = StoreOptions(
         time_set=PRODUCTION,
         slices=slice_lengths(PRODUCTION.name),
@@ -95,7 +109,11 @@ def serve(argv: Sequence[str]) -> None:
         workers=arguments.workers,
         lag_enter_s=5.0,
         lag_leave_s=20.0,
+        snapshots=None if folder is None else SnapshotOptions(folder, meta, arguments.snapshot_interval),
     )
+    # As in a role: kernels are loaded first.
+    warm_up()
+    started = time.monotonic()
     store = Store(log, range(log.partitions(METRICS)), options, SystemClock())
     servicer = ReaderService(store.topic_id, store.partitions, store.applied, SelectLimits())
     service = GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server)
@@ -107,7 +125,7 @@ def serve(argv: Sequence[str]) -> None:
         if (failure := store.failure()) is not None:
             raise failure
         time.sleep(0.02)
-    _tell(_state(store))
+    _tell(_state(store) | {"replay_s": round(time.monotonic() - started, 3)})
     while sys.stdin.readline():
         _tell(_state(store))
     server.close()

@@ -22,14 +22,15 @@ from typing import Any, cast
 import grpc
 import numpy as np
 
+from bench.gateway.sink import NoDeadline, Sink
 from bench.ground import PARTITIONS, kafka_log
 from bench.measure import cpu_of, median_spent, percentiles_ms, rss_mib, say
 from bench.workload import Workload
+from ingest.grpc.service import IngestService
 from ingest.limits import IngestLimits
 from ingest.pipeline import WritePipeline
-from ingest.service import IngestService
 from stack.ports import Ports
-from tsdb.log.interface import Appended, Headers, Log, OnDone
+from tsdb.log.interface import Log
 from tsdb.log.topics import LOG_APPEND_TIME
 from tsdb.model.clock import SystemClock
 from tsdb.model.placement import PlacementRule
@@ -164,49 +165,16 @@ def _measured(load: _Load, gateway: _Gateway, seconds: float, rate: float) -> di
     }
 
 
-class _Sink:
-    """A log that acknowledges at once and stores nothing. It has only the methods that a pipeline uses."""
-
-    def __init__(self) -> None:
-        self._next = 0
-
-    def topic_id(self, topic: str) -> str:
-        return topic
-
-    def partitions(self, topic: str) -> int:
-        return PARTITIONS
-
-    def append(
-        self,
-        topic: str,
-        partition: int,
-        value: bytes,
-        *,
-        key: bytes | None = None,
-        headers: Headers = (),
-        on_done: OnDone,
-    ) -> None:
-        self._next += 1
-        on_done(Appended(partition, self._next, time.time_ns() // 1_000_000))
-
-
-class _NoDeadline:
-    """A gRPC context with the one method that the service uses."""
-
-    def time_remaining(self) -> None:
-        return None
-
-
 def _service_alone(workload: Workload) -> dict[str, float]:
     """CPU of the service alone: bytes in, bytes out, without gRPC and Kafka."""
-    log, clock = cast(Log, _Sink()), SystemClock()
+    log, clock = cast(Log, Sink()), SystemClock()
     pipeline = WritePipeline(log, PlacementRule(), PARTITIONS, PRODUCTION, IngestLimits(), clock)
-    service, context = IngestService(pipeline), cast(grpc.ServicerContext, _NoDeadline())
+    service, context = IngestService(pipeline), cast(grpc.ServicerContext, NoDeadline())
     requests = [_request(workload.labels[start : start + 1000], 0) for start in range(0, len(workload.labels), 1000)]
 
     def write() -> None:
         for data in requests:
-            service.Write(ingest_pb2.WriteRequest.FromString(data), context).SerializeToString()
+            service.write(data, context).SerializeToString()
 
     cpu_s = median_spent(write, rounds=15).cpu_s / len(requests)
     return {"request_us": round(cpu_s * 1e6, 1), "samples_per_cpu_s": round(SERIES_PER_REQUEST / cpu_s)}

@@ -1,0 +1,131 @@
+"""Targets of bench/gateway/ingest.py: what is written to, as processes by role, with addresses for each protocol."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from bench.gateway.sender_process import GRPC, REMOTE_WRITE
+from bench.ground import PARTITIONS, make_topics
+from bench.measure import rss_mib
+from stack.kafka import KafkaCluster
+from stack.ports import Ports
+from tsdb.log.topics import LOG_APPEND_TIME
+
+READY_WITHIN_S = 300.0
+STOP_WITHIN_S = 60.0
+STANDALONE, KAFKA, PROMETHEUS = "standalone", "kafka", "prometheus"
+BROKER = "broker"
+REMOTE_WRITE_PATH = "api/v1/write"
+# Several connections bring the samples of one series in no strict order, which Prometheus refuses without a window.
+PROMETHEUS_CONFIG = "storage:\n  tsdb:\n    out_of_order_time_window: 30m\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """addresses: by protocol. pids: by role. folder: of the data, where this process can see it."""
+
+    name: str
+    addresses: dict[str, str]
+    pids: dict[str, int]
+    folder: Path | None = None
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU seconds of each role so far, its child processes included."""
+        return {role: _cpu_of_tree(pid) for role, pid in self.pids.items()}
+
+    def rss_mib(self) -> dict[str, float]:
+        """Resident memory of each role."""
+        return {role: rss_mib(pid) for role, pid in self.pids.items()}
+
+
+def prometheus_binary(given: str | None = None) -> str | None:
+    """Path of a Prometheus server; None when it is not installed."""
+    return given or shutil.which("prometheus")
+
+
+@contextmanager
+def standalone(flags: Sequence[str] = ()) -> Iterator[Target]:
+    """`tsdb standalone` with an empty folder."""
+    with tempfile.TemporaryDirectory(prefix="bench-ingest-") as folder, ExitStack() as stack:
+        pid, grpc, http = stack.enter_context(_role("standalone", "--data-dir", folder, *flags))
+        yield Target(STANDALONE, _addresses(grpc, http), {"standalone": pid}, Path(folder))
+
+
+@contextmanager
+def kafka(flags: Sequence[str] = ()) -> Iterator[Target]:
+    """Gateway, store and one broker. flags: of the gateway."""
+    with KafkaCluster() as cluster, ExitStack() as stack:
+        url = f"kafka://{cluster.bootstrap}"
+        make_topics(url, PARTITIONS, LOG_APPEND_TIME)
+        gateway, grpc, http = stack.enter_context(_role("gateway", "--log", url, *flags))
+        store, _, _ = stack.enter_context(_role("store", "--log", url))
+        yield Target(KAFKA, _addresses(grpc, http), {"gateway": gateway, "store": store, BROKER: cluster.pids[0]})
+
+
+@contextmanager
+def prometheus(binary: str) -> Iterator[Target]:
+    """The control: a Prometheus server that takes remote write."""
+    with tempfile.TemporaryDirectory(prefix="bench-prometheus-") as folder, Ports(1) as ports:
+        address = f"127.0.0.1:{ports.numbers[0]}"
+        config = Path(folder) / "prometheus.yml"
+        config.write_text(PROMETHEUS_CONFIG)
+        flags = [f"--config.file={config}", f"--storage.tsdb.path={folder}/data", f"--web.listen-address={address}"]
+        with _process([binary, *flags, "--web.enable-remote-write-receiver", "--log.level=warn"], address) as pid:
+            addresses = {REMOTE_WRITE: f"{address}/{REMOTE_WRITE_PATH}"}
+            yield Target(PROMETHEUS, addresses, {"prometheus": pid}, Path(folder) / "data")
+
+
+def _addresses(grpc: str, http: str) -> dict[str, str]:
+    return {GRPC: grpc, REMOTE_WRITE: f"{http}/{REMOTE_WRITE_PATH}"}
+
+
+@contextmanager
+def _role(name: str, *flags: str) -> Iterator[tuple[int, str, str]]:
+    """Process id, gRPC and HTTP address of a ready role."""
+    with Ports(2) as ports:
+        grpc, http = (f"127.0.0.1:{number}" for number in ports.numbers)
+        listen = ["--grpc", grpc, "--http", http, "--log-level", "warning"]
+        with _process([sys.executable, "-m", "tsdb.cli.main", name, *flags, *listen], http) as pid:
+            yield pid, grpc, http
+
+
+@contextmanager
+def _process(command: Sequence[str], http: str) -> Iterator[int]:
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        give_up_at = time.monotonic() + READY_WITHIN_S
+        while not _ready(http):
+            if child.poll() is not None or time.monotonic() > give_up_at:
+                raise RuntimeError(f"{command[0]} is not ready; exit code {child.poll()}")
+            time.sleep(0.1)
+        yield child.pid
+    finally:
+        child.terminate()
+        try:
+            child.wait(STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _ready(http: str) -> bool:
+    with suppress(OSError), urllib.request.urlopen(f"http://{http}/-/ready", timeout=1) as answer:
+        return bool(answer.status == 200)
+    return False
+
+
+def _cpu_of_tree(pid: int) -> float:
+    process = psutil.Process(pid)
+    times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
+    return sum(one.user + one.system for one in times)
