@@ -23,6 +23,7 @@ from tsdb.replay.series_feed import SeriesFeed
 from tsdb.store.interpreter import tune
 
 ALIVE_WITHIN_S = 120.0  # A step may compile kernels or seal a large slice; no step takes longer.
+LINGER_S = 0.25  # Records wait for their window's end for hours. Each fetch costs the same for one as for many.
 ALL_EPOCHS_MS = -(1 << 60)  # Records may refer to announcements of any age.
 
 log = get_logger(__name__)
@@ -51,7 +52,7 @@ class Chunker:
         # skipped.
         self._series = SeriesFeed(log_, {}, {p: mark.high for p, mark in marks.items()}, ALL_EPOCHS_MS)
         metrics = StageMetrics("python")
-        group = log_.group(GROUP_ID, metrics.engine)
+        group = log_.group(GROUP_ID, metrics.engine, linger_s=LINGER_S)
         context = ChunkerContext(
             log_, group, self._series, Budget(options.inflight_bytes_max), changed, clock, options.stage, metrics
         )

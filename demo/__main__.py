@@ -21,7 +21,7 @@ from demo.standalone import Agent, Standalone, run_tsdb
 from tsdb.model.time_set import DEMO, slice_lengths
 from tsdb.model.window import ceil_to
 
-COMPARED_MS = 5_000  # At least. The compared range ends where a merged slice ends: memory drops whole slices.
+COMPARED_MS = 2_000  # At least. The compared range ends where a merged slice ends: memory drops whole slices.
 SETTLE_MS = 3_000  # From the end of the range to the kill, so that every sample of the range is acknowledged.
 EVICTED_WITHIN_S = 240  # Memory holds 90 s with the demo time set; a busy machine drops them later.
 LATE_LABELS = {"__name__": "demo_late", "job": "demo", "instance": "late"}
