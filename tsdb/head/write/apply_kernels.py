@@ -105,11 +105,13 @@ def append_kernel(
                 break
         latest = broker + ahead_ms
         earliest = max(clock[CLOCK_OPEN_FROM], clock[CLOCK_COVERAGE])
-        while index < sample_start[record + 1]:
-            ts, ref = ts_ms[index], refs[index]
+        record_end = sample_start[record + 1]
+        while index < record_end:
+            at = np.uint64(index)  # Unsigned, so there is no check for a count from the end: a tenth of the time.
+            ts, ref = ts_ms[at], refs[at]
             if ts > latest:
                 tally[TALLY_AHEAD] += 1
-                refs[index] = IGNORED_REF
+                refs[at] = IGNORED_REF
             elif ref == NO_REF:
                 tally[TALLY_UNKNOWN] += 1
             elif ts < earliest:
@@ -119,7 +121,7 @@ def append_kernel(
                 if ref >= late_last_size:
                     need = GROW_LATE_LAST
                     break
-                late_ref[late_count], late_ts[late_count], late_value[late_count] = ref, ts, values[index]
+                late_ref[late_count], late_ts[late_count], late_value[late_count] = ref, ts, values[at]
                 late_order[late_count], late_prev[late_count] = offset, late_last[ref]
                 late_count += 1
                 late_last[ref] = late_count
@@ -149,8 +151,9 @@ def append_kernel(
                     need = GROW_SLICE_LAST
                     cursor[CURSOR_WANTED] = row
                     break
-                to_ref[count], to_ts[count], to_value[count] = ref, np.int32(ts - start), values[index]
-                to_prev[count] = last[ref]
+                to = np.uint64(count)
+                to_ref[to], to_ts[to], to_value[to] = ref, np.int32(ts - start), values[at]
+                to_prev[to] = last[ref]
                 count += 1
                 last[ref] = count
                 open_rows[row, OPEN_NEWEST_OFFSET] = offset
