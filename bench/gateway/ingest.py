@@ -10,10 +10,12 @@ With --series, --request or --connections only that cell is run.
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from bench.gateway import ingest_targets as targets
 from bench.gateway.ingest_targets import Target
@@ -175,21 +177,33 @@ def _spent(target: Target, sender: SenderProcess, phase: Phase) -> _Spent:
 
 
 def _at_rest(protocol: str, flags: Sequence[str]) -> dict[str, object]:
-    """Files of a fresh standalone after the host's metrics were written once, 1,000 samples a request."""
-    with targets.standalone(flags) as target:
-        with SenderProcess(NODE_ONCE, protocol, target.addresses[protocol]) as sender:
-            samples = sender.series * 1200
-            sent = sender.run(Phase(AT_REST_REQUEST, 1, requests=samples // AT_REST_REQUEST))
-        time.sleep(SETTLE_S)
-        assert target.folder is not None
-        sizes = {path.name: path.stat().st_size for path in sorted(target.folder.rglob("*")) if path.is_file()}
-    log = {name: round(size / sent.samples, 2) for name, size in sizes.items() if name.startswith("log.")}
+    """Bytes a sample after the host's metrics were written once, 1,000 samples a request: of the embedded log's files
+    while standalone runs, its write-ahead file of at most 4 MiB included, and of all files once it has ended.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-ingest-") as name:
+        folder = Path(name)
+        with targets.standalone(flags, folder) as target:
+            with SenderProcess(NODE_ONCE, protocol, target.addresses[protocol]) as sender:
+                samples = sender.series * 1200
+                sent = sender.run(Phase(AT_REST_REQUEST, 1, requests=samples // AT_REST_REQUEST))
+            time.sleep(SETTLE_S)
+            running = _sizes(folder)
+        ended = _sizes(folder)
     found = {
         "samples": sent.samples,
         "refused": sent.refused,
-        "log_bytes_a_sample": round(sum(log.values()), 2),
-        "log_file_bytes_a_sample": log["log.sqlite"],
-        "files": sizes,
+        "running_log_bytes_a_sample": _log_bytes(running, sent),
+        "log_bytes_a_sample": _log_bytes(ended, sent),
+        "running_files": running,
+        "files": ended,
     }
     say(str(found))
     return found
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def _log_bytes(sizes: Mapping[str, int], sent: Sent) -> float:
+    return round(sum(size for name, size in sizes.items() if name.startswith("log.")) / sent.samples, 2)

@@ -55,11 +55,12 @@ def prometheus_binary(given: str | None = None) -> str | None:
 
 
 @contextmanager
-def standalone(flags: Sequence[str] = ()) -> Iterator[Target]:
-    """`tsdb standalone` with an empty folder."""
-    with tempfile.TemporaryDirectory(prefix="bench-ingest-") as folder, ExitStack() as stack:
-        pid, grpc, http = stack.enter_context(_role("standalone", "--data-dir", folder, *flags))
-        yield Target(STANDALONE, _addresses(grpc, http), {"standalone": pid}, Path(folder))
+def standalone(flags: Sequence[str] = (), folder: Path | None = None) -> Iterator[Target]:
+    """`tsdb standalone` with an empty folder, which outlives it when it is given."""
+    with ExitStack() as stack:
+        made = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-ingest-")))
+        pid, grpc, http = stack.enter_context(_role("standalone", "--data-dir", str(made), *flags))
+        yield Target(STANDALONE, _addresses(grpc, http), {"standalone": pid}, made)
 
 
 @contextmanager
