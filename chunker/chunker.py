@@ -17,10 +17,10 @@ from tsdb.codec.jit import Compiling
 from tsdb.log.interface import METRICS, SERIES, Log
 from tsdb.model.clock import Clock
 from tsdb.ops.health import PartitionHealth
+from tsdb.ops.interpreter import tune
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.replay.series_feed import SeriesFeed
-from tsdb.store.interpreter import tune
 
 ALIVE_WITHIN_S = 120.0  # A step may compile kernels or seal a large slice; no step takes longer.
 LINGER_S = 0.25  # Records wait for their window's end for hours. Each fetch costs the same for one as for many.

@@ -12,7 +12,7 @@ from bench.ground import PARTITIONS, ago_ms, embedded_log, fill, kafka_log
 from bench.measure import rss_mib, say, uss_mib
 from bench.store_process import StoreProcess
 from bench.workload import SAMPLES, Workload
-from tsdb.store.interpreter import TRIM_EVERY_S
+from tsdb.ops.interpreter import TRIM_EVERY_S
 
 SETTLE_S = 1.5 * TRIM_EVERY_S  # After a replay merging continues for a moment, then malloc_trim returns memory.
 

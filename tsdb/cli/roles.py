@@ -23,6 +23,7 @@ from tsdb.config import (
     effective,
 )
 from tsdb.ops.descriptors import raise_limit
+from tsdb.ops.interpreter import share_malloc_arena
 from tsdb.ops.lifecycle import run_until_signal
 from tsdb.ops.logs import configure_logging, get_logger
 
@@ -76,6 +77,7 @@ def standalone(settings: StandaloneSettings) -> None:
 @with_settings(GatewaySettings)
 def gateway(settings: GatewaySettings) -> None:
     """Accept samples; OK means that the log has them."""
+    share_malloc_arena()
     _run("gateway", settings)
 
 

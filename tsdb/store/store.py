@@ -17,12 +17,12 @@ from tsdb.log.start import Start, find_start
 from tsdb.model.clock import Clock
 from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
 from tsdb.model.time_set import SliceLengths, TimeSet
+from tsdb.ops.interpreter import MallocTrimmer
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.replay.replay import FreshStart, PartitionProgress, Replay
 from tsdb.replay.series_feed import SeriesFeed
 from tsdb.store.applied import AppliedSignal
-from tsdb.store.interpreter import MallocTrimmer
 from tsdb.store.partition import Partition, StorePartitionStatus
 from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.snapshots.key import StoreKey

@@ -12,11 +12,11 @@ from tsdb.head.head import Head
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
 from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
+from tsdb.ops.interpreter import MallocTrimmer, tune
 from tsdb.ops.logs import get_logger
 from tsdb.ops.thread_component import ThreadComponent
 from tsdb.replay.replay import Replay
 from tsdb.store.applied import AppliedSignal
-from tsdb.store.interpreter import MallocTrimmer, tune
 from tsdb.store.memory_reports import MemoryReports
 from tsdb.store.partition import Partition
 from tsdb.store.snapshots.snapshots import Snapshots

@@ -13,9 +13,9 @@ from support.servers.logs import wait_until
 from tsdb.head.head import Head
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
+from tsdb.ops.interpreter import MallocTrimmer
 from tsdb.replay.replay import PartitionProgress, Replay, StepCounts
 from tsdb.store.applied import AppliedSignal
-from tsdb.store.interpreter import MallocTrimmer
 from tsdb.store.partition import Partition
 from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.reporter import partition_health
