@@ -1,0 +1,1 @@
+"""PromQL: the language, and its evaluation over samples."""

@@ -1,0 +1,362 @@
+"""Parser of PromQL, by operator precedence (Pratt, Top down operator precedence, POPL 1973).
+
+Types are checked as the tree grows, so a query that cannot be evaluated fails before anything is read.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from difflib import get_close_matches
+
+from tsdb.promql.syntax import check
+from tsdb.promql.syntax.cursor import Cursor
+from tsdb.promql.syntax.duration_parser import number_token, offset_duration, positive_duration
+from tsdb.promql.syntax.errors import Span
+from tsdb.promql.syntax.features import Features
+from tsdb.promql.syntax.functions import AGGREGATIONS, EXPERIMENTAL_AGGREGATIONS, FUNCTIONS
+from tsdb.promql.syntax.selectors import labels, selector
+from tsdb.promql.syntax.tokens import Kind, Token
+from tsdb.promql.syntax.tree import (
+    SET_OPERATORS,
+    Aggregation,
+    Binary,
+    Call,
+    Cardinality,
+    Edge,
+    Expression,
+    Extension,
+    Matching,
+    MatrixSelector,
+    NumberLiteral,
+    Paren,
+    StringLiteral,
+    Subquery,
+    Unary,
+    VectorSelector,
+    children,
+)
+
+DEPTH_MAX = 200  # Of the tree: a chain of operators is as deep as it is long.
+
+_PRECEDENCE = {
+    "or": 1,
+    "and": 2,
+    "unless": 2,
+    **dict.fromkeys(("==", "!=", "<=", "<", ">=", ">", "</", ">/"), 3),
+    "+": 4,
+    "-": 4,
+    **dict.fromkeys(("*", "/", "%", "atan2"), 5),
+    "^": 6,
+}
+_POWER = 6
+_NUMBERS = {"inf": math.inf, "nan": math.nan}
+_FILLS = ("fill", "fill_left", "fill_right")
+_TIME_MS_MAX = 2**63 - 1
+
+
+def parse(text: str, features: Features = Features()) -> Expression:
+    """The checked tree of a query. Raises QueryError with line and column of the first problem."""
+    cursor = Cursor(text, features)
+    if cursor.at_end:
+        cursor.fail("no expression found in input")
+    node = _Parser(cursor).expression(1)
+    if not cursor.at_end:
+        cursor.fail_unexpected("")
+    return node
+
+
+class _Parser:
+    def __init__(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+        self.depths: dict[int, int] = {}  # By the node's identity; all nodes live as long as the parser.
+        self.nodes: list[Expression] = []
+
+    def expression(self, least: int) -> Expression:
+        """An expression whose operators have at least this precedence."""
+        with self.cursor.nested():
+            left = self.unary()
+            while _PRECEDENCE.get(self.operator(), 0) >= least:
+                left = self.binary(left)
+            return left
+
+    def operator(self) -> str:
+        token = self.cursor.token
+        return token.text if token.kind is Kind.SYMBOL else token.word
+
+    def binary(self, left: Expression) -> Expression:
+        cursor = self.cursor
+        start = cursor.token.span
+        operator = self.operator()
+        cursor.take()
+        returns_bool = cursor.skip_word("bool")
+        matching = self.matching(operator)
+        operator_span = cursor.span_from(start)
+        level = _PRECEDENCE[operator]
+        right = self.expression(level if operator == "^" else level + 1)
+        node = Binary(operator, left, right, matching, returns_bool, operator_span, left.span.to(right.span))
+        check.check_binary(cursor, node)
+        return self.made(node)
+
+    def matching(self, operator: str) -> Matching:
+        """Modifiers between an operator and its right side."""
+        cursor = self.cursor
+        found = Matching(Cardinality.MANY_TO_MANY if operator in SET_OPERATORS else Cardinality.ONE_TO_ONE)
+        word = cursor.token.word
+        if word in ("on", "ignoring"):
+            cursor.take()
+            found = replace(found, on=word == "on", labels=labels(cursor, "grouping opts"), is_written=True)
+            word = cursor.token.word
+            if word in ("group_left", "group_right"):
+                cursor.take()
+                cardinality = Cardinality.MANY_TO_ONE if word == "group_left" else Cardinality.ONE_TO_MANY
+                include = labels(cursor, "grouping opts") if cursor.token.is_symbol("(") else ()
+                found = replace(found, cardinality=cardinality, include=include)
+        while cursor.token.word in _FILLS and cursor.following.is_symbol("("):
+            found = self.filled(found)
+        return found
+
+    def filled(self, matching: Matching) -> Matching:
+        cursor = self.cursor
+        token = cursor.take()
+        if not cursor.features.binop_fill_modifiers:
+            cursor.fail("binop fill modifiers are experimental and not enabled", token.span)
+        cursor.expect("(", token.word)
+        value = self.signed_number(token.word)
+        cursor.expect(")", token.word)
+        left = value if token.word != "fill_right" else matching.fill_left
+        right = value if token.word != "fill_left" else matching.fill_right
+        return replace(matching, fill_left=left, fill_right=right)
+
+    def unary(self) -> Expression:
+        cursor = self.cursor
+        token = cursor.token
+        if not (token.is_symbol("-") or token.is_symbol("+")):
+            return self.postfix(self.primary())
+        cursor.take()
+        operand = self.expression(_POWER)
+        span = token.span.to(operand.span)
+        if isinstance(operand, NumberLiteral):
+            value = -operand.value if token.text == "-" else operand.value
+            return self.made(NumberLiteral(value, operand.is_duration, span))
+        node = Unary(token.text, operand, span)
+        check.check_unary(cursor, node)
+        return self.made(node)
+
+    def primary(self) -> Expression:
+        cursor = self.cursor
+        token = cursor.token
+        if token.kind in (Kind.NUMBER, Kind.DURATION):
+            return self.made(NumberLiteral(*number_token(cursor)))
+        if token.kind is Kind.STRING:
+            return self.made(StringLiteral(cursor.string(), token.span))
+        if token.is_symbol("("):
+            cursor.take()
+            inner = self.expression(1)
+            cursor.expect(")", "parenthesised expression")
+            return self.made(Paren(inner, cursor.span_from(token.span)))
+        if token.is_symbol("{"):
+            return self.made(selector(cursor))
+        if token.kind is not Kind.NAME:
+            cursor.fail_unexpected("")
+        return self.named(token)
+
+    def named(self, token: Token) -> Expression:
+        """A number, an aggregation, a call, or a metric."""
+        cursor, following = self.cursor, self.cursor.following
+        if token.word in _NUMBERS and not following.is_symbol("{"):
+            cursor.take()
+            return self.made(NumberLiteral(_NUMBERS[token.word], False, token.span))
+        if token.word in AGGREGATIONS and (following.is_symbol("(") or following.word in ("by", "without")):
+            return self.aggregation()
+        if following.is_symbol("("):
+            return self.call()
+        if token.word in ("bool", "on", "ignoring", "group_left", "group_right"):
+            cursor.fail_unexpected("")
+        return self.made(selector(cursor))
+
+    def aggregation(self) -> Expression:
+        cursor = self.cursor
+        token = cursor.take()
+        operator = token.word
+        if operator in EXPERIMENTAL_AGGREGATIONS and not cursor.features.experimental_functions:
+            cursor.fail(f"{operator}() is experimental and must be enabled with experimental_functions", token.span)
+        grouping = self.grouping()
+        args = self.arguments("aggregation")
+        if grouping is None:
+            grouping = self.grouping()
+        span = cursor.span_from(token.span)
+        wanted = 1 if AGGREGATIONS[operator] is None else 2
+        if not args:
+            cursor.fail("no arguments for aggregate expression provided", span)
+        if len(args) != wanted:
+            problem = f"wrong number of arguments for aggregate expression provided, expected {wanted}, got {len(args)}"
+            cursor.fail(problem, span)
+        without, names = grouping or (False, ())
+        parameter = args[0] if wanted == 2 else None
+        node = Aggregation(operator, args[-1], parameter, names, without, grouping is not None, span)
+        check.check_aggregation(cursor, node)
+        return self.made(node)
+
+    def grouping(self) -> tuple[bool, tuple[str, ...]] | None:
+        """(without, labels) of `by` or `without`; None when there is neither."""
+        word = self.cursor.token.word
+        if word not in ("by", "without"):
+            return None
+        self.cursor.take()
+        return word == "without", labels(self.cursor, "grouping opts")
+
+    def call(self) -> Expression:
+        cursor = self.cursor
+        token = cursor.take()
+        function = FUNCTIONS.get(token.text)
+        if function is None:
+            close = get_close_matches(token.text, [*FUNCTIONS, *AGGREGATIONS], 1)
+            hint = f'; did you mean "{close[0]}"?' if close else ""
+            cursor.fail(f'unknown function with name "{token.text}"{hint}', token.span)
+        if function.experimental and not cursor.features.experimental_functions:
+            cursor.fail(f'function "{token.text}" is not enabled', token.span)
+        args = self.arguments("function call", only_labels_last=token.text == "info")
+        node = Call(token.text, tuple(args), cursor.span_from(token.span), token.span)
+        check.check_call(cursor, node)
+        return self.made(node)
+
+    def arguments(self, where: str, *, only_labels_last: bool = False) -> list[Expression]:
+        """only_labels_last: the second argument is a selector that need not name a series."""
+        cursor = self.cursor
+        cursor.expect("(", where)
+        args: list[Expression] = []
+        while not cursor.skip(")"):
+            if only_labels_last and args and cursor.token.is_symbol("{"):
+                args.append(selector(cursor))
+            else:
+                args.append(self.expression(1))
+            if not cursor.skip(","):
+                if not cursor.skip(")"):
+                    cursor.fail_unexpected(where, '"," or ")"')
+                break
+            if cursor.token.is_symbol(")"):
+                cursor.fail("trailing commas not allowed in function call args")
+        return args
+
+    def postfix(self, node: Expression) -> Expression:
+        """Ranges and modifiers behind an expression. They bind tighter than any operator."""
+        cursor = self.cursor
+        while True:
+            token = cursor.token
+            if token.is_symbol("["):
+                node = self.ranged(node)
+            elif token.is_symbol("@"):
+                node = self.timed(node)
+            elif token.word == "offset":
+                node = self.shifted(node)
+            elif token.word in (Extension.ANCHORED.value, Extension.SMOOTHED.value):
+                node = self.extended(node)
+            else:
+                if isinstance(node, VectorSelector):
+                    check.check_selector(cursor, node)
+                return node
+
+    def ranged(self, node: Expression) -> Expression:
+        cursor = self.cursor
+        bracket = cursor.take()
+        length = positive_duration(cursor, "subquery or range")
+        if cursor.skip(":"):
+            step = None if cursor.token.is_symbol("]") else positive_duration(cursor, "subquery selector")
+            cursor.expect("]", "subquery selector")
+            subquery = Subquery(node, length, step, cursor.span_from(node.span))
+            if isinstance(node, VectorSelector):
+                check.check_selector(cursor, node)
+            check.check_subquery(cursor, subquery)
+            return self.made(subquery)
+        cursor.expect("]", "subquery or range")
+        if not isinstance(node, VectorSelector):
+            cursor.fail("ranges only allowed for vector selectors", node.span)
+        if node.offset is not None:
+            cursor.fail("no offset modifiers allowed before range", node.span)
+        if node.at is not None:
+            cursor.fail("no @ modifiers allowed before range", node.span)
+        check.check_selector(cursor, node)
+        return self.made(MatrixSelector(node, length, Span(node.span.start, max(cursor.end, bracket.span.end))))
+
+    def shifted(self, node: Expression) -> Expression:
+        cursor = self.cursor
+        cursor.take()
+        offset = offset_duration(cursor)
+        target = self.modified(node, "offset")
+        if target.offset is not None:
+            cursor.fail("offset may not be set multiple times", node.span)
+        return self.rebuilt(node, offset=offset)
+
+    def timed(self, node: Expression) -> Expression:
+        cursor = self.cursor
+        cursor.take()
+        at = self.timestamp()
+        if self.modified(node, "@").at is not None:
+            cursor.fail("@ <timestamp> may not be set multiple times", node.span)
+        return self.rebuilt(node, at=at)
+
+    def extended(self, node: Expression) -> Expression:
+        cursor = self.cursor
+        token = cursor.take()
+        extension = Extension(token.word)
+        if not cursor.features.extended_range_selectors:
+            cursor.fail(f"{token.word} modifier is experimental and not enabled", token.span)
+        target = node.selector if isinstance(node, MatrixSelector) else node
+        if not isinstance(target, VectorSelector):
+            cursor.fail(f"{token.word} modifier not implemented for this expression", node.span)
+        if target.extension not in (Extension.NONE, extension):
+            cursor.fail("anchored and smoothed modifiers cannot be used together", token.span)
+        if extension is Extension.ANCHORED and isinstance(node, VectorSelector):
+            cursor.fail("anchored modifier must be preceded by a range vector selector", node.span)
+        return self.rebuilt(node, extension=extension)
+
+    def modified(self, node: Expression, modifier: str) -> VectorSelector | Subquery:
+        """The node that a modifier changes."""
+        target = node.selector if isinstance(node, MatrixSelector) else node
+        if not isinstance(target, VectorSelector | Subquery):
+            wanted = "an instant vector selector or range vector selector or a subquery"
+            self.cursor.fail(f"{modifier} modifier must be preceded by {wanted}", node.span)
+        return target
+
+    def rebuilt(self, node: Expression, **changes: object) -> Expression:
+        """A selector or subquery with a modifier, its span with the modifier's text."""
+        span = self.cursor.span_from(node.span)
+        if isinstance(node, MatrixSelector):
+            return self.made(replace(node, selector=replace(node.selector, **changes), span=span))  # type: ignore[arg-type]
+        assert isinstance(node, VectorSelector | Subquery)
+        return self.made(replace(node, **changes, span=span))  # type: ignore[arg-type]
+
+    def timestamp(self) -> int | Edge:
+        """The time behind `@`: start(), end(), or seconds."""
+        cursor = self.cursor
+        token = cursor.token
+        if token.word in ("start", "end"):
+            cursor.take()
+            cursor.expect("(", "@")
+            cursor.expect(")", "@")
+            return Edge(token.word)
+        seconds = self.signed_number("@")
+        if not math.isfinite(seconds) or abs(seconds) * 1000 > _TIME_MS_MAX:
+            cursor.fail(f"timestamp out of bounds for @ modifier: {seconds:f}", token.span)
+        return round(seconds * 1000)
+
+    def signed_number(self, where: str) -> float:
+        cursor = self.cursor
+        sign = -1.0 if cursor.token.is_symbol("-") else 1.0
+        if cursor.token.is_symbol("-") or cursor.token.is_symbol("+"):
+            cursor.take()
+        if cursor.token.word in _NUMBERS:
+            return sign * _NUMBERS[cursor.take().word]
+        if cursor.token.kind not in (Kind.NUMBER, Kind.DURATION):
+            cursor.fail_unexpected(where, "number")
+        return sign * number_token(cursor)[0]
+
+    def made(self, node: Expression) -> Expression:
+        """The node, once its depth is within the bound."""
+        depth = 1 + max((self.depths.get(id(child), 1) for child in children(node)), default=0)
+        if depth > DEPTH_MAX:
+            self.cursor.fail(f"query is a tree of more than {DEPTH_MAX} levels", node.span)
+        self.depths[id(node)] = depth
+        self.nodes.append(node)
+        return node

@@ -1,0 +1,100 @@
+"""Tokens of PromQL, cut by one regular expression."""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+
+from tsdb.promql.syntax.errors import QueryError, Span
+
+
+class Kind(enum.Enum):
+    """Kind of a token. The values are the words of error messages."""
+
+    NAME = "identifier"
+    NUMBER = "number"
+    DURATION = "duration"
+    STRING = "string"
+    SYMBOL = ""
+    END = "end of input"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """text: as it stands in the query."""
+
+    kind: Kind
+    text: str
+    span: Span
+
+    @property
+    def word(self) -> str:
+        """The text in lower case: PromQL's keywords have no case."""
+        return self.text.lower() if self.kind is Kind.NAME else ""
+
+    def is_symbol(self, text: str) -> bool:
+        """Whether it is this operator, bracket or separator."""
+        return self.kind is Kind.SYMBOL and self.text == text
+
+    def __str__(self) -> str:
+        if self.kind is Kind.END:
+            return str(self.kind.value)
+        if self.kind is Kind.SYMBOL:
+            return f'"{self.text}"'
+        text = self.text if self.kind is Kind.STRING else f'"{self.text}"'
+        return f"{self.kind.value} {text}"
+
+
+# A colon begins or continues a metric's name, except between square brackets, where it separates range and step.
+_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+_NAME_IN_BRACKETS = r"[a-zA-Z_][a-zA-Z0-9_]*"
+_TOKEN = r"""
+    (?P<space>\s+|\#[^\n]*)
+  | (?P<duration>(?:\d+(?:ms|[smhdwy]))+(?![a-zA-Z0-9_.]))
+  | (?P<number>(?:0[xX][0-9a-fA-F_]+|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?)(?![a-zA-Z0-9_.]))
+  | (?P<name>NAME)
+  | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`[^`]*`)
+  | (?P<symbol>==|!=|>=|<=|=~|!~|</|>/|[-+*/%^<>=(){}\[\],:@])
+"""
+_OUTSIDE = re.compile(_TOKEN.replace("NAME", _NAME), re.VERBOSE)
+_INSIDE = re.compile(_TOKEN.replace("NAME", _NAME_IN_BRACKETS), re.VERBOSE)
+_KINDS = {
+    "name": Kind.NAME,
+    "number": Kind.NUMBER,
+    "duration": Kind.DURATION,
+    "string": Kind.STRING,
+    "symbol": Kind.SYMBOL,
+}
+_NUMBER_START = re.compile(r"\.?\d[\w.]*")
+
+
+def tokenize(text: str) -> list[Token]:
+    """All tokens of a query, the last one of kind END. Comments are left out. Raises QueryError."""
+    tokens: list[Token] = []
+    at, in_brackets = 0, False
+    while at < len(text):
+        match = (_INSIDE if in_brackets else _OUTSIDE).match(text, at)
+        if match is None:
+            raise _unknown(text, at)
+        group = match.lastgroup
+        if group != "space":
+            assert group is not None
+            tokens.append(Token(_KINDS[group], match.group(), Span(at, match.end())))
+            if match.group() in ("[", "]"):
+                in_brackets = match.group() == "["
+        at = match.end()
+    tokens.append(Token(Kind.END, "", Span(len(text), len(text))))
+    return tokens
+
+
+def _unknown(text: str, at: int) -> QueryError:
+    number = _NUMBER_START.match(text, at)
+    if number is not None:
+        return QueryError(f'bad number or duration syntax: "{number.group()}"', text, Span(at, number.end()))
+    if text[at] in "\"'`":
+        return QueryError("unterminated quoted string", text, Span(at, len(text)))
+    if text[at] == "!":
+        following = f"'{text[at + 1]}'" if at + 1 < len(text) else "end of input"
+        return QueryError(f"unexpected character after '!': {following}", text, Span(at, at + 1))
+    return QueryError(f"unexpected character: '{text[at]}'", text, Span(at, at + 1))

@@ -1,0 +1,270 @@
+"""Tree of a query. Nodes never change once they are made.
+
+Times are milliseconds. A node's span covers its text, modifiers included.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tsdb.model.selector import Matcher
+from tsdb.promql.syntax.errors import Span
+
+
+class ValueType(enum.Enum):
+    """Type of an expression. The values are those of Prometheus's messages."""
+
+    SCALAR = "scalar"
+    VECTOR = "instant vector"
+    MATRIX = "range vector"
+    STRING = "string"
+
+
+class Edge(enum.Enum):
+    """A time of the query's range, for `@`."""
+
+    START = "start"
+    END = "end"
+
+
+# Durations. Most are numbers; an expression may use the step and the range of the query.
+
+
+@dataclass(frozen=True, slots=True)
+class DurationNumber:
+    """seconds: of a number or a duration. is_duration: written with a unit."""
+
+    seconds: float
+    is_duration: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class DurationCall:
+    """`step()`, `range()`, `min_of(a, b)`, `max_of(a, b)`."""
+
+    name: str
+    args: tuple[Duration, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class DurationUnary:
+    """A sign before a duration."""
+
+    operator: str
+    operand: Duration
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class DurationBinary:
+    """operator: one of + - * / % ^."""
+
+    operator: str
+    left: Duration
+    right: Duration
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class DurationParen:
+    """A duration in parentheses, kept for printing."""
+
+    inner: Duration
+    span: Span
+
+
+Duration: TypeAlias = DurationNumber | DurationCall | DurationUnary | DurationBinary | DurationParen
+
+
+# Expressions.
+
+
+@dataclass(frozen=True, slots=True)
+class NumberLiteral:
+    """value: of a duration in seconds. is_duration: written with a unit."""
+
+    value: float
+    is_duration: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class StringLiteral:
+    """value: without quotes and escapes."""
+
+    value: str
+    span: Span
+
+
+class Extension(enum.Enum):
+    """Samples around a range that a selector adds."""
+
+    NONE = ""
+    ANCHORED = "anchored"
+    SMOOTHED = "smoothed"
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSelector:
+    """name: of the metric where it stands before the braces, else empty. matchers: all, that of such a name first.
+
+    at: milliseconds or an edge of the query's range; None: the time of evaluation.
+    """
+
+    name: str
+    matchers: tuple[Matcher, ...]
+    span: Span
+    offset: Duration | None = None
+    at: int | Edge | None = None
+    extension: Extension = Extension.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixSelector:
+    """Samples of a selector in (t - range, t]. The selector carries offset, `@` and extension."""
+
+    selector: VectorSelector
+    range: Duration
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Subquery:
+    """An expression at each multiple of the step in (t - range, t]. step: None for the default."""
+
+    expression: Expression
+    range: Duration
+    step: Duration | None
+    span: Span
+    offset: Duration | None = None
+    at: int | Edge | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Paren:
+    """An expression in parentheses."""
+
+    inner: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """operator: + or -."""
+
+    operator: str
+    operand: Expression
+    span: Span
+
+
+class Cardinality(enum.Enum):
+    """How many series of each side share the labels that match."""
+
+    ONE_TO_ONE = "one-to-one"
+    MANY_TO_ONE = "many-to-one"
+    ONE_TO_MANY = "one-to-many"
+    MANY_TO_MANY = "many-to-many"
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """How series of two sides find each other. on: `labels` alone count, else all but `labels`.
+
+    include: labels that a many-side result takes from the one side. fill_left, fill_right: the value of a missing
+    series of that side. is_written: the query has `on` or `ignoring`.
+    """
+
+    cardinality: Cardinality = Cardinality.ONE_TO_ONE
+    on: bool = False
+    labels: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    fill_left: float | None = None
+    fill_right: float | None = None
+    is_written: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """returns_bool: a comparison gives 0 or 1. operator_span: of the operator and its modifiers."""
+
+    operator: str
+    left: Expression
+    right: Expression
+    matching: Matching
+    returns_bool: bool
+    operator_span: Span
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """parameter: of topk and its like. without: group by all labels but `labels`. has_grouping: `by` or `without`."""
+
+    operator: str
+    operand: Expression
+    parameter: Expression | None
+    labels: tuple[str, ...]
+    without: bool
+    has_grouping: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a function of `syntax.functions`."""
+
+    name: str
+    args: tuple[Expression, ...]
+    span: Span
+    name_span: Span = field(default=Span(0, 0))
+
+
+Expression: TypeAlias = (
+    NumberLiteral
+    | StringLiteral
+    | VectorSelector
+    | MatrixSelector
+    | Subquery
+    | Paren
+    | Unary
+    | Binary
+    | Aggregation
+    | Call
+)
+
+ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "^", "atan2"})
+COMPARISONS = frozenset({"==", "!=", ">", "<", ">=", "<="})
+SET_OPERATORS = frozenset({"and", "or", "unless"})
+TRIMS = frozenset({"</", ">/"})  # Of native histograms: between floats they give nothing.
+
+
+def children(node: Expression) -> tuple[Expression, ...]:
+    """The expressions directly below a node, in the order of the text; a selector is below its matrix."""
+    match node:
+        case Paren():
+            return (node.inner,)
+        case Unary():
+            return (node.operand,)
+        case Binary():
+            return (node.left, node.right)
+        case Aggregation():
+            return (node.operand,) if node.parameter is None else (node.parameter, node.operand)
+        case Call():
+            return node.args
+        case Subquery():
+            return (node.expression,)
+        case MatrixSelector():
+            return (node.selector,)
+        case _:
+            return ()
+
+
+def without_parens(node: Expression) -> Expression:
+    """The expression inside all parentheses."""
+    while isinstance(node, Paren):
+        node = node.inner
+    return node
