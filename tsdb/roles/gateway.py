@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ingest.gateway import Gateway
 from ingest.grpc.service import ingest_service
 from ingest.http.door import DoorLimits, HttpDoor
@@ -74,12 +76,11 @@ def open_gateway(settings: GatewaySettings) -> Opened:
         health = Health()
         held = request_bytes(settings)
         metadata = MetadataWriter(log, SystemClock())
-        services = [ingest_service(gateway.pipeline, gateway.tokens), otlp_service(settings, gateway, metadata, held)]
-        server = grpc_server(settings, services, health, writes=settings, held=held)
-        door = http_door(settings, settings, gateway, metadata, held)
-        components: list[Component] = [LogComponent(log), gateway, metadata, Serving(health), server, door]
+        writes = write_doors(settings, settings, gateway, metadata, held)
+        server = grpc_server(settings, writes.services, health, writes=settings, held=held)
+        components: list[Component] = [LogComponent(log), gateway, metadata, Serving(health), server, writes.http]
         components += home_core(settings)
-        return Opened(components, dict, lambda: "", warm_ups=WARM_UPS, bodies=door)
+        return Opened(components, dict, lambda: "", warm_ups=WARM_UPS, bodies=writes.http)
 
 
 def home_core(fields: GatewayFields, *more: str) -> list[Component]:
@@ -116,20 +117,32 @@ def ingest_limits(fields: GatewayFields) -> IngestLimits:
     )
 
 
-def http_door(
+@dataclass(frozen=True, slots=True)
+class WriteDoors:
+    """The ways into a gateway: services of the gRPC server, and the write routes of the HTTP server."""
+
+    services: list[GrpcService]
+    http: HttpDoor
+
+
+def write_doors(
     settings: CommonSettings, fields: GatewayFields, gateway: Gateway, metadata: MetadataWriter, held: RequestBytes
-) -> HttpDoor:
-    """The write routes of the HTTP server. held: the memory that they share with gRPC."""
+) -> WriteDoors:
+    """All protocols of writes over one gateway. held: the memory of all requests."""
+    decoder = otlp_decoder(fields)
+    otlp = MetricsService(decoder, gateway.pipeline.submit, metadata.write, held, gateway.tokens)
     limits = DoorLimits(
         bytes_max=fields.request_bytes_max,
         timeout_s=settings.http_request_timeout_s * ANSWER_SHARE,
         threads=fields.http_write_threads,
     )
-    return HttpDoor(write_protocols(fields), gateway.pipeline.submit, metadata.write, held, limits, gateway.tokens)
+    protocols = write_protocols(fields, decoder)
+    door = HttpDoor(protocols, gateway.pipeline.submit, metadata.write, held, limits, gateway.tokens)
+    return WriteDoors([ingest_service(gateway.pipeline, gateway.tokens), metrics_service(otlp)], door)
 
 
-def write_protocols(fields: GatewayFields) -> list[WriteProtocol]:
-    """The protocols of writes over HTTP."""
+def write_protocols(fields: GatewayFields, decoder: OtlpDecoder) -> list[WriteProtocol]:
+    """The protocols of writes over HTTP. decoder: of OTLP, whose gRPC service may share it."""
     limits = ingest_limits(fields)
     lines = LineRules(
         limits.labels,
@@ -142,15 +155,8 @@ def write_protocols(fields: GatewayFields) -> list[WriteProtocol]:
     return [
         remote_write(limits, native_histograms=fields.native_histograms == "classic"),
         *influx_protocols(lines, SystemClock()),
-        otlp_http(otlp_decoder(fields)),
+        otlp_http(decoder),
     ]
-
-
-def otlp_service(fields: GatewayFields, gateway: Gateway, metadata: MetadataWriter, held: RequestBytes) -> GrpcService:
-    """The gRPC service of OTLP. held: the memory of all requests."""
-    return metrics_service(
-        MetricsService(otlp_decoder(fields), gateway.pipeline.submit, metadata.write, held, gateway.tokens)
-    )
 
 
 def otlp_decoder(fields: GatewayFields) -> OtlpDecoder:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from chunker.chunker import warm_up as warm_up_chunker
-from ingest.grpc.service import ingest_service
 from tsdb.config import StandaloneSettings
 from tsdb.history.interface import ChunkStore
 from tsdb.history.loader.warm_up import warm_up as warm_up_loader
@@ -23,7 +22,7 @@ from tsdb.query.stores.local import LocalStore, OneStore
 from tsdb.query.warm_up import warm_up as warm_up_querier
 from tsdb.roles.chunker import make_chunker
 from tsdb.roles.data_folder import DataFolder
-from tsdb.roles.gateway import WARM_UPS, home_core, http_door, make_gateway, otlp_service
+from tsdb.roles.gateway import WARM_UPS, home_core, make_gateway, write_doors
 from tsdb.roles.history_access import connect_history, create_embedded_history
 from tsdb.roles.loader import make_loader
 from tsdb.roles.log import LogComponent, connected, meta_settings
@@ -67,10 +66,9 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     sources = Sources(local, store.topic_id, tuple(store.partitions), read_past, watch.state)
     held = request_bytes(settings)
     metadata = MetadataWriter(log, SystemClock())
-    writes = [ingest_service(gateway.pipeline, gateway.tokens), otlp_service(settings, gateway, metadata, held)]
-    services = [*writes, querier_service(sources, settings, calls)]
+    writes = write_doors(settings, settings, gateway, metadata, held)
+    services = [*writes.services, querier_service(sources, settings, calls)]
     server = grpc_server(settings, services, health, writes=settings, held=held)
-    door = http_door(settings, settings, gateway, metadata, held)
     reporter = StoreReporter(store, health_setter(health), SystemClock())
     past: list[Component] = []
     stalls = [store.stalled]
@@ -81,14 +79,22 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
         stalls += [chunker.stalled, loader.stalled]
         warm_ups += [warm_up_chunker, warm_up_loader, warm_up_querier]
     # Closed from last to first: the last samples are still applied and, as far as possible, chunked and loaded.
-    serving: list[Component] = [gateway, store, reporter, metadata, server, door, *home_core(settings, PAST_THREADS)]
+    serving: list[Component] = [
+        gateway,
+        store,
+        reporter,
+        metadata,
+        server,
+        writes.http,
+        *home_core(settings, PAST_THREADS),
+    ]
     components: list[Component] = [folder, LogComponent(log), *past, *serving]
     return Opened(
         components,
         store_partitions(store),
         lambda: "; ".join(filter(None, (stall() for stall in stalls))),
         warm_ups=warm_ups,
-        bodies=door,
+        bodies=writes.http,
     )
 
 

@@ -21,7 +21,7 @@ from tsdb.config import ROLES
 from tsdb.config.gateway import GatewayFields
 from tsdb.model.clock import ManualClock
 from tsdb.ops.http.bodies import HttpHead
-from tsdb.roles.gateway import write_protocols
+from tsdb.roles.gateway import otlp_decoder, write_protocols
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "senders.md"
 TEXT = PAGE.read_text()
@@ -34,7 +34,7 @@ LANGUAGES: dict[str, Callable[[str], object]] = {"yaml": yaml.safe_load, "toml":
 def served() -> set[str]:
     """Paths of all write routes."""
     fields = GatewayFields.model_validate({})
-    return {path for protocol in write_protocols(fields) for path in protocol.paths}
+    return {path for protocol in write_protocols(fields, otlp_decoder(fields)) for path in protocol.paths}
 
 
 @pytest.mark.parametrize("block", [block for block in blocks(PAGE) if block.language in LANGUAGES], ids=str)
