@@ -118,14 +118,12 @@ def recall_kernel(
             continue
         _unpack(even, series_id[index], window_ms, 0, index, 0, known)
         _unpack(odd, series_id[index], window_ms, 0, index, 1, known)
-        at = _admit(
-            pages, directory, depth, page_rows, page_depth, entries, state, random, factor, now_ms, series_id[index]
-        )
+        at = _settle(
+            pages, directory, depth, page_rows, page_depth, entries, state, random, factor, now_ms,
+            series_id[index], check[index], pack_id[index], partition[index], even, odd,
+        )  # fmt: skip
         if at == ENLARGE:
             return index
-        if at >= 0:
-            _write(pages, at, series_id[index], check[index], pack_id[index], partition[index], even, odd)
-            _clear_entries(entries, factor, check[index])
     return series_id.size
 
 
@@ -166,15 +164,13 @@ def announce_kernel(
             even = _newer(even, word)
         else:
             odd = _newer(odd, word)
-        at = _admit(
-            pages, directory, depth, page_rows, page_depth, entries, state, random, factor, now_ms, series_id[index]
-        )
+        at = _settle(
+            pages, directory, depth, page_rows, page_depth, entries, state, random, factor, now_ms,
+            series_id[index], check[index], pack_id[index], partition[index], even, odd,
+        )  # fmt: skip
         if at == ENLARGE:
             return index
-        if at >= 0:
-            _write(pages, at, series_id[index], check[index], pack_id[index], partition[index], even, odd)
-            _clear_entries(entries, factor, check[index])
-        else:
+        if at == NO_ROW:
             _put_entry(entries, state, factor, now_ms, check[index], way, word)
     return series_id.size
 
@@ -289,6 +285,33 @@ def _write(
     pages[at + SERIES_ID], pages[at + CHECK], pages[at + PACK] = series_id, check, pack_id
     pages[at + WAY], pages[at + WAY + 1] = even, odd
     pages[at + META] = np.uint64(partition) & _PARTITION | _TAKEN
+
+
+@helper
+def _settle(
+    pages: NDArray[np.uint64],
+    directory: NDArray[np.int32],
+    depth: int,
+    page_rows: NDArray[np.int64],
+    page_depth: NDArray[np.int64],
+    entries: NDArray[np.uint64],
+    state: NDArray[np.int64],
+    random: NDArray[np.uint64],
+    factor: np.uint64,
+    now_ms: int,
+    series_id: np.uint64,
+    check: np.uint64,
+    pack_id: np.uint64,
+    partition: int,
+    even: np.uint64,
+    odd: np.uint64,
+) -> int:
+    """Give a series a row with its announcements, which leave the set. Returns as _admit does."""
+    at = _admit(pages, directory, depth, page_rows, page_depth, entries, state, random, factor, now_ms, series_id)
+    if at >= 0:
+        _write(pages, at, series_id, check, pack_id, partition, even, odd)
+        _clear_entries(entries, factor, check)
+    return at
 
 
 @helper
