@@ -23,14 +23,12 @@ from tsdb.config import (
     effective,
 )
 from tsdb.ops.descriptors import raise_limit
-from tsdb.ops.interpreter import share_malloc_arena
+from tsdb.ops.interpreter import SWITCH_INTERVAL_S, share_malloc_arena
 from tsdb.ops.lifecycle import run_until_signal
 from tsdb.ops.logs import configure_logging, get_logger
 
 if TYPE_CHECKING:
     from tsdb.roles.process import Opened
-
-SWITCH_INTERVAL_S = 0.0005  # Longest wait of a read for a thread that runs Python. The default is 5 ms.
 
 log = get_logger(__name__)
 

@@ -22,7 +22,8 @@ RENEW_AFTER_S = 20.0
 log = get_logger(__name__)
 
 renewals_total = counter(
-    "tsdb_log_lookup_renewals_total", "Clients for offsets replaced because they had no answer for 20 s."
+    "tsdb_log_lookup_renewals_total",
+    f"Clients for offsets replaced because they had no answer for {RENEW_AFTER_S:g} s.",
 )
 
 
