@@ -29,7 +29,7 @@ class MatchType(enum.Enum):
     NOT_REGEX = 3
 
 
-_TYPES = {
+MATCH_TYPES = {
     "=": MatchType.EQUAL,
     "!=": MatchType.NOT_EQUAL,
     "=~": MatchType.REGEX,
@@ -95,7 +95,7 @@ class _Parser:
             self.fail("one of = != =~ !~")
         value = self.string()
         assert value is not None
-        return Matcher(_TYPES[operator], name, value)
+        return Matcher(MATCH_TYPES[operator], name, value)
 
     def string(self, *, optional: bool = False) -> str | None:
         self.skip_space()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tsdb.promql.syntax.cursor import Cursor
-from tsdb.promql.syntax.errors import Span
 from tsdb.promql.syntax.functions import AGGREGATIONS, FUNCTIONS
 from tsdb.promql.syntax.selectors import matches_empty
 from tsdb.promql.syntax.tree import (
@@ -137,7 +136,7 @@ def _check_info_labels(cursor: Cursor, node: Expression) -> None:
 
 
 def _fail_count(cursor: Cursor, node: Call, expected: str) -> None:
-    cursor.fail(f'{expected} in call to "{node.name}", got {len(node.args)}', Span(node.span.start, node.span.end))
+    cursor.fail(f'{expected} in call to "{node.name}", got {len(node.args)}', node.span)
 
 
 def _is_scalar(node: Expression) -> bool:

@@ -12,7 +12,6 @@ from difflib import get_close_matches
 from tsdb.promql.syntax import check
 from tsdb.promql.syntax.cursor import Cursor
 from tsdb.promql.syntax.duration_parser import number_token, offset_duration, positive_duration
-from tsdb.promql.syntax.errors import Span
 from tsdb.promql.syntax.features import Features
 from tsdb.promql.syntax.functions import AGGREGATIONS, EXPERIMENTAL_AGGREGATIONS, FUNCTIONS
 from tsdb.promql.syntax.selectors import labels, selector
@@ -69,8 +68,8 @@ def parse(text: str, features: Features = Features()) -> Expression:
 class _Parser:
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
-        self.depths: dict[int, int] = {}  # By the node's identity; all nodes live as long as the parser.
-        self.nodes: list[Expression] = []
+        # Nodes and their depths by identity: equal nodes are compared in full. A node that is held keeps its identity.
+        self.depths: dict[int, tuple[Expression, int]] = {}
 
     def expression(self, least: int) -> Expression:
         """An expression whose operators have at least this precedence."""
@@ -217,7 +216,7 @@ class _Parser:
         if function.experimental and not cursor.features.experimental_functions:
             cursor.fail(f'function "{token.text}" is not enabled', token.span)
         args = self.arguments("function call", only_labels_last=token.text == "info")
-        node = Call(token.text, tuple(args), cursor.span_from(token.span), token.span)
+        node = Call(token.text, tuple(args), cursor.span_from(token.span))
         check.check_call(cursor, node)
         return self.made(node)
 
@@ -259,7 +258,7 @@ class _Parser:
 
     def ranged(self, node: Expression) -> Expression:
         cursor = self.cursor
-        bracket = cursor.take()
+        cursor.take()
         length = positive_duration(cursor, "subquery or range")
         if cursor.skip(":"):
             step = None if cursor.token.is_symbol("]") else positive_duration(cursor, "subquery selector")
@@ -277,7 +276,7 @@ class _Parser:
         if node.at is not None:
             cursor.fail("no @ modifiers allowed before range", node.span)
         check.check_selector(cursor, node)
-        return self.made(MatrixSelector(node, length, Span(node.span.start, max(cursor.end, bracket.span.end))))
+        return self.made(MatrixSelector(node, length, cursor.span_from(node.span)))
 
     def shifted(self, node: Expression) -> Expression:
         cursor = self.cursor
@@ -354,9 +353,8 @@ class _Parser:
 
     def made(self, node: Expression) -> Expression:
         """The node, once its depth is within the bound."""
-        depth = 1 + max((self.depths.get(id(child), 1) for child in children(node)), default=0)
+        depth = 1 + max((self.depths.get(id(child), (child, 1))[1] for child in children(node)), default=0)
         if depth > DEPTH_MAX:
             self.cursor.fail(f"query is a tree of more than {DEPTH_MAX} levels", node.span)
-        self.depths[id(node)] = depth
-        self.nodes.append(node)
+        self.depths[id(node)] = node, depth
         return node

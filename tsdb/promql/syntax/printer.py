@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tsdb.model.selector import Matcher, MatchType
+from tsdb.model.selector import MATCH_TYPES, Matcher, MatchType
 from tsdb.promql.syntax.literals import quoted, shown_duration, shown_number
 from tsdb.promql.syntax.selectors import METRIC_NAME
 from tsdb.promql.syntax.tree import (
@@ -33,7 +33,7 @@ from tsdb.promql.syntax.tree import (
 
 _PLAIN_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _PLAIN_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_SYMBOLS = {MatchType.EQUAL: "=", MatchType.NOT_EQUAL: "!=", MatchType.REGEX: "=~", MatchType.NOT_REGEX: "!~"}
+_SYMBOLS = {kind: symbol for symbol, kind in MATCH_TYPES.items()}
 
 
 def shown(node: Expression) -> str:

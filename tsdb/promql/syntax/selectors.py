@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from tsdb.index.pattern import compile_pattern
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.selector import MATCHERS_MAX, Matcher, MatchType
+from tsdb.model.selector import MATCH_TYPES, MATCHERS_MAX, Matcher, MatchType
 from tsdb.promql.syntax.cursor import Cursor
 from tsdb.promql.syntax.errors import Span
 from tsdb.promql.syntax.tokens import Kind
 from tsdb.promql.syntax.tree import VectorSelector
 
 METRIC_NAME = "__name__"
-_TYPES = {"=": MatchType.EQUAL, "!=": MatchType.NOT_EQUAL, "=~": MatchType.REGEX, "!~": MatchType.NOT_REGEX}
 _REGEX = (MatchType.REGEX, MatchType.NOT_REGEX)
 
 
@@ -95,11 +94,11 @@ def _matcher(cursor: Cursor) -> tuple[Matcher, bool]:
     operator = cursor.take().text
     if cursor.token.kind is not Kind.STRING:
         cursor.fail_unexpected("label matching", "string")
-    return Matcher(_TYPES[operator], label, cursor.string()), False
+    return Matcher(MATCH_TYPES[operator], label, cursor.string()), False
 
 
 def _is_operator(cursor: Cursor) -> bool:
-    return cursor.token.kind is Kind.SYMBOL and cursor.token.text in _TYPES
+    return cursor.token.kind is Kind.SYMBOL and cursor.token.text in MATCH_TYPES
 
 
 def _check_pattern(cursor: Cursor, pattern: str, span: Span) -> None:

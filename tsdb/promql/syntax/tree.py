@@ -6,7 +6,7 @@ Times are milliseconds. A node's span covers its text, modifiers included.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tsdb.model.selector import Matcher
@@ -220,7 +220,6 @@ class Call:
     name: str
     args: tuple[Expression, ...]
     span: Span
-    name_span: Span = field(default=Span(0, 0))
 
 
 Expression: TypeAlias = (
@@ -236,10 +235,8 @@ Expression: TypeAlias = (
     | Call
 )
 
-ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "^", "atan2"})
 COMPARISONS = frozenset({"==", "!=", ">", "<", ">=", "<="})
 SET_OPERATORS = frozenset({"and", "or", "unless"})
-TRIMS = frozenset({"</", ">/"})  # Of native histograms: between floats they give nothing.
 
 
 def children(node: Expression) -> tuple[Expression, ...]:
@@ -261,10 +258,3 @@ def children(node: Expression) -> tuple[Expression, ...]:
             return (node.selector,)
         case _:
             return ()
-
-
-def without_parens(node: Expression) -> Expression:
-    """The expression inside all parentheses."""
-    while isinstance(node, Paren):
-        node = node.inner
-    return node

@@ -13,7 +13,7 @@ from tsdb.promql.syntax.parser import parse
 from tsdb.promql.syntax.printer import shown
 
 # has_grouping: `sum by () (x)` is printed as `sum(x)`.
-LEFT_OUT = {"span", "operator_span", "name_span", "has_grouping"}
+LEFT_OUT = {"span", "operator_span", "has_grouping"}
 
 QUERIES = [
     "1",
