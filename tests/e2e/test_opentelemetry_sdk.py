@@ -10,7 +10,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 
 from support.oracles.otlp_twin import TwinRules, translate
-from support.servers.deployments import Deployment, embedded, on_kafka
+from support.servers.deployments import Deployment
 from support.servers.processes import wait_for_samples
 
 TIMEOUT_S = 60
@@ -131,16 +130,6 @@ def application(gateway: Deployment, protocol: str) -> Iterator[Application]:
         yield made
     finally:
         made.provider.shutdown()
-
-
-@pytest.fixture(params=["sqlite", "kafka"])
-def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
-    if request.param == "sqlite":
-        with embedded(tmp_path) as running:
-            yield running
-    else:
-        with on_kafka(tmp_path, request.getfixturevalue("kafka").bootstrap) as running:
-            yield running
 
 
 def test_metrics_of_the_sdk_come_back_exactly_also_after_the_gateway_was_killed(deployment: Deployment) -> None:

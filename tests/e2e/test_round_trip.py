@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from support.data.tables import NODE_5S, assert_equal_samples, read_table
-from support.servers.deployments import Deployment, embedded, on_kafka
+from support.servers.deployments import Deployment
 from support.servers.processes import tsdb_json, tsdb_ok, wait_for_samples
 
 EVERYTHING = '{__name__=~".+"}'
@@ -22,16 +20,6 @@ CLOUD_1M = Path(__file__).parents[2].parent / "shared" / "data" / "cloud_1m.parq
 GRID_MS = 60_000
 GRID_POINTS = 4_000
 SPEED = 30_000  # Two milliseconds a point: the highest speed at which all points have distinct times.
-
-
-@pytest.fixture(params=["sqlite", "kafka"])
-def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
-    if request.param == "sqlite":
-        with embedded(tmp_path) as running:
-            yield running
-    else:
-        with on_kafka(tmp_path, request.getfixturevalue("kafka").bootstrap) as running:
-            yield running
 
 
 def test_recorded_host_metrics_come_back_bit_for_bit_before_and_after_a_kill(deployment: Deployment) -> None:

@@ -48,14 +48,18 @@ def running(*threads: Waiting, ending: threading.Event) -> Iterator[None]:
         assert not thread.is_alive()
 
 
+def look_twice() -> None:
+    core = HomeCore(r"call_\d+")
+    core.look()  # Measures the cores.
+    core.look()
+
+
 def test_the_named_threads_and_those_they_start_share_one_core_and_others_keep_all() -> None:
     ending = threading.Event()
     child = Waiting("any name", ending)
     kept, also, other = Waiting("call_1", ending, child), Waiting("call_2", ending), Waiting("replay", ending)
-    core = HomeCore(r"call_\d+")
     with running(kept, also, other, ending=ending):
-        core.look()  # Measures the cores.
-        core.look()
+        look_twice()
     assert len(kept.cores) == 1
     assert kept.cores == also.cores == child.cores
     assert other.cores == os.sched_getaffinity(0) == ALL_CORES
@@ -72,10 +76,8 @@ def test_the_first_look_only_measures() -> None:
 def test_a_thread_whose_whole_name_does_not_match_is_not_kept() -> None:
     ending = threading.Event()
     thread = Waiting("call_1 of a library", ending)
-    core = HomeCore(r"call_\d+")
     with running(thread, ending=ending):
-        core.look()
-        core.look()
+        look_twice()
     assert thread.cores == ALL_CORES
 
 
@@ -111,10 +113,8 @@ def test_cores_that_the_machine_does_not_list_count_as_idle(monkeypatch: pytest.
     monkeypatch.setattr(psutil, "cpu_times", lambda **_: [])
     ending = threading.Event()
     thread = Waiting("call_1", ending)
-    core = HomeCore(r"call_\d+")
     with running(thread, ending=ending):
-        core.look()
-        core.look()
+        look_twice()
     assert len(thread.cores) == 1
 
 
