@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from bench.line_process import LineProcess
 
 READY_WITHIN_S = 300.0
 
@@ -25,9 +26,8 @@ class StoreProcess:
 
     def __init__(self, url: str, *options: str) -> None:
         self.started = time.monotonic()
-        command = [sys.executable, "-m", "bench.store_process", "--log", url, *options]
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.address = str(self._read()["address"])
+        self._child = LineProcess("bench.store_process", "--log", url, *options)
+        self.address = str(self._child.answer()["address"])
 
     @property
     def pid(self) -> int:
@@ -37,27 +37,15 @@ class StoreProcess:
     def wait_ready(self) -> dict[str, Any]:
         """State when all partitions became ready. ready_s: seconds since the child was started; replay_s: since it
         started its store, after imports and kernels."""
-        return {"ready_s": 0.0, **self._read()} | {"ready_s": round(time.monotonic() - self.started, 2)}
+        return {"ready_s": 0.0, **self._child.answer()} | {"ready_s": round(time.monotonic() - self.started, 2)}
 
     def kill(self) -> None:
         """End the child with SIGKILL, without a drain."""
         self._child.kill()
-        self._child.wait()
 
     def state(self) -> dict[str, Any]:
         """State of the child: samples, series, bytes, late and slices of all heads, and cpu_s."""
-        assert self._child.stdin is not None
-        self._child.stdin.write("\n")
-        self._child.stdin.flush()
-        return self._read()
-
-    def _read(self) -> dict[str, Any]:
-        assert self._child.stdout is not None
-        line = self._child.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the store ended with code {self._child.wait()}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        return self._child.ask()
 
     def __enter__(self) -> Self:
         return self
@@ -65,13 +53,7 @@ class StoreProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._child.stdin is not None
-        self._child.stdin.close()
-        try:
-            self._child.wait(20.0)
-        except subprocess.TimeoutExpired:
-            self._child.kill()
-            self._child.wait()
+        self._child.end(20.0)
 
 
 def serve(argv: Sequence[str]) -> None:

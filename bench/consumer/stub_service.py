@@ -6,13 +6,14 @@ import http.client
 import json
 import os
 import socket
-import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
+
+from bench.line_process import LineProcess
 
 _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -21,9 +22,8 @@ class StubService:
     """The parent's side: starts the service and calls it. A context manager."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-m", "bench.consumer.stub_service"]
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.port = int(self._line())
+        self._child = LineProcess("bench.consumer.stub_service")
+        self.port = int(self._child.line())
         self._local = threading.local()
 
     def call(self, ms: int) -> None:
@@ -37,15 +37,7 @@ class StubService:
 
     def report(self) -> dict[str, float]:
         """Figures of the service since the last report: count, mean_ms, most_at_once."""
-        assert self._child.stdin is not None
-        self._child.stdin.write("\n")
-        self._child.stdin.flush()
-        found: dict[str, float] = json.loads(self._line())
-        return found
-
-    def _line(self) -> str:
-        assert self._child.stdout is not None
-        return self._child.stdout.readline()
+        return self._child.ask()
 
     def __enter__(self) -> Self:
         return self
@@ -53,9 +45,7 @@ class StubService:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._child.stdin is not None
-        self._child.stdin.close()
-        self._child.wait(10.0)
+        self._child.end(10.0)
 
 
 class _Server:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import subprocess
 import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
+
+from bench.line_process import LineProcess
 
 GRPC, REMOTE_WRITE = "grpc", "remote_write"
 
@@ -54,25 +55,12 @@ class SenderProcess:
     """The parent's side. workload: a number of series, `node` or `node_once`. A context manager."""
 
     def __init__(self, workload: str, protocol: str, address: str) -> None:
-        command = [sys.executable, "-m", "bench.gateway.sender_process", workload, protocol, address]
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.series = int(self._read()["series"])
-        self.samples = 0  # Of the walk so far.
+        self._child = LineProcess("bench.gateway.sender_process", workload, protocol, address)
+        self.series = int(self._child.answer()["series"])
 
     def run(self, phase: Phase) -> Sent:
         """Send and wait for all answers."""
-        assert self._child.stdin is not None
-        self._child.stdin.write(json.dumps(dataclasses.asdict(phase)) + "\n")
-        self._child.stdin.flush()
-        return Sent(**self._read())
-
-    def _read(self) -> dict[str, Any]:
-        assert self._child.stdout is not None
-        line = self._child.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the sender ended with code {self._child.wait()}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        return Sent(**self._child.ask(json.dumps(dataclasses.asdict(phase))))
 
     def __enter__(self) -> Self:
         return self
@@ -81,7 +69,6 @@ class SenderProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._child.kill()
-        self._child.communicate()
 
 
 async def serve(workload: str, protocol: str, address: str) -> None:

@@ -11,7 +11,6 @@ import json
 import random
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from bench.line_process import LineProcess
 from tsdb.codec.chunk.key import ChunkKey, encode_key
 from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.codec.records.series_record import Announcement
@@ -33,10 +33,8 @@ class StubStore:
     """ChunkSink. began_at, ended_at: monotonic seconds of the first write and the last answer. written: answers."""
 
     def __init__(self, latency_ms: float) -> None:
-        command = [sys.executable, "-m", "bench.history.stub_store", str(latency_ms)]
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._child.stdout is not None
-        port = int(self._child.stdout.readline())
+        self._child = LineProcess("bench.history.stub_store", str(latency_ms))
+        port = int(self._child.line())
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._waiting: dict[int, OnDone] = {}
@@ -80,20 +78,13 @@ class StubStore:
 
     def report(self) -> dict[str, float]:
         """Figures of the child: count, mean_ms, most_at_once."""
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._child.stdin.write("\n")
-        self._child.stdin.flush()
-        found: dict[str, float] = json.loads(self._child.stdout.readline())
-        return found
+        return self._child.ask()
 
     def close(self) -> None:
         """End the child process."""
-        if self._child.stdin is not None and not self._child.stdin.closed:
-            self._child.stdin.close()
-            self._child.wait(20.0)
-            self._thread.join(5.0)
-            self._socket.close()
+        self._child.end(20.0)
+        self._thread.join(5.0)
+        self._socket.close()
 
     def __enter__(self) -> Self:
         return self
