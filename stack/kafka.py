@@ -137,9 +137,18 @@ class KafkaCluster:
         self._brokers[number].signal(signal.SIGCONT)
 
     def leader(self, topic: str, partition: int) -> int:
-        """The number of the broker that leads a partition."""
+        """The number of the broker that leads a partition. Raises RuntimeError when none does for 60 s.
+
+        A broker may answer before it has heard of a new topic or of a new leader.
+        """
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        return admin.list_topics(topic, timeout=READY_WITHIN_S).topics[topic].partitions[partition].leader - 1
+        give_up_at = time.monotonic() + READY_WITHIN_S
+        while time.monotonic() < give_up_at:
+            found = admin.list_topics(topic, timeout=READY_WITHIN_S).topics[topic].partitions.get(partition)
+            if found is not None and found.leader >= 1:
+                return int(found.leader) - 1
+            time.sleep(0.1)
+        raise RuntimeError(f"{topic}, partition {partition}: no broker leads it after {READY_WITHIN_S} s")
 
     def wait_ready(self, within_s: float = READY_WITHIN_S) -> None:
         """Wait until every running broker answers and all running replicas are in sync. Raises RuntimeError if not."""
