@@ -1,0 +1,180 @@
+"""Aggregations over the series of each group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from tsdb.promql.evaluate import aggregate_kernels as codes
+from tsdb.promql.evaluate.aggregate_kernels import aggregate_kernel, first_kernel, top_kernel
+from tsdb.promql.evaluate.annotations import shown_f, shown_g
+from tsdb.promql.evaluate.block import Block
+from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.errors import EvaluationError
+from tsdb.promql.evaluate.labels import METRIC_NAME, LabelSets
+from tsdb.promql.evaluate.names import merged
+from tsdb.promql.syntax.literals import quoted
+from tsdb.promql.syntax.tree import Aggregation
+
+_CODES = {
+    "sum": codes.SUM,
+    "count": codes.COUNT,
+    "min": codes.MIN,
+    "max": codes.MAX,
+    "group": codes.GROUP,
+    "avg": codes.AVG,
+    "stddev": codes.STDDEV,
+    "stdvar": codes.STDVAR,
+    "quantile": codes.QUANTILE,
+}
+_INT64_END = 2.0**63
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Rows of group g: order[starts[g]:starts[g + 1]], int64. labels: of each group. of_row: int64, its group."""
+
+    labels: LabelSets
+    order: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    of_row: NDArray[np.int64]
+
+
+def aggregated(context: Context, node: Aggregation, block: Block, parameter: NDArray[np.float64]) -> Block:
+    """parameter: float64 (steps,), of those that have one. Raises EvaluationError for one that has no meaning."""
+    grouping = _grouping(node, block.labels)
+    if node.operator in _CODES:
+        return _reduced(context, node, block, grouping, parameter)
+    if node.operator == "limit_ratio":
+        return _ratio(context, node, block, parameter)
+    return _chosen(context, node, block, grouping, parameter)
+
+
+def counted_values(context: Context, node: Aggregation, block: Block, label: str) -> Block:
+    """A series for each value of a group, with the value in a label. Raises EvaluationError for a bad label."""
+    try:
+        good = bool(label.encode())
+    except UnicodeEncodeError:
+        good = False
+    if not good:
+        raise EvaluationError(f"invalid label name {quoted(label)}")
+    rows, steps = np.nonzero(block.present)
+    found, value_of = np.unique(block.values[rows, steps].view(np.int64), return_inverse=True)
+    numbers = np.array([context.pool.number(shown_f(value)) for value in found.view(np.float64).tolist()], np.int32)
+    # A pair of row and value is a series before the grouping.
+    pairs, pair_of = np.unique(rows * max(1, len(found)) + value_of.reshape(-1), return_inverse=True)
+    pair_rows, pair_values = np.divmod(pairs, max(1, len(found)))
+    labels = block.labels.take(pair_rows).with_column(label, numbers[pair_values])
+    names = node.labels if node.without else (*node.labels, label)
+    grouping = _grouping(replace(node, labels=names), labels)
+    shape = len(grouping.labels), block.steps
+    context.admit(*shape)
+    counts = np.zeros(shape)
+    np.add.at(counts, (grouping.of_row[pair_of.reshape(-1)], steps), 1.0)
+    return merged(Block(grouping.labels, counts, counts > 0, np.zeros(shape[0], np.bool_)))
+
+
+def _grouping(node: Aggregation, labels: LabelSets) -> Grouping:
+    kept = labels.without((*node.labels, METRIC_NAME)) if node.without else labels.only(node.labels)
+    groups = kept.groups()
+    order = np.argsort(groups.of_row, kind="stable")
+    starts = np.concatenate(([0], np.cumsum(np.bincount(groups.of_row, minlength=len(groups)))))
+    return Grouping(kept.take(groups.first), order, starts.astype(np.int64), groups.of_row)
+
+
+def _reduced(
+    context: Context, node: Aggregation, block: Block, grouping: Grouping, parameter: NDArray[np.float64]
+) -> Block:
+    if node.operator == "quantile":
+        _warn_of_quantile(context, node, parameter)
+    shape = len(grouping.labels), block.steps
+    values, present = np.empty(shape), np.empty(shape, np.bool_)
+    aggregate_kernel(
+        _CODES[node.operator],
+        grouping.order,
+        grouping.starts,
+        block.values,
+        block.present,
+        parameter,
+        values,
+        present,
+    )
+    loses_name = np.zeros(shape[0], np.bool_)
+    np.logical_or.at(loses_name, grouping.of_row, block.loses_name)
+    return Block(grouping.labels, values, present, loses_name).compact()
+
+
+def _chosen(
+    context: Context, node: Aggregation, block: Block, grouping: Grouping, parameter: NDArray[np.float64]
+) -> Block:
+    """topk, bottomk and limitk."""
+    if not len(parameter) or not np.nanmax(parameter, initial=-np.inf) >= 1:
+        if np.isnan(parameter).any() and not (parameter < 1).any():
+            raise EvaluationError("Parameter value is NaN")
+        return block.take(np.zeros(0, np.int64))
+    if np.isnan(parameter).any():
+        raise EvaluationError("Parameter value is NaN")
+    if parameter.min() <= -_INT64_END:
+        raise EvaluationError(f"Scalar value {shown_g(float(parameter.min()))} underflows int64")
+    if parameter.max() >= _INT64_END:
+        raise EvaluationError(f"Scalar value {shown_g(float(parameter.max()))} overflows int64")
+    count = np.minimum(parameter, len(block)).astype(np.int64)
+    chosen = np.zeros(block.present.shape, np.bool_)
+    if node.operator == "limitk":
+        first_kernel(grouping.order, grouping.starts, block.present, count, chosen)
+        return block.with_present(chosen)
+    sign = 1.0 if node.operator == "topk" else -1.0
+    top_kernel(grouping.order, grouping.starts, block.values, block.present, count, sign, chosen)
+    result = block.with_present(chosen)
+    return result if context.step_ms else _ranked(result, _grouping(node, result.labels), sign)
+
+
+def _ranked(block: Block, grouping: Grouping, sign: float) -> Block:
+    """Group by group, the largest value first; with sign -1.0 the smallest. NaN comes last."""
+    return block.take(np.lexsort((-sign * block.values[:, 0], grouping.of_row)))
+
+
+def _ratio(context: Context, node: Aggregation, block: Block, parameter: NDArray[np.float64]) -> Block:
+    """limit_ratio: series whose labels hash to a share of all hashes."""
+    if np.isnan(parameter).any():
+        raise EvaluationError("Ratio value is NaN")
+    assert node.parameter is not None
+    for value, limit in ((parameter.max(initial=0.0), 1.0), (parameter.min(initial=0.0), -1.0)):
+        if abs(value) > 1:
+            problem = (
+                f"ratio value should be between -1 and 1, got {shown_g(float(value))}, capping to {shown_g(limit)}"
+            )
+            context.annotations.warn(problem, node.parameter.span)
+    ratio = np.clip(parameter, -1.0, 1.0)
+    place = np.array([_place(block.labels.row(row)) for row in range(len(block))], np.float64)[:, np.newaxis]
+    chosen = np.where(ratio >= 0, place < ratio, place >= 1.0 + ratio)
+    return block.with_present(block.present & chosen & (ratio != 0))
+
+
+def _place(labels: dict[str, str]) -> float:
+    """Where the hash of labels lies in [0, 1]: XXH64 of each text behind its length, as Prometheus hashes labels."""
+    data = b"".join(_sized(text.encode(errors="surrogateescape")) for pair in labels.items() for text in pair)
+    return xxhash.xxh64_intdigest(data) / float(2**64 - 1)
+
+
+def _sized(text: bytes) -> bytes:
+    size = len(text)
+    return (bytes([size]) if size < 255 else b"\xff" + size.to_bytes(3, "little")) + text
+
+
+def _warn_of_quantile(context: Context, node: Aggregation, parameter: NDArray[np.float64]) -> None:
+    assert node.parameter is not None
+    bad: list[float] = []
+    if np.isnan(parameter).any():
+        bad.append(np.nan)
+    numbers = parameter[~np.isnan(parameter)]
+    if len(numbers) and numbers.max() > 1:
+        bad.append(float(numbers.max()))
+    if len(numbers) and numbers.min() < 0:
+        bad.append(float(numbers.min()))
+    for value in bad:
+        problem = f"quantile value should be between 0 and 1, got {shown_g(value)}"
+        context.annotations.warn(problem, node.parameter.span)

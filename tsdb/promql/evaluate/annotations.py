@@ -1,0 +1,137 @@
+"""Annotations: warnings and infos of a query, each with its place in the text, in Prometheus's words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from tsdb.promql.syntax.errors import Span, place
+
+
+@dataclass(slots=True)
+class ForcedMonotonicity:
+    """Buckets of a histogram whose counts fell and were raised. Times in milliseconds."""
+
+    min_bound: float
+    max_bound: float
+    max_difference: float
+    samples: int
+    first_ms: int
+    last_ms: int
+
+    def join(self, other: ForcedMonotonicity) -> None:
+        """Take in what was seen elsewhere."""
+        self.min_bound = min(self.min_bound, other.min_bound)
+        self.max_bound = max(self.max_bound, other.max_bound)
+        self.max_difference = max(self.max_difference, other.max_difference)
+        self.samples += other.samples
+        self.first_ms = min(self.first_ms, other.first_ms)
+        self.last_ms = max(self.last_ms, other.last_ms)
+
+    @property
+    def text(self) -> str:
+        """The details behind the message."""
+        first, last = (
+            datetime.fromtimestamp(ms // 1000, UTC).isoformat().replace("+00:00", "Z")
+            for ms in (self.first_ms, self.last_ms)
+        )
+        return (
+            f", from buckets {shown_g(self.min_bound)} to {shown_g(self.max_bound)}, with a max diff of "
+            f"{shown_g(float(f'{self.max_difference:.2g}'))}, over {self.samples} samples from {first} to {last}"
+        )
+
+
+@dataclass(slots=True)
+class Annotations:
+    """Each message once, in the order of their appearance. text: of the query."""
+
+    text: str
+    _warnings: dict[str, None] = field(default_factory=dict)
+    _infos: dict[str, ForcedMonotonicity | None] = field(default_factory=dict)
+    _spans: dict[str, Span] = field(default_factory=dict)
+
+    def warn(self, problem: str, span: Span) -> None:
+        """Add a warning: the result is likely not what the query means."""
+        self._warnings[f"PromQL warning: {problem} ({place(self.text, span.start)})"] = None
+
+    def warn_of_storage(self, problem: str) -> None:
+        """Add what a read left out because the request allows it."""
+        self._warnings[problem] = None
+
+    def inform(self, problem: str, span: Span) -> None:
+        """Add an info: the query may be mistaken."""
+        self._infos.setdefault(problem, None)
+        self._spans.setdefault(problem, span)
+
+    def inform_of_monotonicity(self, found: ForcedMonotonicity, metric: str, span: Span) -> None:
+        """Add an info of a histogram whose buckets had to be raised."""
+        problem = (
+            "input to histogram_quantile needed to be fixed for monotonicity (see "
+            "https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile)"
+        ) + (f' for metric name "{metric}"' if metric else "")
+        known = self._infos.get(problem)
+        if known is not None:
+            known.join(found)
+            return
+        self._infos[problem] = found
+        self._spans[problem] = span
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """All warnings."""
+        return tuple(self._warnings)
+
+    @property
+    def infos(self) -> tuple[str, ...]:
+        """All infos."""
+        return tuple(
+            f"PromQL info: {problem}{found.text if found else ''} ({place(self.text, self._spans[problem].start)})"
+            for problem, found in self._infos.items()
+        )
+
+
+def shown_g(value: float) -> str:
+    """A number as Go's `%g` prints it: the shortest text that reads back, by exponent from 1e+06 and below 1e-04."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    if value == 0:
+        return "-0" if math.copysign(1, value) < 0 else "0"
+    digits, exponent = scientific(value)
+    sign = "-" if value < 0 else ""
+    if exponent < -4 or exponent >= 6:
+        fraction = f".{digits[1:]}" if len(digits) > 1 else ""
+        return f"{sign}{digits[0]}{fraction}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+    return sign + positional(digits, exponent)
+
+
+def shown_f(value: float) -> str:
+    """A number as Go's `f` format prints it: the shortest text that reads back, without an exponent."""
+    if not math.isfinite(value):
+        return shown_g(value)
+    if value == 0:
+        return shown_g(value)
+    return ("-" if value < 0 else "") + positional(*scientific(value))
+
+
+def scientific(value: float) -> tuple[str, int]:
+    """(digits without trailing zeros, exponent of the first digit) of the shortest text that reads back.
+
+    value is not 0.
+    """
+    mantissa, _, exponent = f"{abs(value)!r}".partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    leading = len(whole + fraction) - len(digits)
+    return digits.rstrip("0"), len(whole) - 1 - leading + int(exponent or 0)
+
+
+def positional(digits: str, exponent: int) -> str:
+    """Digits with their point and zeros."""
+    if exponent < 0:
+        return "0." + "0" * (-exponent - 1) + digits
+    if len(digits) <= exponent + 1:
+        return digits + "0" * (exponent + 1 - len(digits))
+    return f"{digits[: exponent + 1]}.{digits[exponent + 1 :]}"

@@ -1,0 +1,240 @@
+"""Binary operators: between numbers, between a vector and a number, and between vectors whose labels match."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.promql.evaluate.block import Block, Scalar
+from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.elementwise import ARITHMETIC, COMPARE
+from tsdb.promql.evaluate.errors import EvaluationError
+from tsdb.promql.evaluate.labels import METADATA, METRIC_NAME, LabelSets, joined
+from tsdb.promql.evaluate.names import merged, without_name
+from tsdb.promql.syntax.literals import quoted
+from tsdb.promql.syntax.tree import COMPARISONS, Binary, Cardinality, Matching
+
+Values = NDArray[np.float64]
+MANY_SIDE = "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)"
+ONE_SIDE = "multiple matches for labels: grouping labels must ensure unique matches"
+TRIMS = frozenset({"</", ">/"})  # Of native histograms.
+
+
+def scalars(node: Binary, left: Scalar, right: Scalar) -> Scalar:
+    """A number at each step."""
+    if node.operator in COMPARISONS:
+        return Scalar(COMPARE[node.operator](left.values, right.values).astype(np.float64))
+    if node.operator in TRIMS:
+        raise EvaluationError(f'operator "{node.operator}" not allowed for Scalar operations')
+    return Scalar(ARITHMETIC[node.operator](left.values, right.values))
+
+
+def with_scalar(context: Context, node: Binary, vector: Block, scalar: Scalar, *, scalar_is_left: bool) -> Block:
+    """A comparison without `bool` filters the vector; everything else gives new values."""
+    pair = (scalar.values, vector.values) if scalar_is_left else (vector.values, scalar.values)
+    if node.operator in TRIMS:
+        return _refuse_trim(context, node, vector)
+    if node.operator not in COMPARISONS:
+        return without_name(context, vector.with_values(ARITHMETIC[node.operator](*pair)))
+    holds = COMPARE[node.operator](*pair)
+    if node.returns_bool:
+        return without_name(context, vector.with_values(holds.astype(np.float64)))
+    return vector.with_present(vector.present & holds)
+
+
+def _refuse_trim(context: Context, node: Binary, block: Block) -> Block:
+    if block.present.any():
+        problem = f'incompatible sample types encountered for binary operator "{node.operator}": '
+        context.annotations.inform(f"{problem}float {node.operator} float", node.span)
+    return block.take(np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Two vectors with the group of each of their rows. Rows of one group match."""
+
+    left: Block
+    right: Block
+    left_group: NDArray[np.int64]
+    right_group: NDArray[np.int64]
+    groups: int
+    keys: LabelSets  # Of each group.
+
+
+def vectors(context: Context, node: Binary, left: Block, right: Block) -> Block:
+    """Between series whose labels match. Raises EvaluationError where more series match than the query allows."""
+    sides = _sides(node.matching, left, right)
+    match node.operator:
+        case "and":
+            return left.with_present(left.present & _any(sides.right_group, right, sides.groups)[sides.left_group])
+        case "unless":
+            return left.with_present(left.present & ~_any(sides.right_group, right, sides.groups)[sides.left_group])
+        case "or":
+            rest = right.present & ~_any(sides.left_group, left, sides.groups)[sides.right_group]
+            both = _stacked(left, replace(right, present=rest)).compact()
+            return both if context.delays_name_removal else merged(both)
+    return _matched(context, node, _filled(node.matching, sides))
+
+
+def _stacked(first: Block, second: Block) -> Block:
+    return Block(
+        joined(first.labels, second.labels),
+        np.concatenate((first.values, second.values)),
+        np.concatenate((first.present, second.present)),
+        np.concatenate((first.loses_name, second.loses_name)),
+    )
+
+
+def _sides(matching: Matching, left: Block, right: Block) -> Sides:
+    def key(labels: LabelSets) -> LabelSets:
+        return labels.only(matching.labels) if matching.on else labels.without((*matching.labels, METRIC_NAME))
+
+    keys = joined(key(left.labels), key(right.labels))
+    groups = keys.groups()
+    middle = len(left)
+    return Sides(left, right, groups.of_row[:middle], groups.of_row[middle:], len(groups), keys.take(groups.first))
+
+
+def _any(group: NDArray[np.int64], block: Block, groups: int) -> NDArray[np.bool_]:
+    """Whether a group has a series at each step, bool (groups, steps)."""
+    found = np.zeros((groups, block.steps), np.bool_)
+    if len(block) and len(block) == groups and len(np.unique(group)) == groups:
+        found[group] = block.present
+    else:
+        np.logical_or.at(found, group, block.present)
+    return found
+
+
+def _count(group: NDArray[np.int64], present: NDArray[np.bool_], groups: int) -> NDArray[np.int64]:
+    counts = np.zeros((groups, present.shape[1]), np.int64)
+    np.add.at(counts, group, present)
+    return counts
+
+
+def _matched(context: Context, node: Binary, sides: Sides) -> Block:
+    matching = node.matching
+    swapped = matching.cardinality is Cardinality.ONE_TO_MANY
+    one, many = (sides.left, sides.right) if swapped else (sides.right, sides.left)
+    one_group, many_group = (sides.left_group, sides.right_group) if swapped else (sides.right_group, sides.left_group)
+    # At a step without a series on one side nothing is looked at, and so nothing is wrong.
+    used = sides.left.present.any(axis=0) & sides.right.present.any(axis=0)
+    one, many = replace(one, present=one.present & used), replace(many, present=many.present & used)
+    _check_one_side(one, one_group, sides, "left" if swapped else "right")
+    many_rows, one_rows = _pairs(many_group, one_group, sides.groups)
+    context.admit(len(many_rows), many.steps)
+    many, one = many.take(many_rows), one.take(one_rows)
+    left, right = (one, many) if swapped else (many, one)
+    present = left.present & right.present
+    pair_group = many_group[many_rows]
+    labels = _result_labels(context, node, many.labels, one.labels)
+    _check_many_side(matching, pair_group, present, sides.groups, labels)
+    loses_name = np.full(len(labels), node.returns_bool and context.delays_name_removal)
+    if node.operator in TRIMS:
+        return _refuse_trim(context, node, Block(labels, left.values, present, loses_name))
+    if node.operator in COMPARISONS:
+        holds = COMPARE[node.operator](left.values, right.values)
+        values = holds.astype(np.float64) if node.returns_bool else left.values
+        present = present if node.returns_bool else present & holds
+    else:
+        values = ARITHMETIC[node.operator](left.values, right.values)
+    return merged(Block(labels, values, present, loses_name).compact())
+
+
+def _pairs(
+    many_group: NDArray[np.int64], one_group: NDArray[np.int64], groups: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows (many, one) of all pairs with one group, in the order of the many side."""
+    order = np.argsort(one_group, kind="stable")
+    counts = np.bincount(one_group, minlength=groups)
+    starts = np.concatenate(([0], np.cumsum(counts)[:-1])) if groups else counts
+    repeats = counts[many_group]
+    many_rows = np.repeat(np.arange(len(many_group)), repeats)
+    place = np.arange(len(many_rows)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    return many_rows, order[starts[many_group[many_rows]] + place]
+
+
+def _check_one_side(one: Block, group: NDArray[np.int64], sides: Sides, side: str) -> None:
+    if len(np.unique(group)) == len(group):
+        return
+    counts = _count(group, one.present, sides.groups)
+    if counts.max(initial=0) <= 1:
+        return
+    step, bad = (int(index[0]) for index in np.nonzero(counts.T > 1))
+    rows = np.flatnonzero((group == bad) & one.present[:, step])
+    rows = rows[one.labels.take(rows).order()][:2]
+    shown = ", ".join(shown_labels(one.labels.row(row)) for row in rows.tolist())
+    group_labels = shown_labels(sides.keys.row(bad))
+    raise EvaluationError(
+        f"found duplicate series for the match group {group_labels} on the {side} hand-side of the operation: "
+        f"[{shown}];many-to-many matching not allowed: matching labels must be unique on one side"
+    )
+
+
+def _check_many_side(
+    matching: Matching, group: NDArray[np.int64], present: NDArray[np.bool_], groups: int, labels: LabelSets
+) -> None:
+    """Whatever a comparison lets through: one result for each group, or for each group and set of labels."""
+    if len(np.unique(group)) == len(group):
+        return
+    if matching.cardinality is Cardinality.ONE_TO_ONE:
+        if _count(group, present, groups).max(initial=0) > 1:
+            raise EvaluationError(MANY_SIDE)
+        return
+    results = labels.groups()
+    if len(results) == len(labels):
+        return
+    keys, key_of = np.unique(results.of_row * groups + group, return_inverse=True)
+    if _count(key_of.reshape(-1), present, len(keys)).max(initial=0) > 1:
+        raise EvaluationError(ONE_SIDE)
+
+
+def _result_labels(context: Context, node: Binary, many: LabelSets, one: LabelSets) -> LabelSets:
+    matching = node.matching
+    labels = many
+    if node.operator in ARITHMETIC or (node.returns_bool and not context.delays_name_removal):
+        labels = labels.without(METADATA)
+    if matching.cardinality is Cardinality.ONE_TO_ONE:
+        return labels.only(matching.labels) if matching.on else labels.without(matching.labels)
+    for name in matching.include:
+        labels = labels.with_column(name, one.column(name))
+    return labels
+
+
+def _filled(matching: Matching, sides: Sides) -> Sides:
+    """Both sides with a series of the fill value for each group that lacks one."""
+    if matching.fill_left is None and matching.fill_right is None:
+        return sides
+    has_left = _any(sides.left_group, sides.left, sides.groups)
+    has_right = _any(sides.right_group, sides.right, sides.groups)
+    left, left_group, right, right_group = sides.left, sides.left_group, sides.right, sides.right_group
+    fill_left, fill_right = matching.fill_left, matching.fill_right
+    if matching.cardinality is Cardinality.ONE_TO_MANY:
+        # Prometheus swaps the sides of group_right before it fills them: its left is the side with many series.
+        fill_left, fill_right = fill_right, fill_left
+    if fill_left is not None:
+        left, left_group = _with_fill(left, left_group, sides, has_right & ~has_left, fill_left)
+    if fill_right is not None:
+        right, right_group = _with_fill(right, right_group, sides, has_left & ~has_right, fill_right)
+    return Sides(left, right, left_group, right_group, sides.groups, sides.keys)
+
+
+def _with_fill(
+    block: Block, group: NDArray[np.int64], sides: Sides, missing: NDArray[np.bool_], value: float
+) -> tuple[Block, NDArray[np.int64]]:
+    groups = np.flatnonzero(missing.any(axis=1))
+    fill = Block(
+        sides.keys.take(groups),
+        np.full((len(groups), block.steps), value),
+        missing[groups],
+        np.zeros(len(groups), np.bool_),
+    )
+    return _stacked(block, fill), np.concatenate((group, groups))
+
+
+def shown_labels(labels: dict[str, str]) -> str:
+    """Labels as Prometheus prints them: `name{a="b"}`."""
+    name = labels.get(METRIC_NAME, "")
+    rest = ", ".join(f"{label}={quoted(value)}" for label, value in labels.items() if label != METRIC_NAME)
+    return f"{name}{{{rest}}}" if rest or not name else name

@@ -1,0 +1,77 @@
+"""Block: values of an instant vector at every step of a query; and the other types of results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.promql.evaluate.labels import LabelSets
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """values: float64 (series, steps). present: bool (series, steps); NaN is a value, absence is not.
+
+    A value that is not present has no meaning. loses_name: bool (series,), of series whose name is removed at the end
+    of the query; all False unless names are removed late.
+    """
+
+    labels: LabelSets
+    values: NDArray[np.float64]
+    present: NDArray[np.bool_]
+    loses_name: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return int(self.values.shape[1])
+
+    def take(self, rows: NDArray[np.int64]) -> Block:
+        """Series by index."""
+        return Block(self.labels.take(rows), self.values[rows], self.present[rows], self.loses_name[rows])
+
+    def with_values(self, values: NDArray[np.float64]) -> Block:
+        """The same series and presence with other values."""
+        return replace(self, values=values)
+
+    def with_present(self, present: NDArray[np.bool_]) -> Block:
+        """The same series and values with another presence, without series that are nowhere present."""
+        return replace(self, present=present).compact()
+
+    def compact(self) -> Block:
+        """Without series that are nowhere present."""
+        rows = self.present.any(axis=1)
+        return self if rows.all() else self.take(np.flatnonzero(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """values: float64 (steps,)."""
+
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string, the same at every step."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Samples of series as rows: those of row i are [starts[i], starts[i + 1]), ascending in time, no stale markers.
+
+    starts: int64 (rows + 1,). ts_ms: int64. values: float64.
+    """
+
+    labels: LabelSets
+    starts: NDArray[np.int64]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    loses_name: NDArray[np.bool_]

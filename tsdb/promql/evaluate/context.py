@@ -1,0 +1,71 @@
+"""Context of an evaluation: its steps, its storage, its bounds, and the annotations that it gathers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.promql.evaluate.annotations import Annotations
+from tsdb.promql.evaluate.errors import EvaluationError
+from tsdb.promql.evaluate.labels import Pool
+from tsdb.promql.evaluate.storage import Storage
+from tsdb.promql.syntax.durations import duration_ms
+from tsdb.promql.syntax.tree import Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """start_ms, end_ms, step_ms: of the steps here. query_start_ms and its like: of the whole query.
+
+    An instant query has one step and step_ms 0. values_max: of one vector, over all its steps.
+    """
+
+    storage: Storage
+    annotations: Annotations
+    pool: Pool
+    start_ms: int
+    end_ms: int
+    step_ms: int
+    query_start_ms: int
+    query_end_ms: int
+    query_step_ms: int
+    lookback_ms: int
+    subquery_step_ms: int
+    delays_name_removal: bool
+    values_max: int
+    check: Callable[[], None]
+
+    @property
+    def times_ms(self) -> NDArray[np.int64]:
+        """Time of each step, int64 (steps,)."""
+        if self.step_ms == 0:
+            return np.array([self.start_ms], np.int64)
+        return np.arange(self.start_ms, self.end_ms + 1, self.step_ms, dtype=np.int64)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return 1 if self.step_ms == 0 else (self.end_ms - self.start_ms) // self.step_ms + 1
+
+    def at(self, start_ms: int, end_ms: int, step_ms: int) -> Context:
+        """The same query at other steps."""
+        context = replace(self, start_ms=start_ms, end_ms=end_ms, step_ms=step_ms)
+        context.admit(1, context.steps)
+        return context
+
+    def length_ms(self, node: Duration) -> int:
+        """A duration of the query in milliseconds. Raises QueryError where it has no value."""
+        query_range_ms = self.query_end_ms - self.query_start_ms
+        return duration_ms(node, self.annotations.text, self.query_step_ms, query_range_ms)
+
+    def admit(self, series: int, steps: int) -> None:
+        """Raise EvaluationError for a vector that is too large."""
+        if series * steps > self.values_max:
+            raise EvaluationError(
+                f"query processing would load too many samples into memory in query execution: {series} series at "
+                f"{steps} steps; the limit is {self.values_max} values, ask for fewer series or a larger step",
+                reason="too_many_samples",
+            )

@@ -1,0 +1,91 @@
+"""Functions of one value at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+_DAY_S = 86_400
+_CYCLE_DAYS = 146_097  # Days of 400 years, after which the calendar repeats.
+_TO_MARCH_OF_YEAR_0 = 719_468  # Days from 0000-03-01 to 1970-01-01. A year that begins in March ends with the leap day.
+_BEFORE_ALL_S = -(2**63)  # Where Go's conversion puts NaN and what int64 cannot hold.
+
+
+def _sign(values: Values) -> Values:
+    return np.where(values < 0, -1.0, np.where(values > 0, 1.0, values))
+
+
+MATH: dict[str, Callable[[Values], Values]] = {
+    "abs": np.abs, "ceil": np.ceil, "floor": np.floor, "exp": np.exp, "sqrt": np.sqrt, "sgn": _sign,
+    "ln": np.log, "log2": np.log2, "log10": np.log10,
+    "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
+    "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "deg": lambda values: values * 180 / np.pi,
+    "rad": lambda values: values * np.pi / 180,
+}  # fmt: skip
+
+ARITHMETIC: dict[str, Callable[[Values, Values], Values]] = {
+    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "%": np.fmod, "^": np.power, "atan2": np.arctan2,
+}  # fmt: skip
+COMPARE: dict[str, Callable[[Values, Values], NDArray[np.bool_]]] = {
+    "==": np.equal, "!=": np.not_equal, "<": np.less, ">": np.greater, "<=": np.less_equal, ">=": np.greater_equal,
+}  # fmt: skip
+
+
+def rounded(values: Values, nearest: Values) -> Values:
+    """To the nearest multiple, halves up."""
+    inverse = 1.0 / nearest
+    return np.floor(values * inverse + 0.5) / inverse
+
+
+def date_part(name: str, seconds: Values) -> Values:
+    """A part of the date in UTC, of seconds since 1970, in the calendar of today for all times."""
+    in_range = (seconds >= _BEFORE_ALL_S) & (seconds < 2.0**63)
+    whole = np.where(in_range, seconds, 0.0).astype(np.int64)
+    whole[~in_range] = _BEFORE_ALL_S
+    if name in _CLOCK:
+        return _CLOCK[name](whole).astype(np.float64)
+    return _calendar(name, whole // _DAY_S).astype(np.float64)
+
+
+_CLOCK: dict[str, Callable[[NDArray[np.int64]], NDArray[np.int64]]] = {
+    "minute": lambda seconds: seconds // 60 % 60,
+    "hour": lambda seconds: seconds // 3600 % 24,
+    "day_of_week": lambda seconds: (seconds // _DAY_S + 4) % 7,
+}
+
+
+def _calendar(name: str, days: Whole) -> Whole:
+    """Parts of days since 1970 (Hinnant, "chrono-compatible low-level date algorithms")."""
+    shifted = days + _TO_MARCH_OF_YEAR_0
+    cycle: Whole = shifted // _CYCLE_DAYS
+    day_of_cycle: Whole = shifted - cycle * _CYCLE_DAYS
+    year_of_cycle: Whole = (
+        day_of_cycle - day_of_cycle // 1460 + day_of_cycle // 36_524 - day_of_cycle // 146_096
+    ) // 365
+    day_of_year: Whole = day_of_cycle - (
+        365 * year_of_cycle + year_of_cycle // 4 - year_of_cycle // 100
+    )  # From 1 March.
+    from_march = (5 * day_of_year + 2) // 153
+    month: Whole = np.where(from_march < 10, from_march + 3, from_march - 9)
+    year: Whole = year_of_cycle + cycle * 400 + (month <= 2)
+    if name == "year":
+        return year
+    if name == "month":
+        return month
+    if name == "day_of_month":
+        day: Whole = day_of_year - (153 * from_march + 2) // 5 + 1
+        return day
+    leap: NDArray[np.bool_] = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
+    if name == "day_of_year":
+        return np.where(month > 2, day_of_year + 60 + leap, day_of_year - 305)
+    lengths = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)[month]
+    return np.where(leap & (month == 2), 29, lengths)
+
+
+DATE_PARTS = frozenset({*_CLOCK, "year", "month", "day_of_month", "day_of_year", "days_in_month"})

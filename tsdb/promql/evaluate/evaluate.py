@@ -1,0 +1,200 @@
+"""Evaluation of an expression: each node over all its steps, its parts first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tsdb.promql.evaluate.aggregate import aggregated, counted_values
+from tsdb.promql.evaluate.binary import scalars, vectors, with_scalar
+from tsdb.promql.evaluate.block import Block, Scalar, Text
+from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.functions import called, where_absent
+from tsdb.promql.evaluate.info import with_info
+from tsdb.promql.evaluate.names import without_name
+from tsdb.promql.evaluate.range_functions import RANGE_FUNCTIONS, over_range
+from tsdb.promql.evaluate.select import Windows, as_samples, newest, selected, shifted_times, windows
+from tsdb.promql.syntax.tree import (
+    Aggregation,
+    Binary,
+    Call,
+    Expression,
+    MatrixSelector,
+    NumberLiteral,
+    Paren,
+    StringLiteral,
+    Subquery,
+    Unary,
+    VectorSelector,
+    children,
+)
+
+Value = Block | Scalar | Text
+
+# Functions of the time of a step, which no `@` below them makes the same at all steps.
+_OF_TIME = frozenset(
+    [
+        "days_in_month",
+        "day_of_month",
+        "day_of_week",
+        "day_of_year",
+        "hour",
+        "minute",
+        "month",
+        "year",
+        "predict_linear",
+        "time",
+        "timestamp",
+    ]
+)
+
+
+def evaluate(context: Context, node: Expression) -> Value:
+    """The value of an expression that is not a range. Raises EvaluationError, and what the storage raises."""
+    context.check()
+    if context.steps > 1 and _is_same_at_all_steps(node):
+        return _repeated(evaluate(context.at(context.start_ms, context.start_ms, context.step_ms), node), context.steps)
+    match node:
+        case NumberLiteral():
+            return Scalar(np.full(context.steps, node.value))
+        case StringLiteral():
+            return Text(node.value)
+        case Paren():
+            return evaluate(context, node.inner)
+        case VectorSelector():
+            return newest(context, node)[0]
+        case Unary():
+            return _unary(context, node)
+        case Binary():
+            return _binary(context, node)
+        case Aggregation():
+            return _aggregation(context, node)
+        case Call():
+            return _call(context, node)
+        case MatrixSelector() | Subquery():
+            raise AssertionError("a range is an argument of a function, as the parser checks")
+
+
+def range_of(context: Context, node: Expression) -> Windows:
+    """The windows of a range."""
+    while isinstance(node, Paren):
+        node = node.inner
+    if isinstance(node, MatrixSelector):
+        return selected(context, node)
+    assert isinstance(node, Subquery), "the parser checks types"
+    return _subquery(context, node)
+
+
+def _subquery(context: Context, node: Subquery) -> Windows:
+    range_ms = context.length_ms(node.range)
+    step_ms = context.subquery_step_ms if node.step is None else context.length_ms(node.step)
+    at_ms = shifted_times(context, node)
+    # Steps of a subquery are multiples of its step, whatever the times of the query.
+    start_ms = ((int(at_ms.min()) - range_ms) // step_ms + 1) * step_ms
+    end_ms = max(start_ms, int(at_ms.max()) // step_ms * step_ms)
+    inner = context.at(start_ms, end_ms, step_ms)
+    block = evaluate(inner, node.expression)
+    assert isinstance(block, Block), "the parser checks types"
+    return windows(context, as_samples(block, inner.times_ms), at_ms, range_ms)
+
+
+def _unary(context: Context, node: Unary) -> Value:
+    value = evaluate(context, node.operand)
+    if node.operator == "+" or isinstance(value, Text):
+        return value
+    if isinstance(value, Scalar):
+        return Scalar(-value.values)
+    return without_name(context, value.with_values(-value.values))
+
+
+def _binary(context: Context, node: Binary) -> Value:
+    left, right = evaluate(context, node.left), evaluate(context, node.right)
+    assert not isinstance(left, Text), "the parser checks types"
+    assert not isinstance(right, Text), "the parser checks types"
+    if isinstance(left, Scalar):
+        if isinstance(right, Scalar):
+            return scalars(node, left, right)
+        return with_scalar(context, node, right, left, scalar_is_left=True)
+    if isinstance(right, Scalar):
+        return with_scalar(context, node, left, right, scalar_is_left=False)
+    return vectors(context, node, left, right)
+
+
+def _aggregation(context: Context, node: Aggregation) -> Block:
+    parameter = Scalar(np.zeros(context.steps)) if node.parameter is None else evaluate(context, node.parameter)
+    block = evaluate(context, node.operand)
+    assert isinstance(block, Block), "the parser checks types"
+    if isinstance(parameter, Text):
+        return counted_values(context, node, block, parameter.value)
+    assert isinstance(parameter, Scalar), "the parser checks types"
+    return aggregated(context, node, block, parameter.values)
+
+
+def _call(context: Context, node: Call) -> Value:
+    if node.name in RANGE_FUNCTIONS:
+        return _over_range(context, node)
+    if node.name == "info":
+        block = evaluate(context, node.args[0])
+        assert isinstance(block, Block), "the parser checks types"
+        return with_info(context, node, block)
+    if node.name == "timestamp":
+        argument = node.args[0]
+        while isinstance(argument, Paren):
+            argument = argument.inner
+        if isinstance(argument, VectorSelector):
+            block, times_ms = newest(context, argument)
+            return without_name(context, block.with_values(times_ms / 1000))
+    return called(context, node, [evaluate(context, argument) for argument in node.args])
+
+
+def _over_range(context: Context, node: Call) -> Block:
+    parameters: list[Scalar] = []
+    found: Windows | None = None
+    for argument in node.args:
+        if _is_range(argument):
+            found = range_of(context, argument)
+        else:
+            value = evaluate(context, argument)
+            assert isinstance(value, Scalar), "the parser checks types"
+            parameters.append(value)
+    assert found is not None, "the parser checks types"
+    block = over_range(context, node, found, parameters)
+    return where_absent(context, _range_node(node), block) if node.name == "absent_over_time" else block
+
+
+def _range_node(node: Call) -> Expression:
+    return next(argument for argument in node.args if _is_range(argument))
+
+
+def _is_range(node: Expression) -> bool:
+    while isinstance(node, Paren):
+        node = node.inner
+    return isinstance(node, MatrixSelector | Subquery)
+
+
+def _is_same_at_all_steps(node: Expression) -> bool:
+    """Whether all that a node reads is at times of `@`."""
+    selectors = False
+    pending = [node]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, VectorSelector | Subquery):
+            if one.at is None:
+                return False
+            selectors = True
+            continue
+        if isinstance(one, Call) and (one.name in _OF_TIME or not one.args):
+            return False
+        pending.extend(children(one))
+    return selectors
+
+
+def _repeated(value: Value, steps: int) -> Value:
+    if isinstance(value, Text):
+        return value
+    if isinstance(value, Scalar):
+        return Scalar(np.repeat(value.values, steps))
+    return replace(
+        value, values=np.repeat(value.values, steps, axis=1), present=np.repeat(value.present, steps, axis=1)
+    )

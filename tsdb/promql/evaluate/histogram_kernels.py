@@ -1,0 +1,171 @@
+"""Kernel of classic histograms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.jit import helper, kernel
+
+QUANTILE, FRACTION = range(2)
+
+_SMALL_DIFFERENCE = 1e-12  # Counts whose relative difference is below this are taken as equal.
+
+
+@kernel
+def histogram_kernel(
+    code: int,
+    order: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    bounds: NDArray[np.float64],
+    values: NDArray[np.float64],
+    present: NDArray[np.bool_],
+    one: NDArray[np.float64],
+    two: NDArray[np.float64],
+    out: NDArray[np.float64],
+    out_present: NDArray[np.bool_],
+    forced: NDArray[np.float64],
+) -> None:
+    """Write out and out_present (histograms, steps). Rows of histogram h: order[starts[h]:starts[h + 1]], by bound.
+
+    one, two: the quantile, or the ends of a range, at each step. forced (histograms, 6) begins as zeros: the number of
+    steps whose counts fell, the first and the last bound and the largest difference there, the first and the last step.
+    """
+    for histogram in range(starts.size - 1):
+        size = starts[histogram + 1] - starts[histogram]
+        upper, counts = np.empty(size, np.float64), np.empty(size, np.float64)
+        for step in range(values.shape[1]):
+            used = _gather(
+                order[starts[histogram] : starts[histogram + 1]], bounds, values, present, step, upper, counts
+            )
+            out_present[histogram, step] = used > 0
+            if used == 0:
+                continue
+            if code == QUANTILE:
+                out[histogram, step] = _quantile(one[step], upper, counts, used, forced[histogram], step)
+            else:
+                out[histogram, step] = _fraction(one[step], two[step], upper, counts, used)
+
+
+@helper
+def _gather(
+    rows: NDArray[np.int64],
+    bounds: NDArray[np.float64],
+    values: NDArray[np.float64],
+    present: NDArray[np.bool_],
+    step: int,
+    upper: NDArray[np.float64],
+    counts: NDArray[np.float64],
+) -> int:
+    """Buckets of one step; those with one bound are added up. Their number."""
+    used = 0
+    for row in rows:
+        if not present[row, step]:
+            continue
+        if used and upper[used - 1] == bounds[row]:
+            counts[used - 1] += values[row, step]
+        else:
+            upper[used], counts[used] = bounds[row], values[row, step]
+            used += 1
+    return used
+
+
+@helper
+def _quantile(
+    q: float, upper: NDArray[np.float64], counts: NDArray[np.float64], used: int, forced: NDArray[np.float64], step: int
+) -> float:
+    if math.isnan(q):
+        return math.nan
+    if q < 0:
+        return -math.inf
+    if q > 1:
+        return math.inf
+    if not (math.isinf(upper[used - 1]) and upper[used - 1] > 0):
+        return math.nan
+    _raise(upper, counts, used, forced, step)
+    observations = counts[used - 1]
+    if used < 2 or observations == 0 or math.isnan(observations):
+        return math.nan
+    rank = q * observations
+    bucket = 0
+    while bucket < used - 1 and not counts[bucket] >= rank:
+        bucket += 1
+    if bucket == used - 1:
+        return float(upper[used - 2])
+    if bucket == 0 and upper[0] <= 0:
+        return float(upper[0])
+    start, count = 0.0, counts[bucket]
+    if bucket > 0:
+        start = upper[bucket - 1]
+        count -= counts[bucket - 1]
+        rank -= counts[bucket - 1]
+    return float(start + (upper[bucket] - start) * (rank / count))
+
+
+@helper
+def _raise(
+    upper: NDArray[np.float64], counts: NDArray[np.float64], used: int, forced: NDArray[np.float64], step: int
+) -> None:
+    """Raise counts that are less than the one before: a bucket holds all observations of smaller ones."""
+    before, is_forced = counts[0], False
+    for bucket in range(1, used):
+        count = counts[bucket]
+        if count == before:
+            continue
+        if _is_close(before, count):
+            counts[bucket] = before
+            continue
+        if count < before:
+            counts[bucket] = before
+            if forced[0] == 0 and not is_forced:
+                forced[1] = forced[2] = upper[bucket]
+                forced[4] = step
+            forced[1], forced[2] = min(forced[1], upper[bucket]), max(forced[2], upper[bucket])
+            forced[3] = max(forced[3], before - count)
+            is_forced = True
+            continue
+        before = count
+    if is_forced:
+        forced[0] += 1
+        forced[5] = step
+
+
+@helper
+def _is_close(one: float, other: float) -> bool:
+    if math.isnan(one) and math.isnan(other):
+        return True
+    total, difference = abs(one) + abs(other), abs(one - other)
+    if one == 0 or other == 0 or total < 2.2250738585072014e-308:  # The least normal number.
+        return difference < _SMALL_DIFFERENCE * 2.2250738585072014e-308
+    return difference / min(total, 1.7976931348623157e308) < _SMALL_DIFFERENCE
+
+
+@helper
+def _fraction(
+    lower: float, upper_end: float, upper: NDArray[np.float64], counts: NDArray[np.float64], used: int
+) -> float:
+    total = counts[used - 1]
+    if not (math.isinf(upper[used - 1]) and upper[used - 1] > 0):
+        return math.nan
+    if total == 0 or math.isnan(total) or math.isnan(lower) or math.isnan(upper_end):
+        return math.nan
+    if lower >= upper_end:
+        return 0.0
+    return float((_rank(upper_end, upper, counts, used, total) - _rank(lower, upper, counts, used, total)) / total)
+
+
+@helper
+def _rank(at: float, upper: NDArray[np.float64], counts: NDArray[np.float64], used: int, total: float) -> float:
+    """Number of observations up to a value. Inside of a bucket without an end, all of the bucket's are below."""
+    rank, low = 0.0, 0.0 if upper[0] > 0 else -math.inf
+    for bucket in range(used):
+        if low >= at:
+            return min(rank, total)
+        if low < at < upper[bucket]:
+            if math.isinf(low):
+                return float(min(counts[bucket], total))
+            return float(min(rank + (counts[bucket] - rank) * (at - low) / (upper[bucket] - low), total))
+        rank, low = counts[bucket], upper[bucket]
+    return total

@@ -1,0 +1,165 @@
+"""info(): labels of info metrics added to the series of the same instance and job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.index.pattern import compile_pattern
+from tsdb.model.selector import Matcher, MatchType
+from tsdb.promql.evaluate.binary import shown_labels
+from tsdb.promql.evaluate.block import Block
+from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.errors import EvaluationError
+from tsdb.promql.evaluate.labels import METRIC_NAME, LabelSets, label_sets
+from tsdb.promql.evaluate.names import merged
+from tsdb.promql.evaluate.select import newest, shifted_times
+from tsdb.promql.syntax.tree import Call, Expression, Subquery, VectorSelector, children
+
+TARGET_INFO = "target_info"
+_IDENTIFYING = ("instance", "job")
+_EXCLUDING = (MatchType.NOT_EQUAL, MatchType.NOT_REGEX)
+
+
+def with_info(context: Context, node: Call, base: Block) -> Block:
+    """The base series with labels of the newest info series. Raises EvaluationError where two of them differ."""
+    matchers = node.args[1].matchers if len(node.args) > 1 and isinstance(node.args[1], VectorSelector) else ()
+    of_name = [matcher for matcher in matchers if matcher.name == METRIC_NAME]
+    of_data = [matcher for matcher in matchers if matcher.name != METRIC_NAME]
+    default = [Matcher(MatchType.EQUAL, METRIC_NAME, TARGET_INFO)]
+    is_named = of_name or default
+    if all(matcher.type in _EXCLUDING for matcher in is_named):
+        is_named = [Matcher(MatchType.REGEX, METRIC_NAME, ".+_info"), *of_name]
+    # A base series that is itself an info series stays as it is.
+    ignoring = of_name if len(node.args) > 1 else default
+    if all(matcher.type in _EXCLUDING for matcher in ignoring):
+        ignoring = []  # Matchers that only exclude choose no info metric by name.
+    names = base.labels.texts(METRIC_NAME)
+    is_info = np.array([bool(ignoring) and _match_all(ignoring, name) for name in names], np.bool_)
+    identified = [
+        (name, sorted({text for row, text in enumerate(base.labels.texts(name)) if text and not is_info[row]}))
+        for name in _IDENTIFYING
+    ]
+    wanted = [Matcher(MatchType.REGEX, name, "|".join(map(_escaped, values))) for name, values in identified if values]
+    found = _info_series(context, (*is_named, *wanted, *of_data), node) if wanted else None
+    return _combined(context, base, is_info, found, of_data)
+
+
+def _info_series(context: Context, matchers: tuple[Matcher, ...], node: Call) -> tuple[Block, NDArray[np.int64]]:
+    """Info series at the times at which the first selector of the base looks, and the time of each sample."""
+    at_ms = context.times_ms
+    pending: Expression | None = node.args[0]
+    while pending is not None:
+        if isinstance(pending, VectorSelector | Subquery):
+            at_ms = shifted_times(context, pending, at_ms)
+        below = children(pending)
+        pending = next((child for child in below if _has_selector(child)), None)
+    return newest(context, VectorSelector("", matchers, node.span), at_ms)
+
+
+def _has_selector(node: Expression) -> bool:
+    return isinstance(node, VectorSelector) or any(map(_has_selector, children(node)))
+
+
+def _combined(
+    context: Context,
+    base: Block,
+    is_info: NDArray[np.bool_],
+    found: tuple[Block, NDArray[np.int64]] | None,
+    of_data: Sequence[Matcher],
+) -> Block:
+    steps = base.steps
+    data_names = {matcher.name for matcher in of_data}
+    refuses_empty = any(not _matches(matcher, "") for matcher in of_data)
+    by_key = _by_identity(found[0].labels) if found is not None else {}
+    rows: list[int] = []
+    labels: list[dict[str, str]] = []
+    presents: list[NDArray[np.bool_]] = []
+    for row in range(len(base)):
+        own = base.labels.row(row)
+        candidates = by_key.get(tuple(own.get(name, "") for name in _IDENTIFYING), []) if not is_info[row] else []
+        # Which info series a step uses: for each name the newest; steps with the same choice are one result.
+        choices = np.full((len({name for name, _ in candidates}), steps), -1, np.int64)
+        if found is not None and candidates:
+            choices = _choices(found, candidates, base.present[row])
+        patterns, of_step = np.unique(choices.T, axis=0, return_inverse=True)
+        of_step = of_step.reshape(-1)
+        for index, pattern in enumerate(patterns.tolist()):
+            present = base.present[row] & (of_step == index)
+            if not present.any():
+                continue
+            used = [number for number in pattern if number >= 0]
+            if not used and refuses_empty and not is_info[row]:
+                continue
+            added: dict[str, str] = {}
+            for number in used:
+                assert found is not None
+                _add(added, found[0].labels.row(number), own, data_names)
+            rows.append(row)
+            labels.append({**own, **added})
+            presents.append(present)
+    kept = np.array(rows, np.int64)
+    present = np.array(presents, np.bool_).reshape(len(rows), steps)
+    block = Block(label_sets(context.pool, labels), base.values[kept], present, base.loses_name[kept])
+    return merged(block)
+
+
+def _by_identity(labels: LabelSets) -> dict[tuple[str, ...], list[tuple[str, int]]]:
+    """(name, row) of the info series by their identifying labels."""
+    found: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+    columns = [labels.texts(name) for name in _IDENTIFYING]
+    for row, name in enumerate(labels.texts(METRIC_NAME)):
+        found.setdefault(tuple(column[row] for column in columns), []).append((name, row))
+    return found
+
+
+def _choices(
+    found: tuple[Block, NDArray[np.int64]], candidates: Sequence[tuple[str, int]], needed: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """The row of the newest info series of each name at each step, -1 without one, int64 (names, steps)."""
+    block, times_ms = found
+    names = sorted({name for name, _ in candidates})
+    chosen = np.full((len(names), block.steps), -1, np.int64)
+    newest_ms = np.full((len(names), block.steps), np.iinfo(np.int64).min, np.int64)
+    for name, row in candidates:
+        index = names.index(name)
+        same = block.present[row] & (chosen[index] >= 0) & (times_ms[row] == newest_ms[index]) & needed
+        if same.any():
+            at = int(np.flatnonzero(same)[0])
+            other = int(chosen[index, at])
+            raise EvaluationError(
+                f"found duplicate series for info metric: existing {shown_labels(block.labels.row(other))} @ "
+                f"{newest_ms[index, at]}, new {shown_labels(block.labels.row(row))} @ {times_ms[row, at]}"
+            )
+        newer = block.present[row] & (times_ms[row] > newest_ms[index])
+        chosen[index][newer] = row
+        newest_ms[index][newer] = times_ms[row][newer]
+    return chosen
+
+
+def _add(added: dict[str, str], info: dict[str, str], own: dict[str, str], data_names: set[str]) -> None:
+    for name, value in info.items():
+        if name == METRIC_NAME or (data_names and name not in data_names):
+            continue
+        if added.get(name, value) != value:
+            raise EvaluationError(f"conflicting label: {name}")
+        if name not in own:
+            added[name] = value
+
+
+def _matches(matcher: Matcher, value: str) -> bool:
+    if matcher.type in (MatchType.EQUAL, MatchType.NOT_EQUAL):
+        return (value == matcher.value) is (matcher.type is MatchType.EQUAL)
+    found = compile_pattern(matcher.value).matches(value.encode(errors="surrogateescape"))
+    return found is (matcher.type is MatchType.REGEX)
+
+
+def _match_all(matchers: Sequence[Matcher], value: str) -> bool:
+    return all(_matches(matcher, value) for matcher in matchers)
+
+
+def _escaped(value: str) -> str:
+    """A text as a pattern of RE2."""
+    return "".join(f"\\{char}" if char in r"\.+*?()|[]{}^$" else char for char in value)

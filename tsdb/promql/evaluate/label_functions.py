@@ -1,0 +1,112 @@
+"""label_replace and label_join: they change labels, whatever the samples are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import re2
+from numpy.typing import NDArray
+
+from tsdb.model.errors import InvalidRequest
+from tsdb.promql.evaluate.block import Block
+from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.errors import EvaluationError
+from tsdb.promql.evaluate.labels import METRIC_NAME
+from tsdb.promql.evaluate.names import merged
+from tsdb.promql.syntax.tree import Call
+
+PATTERN_BYTES_MAX = 4096
+MEMORY_BYTES_MAX = 8 << 20  # Of one compiled pattern.
+
+# `$name` takes as many letters as there are, `${name}` ends at the brace, `$$` is a dollar; as Go's Regexp.Expand.
+_REFERENCE = re.compile(r"\$(?:\$|(\w+)|\{(\w+)\})", re.ASCII)
+
+
+def label_replace(context: Context, block: Block, node: Call, args: Sequence[str]) -> Block:
+    """args: destination, replacement, source, pattern, which matches a whole value. Raises EvaluationError."""
+    destination, replacement, source, pattern = args
+    matcher = _compiled(pattern)
+    _check_name("invalid destination label name in label_replace()", destination)
+    names: dict[str, int] = {name.decode(): number for name, number in matcher.groupindex.items()}
+
+    def replaced(value: str) -> str | None:
+        found = matcher.fullmatch(value.encode(errors="surrogateescape"))
+        if found is None:
+            return None
+        groups = [found.group(number) or b"" for number in range(matcher.groups + 1)]
+        return _expanded(replacement, groups, names)
+
+    numbers, column = block.labels.column(source), block.labels.column(destination)
+    changed, where = _changed(context, numbers, replaced)
+    return _with_label(context, block, destination, np.where(where, changed, column).astype(np.int32), where)
+
+
+def label_join(context: Context, block: Block, args: Sequence[str]) -> Block:
+    """args: destination, separator, sources. Raises EvaluationError."""
+    destination, separator, *sources = args
+    for source in sources:
+        _check_name("invalid source label name in label_join()", source)
+    _check_name("invalid destination label name in label_join()", destination)
+    joined = [separator.join(texts) for texts in zip(*(block.labels.texts(name) for name in sources), strict=True)]
+    joined = joined if sources else [""] * len(block)
+    numbers = np.array([context.pool.number(text) for text in joined], np.int32)
+    return _with_label(context, block, destination, numbers, np.ones(len(block), np.bool_))
+
+
+def _changed(
+    context: Context, numbers: NDArray[np.int32], change: Callable[[str], str | None]
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Numbers of changed values, and where there is one; each value is changed once."""
+    found, places = np.unique(numbers, return_inverse=True)
+    texts = [change(context.pool.text(number)) for number in found.tolist()]
+    changed = np.array([0 if text is None else context.pool.number(text) for text in texts], np.int32)
+    there = np.array([text is not None for text in texts], np.bool_)
+    return changed[places.reshape(-1)], there[places.reshape(-1)]
+
+
+def _with_label(
+    context: Context, block: Block, name: str, numbers: NDArray[np.int32], where: NDArray[np.bool_]
+) -> Block:
+    loses_name = block.loses_name & ~where if name == METRIC_NAME else block.loses_name
+    changed = replace(block, labels=block.labels.with_column(name, numbers), loses_name=loses_name)
+    return merged(changed)
+
+
+def _compiled(pattern: str) -> re2._Regexp:
+    options = re2.Options()
+    options.dot_nl, options.log_errors, options.max_mem = True, False, MEMORY_BYTES_MAX
+    problem = f"invalid regular expression in label_replace(): {pattern}"
+    encoded = pattern.encode(errors="surrogateescape")
+    if len(encoded) > PATTERN_BYTES_MAX:
+        raise InvalidRequest(
+            f"regular expression of {len(encoded)} bytes in label_replace(); limit is {PATTERN_BYTES_MAX}",
+            reason="regex_too_large",
+        )
+    try:
+        return re2.compile(encoded, options)
+    except re2.error:
+        raise EvaluationError(problem) from None
+
+
+def _expanded(replacement: str, groups: Sequence[bytes], names: dict[str, int]) -> str:
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1) or match.group(2)
+        if name is None:
+            return "$"
+        number = int(name) if name.isdecimal() else names.get(name, len(groups))
+        return groups[number].decode(errors="surrogateescape") if number < len(groups) else ""
+
+    return _REFERENCE.sub(value, replacement)
+
+
+def _check_name(problem: str, name: str) -> None:
+    """A label name is any UTF-8 text that is not empty."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        name = ""
+    if not name:
+        raise EvaluationError(f"{problem}: {name}")

@@ -1,0 +1,165 @@
+"""Label sets of a vector's series as a table of numbers, so that grouping and matching are array operations.
+
+A pool numbers the names and values of one query. Number 0 is the empty text, which is an absent label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+METRIC_NAME = "__name__"
+METADATA = (METRIC_NAME, "__type__", "__unit__")  # Labels of the metric itself; what computes drops them together.
+
+# Of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+_STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+class Pool:
+    """Texts by number. Used by one query, on one thread."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {"": 0}
+        self._texts = [""]
+
+    def number(self, text: str) -> int:
+        """The number of a text, new if it is."""
+        number = self._numbers.setdefault(text, len(self._texts))
+        if number == len(self._texts):
+            self._texts.append(text)
+        return number
+
+    def text(self, number: int) -> str:
+        """The text of a number."""
+        return self._texts[number]
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """of_row: int64 (rows,), the group of each row. first: int64 (groups,), the first row of each group, ascending."""
+
+    of_row: NDArray[np.int64]
+    first: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSets:
+    """numbers: int32 (rows, names), of the values; 0 where a row lacks the label."""
+
+    pool: Pool
+    names: tuple[str, ...]
+    numbers: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def take(self, rows: NDArray[np.int64]) -> LabelSets:
+        """Rows by index."""
+        return LabelSets(self.pool, self.names, self.numbers[rows])
+
+    def only(self, names: Collection[str]) -> LabelSets:
+        """The labels with these names."""
+        columns = [index for index, name in enumerate(self.names) if name in names]
+        return LabelSets(self.pool, tuple(self.names[index] for index in columns), self.numbers[:, columns])
+
+    def without(self, names: Collection[str]) -> LabelSets:
+        """All labels but those with these names."""
+        return self.only([name for name in self.names if name not in names])
+
+    def column(self, name: str) -> NDArray[np.int32]:
+        """Numbers of one label's values, int32 (rows,)."""
+        if name not in self.names:
+            return np.zeros(len(self), np.int32)
+        column: NDArray[np.int32] = self.numbers[:, self.names.index(name)]
+        return column
+
+    def with_column(self, name: str, numbers: NDArray[np.int32]) -> LabelSets:
+        """A label set or replaced; number 0 removes it."""
+        rest = self.without((name,))
+        return LabelSets(self.pool, (*rest.names, name), np.column_stack((rest.numbers, numbers)).astype(np.int32))
+
+    def texts(self, name: str) -> list[str]:
+        """Values of one label, "" where it is absent."""
+        return [self.pool.text(number) for number in self.column(name).tolist()]
+
+    def row(self, row: int) -> dict[str, str]:
+        """The labels of one row, by name."""
+        values = self.numbers[row].tolist()
+        found = {name: self.pool.text(value) for name, value in zip(self.names, values, strict=True) if value}
+        return dict(sorted(found.items()))
+
+    def groups(self) -> Groups:
+        """Groups of rows with the same labels."""
+        if not len(self):
+            return Groups(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        hashes = self._hashes()
+        groups = _groups_of(hashes)
+        if not (self.numbers == self.numbers[groups.first[groups.of_row]]).all():  # Two label sets with one hash.
+            groups = _groups_of(np.unique(self.numbers, axis=0, return_inverse=True)[1].reshape(-1))
+        return groups
+
+    def order(self) -> NDArray[np.int64]:
+        """Rows in the order of Prometheus: label by label in the order of names, a name first and then its value."""
+        keys: list[NDArray[np.int64]] = []
+        ends = np.ones(len(self), np.bool_)  # Whether a row has no further label.
+        for index in sorted(range(len(self.names)), key=lambda at: self.names[at], reverse=True):
+            column = self.numbers[:, index]
+            found, places = np.unique(column, return_inverse=True)
+            texts = [self.pool.text(number) for number in found.tolist()]
+            ranks = np.empty(len(texts), np.int64)
+            ranks[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(1, len(texts) + 1)
+            # A row that lacks the label has a later name there, which is larger, or has ended, which is smaller.
+            keys.append(np.where(column != 0, ranks[places.reshape(-1)], np.where(ends, 0, len(texts) + 1)))
+            ends &= column == 0
+        return np.lexsort(keys) if keys else np.arange(len(self))
+
+    def _hashes(self) -> NDArray[np.uint64]:
+        """A hash of each row, which depends neither on the order of the columns nor on absent labels."""
+        total = np.zeros(len(self), np.uint64)
+        for index, name in enumerate(self.names):
+            values = self.numbers[:, index].astype(np.uint64)
+            mixed = values | (np.uint64(self.pool.number(name)) << np.uint64(32))
+            mixed += _STEP
+            mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
+            mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
+            mixed ^= mixed >> np.uint64(31)
+            mixed[values == 0] = 0
+            total += mixed
+        return total
+
+
+def no_labels(pool: Pool, rows: int) -> LabelSets:
+    """Rows without a label."""
+    return LabelSets(pool, (), np.zeros((rows, 0), np.int32))
+
+
+def label_sets(pool: Pool, rows: Sequence[dict[str, str]]) -> LabelSets:
+    """Label sets by name and value; an empty value is an absent label."""
+    names = tuple(sorted({name for row in rows for name in row}))
+    numbers = [[pool.number(row.get(name, "")) for name in names] for row in rows]
+    return LabelSets(pool, names, np.array(numbers, np.int32).reshape(len(rows), len(names)))
+
+
+def joined(first: LabelSets, second: LabelSets) -> LabelSets:
+    """The rows of both, the second's after the first's."""
+    names = tuple(dict.fromkeys((*first.names, *second.names)))
+    numbers = [
+        np.column_stack([sets.column(name) for name in names]) if names else sets.numbers for sets in (first, second)
+    ]
+    return LabelSets(
+        first.pool, names, np.concatenate(numbers).astype(np.int32).reshape(len(first) + len(second), len(names))
+    )
+
+
+def _groups_of(keys: NDArray[np.uint64] | NDArray[np.int64]) -> Groups:
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return Groups(place[inverse], first[order])

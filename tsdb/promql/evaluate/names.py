@@ -1,0 +1,46 @@
+"""Names of metrics: which results lose them, and what happens when labels are equal after that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tsdb.promql.evaluate.block import Block
+from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.errors import EvaluationError
+from tsdb.promql.evaluate.labels import METADATA
+
+SAME_LABELS = "vector cannot contain metrics with the same labelset"
+
+
+def without_name(context: Context, block: Block) -> Block:
+    """The block without names, or marked for that where names go at the end of the query. Raises EvaluationError."""
+    if context.delays_name_removal:
+        return replace(block, loses_name=np.ones(len(block), np.bool_))
+    return merged(replace(block, labels=block.labels.without(METADATA)))
+
+
+def at_end(block: Block) -> Block:
+    """The block without the names that are marked. Raises EvaluationError when labels are equal then."""
+    if not block.loses_name.any():
+        return merged(block)
+    labels = block.labels
+    for name in set(METADATA) & set(labels.names):
+        labels = labels.with_column(name, np.where(block.loses_name, 0, labels.column(name)).astype(np.int32))
+    return merged(replace(block, labels=labels, loses_name=np.zeros(len(block), np.bool_)))
+
+
+def merged(block: Block, problem: str = SAME_LABELS) -> Block:
+    """Series with the same labels as one. Raises EvaluationError when two of them are present at one step."""
+    groups = block.labels.groups()
+    if len(groups) == len(block):
+        return block
+    counts = np.zeros((len(groups), block.steps), np.int64)
+    np.add.at(counts, groups.of_row, block.present)
+    if counts.max() > 1:
+        raise EvaluationError(problem)
+    values = np.zeros(counts.shape)
+    rows, steps = np.nonzero(block.present)
+    values[groups.of_row[rows], steps] = block.values[rows, steps]
+    return Block(block.labels.take(groups.first), values, counts > 0, block.loses_name[groups.first])

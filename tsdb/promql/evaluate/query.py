@@ -1,0 +1,124 @@
+"""Query: from the text of a query to its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.promql.evaluate.annotations import Annotations
+from tsdb.promql.evaluate.block import Block, Samples, Scalar, Text
+from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.evaluate import evaluate, range_of
+from tsdb.promql.evaluate.functions import vector_of
+from tsdb.promql.evaluate.labels import Pool
+from tsdb.promql.evaluate.matrix import range_vector
+from tsdb.promql.evaluate.names import at_end
+from tsdb.promql.evaluate.storage import Storage
+from tsdb.promql.syntax.check import type_of
+from tsdb.promql.syntax.errors import QueryError
+from tsdb.promql.syntax.features import Features
+from tsdb.promql.syntax.parser import parse
+from tsdb.promql.syntax.tree import ValueType
+
+LOOKBACK_MS = 5 * 60 * 1000
+SUBQUERY_STEP_MS = 60 * 1000
+VALUES_MAX = 50_000_000
+NO_FEATURES = Features()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOptions:
+    """lookback_ms: how old the newest sample of a step may be. subquery_step_ms: of a subquery without a step.
+
+    delays_name_removal: names go at the end of the query, as with Prometheus's flag `promql-delayed-name-removal`.
+    values_max: of one vector over all its steps. check: called between the parts of a query; raises to end it.
+    """
+
+    features: Features = NO_FEATURES
+    lookback_ms: int = LOOKBACK_MS
+    subquery_step_ms: int = SUBQUERY_STEP_MS
+    delays_name_removal: bool = False
+    values_max: int = VALUES_MAX
+    check: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """value: of an instant query a Block with one step in the order of the result, Samples, a Scalar or a Text; of a
+    range query a Block with its series in the order of their labels, a number as one series without labels.
+    times_ms: int64 (steps,).
+    """
+
+    value: Block | Samples | Scalar | Text
+    times_ms: NDArray[np.int64]
+    warnings: tuple[str, ...]
+    infos: tuple[str, ...]
+
+
+def instant_query(text: str, storage: Storage, at_ms: int, options: QueryOptions = QueryOptions()) -> QueryResult:
+    """The value at one time.
+
+    Raises QueryError for the text, EvaluationError for the samples, and what the storage raises.
+    """
+    node = parse(text, options.features)
+    context = _context(text, storage, (at_ms, at_ms, 0), options)
+    value: Block | Samples | Scalar | Text
+    with np.errstate(all="ignore"):
+        if type_of(node) is ValueType.MATRIX:
+            value = range_vector(range_of(context, node))
+        else:
+            found = evaluate(context, node)
+            value = at_end(found) if isinstance(found, Block) else found
+    return _result(context, value)
+
+
+def range_query(
+    text: str, storage: Storage, start_ms: int, end_ms: int, step_ms: int, options: QueryOptions = QueryOptions()
+) -> QueryResult:
+    """The values at start_ms, start_ms + step_ms, ... up to end_ms. step_ms > 0, end_ms >= start_ms.
+
+    Raises as instant_query, and QueryError for an expression that is neither a vector nor a scalar.
+    """
+    node = parse(text, options.features)
+    kind = type_of(node)
+    if kind not in (ValueType.VECTOR, ValueType.SCALAR):
+        problem = f'invalid expression type "{kind.value}" for range query, must be Scalar or instant Vector'
+        raise QueryError(problem, text, node.span)
+    context = _context(text, storage, (start_ms, end_ms, step_ms), options)
+    context.admit(1, context.steps)
+    with np.errstate(all="ignore"):
+        value = evaluate(context, node)
+        if isinstance(value, Block):
+            value = at_end(value)
+            value = value.take(value.labels.order())
+        elif isinstance(value, Scalar):
+            value = vector_of(context, value)
+    return _result(context, value)
+
+
+def _context(text: str, storage: Storage, steps: tuple[int, int, int], options: QueryOptions) -> Context:
+    start_ms, end_ms, step_ms = steps
+    return Context(
+        storage=storage,
+        annotations=Annotations(text),
+        pool=Pool(),
+        start_ms=start_ms,
+        end_ms=end_ms,
+        step_ms=step_ms,
+        query_start_ms=start_ms,
+        query_end_ms=end_ms,
+        query_step_ms=step_ms,
+        lookback_ms=options.lookback_ms,
+        subquery_step_ms=options.subquery_step_ms,
+        delays_name_removal=options.delays_name_removal,
+        values_max=options.values_max,
+        check=options.check,
+    )
+
+
+def _result(context: Context, value: Block | Samples | Scalar | Text) -> QueryResult:
+    annotations = context.annotations
+    return QueryResult(value, context.times_ms, annotations.warnings, annotations.infos)

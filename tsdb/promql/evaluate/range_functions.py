@@ -1,0 +1,119 @@
+"""Functions over ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.promql.evaluate import range_kernels as codes
+from tsdb.promql.evaluate.annotations import shown_g
+from tsdb.promql.evaluate.block import Block, Scalar
+from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.errors import EvaluationError
+from tsdb.promql.evaluate.labels import METRIC_NAME
+from tsdb.promql.evaluate.names import merged, without_name
+from tsdb.promql.evaluate.range_kernels import range_kernel
+from tsdb.promql.evaluate.select import Windows
+from tsdb.promql.syntax.tree import Call, Extension
+
+RANGE_FUNCTIONS = {
+    "rate": codes.RATE,
+    "increase": codes.INCREASE,
+    "delta": codes.DELTA,
+    "irate": codes.IRATE,
+    "idelta": codes.IDELTA,
+    "resets": codes.RESETS,
+    "changes": codes.CHANGES,
+    "deriv": codes.DERIV,
+    "predict_linear": codes.PREDICT_LINEAR,
+    "avg_over_time": codes.AVG,
+    "sum_over_time": codes.SUM,
+    "min_over_time": codes.MIN,
+    "max_over_time": codes.MAX,
+    "count_over_time": codes.COUNT,
+    "last_over_time": codes.LAST,
+    "first_over_time": codes.FIRST,
+    "stddev_over_time": codes.STDDEV,
+    "stdvar_over_time": codes.STDVAR,
+    "present_over_time": codes.PRESENT,
+    "absent_over_time": codes.PRESENT,
+    "quantile_over_time": codes.QUANTILE,
+    "mad_over_time": codes.MAD,
+    "double_exponential_smoothing": codes.SMOOTHING,
+    "ts_of_min_over_time": codes.TS_OF_MIN,
+    "ts_of_max_over_time": codes.TS_OF_MAX,
+    "ts_of_first_over_time": codes.TS_OF_FIRST,
+    "ts_of_last_over_time": codes.TS_OF_LAST,
+}
+_KEEP_NAME = frozenset({"last_over_time", "first_over_time"})
+_COUNTER_SUFFIXES = ("_total", "_sum", "_count", "_bucket")
+_EXTENSIONS = {
+    Extension.NONE: codes.PLAIN,
+    Extension.ANCHORED: codes.ANCHORED,
+    Extension.SMOOTHED: codes.SMOOTHED,
+}
+_EXTENDED = {
+    Extension.ANCHORED: frozenset({"changes", "delta", "increase", "rate", "resets"}),
+    Extension.SMOOTHED: frozenset({"delta", "increase", "rate"}),
+}
+
+
+def over_range(context: Context, node: Call, windows: Windows, parameters: Sequence[Scalar]) -> Block:
+    """The value of each window. parameters: the other arguments, in their order."""
+    if windows.extension is not Extension.NONE and node.name not in _EXTENDED[windows.extension]:
+        names = ", ".join(sorted(_EXTENDED[windows.extension]))
+        raise EvaluationError(
+            f"{windows.extension.value} modifier can only be used with: {names} - not with {node.name}"
+        )
+    samples = windows.samples
+    given = [parameter.values for parameter in parameters] + [np.zeros(context.steps)] * 2
+    block = Block(
+        samples.labels, np.empty(windows.first.shape), np.empty(windows.first.shape, np.bool_), samples.loses_name
+    )
+    range_kernel(
+        RANGE_FUNCTIONS[node.name],
+        samples.ts_ms,
+        samples.values,
+        windows.first,
+        windows.last,
+        windows.at_ms,
+        context.times_ms,
+        windows.range_ms,
+        _EXTENSIONS[windows.extension],
+        given[0],
+        given[1],
+        block.values,
+        block.present,
+    )
+    block = block.compact()
+    _annotate(context, node, windows, block, given[0])
+    if node.name == "double_exponential_smoothing" and (windows.last > windows.first).any():
+        _check_factors(given[0], given[1])
+    return merged(block) if node.name in _KEEP_NAME else without_name(context, block)
+
+
+def _annotate(context: Context, node: Call, windows: Windows, block: Block, quantile: NDArray[np.float64]) -> None:
+    if node.name in ("rate", "increase"):
+        for name in dict.fromkeys(block.labels.texts(METRIC_NAME)):
+            if name and not name.endswith(_COUNTER_SUFFIXES):
+                problem = "metric might not be a counter, name does not end in _total/_sum/_count/_bucket:"
+                context.annotations.inform(f'{problem} "{name}"', node.args[0].span)
+    if node.name == "quantile_over_time":
+        used = (windows.last > windows.first).any(axis=0)
+        warn_of_quantiles(context, quantile[used], node)
+
+
+def warn_of_quantiles(context: Context, quantiles: NDArray[np.float64], node: Call, argument: int = 0) -> None:
+    """Warn of quantiles outside of [0, 1]. argument: that gave them."""
+    for value in dict.fromkeys(map(shown_g, quantiles[~((quantiles >= 0) & (quantiles <= 1))].tolist())):
+        problem = f"quantile value should be between 0 and 1, got {value}"
+        context.annotations.warn(problem, node.args[argument].span)
+
+
+def _check_factors(smoothing: NDArray[np.float64], trend: NDArray[np.float64]) -> None:
+    for name, short, values in (("smoothing", "sf", smoothing), ("trend", "tf", trend)):
+        bad = values[(values <= 0) | (values >= 1)]
+        if len(bad):
+            raise EvaluationError(f"invalid {name} factor. Expected: 0 < {short} < 1, got: {bad[0]:f}")

@@ -1,0 +1,352 @@
+"""Kernel of the functions over ranges: one value for each window of samples.
+
+One kernel for all functions: each is a helper, and a query calls one of them by its code.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.jit import helper, kernel
+from tsdb.promql.evaluate.quantile_kernels import quantile_of
+from tsdb.promql.evaluate.sum_kernels import add, mean_of, sum_of, variance_of
+
+(
+    RATE,
+    INCREASE,
+    DELTA,
+    IRATE,
+    IDELTA,
+    RESETS,
+    CHANGES,
+    DERIV,
+    PREDICT_LINEAR,
+    AVG,
+    SUM,
+    MIN,
+    MAX,
+    COUNT,
+    LAST,
+    FIRST,
+    STDDEV,
+    STDVAR,
+    PRESENT,
+    QUANTILE,
+    MAD,
+    SMOOTHING,
+    TS_OF_MIN,
+    TS_OF_MAX,
+    TS_OF_FIRST,
+    TS_OF_LAST,
+) = range(26)
+
+
+PLAIN, ANCHORED, SMOOTHED = range(3)
+
+
+@kernel
+def range_kernel(
+    code: int,
+    ts_ms: NDArray[np.int64],
+    values: NDArray[np.float64],
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+    at_ms: NDArray[np.int64],
+    time_ms: NDArray[np.int64],
+    range_ms: int,
+    extension: int,
+    one: NDArray[np.float64],
+    two: NDArray[np.float64],
+    out: NDArray[np.float64],
+    present: NDArray[np.bool_],
+) -> None:
+    """Write out and present (series, steps) for the windows [first, last).
+
+    at_ms: end of each window. time_ms: time of each step, without offset. extension: of the windows beyond their range,
+    PLAIN, ANCHORED or SMOOTHED. one, two: parameters at each step.
+    """
+    scratch = np.empty(_longest(first, last) if code in (QUANTILE, MAD) else 0, np.float64)
+    for series in range(first.shape[0]):
+        for step in range(first.shape[1]):
+            low, high = first[series, step], last[series, step]
+            out[series, step] = 0.0
+            if extension != PLAIN:
+                low, high = _extended(ts_ms, low, high, at_ms[step] - range_ms, at_ms[step], extension == SMOOTHED)
+                present[series, step] = high > low
+                if high > low:
+                    out[series, step] = _extended_value(
+                        code, ts_ms, values, low, high, at_ms[step], range_ms, extension == SMOOTHED
+                    )
+                continue
+            present[series, step] = high - low >= _least(code)
+            if (code in (IRATE, IDELTA)) and present[series, step]:
+                present[series, step] = ts_ms[high - 1] != ts_ms[high - 2]
+            if present[series, step]:
+                out[series, step] = _value(
+                    code, ts_ms, values, low, high, at_ms[step], time_ms[step], range_ms, one[step], two[step], scratch
+                )
+
+
+@helper
+def _longest(first: NDArray[np.int64], last: NDArray[np.int64]) -> int:
+    longest = 0
+    for series in range(first.shape[0]):
+        for step in range(first.shape[1]):
+            longest = max(longest, last[series, step] - first[series, step])
+    return longest
+
+
+@helper
+def _least(code: int) -> int:
+    """Samples that a function needs."""
+    return 2 if code <= IDELTA or code in (DERIV, PREDICT_LINEAR, SMOOTHING) else 1
+
+
+@helper
+def _value(
+    code: int,
+    ts_ms: NDArray[np.int64],
+    values: NDArray[np.float64],
+    low: int,
+    high: int,
+    at: int,
+    time: int,
+    range_ms: int,
+    one: float,
+    two: float,
+    scratch: NDArray[np.float64],
+) -> float:
+    if code <= DELTA:
+        return _extrapolated(ts_ms, values, low, high, at, range_ms, code)
+    if code <= IDELTA:
+        return _instant(ts_ms, values, high, code == IRATE)
+    if code in (RESETS, CHANGES):
+        return _turns(values, low, high, code == RESETS)
+    if code == DERIV:
+        return _line(ts_ms, values, low, high, ts_ms[low])[0]
+    if code == PREDICT_LINEAR:
+        slope, intercept = _line(ts_ms, values, low, high, time)
+        return slope * one + intercept
+    if code == AVG:
+        return mean_of(values, low, high)
+    if code == SUM:
+        return sum_of(values, low, high)
+    if code == COUNT:
+        return float(high - low)
+    if code == LAST:
+        return float(values[high - 1])
+    if code == FIRST:
+        return float(values[low])
+    if code == STDVAR:
+        return variance_of(values, low, high)
+    if code == STDDEV:
+        return math.sqrt(variance_of(values, low, high))
+    if code == PRESENT:
+        return 1.0
+    if code in (QUANTILE, MAD):
+        return _spread(values, low, high, code == MAD, one, scratch)
+    if code == SMOOTHING:
+        return _smoothed(values, low, high, one, two)
+    if code == TS_OF_FIRST:
+        return float(ts_ms[low] / 1000)
+    if code == TS_OF_LAST:
+        return float(ts_ms[high - 1] / 1000)
+    extreme = _extreme(values, low, high, code in (MIN, TS_OF_MIN))
+    if code in (MIN, MAX):
+        return float(values[extreme])
+    newest = extreme
+    for index in range(extreme + 1, high):  # Of equal values the last one counts.
+        if values[index] == values[extreme]:
+            newest = index
+    return float(ts_ms[newest] / 1000)
+
+
+@helper
+def _extrapolated(
+    ts_ms: NDArray[np.int64],
+    values: NDArray[np.float64],
+    low: int,
+    high: int,
+    at: int,
+    range_ms: int,
+    code: int,
+) -> float:
+    """rate, increase and delta, extrapolated to the ends of the window as Prometheus's extrapolatedRate."""
+    is_counter = code != DELTA
+    change = values[high - 1] - values[low]
+    if is_counter:
+        for index in range(low + 1, high):
+            if values[index] < values[index - 1]:
+                change += values[index - 1]
+    to_start = (ts_ms[low] - (at - range_ms)) / 1000
+    to_end = (at - ts_ms[high - 1]) / 1000
+    sampled = (ts_ms[high - 1] - ts_ms[low]) / 1000
+    mean = sampled / (high - low - 1)
+    threshold = mean * 1.1
+    if to_start >= threshold:
+        to_start = mean / 2
+    if is_counter:
+        to_zero = to_start
+        if change > 0 and values[low] >= 0:
+            to_zero = sampled * (values[low] / change)
+        to_start = min(to_start, to_zero)
+    if to_end >= threshold:
+        to_end = mean / 2
+    factor = (sampled + to_start + to_end) / sampled
+    if code == RATE:
+        factor /= range_ms / 1000
+    return float(change * factor)
+
+
+@helper
+def _extended(
+    ts_ms: NDArray[np.int64], low: int, high: int, start: int, end: int, is_smoothed: bool
+) -> tuple[int, int]:
+    """The samples that count, [low, high): the last one up to the start of the range is the first of them.
+
+    Those of `smoothed` end with the first one from the end of the range on. (low, low) when all lie on one side of the
+    range.
+    """
+    if high <= low:
+        return low, low
+    first = low
+    while first < high - 1 and ts_ms[first + 1] <= start:
+        first += 1
+    last = high - 1
+    if is_smoothed:
+        last = low
+        while last < high - 1 and ts_ms[last] < end:
+            last += 1
+    if ts_ms[last] <= start or ts_ms[first] > end:
+        return low, low
+    return first, last + 1
+
+
+@helper
+def _between(ts_ms: NDArray[np.int64], values: NDArray[np.float64], index: int, at: int, is_counter: bool) -> float:
+    """The value at a time between a sample and the next. A counter that was reset between them rises from 0."""
+    before, after = values[index], values[index + 1]
+    if is_counter and after < before:
+        before = 0.0
+    return float(before + (after - before) * (at - ts_ms[index]) / (ts_ms[index + 1] - ts_ms[index]))
+
+
+@helper
+def _extended_value(
+    code: int,
+    ts_ms: NDArray[np.int64],
+    values: NDArray[np.float64],
+    low: int,
+    high: int,
+    at: int,
+    range_ms: int,
+    is_smoothed: bool,
+) -> float:
+    """rate, increase, delta, resets and changes over samples that reach the ends of the range: none is extrapolated."""
+    if code in (RESETS, CHANGES):
+        return _turns(values, low, high, code == RESETS)
+    is_counter = code != DELTA
+    start, last = at - range_ms, high - 1
+    left, right = values[low], values[last]
+    if is_smoothed and ts_ms[low] < start:
+        left = _between(ts_ms, values, low, start, is_counter)
+    if is_smoothed and last > low and ts_ms[last] > at:
+        right = _between(ts_ms, values, last - 1, at, is_counter)
+    change = right - left
+    if is_counter:
+        before = left
+        for index in range(low, high):
+            if (ts_ms[index] <= start and index == low) or (ts_ms[index] >= at and index == last):
+                continue
+            if values[index] < before:
+                change += before
+            before = values[index]
+        if right < before:
+            change += before
+    if code == RATE:
+        change /= range_ms / 1000
+    return float(change)
+
+
+@helper
+def _instant(ts_ms: NDArray[np.int64], values: NDArray[np.float64], high: int, is_rate: bool) -> float:
+    newest, before = values[high - 1], values[high - 2]
+    if not is_rate:
+        return float(newest - before)
+    change = newest if newest < before else newest - before
+    return float(change / ((ts_ms[high - 1] - ts_ms[high - 2]) / 1000))
+
+
+@helper
+def _turns(values: NDArray[np.float64], low: int, high: int, falls: bool) -> float:
+    """Number of falls, or of changes; two NaN are no change."""
+    found = 0
+    for index in range(low + 1, high):
+        before, now = values[index - 1], values[index]
+        if now < before or (not falls and now != before and not (math.isnan(now) and math.isnan(before))):
+            found += 1
+    return float(found)
+
+
+@helper
+def _line(
+    ts_ms: NDArray[np.int64], values: NDArray[np.float64], low: int, high: int, origin: int
+) -> tuple[float, float]:
+    """(slope a second, value at the origin) of the least squares."""
+    is_constant = True
+    for index in range(low + 1, high):
+        is_constant = is_constant and values[index] == values[low]
+    if is_constant:
+        return (math.nan, math.nan) if math.isinf(values[low]) else (0.0, values[low])
+    x, y, xy, xx, x_lost, y_lost, xy_lost, xx_lost = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for index in range(low, high):
+        at = (ts_ms[index] - origin) / 1000
+        x, x_lost = add(at, x, x_lost)
+        y, y_lost = add(values[index], y, y_lost)
+        xy, xy_lost = add(at * values[index], xy, xy_lost)
+        xx, xx_lost = add(at * at, xx, xx_lost)
+    x, y, xy, xx = x + x_lost, y + y_lost, xy + xy_lost, xx + xx_lost
+    count = float(high - low)
+    slope = (xy - x * y / count) / (xx - x * x / count)
+    return slope, y / count - slope * x / count
+
+
+@helper
+def _spread(
+    values: NDArray[np.float64], low: int, high: int, is_mad: bool, q: float, scratch: NDArray[np.float64]
+) -> float:
+    """A quantile, or the median of the distances from the median."""
+    count = high - low
+    for index in range(count):
+        scratch[index] = values[low + index]
+    if not is_mad:
+        return quantile_of(q, scratch, count)
+    median = quantile_of(0.5, scratch, count)
+    for index in range(count):
+        scratch[index] = abs(scratch[index] - median)
+    return quantile_of(0.5, scratch, count)
+
+
+@helper
+def _smoothed(values: NDArray[np.float64], low: int, high: int, factor: float, trend_factor: float) -> float:
+    """Double exponential smoothing (Holt, 1957)."""
+    before, now, trend = 0.0, values[low], values[low + 1] - values[low]
+    for index in range(low + 1, high):
+        if index > low + 1:
+            trend = trend_factor * (now - before) + (1 - trend_factor) * trend
+        before, now = now, factor * values[index] + (1 - factor) * (now + trend)
+    return float(now)
+
+
+@helper
+def _extreme(values: NDArray[np.float64], low: int, high: int, is_min: bool) -> int:
+    """Index of the least or the largest value; NaN only where there is nothing else."""
+    best = low
+    for index in range(low + 1, high):
+        value, held = values[index], values[best]
+        if math.isnan(held) or (value < held if is_min else value > held):
+            best = index
+    return best

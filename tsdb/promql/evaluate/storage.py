@@ -1,0 +1,34 @@
+"""Storage: where the samples of an evaluation come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.model.selector import Matcher
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSeries:
+    """Series of a selector with their samples, ascending in time, stale markers included. Each series comes once.
+
+    labels: canonical. The samples of series i are [starts[i], starts[i + 1]). starts: int64 (series + 1,). ts_ms:
+    int64. values: float64. warnings: what is missing, where the reader allowed that.
+    """
+
+    labels: Sequence[bytes]
+    starts: NDArray[np.int64]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    warnings: Sequence[str] = ()
+
+
+class Storage(Protocol):
+    """Used by one query, on one thread."""
+
+    def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> StoredSeries:
+        """The samples in [start_ms, end_ms] of the series that match. Never short: raises TsdbError instead."""
