@@ -16,6 +16,7 @@ from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.labels import METRIC_NAME, LabelSets
 from tsdb.promql.evaluate.names import merged
+from tsdb.promql.evaluate.parts import over_parts
 from tsdb.promql.syntax.literals import quoted
 from tsdb.promql.syntax.tree import Aggregation
 
@@ -92,16 +93,22 @@ def _reduced(
         _warn_of_quantile(context, node, parameter)
     shape = len(grouping.labels), block.steps
     values, present = np.empty(shape), np.empty(shape, np.bool_)
-    aggregate_kernel(
-        _CODES[node.operator],
-        grouping.order,
-        grouping.starts,
-        block.values,
-        block.present,
-        parameter,
-        values,
-        present,
-    )
+
+    def work(steps: slice) -> None:
+        aggregate_kernel(
+            _CODES[node.operator],
+            grouping.order,
+            grouping.starts,
+            steps.start,
+            steps.stop,
+            block.values,
+            block.present,
+            parameter,
+            values,
+            present,
+        )
+
+    over_parts(work, block.steps, block.values.nbytes)
     loses_name = np.zeros(shape[0], np.bool_)
     np.logical_or.at(loses_name, grouping.of_row, block.loses_name)
     return Block(grouping.labels, values, present, loses_name).compact()
@@ -127,7 +134,12 @@ def _chosen(
         first_kernel(grouping.order, grouping.starts, block.present, count, chosen)
         return block.with_present(chosen)
     sign = 1.0 if node.operator == "topk" else -1.0
-    top_kernel(grouping.order, grouping.starts, block.values, block.present, count, sign, chosen)
+
+    def work(steps: slice) -> None:
+        rows, starts = grouping.order, grouping.starts
+        top_kernel(rows, starts, steps.start, steps.stop, block.values, block.present, count, sign, chosen)
+
+    over_parts(work, block.steps, block.values.nbytes)
     result = block.with_present(chosen)
     return result if context.step_ms else _ranked(result, _grouping(node, result.labels), sign)
 

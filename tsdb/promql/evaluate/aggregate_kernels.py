@@ -19,34 +19,65 @@ def aggregate_kernel(
     code: int,
     order: NDArray[np.int64],
     group_start: NDArray[np.int64],
+    first_step: int,
+    end_step: int,
     values: NDArray[np.float64],
     present: NDArray[np.bool_],
     parameter: NDArray[np.float64],
     out: NDArray[np.float64],
     out_present: NDArray[np.bool_],
 ) -> None:
-    """Write out and out_present (groups, steps). Rows of group g: order[group_start[g]:group_start[g + 1]], in order.
+    """Write out and out_present (groups, steps) of the steps [first_step, end_step).
 
-    parameter: of quantile, at each step.
+    Rows of group g: order[group_start[g]:group_start[g + 1]], in order. parameter: of quantile, at each step.
     """
-    steps = values.shape[1]
-    lost = np.empty(steps, np.float64)
+    size = 0 if code <= GROUP else _largest(group_start)
+    scratch, counts = np.empty((_TILE, size), np.float64), np.empty(_TILE, np.int64)
     for group in range(group_start.size - 1):
-        first, last = group_start[group], group_start[group + 1]
+        rows = order[group_start[group] : group_start[group + 1]]
         if code <= GROUP:
-            _fold(code, order, first, last, values, present, out[group], out_present[group], lost)
+            _fold(code, rows, first_step, end_step, values, present, out[group], out_present[group])
             continue
-        scratch = np.empty(last - first, np.float64)
-        for step in range(steps):
-            count = 0
-            for index in range(first, last):
-                row = order[index]
-                if present[row, step]:
-                    scratch[count] = values[row, step]
-                    count += 1
-            out_present[group, step] = count > 0
-            if count:
-                out[group, step] = _whole(code, scratch[:count], parameter[step])
+        for first in range(first_step, end_step, _TILE):
+            end = min(first + _TILE, end_step)
+            _gather(rows, first, end, values, present, scratch, counts)
+            for step in range(first, end):
+                count = counts[step - first]
+                out_present[group, step] = count > 0
+                out[group, step] = 0.0
+                if count:
+                    out[group, step] = _whole(code, scratch[step - first, :count], parameter[step])
+
+
+_TILE = 8  # Steps that are gathered at once: a row's values there lie in one cache line.
+
+
+@helper
+def _largest(group_start: NDArray[np.int64]) -> int:
+    largest = 0
+    for group in range(group_start.size - 1):
+        largest = max(largest, group_start[group + 1] - group_start[group])
+    return largest
+
+
+@helper
+def _gather(
+    rows: NDArray[np.int64],
+    first: int,
+    end: int,
+    values: NDArray[np.float64],
+    present: NDArray[np.bool_],
+    scratch: NDArray[np.float64],
+    counts: NDArray[np.int64],
+) -> None:
+    """The values that are present at each step [first, end), and their number."""
+    for step in range(first, end):
+        counts[step - first] = 0
+    for row in rows:
+        for step in range(first, end):
+            if present[row, step]:
+                scratch[step - first, counts[step - first]] = values[row, step]
+                counts[step - first] += 1
 
 
 @helper
@@ -63,28 +94,27 @@ def _whole(code: int, values: NDArray[np.float64], parameter: float) -> float:
 @helper
 def _fold(
     code: int,
-    order: NDArray[np.int64],
+    rows: NDArray[np.int64],
     first: int,
-    last: int,
+    end: int,
     values: NDArray[np.float64],
     present: NDArray[np.bool_],
     out: NDArray[np.float64],
     out_present: NDArray[np.bool_],
-    lost: NDArray[np.float64],
 ) -> None:
     """Row after row, so that memory is read in its order."""
-    out[:] = 0.0
-    lost[:] = 0.0
-    out_present[:] = False
-    for index in range(first, last):
-        row = order[index]
-        for step in range(out.size):
+    for step in range(first, end):
+        out[step] = 0.0
+        out_present[step] = False
+    if code == SUM:
+        _add_up(rows, first, end, values, present, out, out_present)
+        return
+    for row in rows:
+        for step in range(first, end):
             if not present[row, step]:
                 continue
             value = values[row, step]
-            if code == SUM:
-                out[step], lost[step] = add(value, out[step], lost[step])
-            elif code == COUNT:
+            if code == COUNT:
                 out[step] += 1.0
             elif code == GROUP:
                 out[step] = 1.0
@@ -95,16 +125,36 @@ def _fold(
             ):
                 out[step] = value
             out_present[step] = True
-    if code == SUM:
-        for step in range(out.size):
-            if not math.isinf(out[step]):
-                out[step] += lost[step]
+
+
+@helper
+def _add_up(
+    rows: NDArray[np.int64],
+    first: int,
+    end: int,
+    values: NDArray[np.float64],
+    present: NDArray[np.bool_],
+    out: NDArray[np.float64],
+    out_present: NDArray[np.bool_],
+) -> None:
+    for tile in range(first, end, _TILE):
+        tile_end = min(tile + _TILE, end)
+        for step in range(tile, tile_end):
+            total, lost, found = 0.0, 0.0, False
+            for row in rows:
+                if present[row, step]:
+                    total, lost = add(values[row, step], total, lost)
+                    found = True
+            out[step] = total if math.isinf(total) else total + lost
+            out_present[step] = found
 
 
 @kernel
 def top_kernel(
     order: NDArray[np.int64],
     group_start: NDArray[np.int64],
+    first_step: int,
+    end_step: int,
     values: NDArray[np.float64],
     present: NDArray[np.bool_],
     count: NDArray[np.int64],
@@ -113,11 +163,13 @@ def top_kernel(
 ) -> None:
     """Set chosen (series, steps) for the count[step] largest values of each group; with sign -1.0 the smallest.
 
+    Of the steps [first_step, end_step).
+
     The series that stay are those of Prometheus's heap, also among equal values.
     """
     heap, rows = np.empty(order.size, np.float64), np.empty(order.size, np.int64)
     for group in range(group_start.size - 1):
-        for step in range(values.shape[1]):
+        for step in range(first_step, end_step):
             size = 0
             for index in range(group_start[group], group_start[group + 1]):
                 row = order[index]

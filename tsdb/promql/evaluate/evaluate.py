@@ -14,7 +14,7 @@ from tsdb.promql.evaluate.functions import called, where_absent
 from tsdb.promql.evaluate.info import with_info
 from tsdb.promql.evaluate.names import without_name
 from tsdb.promql.evaluate.range_functions import RANGE_FUNCTIONS, over_range
-from tsdb.promql.evaluate.select import Windows, as_samples, newest, selected, shifted_times, windows
+from tsdb.promql.evaluate.select import Ranges, as_samples, newest, newest_with_times, selected, shifted_times
 from tsdb.promql.syntax.tree import (
     Aggregation,
     Binary,
@@ -63,7 +63,7 @@ def evaluate(context: Context, node: Expression) -> Value:
         case Paren():
             return evaluate(context, node.inner)
         case VectorSelector():
-            return newest(context, node)[0]
+            return newest(context, node)
         case Unary():
             return _unary(context, node)
         case Binary():
@@ -76,8 +76,8 @@ def evaluate(context: Context, node: Expression) -> Value:
             raise AssertionError("a range is an argument of a function, as the parser checks")
 
 
-def range_of(context: Context, node: Expression) -> Windows:
-    """The windows of a range."""
+def range_of(context: Context, node: Expression) -> Ranges:
+    """The samples of a range at each step."""
     while isinstance(node, Paren):
         node = node.inner
     if isinstance(node, MatrixSelector):
@@ -86,7 +86,7 @@ def range_of(context: Context, node: Expression) -> Windows:
     return _subquery(context, node)
 
 
-def _subquery(context: Context, node: Subquery) -> Windows:
+def _subquery(context: Context, node: Subquery) -> Ranges:
     range_ms = context.length_ms(node.range)
     step_ms = context.subquery_step_ms if node.step is None else context.length_ms(node.step)
     at_ms = shifted_times(context, node)
@@ -96,7 +96,7 @@ def _subquery(context: Context, node: Subquery) -> Windows:
     inner = context.at(start_ms, end_ms, step_ms)
     block = evaluate(inner, node.expression)
     assert isinstance(block, Block), "the parser checks types"
-    return windows(context, as_samples(block, inner.times_ms), at_ms, range_ms)
+    return Ranges(as_samples(block, inner.times_ms), at_ms, range_ms, range_ms, 0)
 
 
 def _unary(context: Context, node: Unary) -> Value:
@@ -143,14 +143,14 @@ def _call(context: Context, node: Call) -> Value:
         while isinstance(argument, Paren):
             argument = argument.inner
         if isinstance(argument, VectorSelector):
-            block, times_ms = newest(context, argument)
+            block, times_ms = newest_with_times(context, argument, shifted_times(context, argument))
             return without_name(context, block.with_values(times_ms / 1000))
     return called(context, node, [evaluate(context, argument) for argument in node.args])
 
 
 def _over_range(context: Context, node: Call) -> Block:
     parameters: list[Scalar] = []
-    found: Windows | None = None
+    found: Ranges | None = None
     for argument in node.args:
         if _is_range(argument):
             found = range_of(context, argument)

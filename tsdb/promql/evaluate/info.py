@@ -15,7 +15,7 @@ from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.labels import METRIC_NAME, LabelSets, label_sets
 from tsdb.promql.evaluate.names import merged
-from tsdb.promql.evaluate.select import newest, shifted_times
+from tsdb.promql.evaluate.select import newest_with_times, shifted_times
 from tsdb.promql.syntax.tree import Call, Expression, Subquery, VectorSelector, children
 
 TARGET_INFO = "target_info"
@@ -56,7 +56,7 @@ def _info_series(context: Context, matchers: tuple[Matcher, ...], node: Call) ->
             at_ms = shifted_times(context, pending, at_ms)
         below = children(pending)
         pending = next((child for child in below if _has_selector(child)), None)
-    return newest(context, VectorSelector("", matchers, node.span), at_ms)
+    return newest_with_times(context, VectorSelector("", matchers, node.span), at_ms)
 
 
 def _has_selector(node: Expression) -> bool:

@@ -5,17 +5,22 @@ A pool numbers the names and values of one query. Number 0 is the empty text, wh
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.promql.evaluate.label_kernels import SEPARATOR, number_texts_kernel
+
 METRIC_NAME = "__name__"
 METADATA = (METRIC_NAME, "__type__", "__unit__")  # Labels of the metric itself; what computes drops them together.
 
 # Of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+_SEED = np.uint64(secrets.randbits(64))  # So that nobody can choose labels that share a hash.
 
 
 class Pool:
@@ -137,6 +142,34 @@ class LabelSets:
 def no_labels(pool: Pool, rows: int) -> LabelSets:
     """Rows without a label."""
     return LabelSets(pool, (), np.zeros((rows, 0), np.int32))
+
+
+def parsed(pool: Pool, canonical: Sequence[bytes]) -> LabelSets:
+    """Label sets of canonical labels, each text of them seen once by Python."""
+    data = np.frombuffer(b"".join(canonical), np.uint8)
+    ends = np.cumsum(np.fromiter(map(len, canonical), np.int64, len(canonical)))
+    texts_max = int(np.count_nonzero(data == SEPARATOR)) + len(canonical)
+    slots = np.full(1 << (2 * texts_max).bit_length(), -1, np.int32)
+    texts, numbers = np.empty((texts_max, 2), np.int64), np.empty(texts_max, np.int32)
+    counts = np.empty(len(canonical), np.int64)
+    distinct = number_texts_kernel(data, ends, _SEED, slots, texts, numbers, counts)
+    pairs = numbers[: counts.sum()].reshape(-1, 2)
+    rows = np.repeat(np.arange(len(canonical)), counts // 2)
+    is_name, is_value = (np.bincount(pairs[:, side], minlength=distinct) > 0 for side in (0, 1))
+    raw = data.tobytes()
+
+    def text(number: int) -> str:
+        start, end = texts[number].tolist()
+        return raw[start:end].decode(errors="surrogateescape")
+
+    named = sorted((text(number), number) for number in np.flatnonzero(is_name).tolist())
+    column, value = np.empty(distinct, np.int64), np.zeros(distinct, np.int32)
+    column[[number for _, number in named]] = np.arange(len(named))
+    wanted = np.flatnonzero(is_value).tolist()
+    value[wanted] = [pool.number(text(number)) for number in wanted]
+    table = np.zeros((len(canonical), len(named)), np.int32)
+    table[rows, column[pairs[:, 0]]] = value[pairs[:, 1]]
+    return LabelSets(pool, tuple(name for name, _ in named), table)
 
 
 def label_sets(pool: Pool, rows: Sequence[dict[str, str]]) -> LabelSets:

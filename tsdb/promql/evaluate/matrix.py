@@ -6,40 +6,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.block import Samples
-from tsdb.promql.evaluate.select import Windows
+from tsdb.promql.evaluate.select import Ranges
 from tsdb.promql.syntax.tree import Extension
 
 
-def range_vector(windows: Windows) -> Samples:
-    """The samples of windows with one step, without series that have none there."""
-    first, last = windows.first[:, 0], windows.last[:, 0]
-    if windows.extension is not Extension.NONE:
-        return _extended(windows)
-    rows = np.flatnonzero(last > first)
-    counts = (last - first)[rows]
-    starts = np.concatenate(([0], np.cumsum(counts)))
-    index = np.arange(starts[-1]) + np.repeat(first[rows] - starts[:-1], counts)
-    samples = windows.samples
+def range_vector(ranges: Ranges) -> Samples:
+    """The samples of ranges with one step, without series that have none there."""
+    if ranges.extension is not Extension.NONE:
+        return _extended(ranges)
+    samples, end_ms = ranges.samples, ranges.at_ms[0]
+    inside = (samples.ts_ms > end_ms - ranges.range_ms) & (samples.ts_ms <= end_ms)
+    ends = np.concatenate(([0], np.cumsum(inside)))[samples.starts]
+    rows = np.flatnonzero(np.diff(ends))
+    starts = np.concatenate(([0], ends[rows + 1])).astype(np.int64)
     return Samples(
-        samples.labels.take(rows), starts, samples.ts_ms[index], samples.values[index], samples.loses_name[rows]
+        samples.labels.take(rows), starts, samples.ts_ms[inside], samples.values[inside], samples.loses_name[rows]
     )
 
 
-def _extended(windows: Windows) -> Samples:
+def _extended(ranges: Ranges) -> Samples:
     """Samples with one at each end of the range: the nearest before it, or between neighbours where it is smoothed."""
-    samples, end_ms = windows.samples, int(windows.at_ms[0])
-    start_ms = end_ms - windows.range_ms
+    samples, end_ms = ranges.samples, int(ranges.at_ms[0])
+    start_ms = end_ms - ranges.range_ms
     rows: list[int] = []
     times: list[NDArray[np.int64]] = []
     values: list[NDArray[np.float64]] = []
     for row in range(len(samples.labels)):
-        window = slice(windows.first[row, 0], windows.last[row, 0])
-        ts_ms, held = samples.ts_ms[window], samples.values[window]
+        ts_ms, held = (part[samples.starts[row] : samples.starts[row + 1]] for part in (samples.ts_ms, samples.values))
+        inside = (ts_ms > end_ms - ranges.before_ms) & (ts_ms <= end_ms + ranges.after_ms)
+        ts_ms, held = ts_ms[inside], held[inside]
         if not len(ts_ms):
             continue
         low = max(0, int(np.searchsorted(ts_ms[:-1], start_ms, side="right")) - 1)
         high = len(ts_ms) - 1
-        is_smoothed = windows.extension is Extension.SMOOTHED
+        is_smoothed = ranges.extension is Extension.SMOOTHED
         if is_smoothed:
             high = int(np.searchsorted(ts_ms[:-1], end_ms, side="left"))
         if ts_ms[high] <= start_ms:

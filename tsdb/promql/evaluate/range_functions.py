@@ -14,8 +14,9 @@ from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.labels import METRIC_NAME
 from tsdb.promql.evaluate.names import merged, without_name
+from tsdb.promql.evaluate.parts import over_parts
 from tsdb.promql.evaluate.range_kernels import range_kernel
-from tsdb.promql.evaluate.select import Windows
+from tsdb.promql.evaluate.select import Ranges
 from tsdb.promql.syntax.tree import Call, Extension
 
 RANGE_FUNCTIONS = {
@@ -60,49 +61,54 @@ _EXTENDED = {
 }
 
 
-def over_range(context: Context, node: Call, windows: Windows, parameters: Sequence[Scalar]) -> Block:
-    """The value of each window. parameters: the other arguments, in their order."""
-    if windows.extension is not Extension.NONE and node.name not in _EXTENDED[windows.extension]:
-        names = ", ".join(sorted(_EXTENDED[windows.extension]))
+def over_range(context: Context, node: Call, ranges: Ranges, parameters: Sequence[Scalar]) -> Block:
+    """The value of each range. parameters: the other arguments, in their order."""
+    if ranges.extension is not Extension.NONE and node.name not in _EXTENDED[ranges.extension]:
+        names = ", ".join(sorted(_EXTENDED[ranges.extension]))
         raise EvaluationError(
-            f"{windows.extension.value} modifier can only be used with: {names} - not with {node.name}"
+            f"{ranges.extension.value} modifier can only be used with: {names} - not with {node.name}"
         )
-    samples = windows.samples
-    given = [parameter.values for parameter in parameters] + [np.zeros(context.steps)] * 2
-    block = Block(
-        samples.labels, np.empty(windows.first.shape), np.empty(windows.first.shape, np.bool_), samples.loses_name
-    )
-    range_kernel(
-        RANGE_FUNCTIONS[node.name],
-        samples.ts_ms,
-        samples.values,
-        windows.first,
-        windows.last,
-        windows.at_ms,
-        context.times_ms,
-        windows.range_ms,
-        _EXTENSIONS[windows.extension],
-        given[0],
-        given[1],
-        block.values,
-        block.present,
-    )
+    samples = ranges.samples
+    shape = len(samples.labels), context.steps
+    context.admit(*shape)
+    one, two = [*(parameter.values for parameter in parameters), np.zeros(context.steps), np.zeros(context.steps)][:2]
+    if node.name == "double_exponential_smoothing" and len(samples.values):
+        _check_factors(one, two)
+    block = Block(samples.labels, np.empty(shape), np.empty(shape, np.bool_), samples.loses_name)
+    times_ms = context.times_ms
+
+    def work(rows: slice) -> None:
+        range_kernel(
+            RANGE_FUNCTIONS[node.name],
+            samples.starts[rows.start : rows.stop + 1],
+            samples.ts_ms,
+            samples.values,
+            ranges.at_ms,
+            times_ms,
+            ranges.range_ms,
+            ranges.before_ms,
+            ranges.after_ms,
+            _EXTENSIONS[ranges.extension],
+            one,
+            two,
+            block.values[rows],
+            block.present[rows],
+        )
+
+    over_parts(work, shape[0], samples.values.nbytes + block.values.nbytes)
     block = block.compact()
-    _annotate(context, node, windows, block, given[0])
-    if node.name == "double_exponential_smoothing" and (windows.last > windows.first).any():
-        _check_factors(given[0], given[1])
+    _annotate(context, node, block, one)
     return merged(block) if node.name in _KEEP_NAME else without_name(context, block)
 
 
-def _annotate(context: Context, node: Call, windows: Windows, block: Block, quantile: NDArray[np.float64]) -> None:
+def _annotate(context: Context, node: Call, block: Block, quantile: NDArray[np.float64]) -> None:
     if node.name in ("rate", "increase"):
         for name in dict.fromkeys(block.labels.texts(METRIC_NAME)):
             if name and not name.endswith(_COUNTER_SUFFIXES):
                 problem = "metric might not be a counter, name does not end in _total/_sum/_count/_bucket:"
                 context.annotations.inform(f'{problem} "{name}"', node.args[0].span)
     if node.name == "quantile_over_time":
-        used = (windows.last > windows.first).any(axis=0)
-        warn_of_quantiles(context, quantile[used], node)
+        warn_of_quantiles(context, quantile[block.present.any(axis=0)], node)
 
 
 def warn_of_quantiles(context: Context, quantiles: NDArray[np.float64], node: Call, argument: int = 0) -> None:

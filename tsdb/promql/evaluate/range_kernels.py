@@ -50,52 +50,65 @@ PLAIN, ANCHORED, SMOOTHED = range(3)
 @kernel
 def range_kernel(
     code: int,
+    starts: NDArray[np.int64],
     ts_ms: NDArray[np.int64],
     values: NDArray[np.float64],
-    first: NDArray[np.int64],
-    last: NDArray[np.int64],
     at_ms: NDArray[np.int64],
     time_ms: NDArray[np.int64],
     range_ms: int,
+    before_ms: int,
+    after_ms: int,
     extension: int,
     one: NDArray[np.float64],
     two: NDArray[np.float64],
     out: NDArray[np.float64],
     present: NDArray[np.bool_],
 ) -> None:
-    """Write out and present (series, steps) for the windows [first, last).
+    """Write out and present (series, steps) for the samples in (at - before, at + after] of each step.
 
-    at_ms: end of each window. time_ms: time of each step, without offset. extension: of the windows beyond their range,
-    PLAIN, ANCHORED or SMOOTHED. one, two: parameters at each step.
+    The samples of series i are [starts[i], starts[i + 1]). at_ms: end of each range, ascending. time_ms: time of each
+    step, without offset. extension: of the samples beyond the range, PLAIN, ANCHORED or SMOOTHED. one, two: parameters
+    at each step.
     """
-    scratch = np.empty(_longest(first, last) if code in (QUANTILE, MAD) else 0, np.float64)
-    for series in range(first.shape[0]):
-        for step in range(first.shape[1]):
-            low, high = first[series, step], last[series, step]
+    scratch = np.empty(_longest(starts) if code in (QUANTILE, MAD) else 0, np.float64)
+    is_counter = code in (RATE, INCREASE)
+    for series in range(starts.size - 1):
+        end = starts[series + 1]
+        low = high = starts[series]
+        fall = low  # The first sample behind `low` that is less than the one before it.
+        for step in range(at_ms.size):
+            while high < end and ts_ms[high] <= at_ms[step] + after_ms:
+                high += 1
+            while low < high and ts_ms[low] <= at_ms[step] - before_ms:
+                low += 1
             out[series, step] = 0.0
             if extension != PLAIN:
-                low, high = _extended(ts_ms, low, high, at_ms[step] - range_ms, at_ms[step], extension == SMOOTHED)
-                present[series, step] = high > low
-                if high > low:
+                first, last = _extended(ts_ms, low, high, at_ms[step] - range_ms, at_ms[step], extension == SMOOTHED)
+                present[series, step] = last > first
+                if last > first:
                     out[series, step] = _extended_value(
-                        code, ts_ms, values, low, high, at_ms[step], range_ms, extension == SMOOTHED
+                        code, ts_ms, values, first, last, at_ms[step], range_ms, extension == SMOOTHED
                     )
                 continue
             present[series, step] = high - low >= _least(code)
-            if (code in (IRATE, IDELTA)) and present[series, step]:
+            if code in (IRATE, IDELTA) and present[series, step]:
                 present[series, step] = ts_ms[high - 1] != ts_ms[high - 2]
-            if present[series, step]:
-                out[series, step] = _value(
-                    code, ts_ms, values, low, high, at_ms[step], time_ms[step], range_ms, one[step], two[step], scratch
-                )
+            if not present[series, step]:
+                continue
+            if is_counter:
+                while fall < end and (fall <= low or not values[fall] < values[fall - 1]):
+                    fall += 1
+            if code <= DELTA:
+                out[series, step] = _extrapolated(ts_ms, values, low, high, fall, at_ms[step], range_ms, code)
+            else:
+                out[series, step] = _value(code, ts_ms, values, low, high, time_ms[step], one[step], two[step], scratch)
 
 
 @helper
-def _longest(first: NDArray[np.int64], last: NDArray[np.int64]) -> int:
+def _longest(starts: NDArray[np.int64]) -> int:
     longest = 0
-    for series in range(first.shape[0]):
-        for step in range(first.shape[1]):
-            longest = max(longest, last[series, step] - first[series, step])
+    for series in range(starts.size - 1):
+        longest = max(longest, starts[series + 1] - starts[series])
     return longest
 
 
@@ -112,15 +125,11 @@ def _value(
     values: NDArray[np.float64],
     low: int,
     high: int,
-    at: int,
     time: int,
-    range_ms: int,
     one: float,
     two: float,
     scratch: NDArray[np.float64],
 ) -> float:
-    if code <= DELTA:
-        return _extrapolated(ts_ms, values, low, high, at, range_ms, code)
     if code <= IDELTA:
         return _instant(ts_ms, values, high, code == IRATE)
     if code in (RESETS, CHANGES):
@@ -170,15 +179,19 @@ def _extrapolated(
     values: NDArray[np.float64],
     low: int,
     high: int,
+    fall: int,
     at: int,
     range_ms: int,
     code: int,
 ) -> float:
-    """rate, increase and delta, extrapolated to the ends of the window as Prometheus's extrapolatedRate."""
+    """rate, increase and delta, extrapolated to the ends of the range as Prometheus's extrapolatedRate.
+
+    fall: the first sample of a counter behind `low` that is less than the one before it.
+    """
     is_counter = code != DELTA
     change = values[high - 1] - values[low]
     if is_counter:
-        for index in range(low + 1, high):
+        for index in range(fall, high):
             if values[index] < values[index - 1]:
                 change += values[index - 1]
     to_start = (ts_ms[low] - (at - range_ms)) / 1000

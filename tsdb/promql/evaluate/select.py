@@ -7,28 +7,28 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.model.labels import parse_labels
 from tsdb.promql.evaluate.block import Block, Samples
 from tsdb.promql.evaluate.context import Context
-from tsdb.promql.evaluate.labels import LabelSets, Pool, label_sets
+from tsdb.promql.evaluate.labels import LabelSets, parsed
+from tsdb.promql.evaluate.newest_kernels import STALE_BITS, newest_kernel, smoothed_kernel
+from tsdb.promql.evaluate.parts import over_parts
 from tsdb.promql.evaluate.storage import StoredSeries
-from tsdb.promql.evaluate.window_kernels import STALE_BITS, newest_kernel, smoothed_kernel, windows_kernel
 from tsdb.promql.syntax.tree import Edge, Extension, MatrixSelector, Subquery, VectorSelector
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
-    """Samples and, for each series and step, those in (at - range, at]: [first, last), int64 (series, steps).
+class Ranges:
+    """The samples in (at - range, at] of each step. at_ms: int64 (steps,), ascending.
 
-    at_ms: int64 (steps,), the ends of the windows. With an extension windows also hold samples up to the lookback
-    before the range, and those of `smoothed` up to the lookback after it.
+    With an extension samples up to the lookback before the range count too, and with `smoothed` those up to the
+    lookback after it: before_ms and after_ms reach from `at`.
     """
 
     samples: Samples
     at_ms: NDArray[np.int64]
     range_ms: int
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
+    before_ms: int
+    after_ms: int
     extension: Extension = Extension.NONE
 
 
@@ -46,31 +46,46 @@ def shifted_times(
     return times if node.offset is None else times - context.length_ms(node.offset)
 
 
-def newest(
-    context: Context, node: VectorSelector, at_ms: NDArray[np.int64] | None = None
-) -> tuple[Block, NDArray[np.int64]]:
-    """The vector of a selector, and the time of each sample in it, int64 (series, steps).
+def newest(context: Context, node: VectorSelector) -> Block:
+    """The vector of a selector."""
+    return _newest(context, node, shifted_times(context, node), with_times=False)[0]
 
-    at_ms: times at which it looks, instead of its own.
-    """
-    at_ms = shifted_times(context, node) if at_ms is None else at_ms
+
+def newest_with_times(
+    context: Context, node: VectorSelector, at_ms: NDArray[np.int64]
+) -> tuple[Block, NDArray[np.int64]]:
+    """The vector of a selector at these times, and the time of each sample in it, int64 (series, steps)."""
+    block, times_ms = _newest(context, node, at_ms, with_times=True)
+    # Values between samples have the time of their step.
+    return block, times_ms if node.extension is Extension.NONE else np.broadcast_to(at_ms, block.values.shape)
+
+
+def _newest(
+    context: Context, node: VectorSelector, at_ms: NDArray[np.int64], *, with_times: bool
+) -> tuple[Block, NDArray[np.int64]]:
     after_ms = context.lookback_ms if node.extension is Extension.SMOOTHED else 0
     stored = _stored(context, node, int(at_ms.min()) - context.lookback_ms + 1, int(at_ms.max()) + after_ms)
-    shape = len(stored.labels), context.steps
-    context.admit(*shape)
-    labels = _labels(context.pool, stored)
+    context.admit(len(stored.labels), context.steps)
+    labels = parsed(context.pool, stored.labels)
     if node.extension is Extension.SMOOTHED:
-        block = _smoothed(context, labels, stored, at_ms)
-        return block, np.broadcast_to(at_ms, block.values.shape)
-    found, values = np.empty(shape, np.int64), np.empty(shape)
-    newest_kernel(stored.starts, stored.ts_ms, stored.values.view(np.int64), at_ms, context.lookback_ms, found, values)
-    block = Block(labels, values, found >= 0, np.zeros(shape[0], np.bool_))
-    rows = block.present.any(axis=1)
-    if not rows.all():
-        kept = np.flatnonzero(rows)
-        block, found = block.take(kept), found[kept]
-    times = stored.ts_ms[found] if len(stored.ts_ms) else np.zeros(found.shape, np.int64)
-    return block, times
+        return _smoothed(context, labels, stored, at_ms), np.zeros((0, 0), np.int64)
+    shape = len(labels), context.steps
+    values, present = np.empty(shape), np.empty(shape, np.bool_)
+    times_ms = np.empty(shape if with_times else (0, 0), np.int64)
+    bits = stored.values.view(np.int64)
+
+    def work(rows: slice) -> None:
+        starts = stored.starts[rows.start : rows.stop + 1]
+        part = values[rows].view(np.int64)
+        newest_kernel(starts, stored.ts_ms, bits, at_ms, context.lookback_ms, part, times_ms[rows], present[rows])
+
+    over_parts(work, len(labels), stored.values.nbytes + values.nbytes)
+    block = Block(labels, values, present, np.zeros(shape[0], np.bool_))
+    kept = present.any(axis=1)
+    if kept.all():
+        return block, times_ms
+    rows = np.flatnonzero(kept)
+    return block.take(rows), times_ms[rows] if with_times else times_ms
 
 
 def _smoothed(context: Context, labels: LabelSets, stored: StoredSeries, at_ms: NDArray[np.int64]) -> Block:
@@ -81,31 +96,16 @@ def _smoothed(context: Context, labels: LabelSets, stored: StoredSeries, at_ms: 
     return Block(labels, values, present, np.zeros(shape[0], np.bool_)).compact()
 
 
-def selected(context: Context, node: MatrixSelector) -> Windows:
-    """Windows of a range selector."""
+def selected(context: Context, node: MatrixSelector) -> Ranges:
+    """The ranges of a range selector."""
     selector = node.selector
     range_ms = context.length_ms(node.range)
     at_ms = shifted_times(context, selector)
-    before_ms, after_ms = _extent(context, selector.extension, range_ms)
+    before_ms = range_ms if selector.extension is Extension.NONE else range_ms + context.lookback_ms
+    after_ms = context.lookback_ms if selector.extension is Extension.SMOOTHED else 0
     stored = _stored(context, selector, int(at_ms.min()) - before_ms + 1, int(at_ms.max()) + after_ms)
-    samples = _live(_labels(context.pool, stored), stored)
-    return windows(context, samples, at_ms, range_ms, selector.extension)
-
-
-def windows(
-    context: Context,
-    samples: Samples,
-    at_ms: NDArray[np.int64],
-    range_ms: int,
-    extension: Extension = Extension.NONE,
-) -> Windows:
-    """Windows over samples that are there."""
-    shape = len(samples.starts) - 1, len(at_ms)
-    context.admit(*shape)
-    first, last = np.empty(shape, np.int64), np.empty(shape, np.int64)
-    before_ms, after_ms = _extent(context, extension, range_ms)
-    windows_kernel(samples.starts, samples.ts_ms, at_ms, before_ms, after_ms, first, last)
-    return Windows(samples, at_ms, range_ms, first, last, extension)
+    samples = _live(parsed(context.pool, stored.labels), stored)
+    return Ranges(samples, at_ms, range_ms, before_ms, after_ms, selector.extension)
 
 
 def as_samples(block: Block, times_ms: NDArray[np.int64]) -> Samples:
@@ -113,12 +113,6 @@ def as_samples(block: Block, times_ms: NDArray[np.int64]) -> Samples:
     starts = np.concatenate(([0], np.cumsum(block.present.sum(axis=1)))).astype(np.int64)
     rows, steps = np.nonzero(block.present)
     return Samples(block.labels, starts, times_ms[steps], block.values[rows, steps], block.loses_name)
-
-
-def _extent(context: Context, extension: Extension, range_ms: int) -> tuple[int, int]:
-    """(before, after) the time of a step, in milliseconds."""
-    before_ms = range_ms if extension is Extension.NONE else range_ms + context.lookback_ms
-    return before_ms, context.lookback_ms if extension is Extension.SMOOTHED else 0
 
 
 def _stored(context: Context, node: VectorSelector, start_ms: int, end_ms: int) -> StoredSeries:
@@ -137,7 +131,3 @@ def _live(labels: LabelSets, stored: StoredSeries) -> Samples:
         return Samples(labels, stored.starts, stored.ts_ms, stored.values, loses_name)
     starts = np.concatenate(([0], np.cumsum(live)))[stored.starts]
     return Samples(labels, starts, stored.ts_ms[live], stored.values[live], loses_name)
-
-
-def _labels(pool: Pool, stored: StoredSeries) -> LabelSets:
-    return label_sets(pool, [dict(parse_labels(labels)) for labels in stored.labels])

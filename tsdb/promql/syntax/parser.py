@@ -227,7 +227,7 @@ class _Parser:
         args: list[Expression] = []
         while not cursor.skip(")"):
             if only_labels_last and args and cursor.token.is_symbol("{"):
-                args.append(selector(cursor))
+                args.append(self.postfix(self.made(selector(cursor)), names_series=False))
             else:
                 args.append(self.expression(1))
             if not cursor.skip(","):
@@ -238,8 +238,11 @@ class _Parser:
                 cursor.fail("trailing commas not allowed in function call args")
         return args
 
-    def postfix(self, node: Expression) -> Expression:
-        """Ranges and modifiers behind an expression. They bind tighter than any operator."""
+    def postfix(self, node: Expression, *, names_series: bool = True) -> Expression:
+        """Ranges and modifiers behind an expression. They bind tighter than any operator.
+
+        names_series: a selector has to exclude some series.
+        """
         cursor = self.cursor
         while True:
             token = cursor.token
@@ -252,7 +255,7 @@ class _Parser:
             elif token.word in (Extension.ANCHORED.value, Extension.SMOOTHED.value):
                 node = self.extended(node)
             else:
-                if isinstance(node, VectorSelector):
+                if names_series and isinstance(node, VectorSelector):
                     check.check_selector(cursor, node)
                 return node
 

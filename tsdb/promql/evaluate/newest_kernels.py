@@ -1,4 +1,4 @@
-"""Kernels that find the samples of each step: the newest one for a vector, a window of them for a range."""
+"""Kernels of instant selectors: the sample of each step."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ def newest_kernel(
     bits: NDArray[np.int64],
     at_ms: NDArray[np.int64],
     lookback_ms: int,
-    newest: NDArray[np.int64],
-    values: NDArray[np.float64],
+    value_bits: NDArray[np.int64],
+    times_ms: NDArray[np.int64],
+    present: NDArray[np.bool_],
 ) -> None:
-    """newest (series, steps): index of the last sample in (at - lookback, at], or -1 if there is none or it is stale.
+    """Write the last sample in (at - lookback, at] of each step, unless there is none or it is stale.
 
-    values (series, steps): of these samples. at_ms ascends.
+    bits: of the samples' values, of which value_bits (series, steps) takes. present: (series, steps). times_ms:
+    (series, steps), or of size 0 where nobody asks for it. at_ms ascends.
     """
-    value_bits = values.view(np.int64)
+    with_times = times_ms.size > 0
     for series in range(starts.size - 1):
         end = starts[series + 1]
         position = starts[series]  # The first sample after the step.
@@ -32,33 +34,11 @@ def newest_kernel(
             while position < end and ts_ms[position] <= at_ms[step]:
                 position += 1
             last = position - 1
-            newest[series, step] = -1
-            value_bits[series, step] = 0
-            if last >= starts[series] and ts_ms[last] > at_ms[step] - lookback_ms and bits[last] != STALE_BITS:
-                newest[series, step] = last
-                value_bits[series, step] = bits[last]
-
-
-@kernel
-def windows_kernel(
-    starts: NDArray[np.int64],
-    ts_ms: NDArray[np.int64],
-    at_ms: NDArray[np.int64],
-    before_ms: int,
-    after_ms: int,
-    first: NDArray[np.int64],
-    last: NDArray[np.int64],
-) -> None:
-    """[first, last) (series, steps): the samples in (at - before, at + after]. at_ms ascends."""
-    for series in range(starts.size - 1):
-        end = starts[series + 1]
-        low = high = starts[series]
-        for step in range(at_ms.size):
-            while high < end and ts_ms[high] <= at_ms[step] + after_ms:
-                high += 1
-            while low < high and ts_ms[low] <= at_ms[step] - before_ms:
-                low += 1
-            first[series, step], last[series, step] = low, high
+            found = last >= starts[series] and ts_ms[last] > at_ms[step] - lookback_ms and bits[last] != STALE_BITS
+            present[series, step] = found
+            value_bits[series, step] = bits[last] if found else 0
+            if with_times:
+                times_ms[series, step] = ts_ms[last] if found else 0
 
 
 @kernel
