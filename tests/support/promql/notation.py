@@ -1,0 +1,147 @@
+"""Series in the notation of Prometheus's test scripts: `name{label="value"} 1+2x3 _ stale`.
+
+Native histograms are recognised, not understood.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from tsdb.promql.syntax.literals import duration_ms_of, string_of
+
+METRIC_NAME = "__name__"
+STALE_BITS = 0x7FF0_0000_0000_0002
+STALE = float(np.array([STALE_BITS], np.uint64).view(np.float64)[0])
+
+Labels: TypeAlias = tuple[tuple[str, str], ...]  # Sorted by name; no empty values.
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """A native histogram, as it is written."""
+
+    text: str
+
+
+Point: TypeAlias = float | Histogram | None  # None: no sample.
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """points: one a step."""
+
+    labels: Labels
+    points: tuple[Point, ...]
+
+    @property
+    def has_histograms(self) -> bool:
+        """Whether a point is a native histogram."""
+        return any(isinstance(point, Histogram) for point in self.points)
+
+    def samples(self, start_ms: int, step_ms: int) -> Iterator[tuple[int, float]]:
+        """Time and value of the points that are floats."""
+        for index, point in enumerate(self.points):
+            if isinstance(point, float):
+                yield start_ms + index * step_ms, point
+
+
+_STRING = r""" "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | `[^`]*` """
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = re.compile(
+    rf"""\s* (?: (?P<name>[a-zA-Z_][a-zA-Z0-9_]*) | (?P<quoted>{_STRING}) ) \s* (?: = \s* (?P<value>{_STRING}) )?
+         \s* (?: , | (?=}}) )""",
+    re.VERBOSE,
+)
+_CLOSE = re.compile(r"\s*\}")
+_HISTOGRAM = r"\{\{[^{}]*\}\}"
+# Hexadecimal numbers have no place in a series: `0x3` is four times 0.
+_NUMBER = r"(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|nan)"
+_ITEM = re.compile(
+    rf"""\s+ (?: (?P<absent>_) | (?P<stale>stale)
+           | (?P<number>[+-]?{_NUMBER}) (?P<change>[+-]{_NUMBER}(?=x))?
+           | (?P<histogram>{_HISTOGRAM}) (?:[+-]{_HISTOGRAM}(?=x))? )
+         (?:x(?P<times>\d+))? (?=\s|\Z)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def parse_series(text: str) -> Series:
+    """Raises ValueError."""
+    labels, at = _labels(text)
+    return Series(labels, _points(text, at))
+
+
+def labels_of(labels: Mapping[str, str]) -> Labels:
+    """Labels in their order; an empty value is an absent label."""
+    return tuple(sorted((name, value) for name, value in labels.items() if value))
+
+
+def shown_labels(labels: Labels) -> str:
+    """Labels in the notation of Prometheus."""
+    rest = ", ".join(f'{name}="{value}"' for name, value in labels if name != METRIC_NAME)
+    return f"{dict(labels).get(METRIC_NAME, '')}{{{rest}}}"
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of a duration, or of a plain 0. Raises ValueError."""
+    if not text:
+        raise ValueError("empty duration")
+    return 0 if text == "0" else duration_ms_of(text)
+
+
+def _labels(text: str) -> tuple[Labels, int]:
+    """The labels, and where the points begin."""
+    match = _NAME.match(text)
+    found = {METRIC_NAME: match.group()} if match else {}
+    at = match.end() if match else 0
+    if not text.startswith("{", at):
+        if match is None:
+            raise ValueError(f"no labels: {text!r}")
+        return labels_of(found), at
+    at += 1
+    while (close := _CLOSE.match(text, at)) is None:
+        label = _LABEL.match(text, at)
+        if label is None:
+            raise ValueError(f"not a label: {text[at:]!r}")
+        name = label["name"] or string_of(label["quoted"])
+        if label["value"] is not None:
+            found[name] = string_of(label["value"])
+        elif label["quoted"] is not None:
+            found[METRIC_NAME] = name
+        else:
+            raise ValueError(f"label without a value: {text[at:]!r}")
+        at = label.end()
+    return labels_of(found), close.end()
+
+
+def _points(text: str, at: int) -> tuple[Point, ...]:
+    points: list[Point] = []
+    while text[at:].strip():
+        item = _ITEM.match(text, at)
+        if item is None:
+            raise ValueError(f"not a point: {text[at:]!r}")
+        points += _expanded(item)
+        at = item.end()
+    return tuple(points)
+
+
+def _expanded(item: re.Match[str]) -> list[Point]:
+    """The points of `value`, `valuexN` or `value+changexN`. N counts what follows the first, but for `_xN`."""
+    times = int(item["times"] or 0)
+    if item["absent"]:
+        return [None] * max(times, 1)
+    if item["stale"]:
+        return [STALE] * (times + 1)
+    if item["histogram"]:
+        return [Histogram(item["histogram"])] * (times + 1)
+    value, change = float(item["number"]), float(item["change"] or 0)
+    points: list[Point] = []
+    for _ in range(times + 1):
+        points.append(value)
+        value += change
+    return points

@@ -1,0 +1,101 @@
+"""Evaluations that need what this store does not keep: native histograms and start timestamps.
+
+They are set aside, each by a reason that follows from the script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from support.promql.evaluation import Evaluation
+from support.promql.memory import label_filter
+from support.promql.notation import METRIC_NAME, Labels, labels_of
+from support.promql.script import Load
+from tsdb.model.selector import Matcher, MatchType
+from tsdb.promql.syntax.errors import QueryError
+from tsdb.promql.syntax.features import ALL_FEATURES
+from tsdb.promql.syntax.parser import parse
+from tsdb.promql.syntax.tree import Call, Expression, VectorSelector, children
+
+WHOLE_FILES = {
+    "native_histograms.test": "native histograms",
+    "start_timestamps.test": "start timestamps",
+}
+
+_TARGET_INFO = Matcher(MatchType.EQUAL, METRIC_NAME, "target_info")
+_CLASSIC_SUFFIXES = ("_bucket", "_count", "_sum")
+
+
+class Unstored:
+    """Which of the loaded series have native histograms or start timestamps."""
+
+    def __init__(self) -> None:
+        self._histograms: set[Labels] = set()
+        self._start_times: set[Labels] = set()
+
+    def load(self, load: Load) -> None:
+        """Series of one more command."""
+        self._histograms.update(series.labels for series in load.series if series.has_histograms)
+        self._start_times |= load.with_start_times
+        if load.with_nhcb:
+            self._histograms.update(filter(None, (_native(series.labels) for series in load.series)))
+
+    def clear(self) -> None:
+        """Forget the series of all loads."""
+        self._histograms.clear()
+        self._start_times.clear()
+
+    def reason(self, evaluation: Evaluation) -> str | None:
+        """The need of an evaluation that the store does not meet; None: it can run."""
+        if evaluation.expected.has_histograms:
+            return "expects native histograms"
+        try:
+            node = parse(evaluation.query, ALL_FEATURES)
+        except QueryError:
+            return None
+        if any(isinstance(part, Call) and part.name == "start_timestamp" for part in _parts(node)):
+            return "start_timestamp()"
+        for matchers in _selections(node):
+            matches = label_filter(matchers)
+            if any(map(matches, self._histograms)):
+                return "selects native histograms"
+            if any(map(matches, self._start_times)):
+                return "selects start timestamps"
+        return None
+
+
+def _native(labels: Labels) -> Labels | None:
+    """The native histogram of a classic histogram's series; None for any other series."""
+    found = dict(labels)
+    name = found.get(METRIC_NAME, "")
+    suffix = next((suffix for suffix in _CLASSIC_SUFFIXES if name.endswith(suffix)), None)
+    if suffix is None:
+        return None
+    found.pop("le", None)
+    return labels_of(found | {METRIC_NAME: name.removesuffix(suffix)})
+
+
+def _parts(node: Expression) -> Iterator[Expression]:
+    yield node
+    for child in children(node):
+        yield from _parts(child)
+
+
+def _selections(node: Expression) -> Iterator[tuple[Matcher, ...]]:
+    """The matchers of each selector. info() reads target_info, unless its second argument names another metric."""
+    match node:
+        case VectorSelector():
+            yield node.matchers
+        case Call(name="info"):
+            yield from _selections(node.args[0])
+            matchers = tuple(matcher for one in node.args[1:] for matcher in _selector(one).matchers)
+            names = any(matcher.name == METRIC_NAME for matcher in matchers)
+            yield matchers if names else (*matchers, _TARGET_INFO)
+        case _:
+            for child in children(node):
+                yield from _selections(child)
+
+
+def _selector(node: Expression) -> VectorSelector:
+    assert isinstance(node, VectorSelector)
+    return node

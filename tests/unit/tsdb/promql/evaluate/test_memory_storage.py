@@ -1,0 +1,72 @@
+"""The storage of test scripts answers as the protocol of Storage wants it."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.promql.memory import MemoryStorage
+from support.promql.notation import STALE, labels_of
+from tsdb.model.labels import canonical_labels
+from tsdb.model.selector import parse_selector
+
+SERIES: list[dict[str, str]] = [
+    {"__name__": "x", "a": "1"},
+    {"__name__": "x", "a": "2", "b": "c\nd"},
+    {"__name__": "x", "a1": "2"},
+    {"__name__": "y"},
+]
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    found = MemoryStorage()
+    for series in reversed(SERIES):
+        found.add(labels_of(series), [(20, 2.0), (10, 1.0), (30, STALE)])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("x", [0, 1, 2]),
+        ('x{a="1"}', [0]),
+        ('x{a=""}', [2]),
+        ('x{a!="1"}', [1, 2]),
+        ('x{a!=""}', [0, 1]),
+        ('x{a=~"1|2"}', [0, 1]),
+        ('x{a=~".*"}', [0, 1, 2]),
+        ('x{a=~".+"}', [0, 1]),
+        ('x{a!~"1.*"}', [1, 2]),
+        ('x{b=~"c.d"}', [1]),
+        ('x{b=~"c"}', []),
+        ('{__name__=~"[xy]",a=""}', [2, 3]),
+        ('x{__name__="y"}', []),
+    ],
+)
+def test_matchers(storage: MemoryStorage, selector: str, expected: list[int]) -> None:
+    found = storage.select(parse_selector(selector), 0, 100)
+    assert list(found.labels) == [canonical_labels(SERIES[index]) for index in expected]
+
+
+def test_both_ends_of_the_range_are_inside(storage: MemoryStorage) -> None:
+    found = storage.select(parse_selector("x"), 10, 20)
+    assert found.starts.tolist() == [0, 2, 4, 6]
+    assert found.ts_ms.tolist() == [10, 20] * 3
+    assert found.values.tolist() == [1.0, 2.0] * 3
+
+
+def test_stale_markers_keep_their_bits(storage: MemoryStorage) -> None:
+    found = storage.select(parse_selector("y"), 30, 30)
+    assert found.values.view("u8").tolist() == [0x7FF0000000000002]
+
+
+def test_series_without_samples_in_the_range_are_left_out(storage: MemoryStorage) -> None:
+    found = storage.select(parse_selector("x"), 31, 100)
+    assert (list(found.labels), found.starts.tolist(), len(found.ts_ms)) == ([], [0], 0)
+
+
+def test_loads_of_one_series_join(storage: MemoryStorage) -> None:
+    storage.add(labels_of({"__name__": "y"}), [(15, 9.0), (40, 4.0)])
+    assert storage.select(parse_selector("y"), 0, 29).ts_ms.tolist() == [10, 15, 20]
+    storage.clear()
+    assert not storage.select(parse_selector("y"), 0, 100).labels
