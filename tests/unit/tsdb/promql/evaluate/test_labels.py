@@ -1,0 +1,68 @@
+"""Label sets as tables of numbers give what dictionaries give."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tsdb.model.labels import canonical_labels
+from tsdb.promql.evaluate.labels import LabelSets, Pool, joined, label_sets, no_labels, parsed
+
+NAMES = st.sampled_from(["__name__", "a", "b", "le", "zone", "ä"])
+VALUES = st.sampled_from(["x", "y", "xy", "z" * 40, "é", "0"])
+ROWS = st.lists(st.dictionaries(NAMES, VALUES, max_size=4), max_size=12)
+
+
+@given(ROWS)
+def test_parsed_labels_are_those_that_were_joined(rows: list[dict[str, str]]) -> None:
+    sets = parsed(Pool(), [canonical_labels(row) for row in rows])
+    assert _rows(sets) == [dict(sorted(row.items())) for row in rows]
+
+
+def test_an_empty_value_is_an_absent_label() -> None:
+    assert _rows(parsed(Pool(), [b"a\xff\xffb\xffx"])) == [{"b": "x"}]
+
+
+@given(ROWS)
+def test_rows_with_equal_labels_are_one_group(rows: list[dict[str, str]]) -> None:
+    groups = label_sets(Pool(), rows).groups()
+    for row, labels in enumerate(rows):
+        assert groups.first[groups.of_row[row]] == rows.index(labels)
+
+
+@given(ROWS)
+def test_the_order_is_that_of_pairs_by_name(rows: list[dict[str, str]]) -> None:
+    order = label_sets(Pool(), rows).order().tolist()
+    pairs = [sorted(rows[row].items()) for row in order]
+    assert pairs == sorted(sorted(row.items()) for row in rows)
+
+
+@given(ROWS, ROWS, st.sets(NAMES))
+def test_labels_are_chosen_dropped_and_joined_as_in_dictionaries(
+    first: list[dict[str, str]], second: list[dict[str, str]], names: set[str]
+) -> None:
+    pool = Pool()
+    sets = joined(label_sets(pool, first), label_sets(pool, second))
+    both = [*first, *second]
+    assert _rows(sets) == [dict(sorted(row.items())) for row in both]
+    assert _rows(sets.only(names)) == [{name: row[name] for name in sorted(row) if name in names} for row in both]
+    assert _rows(sets.without(names)) == [
+        {name: row[name] for name in sorted(row) if name not in names} for row in both
+    ]
+
+
+def test_a_label_that_is_set_to_nothing_is_removed() -> None:
+    pool = Pool()
+    sets = label_sets(pool, [{"a": "x", "b": "y"}, {"a": "z"}])
+    numbers = np.array([0, pool.number("w")], np.int32)
+    assert _rows(sets.with_column("a", numbers)) == [{"b": "y"}, {"a": "w"}]
+
+
+def test_rows_without_labels_are_one_group() -> None:
+    assert len(no_labels(Pool(), 3).groups()) == 1
+    assert no_labels(Pool(), 3).order().tolist() == [0, 1, 2]
+
+
+def _rows(sets: LabelSets) -> list[dict[str, str]]:
+    return [sets.row(row) for row in range(len(sets))]
