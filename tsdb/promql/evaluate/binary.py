@@ -122,8 +122,7 @@ def _matched(context: Context, node: Binary, sides: Sides) -> Block:
     used = sides.left.present.any(axis=0) & sides.right.present.any(axis=0)
     one, many = replace(one, present=one.present & used), replace(many, present=many.present & used)
     _check_one_side(one, one_group, sides, "left" if swapped else "right")
-    many_rows, one_rows = _pairs(many_group, one_group, sides.groups)
-    context.admit(len(many_rows), many.steps)
+    many_rows, one_rows = _pairs(context, many_group, one_group, sides)
     many, one = many.take(many_rows), one.take(one_rows)
     left, right = (one, many) if swapped else (many, one)
     present = left.present & right.present
@@ -143,13 +142,14 @@ def _matched(context: Context, node: Binary, sides: Sides) -> Block:
 
 
 def _pairs(
-    many_group: NDArray[np.int64], one_group: NDArray[np.int64], groups: int
+    context: Context, many_group: NDArray[np.int64], one_group: NDArray[np.int64], sides: Sides
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows (many, one) of all pairs with one group, in the order of the many side."""
     order = np.argsort(one_group, kind="stable")
-    counts = np.bincount(one_group, minlength=groups)
-    starts = np.concatenate(([0], np.cumsum(counts)[:-1])) if groups else counts
+    counts = np.bincount(one_group, minlength=sides.groups)
+    starts = np.concatenate(([0], np.cumsum(counts)[:-1])) if sides.groups else counts
     repeats = counts[many_group]
+    context.admit(int(repeats.sum()), sides.left.steps)
     many_rows = np.repeat(np.arange(len(many_group)), repeats)
     place = np.arange(len(many_rows)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     return many_rows, order[starts[many_group[many_rows]] + place]

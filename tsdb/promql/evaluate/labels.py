@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.label_kernels import SEPARATOR, number_texts_kernel
 
 METRIC_NAME = "__name__"
@@ -19,23 +20,43 @@ METADATA = (METRIC_NAME, "__type__", "__unit__")  # Labels of the metric itself;
 
 # Of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+CHARS_MAX = 64 << 20  # Of all texts of a query.
+CELLS_MAX = 50_000_000  # Of one table of label sets: 200 MB.
 
 _SEED = np.uint64(secrets.randbits(64))  # So that nobody can choose labels that share a hash.
 
 
 class Pool:
-    """Texts by number. Used by one query, on one thread."""
+    """Texts by number, and the bounds on what labels of a query take. Used by one query, on one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, chars_max: int = CHARS_MAX, cells_max: int = CELLS_MAX) -> None:
         self._numbers: dict[str, int] = {"": 0}
         self._texts = [""]
+        self._chars_left = chars_max
+        self._cells_max = cells_max
 
     def number(self, text: str) -> int:
-        """The number of a text, new if it is."""
+        """The number of a text, new if it is. Raises EvaluationError when all texts together are too long."""
         number = self._numbers.setdefault(text, len(self._texts))
         if number == len(self._texts):
             self._texts.append(text)
+            self._chars_left -= len(text)
+            if self._chars_left < 0:
+                raise EvaluationError(
+                    "the labels of this query are too long: ask for fewer series, or for less of label_join and "
+                    "label_replace",
+                    reason="labels_too_long",
+                )
         return number
+
+    def admit(self, rows: int, names: int) -> None:
+        """Raise EvaluationError for label sets that are too many."""
+        if rows * names > self._cells_max:
+            raise EvaluationError(
+                f"{rows} series have {names} names of labels between them; the limit is {self._cells_max} pairs of "
+                "series and name, ask for fewer series",
+                reason="labels_too_many",
+            )
 
     def text(self, number: int) -> str:
         """The text of a number."""
@@ -167,6 +188,7 @@ def parsed(pool: Pool, canonical: Sequence[bytes]) -> LabelSets:
     column[[number for _, number in named]] = np.arange(len(named))
     wanted = np.flatnonzero(is_value).tolist()
     value[wanted] = [pool.number(text(number)) for number in wanted]
+    pool.admit(len(canonical), len(named))
     table = np.zeros((len(canonical), len(named)), np.int32)
     table[rows, column[pairs[:, 0]]] = value[pairs[:, 1]]
     return LabelSets(pool, tuple(name for name, _ in named), table)
@@ -182,6 +204,7 @@ def label_sets(pool: Pool, rows: Sequence[dict[str, str]]) -> LabelSets:
 def joined(first: LabelSets, second: LabelSets) -> LabelSets:
     """The rows of both, the second's after the first's."""
     names = tuple(dict.fromkeys((*first.names, *second.names)))
+    first.pool.admit(len(first) + len(second), len(names))
     numbers = [
         np.column_stack([sets.column(name) for name in names]) if names else sets.numbers for sets in (first, second)
     ]

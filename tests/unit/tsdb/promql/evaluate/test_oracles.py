@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable
@@ -15,7 +16,6 @@ from support.promql.memory import MemoryStorage
 from tsdb.promql.evaluate.block import Block
 from tsdb.promql.evaluate.query import QueryOptions, range_query
 from tsdb.promql.syntax.features import ALL_FEATURES
-import itertools
 
 OPTIONS = QueryOptions(ALL_FEATURES)
 STEP_MS, END_MS, RANGE_MS = 700, 7000, 2000

@@ -1,0 +1,90 @@
+"""What a query may take is bounded, and what goes beyond is refused before it is allocated."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.promql.memory import MemoryStorage
+from tsdb.promql.evaluate.errors import EvaluationError
+from tsdb.promql.evaluate.labels import Pool, label_sets, parsed
+from tsdb.promql.evaluate.query import QueryOptions, instant_query, range_query
+from tsdb.promql.syntax.features import ALL_FEATURES
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    found = MemoryStorage()
+    for row in range(100):
+        found.add((("__name__", "x"), ("row", str(row))), [(0, float(row))])
+    return found
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "x",
+        "rate(x[1h])",
+        "x * on() group_left() sum(x)",
+        "sum_over_time(x[1h:1s])",
+        "vector(1)",
+        "count_values('v', x)",
+    ],
+)
+def test_a_vector_with_too_many_values_is_refused(storage: MemoryStorage, query: str) -> None:
+    with pytest.raises(EvaluationError, match=r"too many samples.* the limit is 3000 values") as refusal:
+        range_query(query, storage, 0, HOUR_MS, 1000, QueryOptions(values_max=3000))
+    assert refusal.value.reason == "too_many_samples"
+
+
+def test_pairs_of_two_sides_are_counted_before_they_are_made(storage: MemoryStorage) -> None:
+    # 100 series match 100, each at another time, so that none is a second match: 10,000 pairs.
+    for row in range(100):
+        for name in ("a", "b"):
+            storage.add((("__name__", name), ("row", str(row))), [(row * HOUR_MS, 1.0)])
+    with pytest.raises(EvaluationError, match="10000 series at 100 steps"):
+        range_query("a + on() b", storage, 0, 99 * HOUR_MS, HOUR_MS, QueryOptions(values_max=100_000))
+
+
+def test_labels_that_double_with_each_call_are_refused(storage: MemoryStorage) -> None:
+    query = "x"
+    for _ in range(40):
+        query = f'label_join({query}, "row", "", "row", "row")'
+    with pytest.raises(EvaluationError, match="labels of this query are too long") as refusal:
+        instant_query(query, storage, 0)
+    assert refusal.value.reason == "labels_too_long"
+
+
+def test_series_that_share_no_names_are_refused() -> None:
+    canonical = [b"n%d\xffv" % row for row in range(20)]
+    assert len(parsed(Pool(cells_max=400), canonical)) == 20
+    with pytest.raises(EvaluationError, match="20 series have 20 names") as refusal:
+        parsed(Pool(cells_max=399), canonical)
+    assert refusal.value.reason == "labels_too_many"
+
+
+def test_a_check_ends_a_query_between_its_parts(storage: MemoryStorage) -> None:
+    calls = 0
+
+    def check() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        instant_query("x + x + x + x + x + x", storage, 0, QueryOptions(check=check))
+    assert calls == 4
+
+
+def test_a_pattern_that_is_too_large_is_refused(storage: MemoryStorage) -> None:
+    pattern = "a" * 5000
+    with pytest.raises(Exception, match="limit is 4096"):
+        instant_query(f'label_replace(x, "b", "c", "row", "{pattern}")', storage, 0, QueryOptions(ALL_FEATURES))
+
+
+def test_equal_texts_have_one_number() -> None:
+    pool = Pool()
+    sets = label_sets(pool, [{"a": "x", "b": "x"}])
+    assert sets.numbers.tolist() == [[1, 1]]
