@@ -16,6 +16,7 @@ from tsdb.client.batch import RequestLimits, WriteBatch
 from tsdb.client.cardinality import Cardinality, CardinalityGroup
 from tsdb.client.channel import ClientTls
 from tsdb.client.options import ReadOptions
+from tsdb.client.query import QueryResult
 from tsdb.client.read import SeriesGroup, SeriesInfo
 from tsdb.client.result import SelectResult, Series
 from tsdb.client.select import SelectQuery
@@ -45,6 +46,7 @@ __all__ = [
     "InvalidRequest",
     "OutOfCoverage",
     "Overloaded",
+    "QueryResult",
     "ReadOptions",
     "RequestLimits",
     "SelectQuery",

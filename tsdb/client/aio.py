@@ -19,6 +19,7 @@ from tsdb.client.cardinality import Cardinality, CardinalityKeywords, cardinalit
 from tsdb.client.channel import ClientTls, call_metadata, open_aio_channel
 from tsdb.client.failures import Peer, call_error, client_closed
 from tsdb.client.options import Selector
+from tsdb.client.query import QueryKeywords, QueryResult, query, query_range
 from tsdb.client.read import GroupKeywords, LabelKeywords, SeriesGroup, SeriesInfo, SeriesKeywords, ValueKeywords
 from tsdb.client.result import SelectResult
 from tsdb.client.retry import Attempts
@@ -141,6 +142,24 @@ class AsyncClient:
         self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[CardinalityKeywords]
     ) -> Cardinality:
         return await self.run(cardinality(selector, **ask), timeout_s=timeout_s)
+
+    async def query(
+        self, text: str, at_ms: int | None = None, *, timeout_s: float | None = None, **ask: Unpack[QueryKeywords]
+    ) -> QueryResult:
+        at_ms = round(time.time() * 1000) if at_ms is None else at_ms
+        return await self.run(query(text, at_ms, **ask), timeout_s=timeout_s)
+
+    async def query_range(
+        self,
+        text: str,
+        start_ms: int,
+        end_ms: int,
+        step_ms: int,
+        *,
+        timeout_s: float | None = None,
+        **ask: Unpack[QueryKeywords],
+    ) -> QueryResult:
+        return await self.run(query_range(text, start_ms, end_ms, step_ms, **ask), timeout_s=timeout_s)
 
     async def coverage(self, *, timeout_s: float | None = None) -> list[common_pb2.PartitionState]:
         return await self.run(read.coverage(), timeout_s=timeout_s)

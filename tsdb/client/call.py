@@ -28,11 +28,12 @@ class Method(enum.Enum):
     LABEL_NAMES = "LabelNames"
     LABEL_VALUES = "LabelValues"
     CARDINALITY = "Cardinality"
+    QUERY = "Query"
     COVERAGE = "Coverage"
     WATCH = "Watch"
 
 
-STREAMING = frozenset({Method.SELECT, Method.SERIES, Method.WATCH})
+STREAMING = frozenset({Method.SELECT, Method.SERIES, Method.QUERY, Method.WATCH})
 
 
 class AnswerReader(Protocol[AnswerOut]):

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.client.tables import samples_arrow, samples_pandas
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.labels import labels_json, parse_labels
+from tsdb.model.labels import parse_labels
 from tsdb.v1 import common_pb2
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
-
-SAMPLE_COLUMNS = ("ts_ms", "value")  # Columns of a data frame beside the labels.
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,38 +86,16 @@ class SelectResult:
 
     def to_arrow(self) -> pyarrow.Table:
         """One row for each sample: labels (sorted JSON, dictionary-encoded), ts_ms int64, value float64 bit for bit."""
-        # Imported here, so that other clients need not load Arrow.
-        import pyarrow
-
         self._need_labels()
-        codes = np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.starts))
-        names = pyarrow.array([labels_json(canonical) for canonical in self.canonical], pyarrow.string())
-        labels = pyarrow.DictionaryArray.from_arrays(pyarrow.array(codes), names)
-        return pyarrow.table({"labels": labels, "ts_ms": self.ts_ms, "value": self.values})
+        return samples_arrow(self.canonical, self.starts, self.ts_ms, self.values)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row for each sample: a column for each label, then ts_ms int64 and value float64, bit for bit.
 
-        Label columns are categoricals, sorted by name, null where a series lacks the label. A label named ts_ms or
-        value gets the column label_ts_ms or label_value. Raises InvalidRequest (pandas_missing) without the extra
-        `pandas`.
+        Columns and errors: tsdb.client.tables.samples_pandas.
         """
-        try:
-            import pandas
-        except ModuleNotFoundError as error:
-            raise InvalidRequest(
-                "pandas is not installed: `pip install 'kafka-tsdb[pandas]'`", reason="pandas_missing"
-            ) from error
-
         self._need_labels()
-        labels = [dict(parse_labels(canonical)) for canonical in self.canonical]
-        counts = np.diff(self.starts)
-        columns: dict[str, Any] = {}
-        for name in sorted({name for one in labels for name in one}):
-            values = pandas.Categorical([one.get(name) for one in labels])
-            column = f"label_{name}" if name in SAMPLE_COLUMNS else name
-            columns[column] = pandas.Categorical.from_codes(np.repeat(values.codes, counts), dtype=values.dtype)
-        return pandas.DataFrame(columns | {"ts_ms": self.ts_ms, "value": self.values})
+        return samples_pandas(self.canonical, self.starts, self.ts_ms, self.values)
 
     def _need_labels(self) -> None:
         if any(not canonical for canonical in self.canonical):

@@ -17,6 +17,7 @@ from tsdb.client.cardinality import Cardinality, CardinalityKeywords, cardinalit
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
 from tsdb.client.failures import Peer, call_error, client_closed
 from tsdb.client.options import Selector
+from tsdb.client.query import QueryKeywords, QueryResult, query, query_range
 from tsdb.client.read import GroupKeywords, LabelKeywords, SeriesGroup, SeriesInfo, SeriesKeywords, ValueKeywords
 from tsdb.client.result import SelectResult
 from tsdb.client.retry import Attempts
@@ -129,6 +130,26 @@ class Client:
     ) -> Cardinality:
         """The groups with the most series. Keywords: those of tsdb.client.cardinality.cardinality."""
         return self.run(cardinality(selector, **ask), timeout_s=timeout_s)
+
+    def query(
+        self, text: str, at_ms: int | None = None, *, timeout_s: float | None = None, **ask: Unpack[QueryKeywords]
+    ) -> QueryResult:
+        """The value of a PromQL expression at a time (None: now). Keywords: those of tsdb.client.query.query."""
+        at_ms = round(time.time() * 1000) if at_ms is None else at_ms
+        return self.run(query(text, at_ms, **ask), timeout_s=timeout_s)
+
+    def query_range(
+        self,
+        text: str,
+        start_ms: int,
+        end_ms: int,
+        step_ms: int,
+        *,
+        timeout_s: float | None = None,
+        **ask: Unpack[QueryKeywords],
+    ) -> QueryResult:
+        """The values of a PromQL expression at steps up to end_ms. Keywords: those of tsdb.client.query.query_range."""
+        return self.run(query_range(text, start_ms, end_ms, step_ms, **ask), timeout_s=timeout_s)
 
     def coverage(self, *, timeout_s: float | None = None) -> list[common_pb2.PartitionState]:
         """State of each partition: coverage, lag, offsets."""

@@ -37,10 +37,12 @@ def block_labels(block: common_pb2.SeriesBlock, series: int) -> list[bytes]:
     """Canonical label sets of a block of `series` series; all empty for a request without labels."""
     if not block.label_lengths:
         return [b""] * series
-    lengths = unpack(block.label_lengths, U32, "label_lengths", series)
-    ends = np.cumsum(lengths, dtype=np.int64)
-    if series and int(ends[-1]) != len(block.labels):
-        raise malformed(f"labels have {len(block.labels)} bytes, lengths say {int(ends[-1])}")
-    joined = block.labels
-    bounds = [0, *ends.tolist()]
+    return split_labels(block.labels, unpack(block.label_lengths, U32, "label_lengths", series))
+
+
+def split_labels(joined: bytes, lengths: NDArray[np.uint32]) -> list[bytes]:
+    """Label sets that lie one after another. Raises CorruptData."""
+    bounds = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
+    if bounds[-1] != len(joined):
+        raise malformed(f"labels have {len(joined)} bytes, lengths say {bounds[-1]}")
     return [joined[start:end] for start, end in itertools.pairwise(bounds)]

@@ -64,6 +64,31 @@ SUM: Aggregation.ValueType  # 5
 COUNT: Aggregation.ValueType  # 6
 Global___Aggregation: _TypeAlias = Aggregation  # noqa: Y015
 
+class _QueryKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _QueryKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QueryKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    VECTOR: _QueryKind.ValueType  # 0
+    """Series with a value at some of the steps."""
+    RANGES: _QueryKind.ValueType  # 1
+    """Series with samples at times of their own: an instant query of a range."""
+    SCALAR: _QueryKind.ValueType  # 2
+    """One series without labels, of an instant query."""
+    TEXT: _QueryKind.ValueType  # 3
+
+class QueryKind(_QueryKind, metaclass=_QueryKindEnumTypeWrapper): ...
+
+VECTOR: QueryKind.ValueType  # 0
+"""Series with a value at some of the steps."""
+RANGES: QueryKind.ValueType  # 1
+"""Series with samples at times of their own: an instant query of a range."""
+SCALAR: QueryKind.ValueType  # 2
+"""One series without labels, of an instant query."""
+TEXT: QueryKind.ValueType  # 3
+Global___QueryKind: _TypeAlias = QueryKind  # noqa: Y015
+
 class _CardinalityBy:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -400,6 +425,165 @@ class SelectTrailer(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SelectTrailer: _TypeAlias = SelectTrailer  # noqa: Y015
+
+@_typing.final
+class QueryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_FIELD_NUMBER: _builtins.int
+    START_MS_FIELD_NUMBER: _builtins.int
+    END_MS_FIELD_NUMBER: _builtins.int
+    STEP_MS_FIELD_NUMBER: _builtins.int
+    LOOKBACK_MS_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    query: _builtins.str
+    start_ms: _builtins.int
+    """Of an instant query its time."""
+    end_ms: _builtins.int
+    """Inclusive. Of an instant query start_ms."""
+    step_ms: _builtins.int
+    """0: an instant query."""
+    lookback_ms: _builtins.int
+    """How old the newest sample of a step may be; 0: 5 minutes."""
+    @_builtins.property
+    def options(self) -> Global___ReadOptions:
+        """allow_stale and allow_holes alone; the header's warnings then name what is missing."""
+
+    def __init__(
+        self,
+        *,
+        query: _builtins.str = ...,
+        start_ms: _builtins.int = ...,
+        end_ms: _builtins.int = ...,
+        step_ms: _builtins.int = ...,
+        lookback_ms: _builtins.int = ...,
+        options: Global___ReadOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_ms", b"end_ms", "lookback_ms", b"lookback_ms", "options", b"options", "query", b"query", "start_ms", b"start_ms", "step_ms", b"step_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueryRequest: _TypeAlias = QueryRequest  # noqa: Y015
+
+@_typing.final
+class QueryResponse(_message.Message):
+    """The first message has the header, the last one is `complete`: without it the answer was cut. Between them frames have the
+    series in the order of the result, each in one frame.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    FRAME_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    complete: _builtins.bool
+    @_builtins.property
+    def header(self) -> Global___QueryHeader: ...
+    @_builtins.property
+    def frame(self) -> Global___QueryFrame: ...
+    def __init__(
+        self,
+        *,
+        header: Global___QueryHeader | None = ...,
+        frame: Global___QueryFrame | None = ...,
+        complete: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "frame", b"frame", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueryResponse: _TypeAlias = QueryResponse  # noqa: Y015
+
+@_typing.final
+class QueryHeader(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    START_MS_FIELD_NUMBER: _builtins.int
+    STEP_MS_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    SERIES_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    INFOS_FIELD_NUMBER: _builtins.int
+    kind: Global___QueryKind.ValueType
+    start_ms: _builtins.int
+    """Step i is at start_ms + i step_ms."""
+    step_ms: _builtins.int
+    steps: _builtins.int
+    series: _builtins.int
+    """In all frames."""
+    text: _builtins.str
+    """Of TEXT."""
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """With their place in the query."""
+
+    @_builtins.property
+    def infos(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        kind: Global___QueryKind.ValueType = ...,
+        start_ms: _builtins.int = ...,
+        step_ms: _builtins.int = ...,
+        steps: _builtins.int = ...,
+        series: _builtins.int = ...,
+        text: _builtins.str = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+        infos: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["infos", b"infos", "kind", b"kind", "series", b"series", "start_ms", b"start_ms", "step_ms", b"step_ms", "steps", b"steps", "text", b"text", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueryHeader: _TypeAlias = QueryHeader  # noqa: Y015
+
+@_typing.final
+class QueryFrame(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABELS_FIELD_NUMBER: _builtins.int
+    LABEL_LENGTHS_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    PRESENT_FIELD_NUMBER: _builtins.int
+    TS_MS_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    labels: _builtins.bytes
+    """As SeriesBlock has them; empty for a series without labels."""
+    label_lengths: _builtins.bytes
+    """u32[]."""
+    counts: _builtins.bytes
+    """u32[], values of each series."""
+    present: _builtins.bytes
+    """Of steps: a bit for each series and step, lowest first, of a series after that of the one before."""
+    ts_ms: _builtins.bytes
+    """Of RANGES: i64[]."""
+    values: _builtins.bytes
+    """f64[], of the steps that are present, or of ts_ms."""
+    def __init__(
+        self,
+        *,
+        labels: _builtins.bytes = ...,
+        label_lengths: _builtins.bytes = ...,
+        counts: _builtins.bytes = ...,
+        present: _builtins.bytes = ...,
+        ts_ms: _builtins.bytes = ...,
+        values: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "label_lengths", b"label_lengths", "labels", b"labels", "present", b"present", "ts_ms", b"ts_ms", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueryFrame: _TypeAlias = QueryFrame  # noqa: Y015
 
 @_typing.final
 class SeriesRequest(_message.Message):

@@ -67,6 +67,11 @@ class ReaderStub:
                 request_serializer=tsdb_dot_v1_dot_reader__pb2.CoverageRequest.SerializeToString,
                 response_deserializer=tsdb_dot_v1_dot_reader__pb2.CoverageResponse.FromString,
                 _registered_method=True)
+        self.Query = channel.unary_stream(
+                '/tsdb.v1.Reader/Query',
+                request_serializer=tsdb_dot_v1_dot_reader__pb2.QueryRequest.SerializeToString,
+                response_deserializer=tsdb_dot_v1_dot_reader__pb2.QueryResponse.FromString,
+                _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/tsdb.v1.Reader/Watch',
                 request_serializer=tsdb_dot_v1_dot_reader__pb2.WatchRequest.SerializeToString,
@@ -117,6 +122,13 @@ class ReaderServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Query(self, request, context):
+        """A PromQL expression, evaluated by a querier.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Watch(self, request, context):
         """Live tail of the log as it is applied. Ends with OUT_OF_RANGE when the ring no longer holds the resume point.
         """
@@ -156,6 +168,11 @@ def add_ReaderServicer_to_server(servicer, server):
                     servicer.Coverage,
                     request_deserializer=tsdb_dot_v1_dot_reader__pb2.CoverageRequest.FromString,
                     response_serializer=tsdb_dot_v1_dot_reader__pb2.CoverageResponse.SerializeToString,
+            ),
+            'Query': grpc.unary_stream_rpc_method_handler(
+                    servicer.Query,
+                    request_deserializer=tsdb_dot_v1_dot_reader__pb2.QueryRequest.FromString,
+                    response_serializer=tsdb_dot_v1_dot_reader__pb2.QueryResponse.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -328,6 +345,33 @@ class Reader:
             '/tsdb.v1.Reader/Coverage',
             tsdb_dot_v1_dot_reader__pb2.CoverageRequest.SerializeToString,
             tsdb_dot_v1_dot_reader__pb2.CoverageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Query(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tsdb.v1.Reader/Query',
+            tsdb_dot_v1_dot_reader__pb2.QueryRequest.SerializeToString,
+            tsdb_dot_v1_dot_reader__pb2.QueryResponse.FromString,
             options,
             channel_credentials,
             insecure,

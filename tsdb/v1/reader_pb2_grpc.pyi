@@ -43,6 +43,8 @@ class ReaderStub:
     Cardinality: _grpc.UnaryUnaryMultiCallable[_reader_pb2.CardinalityRequest, _reader_pb2.CardinalityResponse]
     """How many series in memory share a metric name, a label, a label pair or a source: the largest groups, with exact counts."""
     Coverage: _grpc.UnaryUnaryMultiCallable[_reader_pb2.CoverageRequest, _reader_pb2.CoverageResponse]
+    Query: _grpc.UnaryStreamMultiCallable[_reader_pb2.QueryRequest, _reader_pb2.QueryResponse]
+    """A PromQL expression, evaluated by a querier."""
     Watch: _grpc.UnaryStreamMultiCallable[_reader_pb2.WatchRequest, _reader_pb2.WatchResponse]
     """Live tail of the log as it is applied. Ends with OUT_OF_RANGE when the ring no longer holds the resume point."""
 
@@ -61,6 +63,8 @@ class ReaderAsyncStub(ReaderStub):
     Cardinality: _aio.UnaryUnaryMultiCallable[_reader_pb2.CardinalityRequest, _reader_pb2.CardinalityResponse]  # type: ignore[assignment]
     """How many series in memory share a metric name, a label, a label pair or a source: the largest groups, with exact counts."""
     Coverage: _aio.UnaryUnaryMultiCallable[_reader_pb2.CoverageRequest, _reader_pb2.CoverageResponse]  # type: ignore[assignment]
+    Query: _aio.UnaryStreamMultiCallable[_reader_pb2.QueryRequest, _reader_pb2.QueryResponse]  # type: ignore[assignment]
+    """A PromQL expression, evaluated by a querier."""
     Watch: _aio.UnaryStreamMultiCallable[_reader_pb2.WatchRequest, _reader_pb2.WatchResponse]  # type: ignore[assignment]
     """Live tail of the log as it is applied. Ends with OUT_OF_RANGE when the ring no longer holds the resume point."""
 
@@ -112,6 +116,14 @@ class ReaderServicer(metaclass=_abc_1.ABCMeta):
         request: _reader_pb2.CoverageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_reader_pb2.CoverageResponse, _abc.Awaitable[_reader_pb2.CoverageResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Query(
+        self,
+        request: _reader_pb2.QueryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_reader_pb2.QueryResponse], _abc.AsyncIterator[_reader_pb2.QueryResponse]]:
+        """A PromQL expression, evaluated by a querier."""
 
     @_abc_1.abstractmethod
     def Watch(
