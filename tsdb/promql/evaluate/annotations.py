@@ -38,7 +38,7 @@ class ForcedMonotonicity:
         )
         return (
             f", from buckets {shown_g(self.min_bound)} to {shown_g(self.max_bound)}, with a max diff of "
-            f"{shown_g(float(f'{self.max_difference:.2g}'))}, over {self.samples} samples from {first} to {last}"
+            f"{self.max_difference:.2g}, over {self.samples} samples from {first} to {last}"
         )
 
 

@@ -13,7 +13,7 @@ from tsdb.promql.evaluate.elementwise import ARITHMETIC, COMPARE
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.labels import METADATA, METRIC_NAME, LabelSets, joined
 from tsdb.promql.evaluate.names import merged, without_name
-from tsdb.promql.syntax.literals import quoted
+from tsdb.promql.syntax.literals import PLAIN_LABEL, quoted
 from tsdb.promql.syntax.tree import COMPARISONS, Binary, Cardinality, Matching
 
 Values = NDArray[np.float64]
@@ -234,7 +234,8 @@ def _with_fill(
 
 
 def shown_labels(labels: dict[str, str]) -> str:
-    """Labels as Prometheus prints them: `name{a="b"}`."""
-    name = labels.get(METRIC_NAME, "")
-    rest = ", ".join(f"{label}={quoted(value)}" for label, value in labels.items() if label != METRIC_NAME)
-    return f"{name}{{{rest}}}" if rest or not name else name
+    """Labels as Prometheus's errors have them: `{__name__="x", a="b"}`."""
+    pairs = (
+        f"{name if PLAIN_LABEL.fullmatch(name) else quoted(name)}={quoted(value)}" for name, value in labels.items()
+    )
+    return f"{{{', '.join(pairs)}}}"

@@ -13,7 +13,7 @@ Whole = NDArray[np.int64]
 _DAY_S = 86_400
 _CYCLE_DAYS = 146_097  # Days of 400 years, after which the calendar repeats.
 _TO_MARCH_OF_YEAR_0 = 719_468  # Days from 0000-03-01 to 1970-01-01. A year that begins in March ends with the leap day.
-_BEFORE_ALL_S = -(2**63)  # Where Go's conversion puts NaN and what int64 cannot hold.
+_BEYOND_DAYS, _BEYOND_S = divmod(2**63, _DAY_S)  # Where Go puts NaN and what int64 cannot hold.
 
 
 def _sign(values: Values) -> Values:
@@ -45,23 +45,25 @@ def rounded(values: Values, nearest: Values) -> Values:
 
 def date_part(name: str, seconds: Values) -> Values:
     """A part of the date in UTC, of seconds since 1970, in the calendar of today for all times."""
-    in_range = (seconds >= _BEFORE_ALL_S) & (seconds < 2.0**63)
-    whole = np.where(in_range, seconds, 0.0).astype(np.int64)
-    whole[~in_range] = _BEFORE_ALL_S
+    in_range = (seconds > -(2.0**63)) & (seconds < 2.0**63)
+    whole: Whole = np.where(in_range, seconds, 0.0).astype(np.int64)
+    days = np.where(in_range, whole // _DAY_S, _BEYOND_DAYS)
     if name in _CLOCK:
-        return _CLOCK[name](whole).astype(np.float64)
-    return _calendar(name, whole // _DAY_S).astype(np.float64)
+        return _CLOCK[name](np.where(in_range, whole % _DAY_S, _BEYOND_S)).astype(np.float64)
+    return _calendar(name, days).astype(np.float64)
 
 
-_CLOCK: dict[str, Callable[[NDArray[np.int64]], NDArray[np.int64]]] = {
+# Of the seconds of a day.
+_CLOCK: dict[str, Callable[[Whole], Whole]] = {
     "minute": lambda seconds: seconds // 60 % 60,
-    "hour": lambda seconds: seconds // 3600 % 24,
-    "day_of_week": lambda seconds: (seconds // _DAY_S + 4) % 7,
+    "hour": lambda seconds: seconds // 3600,
 }
 
 
 def _calendar(name: str, days: Whole) -> Whole:
     """Parts of days since 1970 (Hinnant, "chrono-compatible low-level date algorithms")."""
+    if name == "day_of_week":
+        return (days + 4) % 7
     shifted = days + _TO_MARCH_OF_YEAR_0
     cycle: Whole = shifted // _CYCLE_DAYS
     day_of_cycle: Whole = shifted - cycle * _CYCLE_DAYS
@@ -88,4 +90,4 @@ def _calendar(name: str, days: Whole) -> Whole:
     return np.where(leap & (month == 2), 29, lengths)
 
 
-DATE_PARTS = frozenset({*_CLOCK, "year", "month", "day_of_month", "day_of_year", "days_in_month"})
+DATE_PARTS = frozenset({*_CLOCK, "day_of_week", "year", "month", "day_of_month", "day_of_year", "days_in_month"})

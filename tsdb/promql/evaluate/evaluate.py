@@ -92,8 +92,7 @@ def _subquery(context: Context, node: Subquery) -> Ranges:
     at_ms = shifted_times(context, node)
     # Steps of a subquery are multiples of its step, whatever the times of the query.
     start_ms = ((int(at_ms.min()) - range_ms) // step_ms + 1) * step_ms
-    end_ms = max(start_ms, int(at_ms.max()) // step_ms * step_ms)
-    inner = context.at(start_ms, end_ms, step_ms)
+    inner = context.at(start_ms, max(start_ms, int(at_ms.max())), step_ms)
     block = evaluate(inner, node.expression)
     assert isinstance(block, Block), "the parser checks types"
     return Ranges(as_samples(block, inner.times_ms), at_ms, range_ms, range_ms, 0)

@@ -98,6 +98,8 @@ def over_range(context: Context, node: Call, ranges: Ranges, parameters: Sequenc
     over_parts(work, shape[0], samples.values.nbytes + block.values.nbytes)
     block = block.compact()
     _annotate(context, node, block, one)
+    if node.name == "absent_over_time":
+        return block  # Labels of its series do not matter.
     return merged(block) if node.name in _KEEP_NAME else without_name(context, block)
 
 

@@ -93,8 +93,26 @@ class Cursor:
 
     def fail_unexpected(self, where: str, expected: str = "") -> NoReturn:
         """Raise for the next token, which has no place here."""
+        unbalanced = self._unbalanced()
+        if unbalanced:
+            self.fail(unbalanced)
         wanted = f", expected {expected}" if expected else ""
         self.fail(f"unexpected {self.token}{f' in {where}' if where else ''}{wanted}")
+
+    def _unbalanced(self) -> str:
+        """What is wrong when a bracket has no partner: at the end of the query, or at a closing one."""
+        opened = [
+            sum(token.is_symbol(left) - token.is_symbol(right) for token in self._tokens[: self._at])
+            for left, right in ("()", "[]", "{}")
+        ]
+        if self.at_end:
+            problems = ("unclosed left parenthesis", "unclosed left bracket", "unexpected end of input inside braces")
+            return next((problem for problem, count in zip(problems, opened, strict=True) if count > 0), "")
+        if self.token.is_symbol(")") and opened[0] <= 0:
+            return "unexpected right parenthesis ')'"
+        if self.token.is_symbol("]") and opened[1] <= 0:
+            return "unexpected right bracket ']'"
+        return ""
 
     @contextmanager
     def nested(self) -> Iterator[None]:

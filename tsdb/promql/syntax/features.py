@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Each is off by default, as upstream."""
+    """Defaults are those of Prometheus 3.14."""
 
     experimental_functions: bool = False
-    duration_expressions: bool = False
+    duration_expressions: bool = True
     extended_range_selectors: bool = False
     binop_fill_modifiers: bool = False
 

@@ -14,6 +14,8 @@ _UNITS_MS = {
     "s": 1000,
     "ms": 1,
 }
+PLAIN_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")  # A label name that needs no quotes.
+
 _PART = re.compile(r"(\d+)(ms|[ywdhms])")
 _DURATION = re.compile("".join(rf"(?:\d+{unit})?" for unit in _UNITS_MS))
 # A duration is held in nanoseconds as a signed 64-bit integer by Prometheus: 292 years.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tsdb.model.selector import MATCH_TYPES, Matcher, MatchType
-from tsdb.promql.syntax.literals import quoted, shown_duration, shown_number
+from tsdb.promql.syntax.literals import PLAIN_LABEL, quoted, shown_duration, shown_number
 from tsdb.promql.syntax.selectors import METRIC_NAME
 from tsdb.promql.syntax.tree import (
     Aggregation,
@@ -31,7 +31,6 @@ from tsdb.promql.syntax.tree import (
     VectorSelector,
 )
 
-_PLAIN_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _PLAIN_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _SYMBOLS = {kind: symbol for symbol, kind in MATCH_TYPES.items()}
 
@@ -99,7 +98,7 @@ def _matcher(matcher: Matcher) -> str:
 
 
 def _label(name: str) -> str:
-    return name if _PLAIN_LABEL.fullmatch(name) else quoted(name)
+    return name if PLAIN_LABEL.fullmatch(name) else quoted(name)
 
 
 def _labels(names: tuple[str, ...]) -> str:

@@ -148,8 +148,8 @@ ERRORS = [
     ("", "1:1", "no expression found in input"),
     ("a +", "1:4", "unexpected end of input"),
     ("foo bar", "1:5", 'unexpected identifier "bar"'),
-    ("(a", "1:3", 'unexpected end of input in parenthesised expression, expected ")"'),
-    ("a)", "1:2", 'unexpected ")"'),
+    ("(a", "1:3", "unclosed left parenthesis"),
+    ("a)", "1:2", "unexpected right parenthesis ')'"),
     ("\n  $", "2:3", "unexpected character: '$'"),
     ("12a", "1:1", 'bad number or duration syntax: "12a"'),
     ("5m1h", "1:1", 'not a valid duration string: "5m1h"'),
@@ -205,7 +205,6 @@ def test_errors_name_place_and_problem(text: str, place: str, problem: str) -> N
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("x[1m+1m]", "experimental duration expression is not enabled"),
         ("mad_over_time(x[5m])", 'function "mad_over_time" is not enabled'),
         ("limitk(1, x)", "limitk() is experimental"),
         ("rate(x[5m] anchored)", "anchored modifier is experimental and not enabled"),
@@ -242,3 +241,9 @@ def test_hostile_text_is_refused(text: str) -> None:
 def test_a_long_chain_of_operators_is_a_query() -> None:
     node = parse(" or ".join(f"x{number}" for number in range(DEPTH_MAX - 1)))
     assert isinstance(node, Binary)
+
+
+def test_duration_expressions_can_be_switched_off() -> None:
+    parse("x[1m+1m]")
+    with pytest.raises(QueryError, match="experimental duration expression is not enabled"):
+        parse("x[1m+1m]", Features(duration_expressions=False))
