@@ -140,13 +140,12 @@ def _chosen(
         top_kernel(rows, starts, steps.start, steps.stop, block.values, block.present, count, sign, chosen)
 
     over_parts(work, block.steps, block.values.nbytes)
-    result = block.with_present(chosen)
-    return result if context.step_ms else _ranked(result, _grouping(node, result.labels), sign)
-
-
-def _ranked(block: Block, grouping: Grouping, sign: float) -> Block:
-    """Group by group, the largest value first; with sign -1.0 the smallest. NaN comes last."""
-    return block.take(np.lexsort((-sign * block.values[:, 0], grouping.of_row)))
+    if context.step_ms:
+        return block.with_present(chosen)
+    # Group by group, the largest value first; with sign -1.0 the smallest. NaN comes last.
+    rows = np.flatnonzero(chosen[:, 0])
+    ranked = rows[np.lexsort((-sign * block.values[rows, 0], grouping.of_row[rows]))]
+    return block.take(ranked)
 
 
 def _ratio(context: Context, node: Aggregation, block: Block, parameter: NDArray[np.float64]) -> Block:

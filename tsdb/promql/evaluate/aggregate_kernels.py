@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tsdb.codec.jit import helper, kernel
 from tsdb.promql.evaluate.quantile_kernels import quantile_of
-from tsdb.promql.evaluate.sum_kernels import add, mean_of, variance_of
+from tsdb.promql.evaluate.sum_kernels import add, mean_of
 
 SUM, COUNT, MIN, MAX, GROUP, AVG, STDDEV, STDVAR, QUANTILE = range(9)
 
@@ -85,10 +85,21 @@ def _whole(code: int, values: NDArray[np.float64], parameter: float) -> float:
     if code == AVG:
         return mean_of(values, 0, values.size)
     if code == STDVAR:
-        return variance_of(values, 0, values.size)
+        return _variance(values)
     if code == STDDEV:
-        return math.sqrt(variance_of(values, 0, values.size))
+        return math.sqrt(_variance(values))
     return quantile_of(parameter, values, values.size)
+
+
+@helper
+def _variance(values: NDArray[np.float64]) -> float:
+    """Population variance (Welford, Technometrics 1962), without compensation: that of a range is compensated."""
+    mean, total = values[0], values[0] - values[0]  # NaN for what is not finite.
+    for index in range(1, values.size):
+        delta = values[index] - mean
+        mean += delta / (index + 1.0)
+        total += delta * (values[index] - mean)
+    return float(total / values.size)
 
 
 @helper

@@ -44,25 +44,25 @@ class ForcedMonotonicity:
 
 @dataclass(slots=True)
 class Annotations:
-    """Each message once, in the order of their appearance. text: of the query."""
+    """Each problem once, where it was seen last, as Prometheus has it. text: of the query."""
 
     text: str
-    _warnings: dict[str, None] = field(default_factory=dict)
-    _infos: dict[str, ForcedMonotonicity | None] = field(default_factory=dict)
-    _spans: dict[str, Span] = field(default_factory=dict)
+    _warnings: dict[str, Span] = field(default_factory=dict)
+    _infos: dict[str, Span] = field(default_factory=dict)
+    _forced: dict[str, ForcedMonotonicity] = field(default_factory=dict)
+    _of_storage: dict[str, None] = field(default_factory=dict)
 
     def warn(self, problem: str, span: Span) -> None:
         """Add a warning: the result is likely not what the query means."""
-        self._warnings[f"PromQL warning: {problem} ({place(self.text, span.start)})"] = None
+        self._warnings[problem] = span
 
     def warn_of_storage(self, problem: str) -> None:
         """Add what a read left out because the request allows it."""
-        self._warnings[problem] = None
+        self._of_storage[problem] = None
 
     def inform(self, problem: str, span: Span) -> None:
         """Add an info: the query may be mistaken."""
-        self._infos.setdefault(problem, None)
-        self._spans.setdefault(problem, span)
+        self._infos[problem] = span
 
     def inform_of_monotonicity(self, found: ForcedMonotonicity, metric: str, span: Span) -> None:
         """Add an info of a histogram whose buckets had to be raised."""
@@ -70,25 +70,27 @@ class Annotations:
             "input to histogram_quantile needed to be fixed for monotonicity (see "
             "https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile)"
         ) + (f' for metric name "{metric}"' if metric else "")
-        known = self._infos.get(problem)
-        if known is not None:
+        self.inform(problem, span)
+        known = self._forced.setdefault(problem, found)
+        if known is not found:
             known.join(found)
-            return
-        self._infos[problem] = found
-        self._spans[problem] = span
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """All warnings."""
-        return tuple(self._warnings)
+        placed = (f"PromQL warning: {problem}{self._place(span)}" for problem, span in self._warnings.items())
+        return (*self._of_storage, *placed)
 
     @property
     def infos(self) -> tuple[str, ...]:
         """All infos."""
         return tuple(
-            f"PromQL info: {problem}{found.text if found else ''} ({place(self.text, self._spans[problem].start)})"
-            for problem, found in self._infos.items()
+            f"PromQL info: {problem}{self._forced[problem].text if problem in self._forced else ''}{self._place(span)}"
+            for problem, span in self._infos.items()
         )
+
+    def _place(self, span: Span) -> str:
+        return f" ({place(self.text, span.start)})"
 
 
 def shown_g(value: float) -> str:

@@ -12,7 +12,7 @@ from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.elementwise import ARITHMETIC, COMPARE
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.labels import METADATA, METRIC_NAME, LabelSets, joined
-from tsdb.promql.evaluate.names import merged, without_name
+from tsdb.promql.evaluate.names import checked, without_name
 from tsdb.promql.syntax.literals import PLAIN_LABEL, quoted
 from tsdb.promql.syntax.tree import COMPARISONS, Binary, Cardinality, Matching
 
@@ -74,7 +74,7 @@ def vectors(context: Context, node: Binary, left: Block, right: Block) -> Block:
         case "or":
             rest = right.present & ~_any(sides.left_group, left, sides.groups)[sides.right_group]
             both = _stacked(left, replace(right, present=rest)).compact()
-            return both if context.delays_name_removal else merged(both)
+            return checked(context, both)
     return _matched(context, node, _filled(node.matching, sides))
 
 
@@ -138,7 +138,7 @@ def _matched(context: Context, node: Binary, sides: Sides) -> Block:
         present = present if node.returns_bool else present & holds
     else:
         values = ARITHMETIC[node.operator](left.values, right.values)
-    return merged(Block(labels, values, present, loses_name).compact())
+    return checked(context, Block(labels, values, present, loses_name).compact())
 
 
 def _pairs(
@@ -161,9 +161,14 @@ def _check_one_side(one: Block, group: NDArray[np.int64], sides: Sides, side: st
     counts = _count(group, one.present, sides.groups)
     if counts.max(initial=0) <= 1:
         return
-    step, bad = (int(index[0]) for index in np.nonzero(counts.T > 1))
-    rows = np.flatnonzero((group == bad) & one.present[:, step])
-    rows = rows[one.labels.take(rows).order()][:2]
+    step = int(np.nonzero(counts.max(axis=0) > 1)[0][0])
+    here = np.flatnonzero(one.present[:, step])
+    # The first series whose group was there before it, in the order of the vector.
+    firsts = here[np.unique(group[here], return_index=True)[1]]
+    second = next(row for row in here.tolist() if row not in firsts)
+    bad = int(group[second])
+    rows = np.array([second, int(here[group[here] == bad][0])])
+    rows = rows[one.labels.take(rows).order()]
     shown = ", ".join(shown_labels(one.labels.row(row)) for row in rows.tolist())
     group_labels = shown_labels(sides.keys.row(bad))
     raise EvaluationError(

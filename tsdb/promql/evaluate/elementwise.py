@@ -37,6 +37,16 @@ COMPARE: dict[str, Callable[[Values, Values], NDArray[np.bool_]]] = {
 }  # fmt: skip
 
 
+def least(one: Values, other: Values) -> Values:
+    """The smaller of two, NaN if one is; but -Inf whatever the other is, as Go's math.Min."""
+    return np.where(np.isneginf(one) | np.isneginf(other), -np.inf, np.minimum(one, other))
+
+
+def greatest(one: Values, other: Values) -> Values:
+    """The larger of two, NaN if one is; but +Inf whatever the other is, as Go's math.Max."""
+    return np.where(np.isposinf(one) | np.isposinf(other), np.inf, np.maximum(one, other))
+
+
 def rounded(values: Values, nearest: Values) -> Values:
     """To the nearest multiple, halves up."""
     inverse = 1.0 / nearest

@@ -14,7 +14,15 @@ from tsdb.promql.evaluate.functions import called, where_absent
 from tsdb.promql.evaluate.info import with_info
 from tsdb.promql.evaluate.names import without_name
 from tsdb.promql.evaluate.range_functions import RANGE_FUNCTIONS, over_range
-from tsdb.promql.evaluate.select import Ranges, as_samples, newest, newest_with_times, selected, shifted_times
+from tsdb.promql.evaluate.select import (
+    Ranges,
+    as_samples,
+    newest,
+    newest_with_times,
+    no_samples,
+    selected,
+    shifted_times,
+)
 from tsdb.promql.syntax.tree import (
     Aggregation,
     Binary,
@@ -92,7 +100,9 @@ def _subquery(context: Context, node: Subquery) -> Ranges:
     at_ms = shifted_times(context, node)
     # Steps of a subquery are multiples of its step, whatever the times of the query.
     start_ms = ((int(at_ms.min()) - range_ms) // step_ms + 1) * step_ms
-    inner = context.at(start_ms, max(start_ms, int(at_ms.max())), step_ms)
+    if start_ms > at_ms.max():
+        return Ranges(no_samples(context.pool), at_ms, range_ms, range_ms, 0)
+    inner = context.at(start_ms, int(at_ms.max()), step_ms)
     block = evaluate(inner, node.expression)
     assert isinstance(block, Block), "the parser checks types"
     return Ranges(as_samples(block, inner.times_ms), at_ms, range_ms, range_ms, 0)
@@ -185,7 +195,8 @@ def _is_same_at_all_steps(node: Expression) -> bool:
             continue
         if isinstance(one, Call) and (one.name in _OF_TIME or not one.args):
             return False
-        pending.extend(children(one))
+        # Whatever its parameter, as Prometheus has it: that of the first step then counts at all of them.
+        pending.extend((one.operand,) if isinstance(one, Aggregation) else children(one))
     return selectors
 
 

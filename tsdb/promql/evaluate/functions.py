@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tsdb.model.selector import MatchType
 from tsdb.promql.evaluate.block import Block, Scalar, Text
 from tsdb.promql.evaluate.context import Context
-from tsdb.promql.evaluate.elementwise import DATE_PARTS, MATH, date_part, rounded
+from tsdb.promql.evaluate.elementwise import DATE_PARTS, MATH, Values, date_part, greatest, least, rounded
 from tsdb.promql.evaluate.histograms import histogram_fraction, histogram_quantile, histogram_quantiles
 from tsdb.promql.evaluate.label_functions import label_join, label_replace
 from tsdb.promql.evaluate.labels import METRIC_NAME, LabelSets, label_sets, no_labels
@@ -73,7 +73,7 @@ def _absent(context: Context, node: Call, args: Sequence[Argument]) -> Block:
 
 
 def _clamp(context: Context, block: Block, low: NDArray[np.float64], high: NDArray[np.float64]) -> Block:
-    values = np.maximum(low, np.minimum(high, block.values))
+    values = greatest(low, least(high, block.values))
     return without_name(context, block.with_values(values).with_present(block.present & ~(high < low)))
 
 
@@ -118,7 +118,7 @@ def _of_query(seconds: Callable[[Context], float]) -> Callable[[Context, Call, S
     return lambda context, _, __: Scalar(np.full(context.steps, seconds(context)))
 
 
-def _of_two(choose: np.ufunc) -> Callable[[Context, Call, Sequence[Argument]], Scalar]:
+def _of_two(choose: Callable[[Values, Values], Values]) -> Callable[[Context, Call, Sequence[Argument]], Scalar]:
     return lambda _, __, args: Scalar(choose(_scalar(args[0]).values, _scalar(args[1]).values))
 
 
@@ -208,10 +208,13 @@ _FUNCTIONS: dict[str, Callable[[Context, Call, Sequence[Argument]], Result]] = {
     "pi": _of_query(lambda _: np.pi),
     "start": _of_query(lambda context: context.query_start_ms / 1000),
     "end": _of_query(lambda context: context.query_end_ms / 1000),
-    "step": _of_query(lambda context: context.query_step_ms / 1000),
+    # Prometheus gives no step where the range has no length.
+    "step": _of_query(
+        lambda context: 0.0 if context.query_start_ms == context.query_end_ms else context.query_step_ms / 1000
+    ),
     "range": _of_query(lambda context: (context.query_end_ms - context.query_start_ms) / 1000),
-    "min_of": _of_two(np.minimum),
-    "max_of": _of_two(np.maximum),
+    "min_of": _of_two(least),
+    "max_of": _of_two(greatest),
     "sort": _sorted,
     "sort_desc": _sorted,
     "sort_by_label": _sorted_by_label,

@@ -49,7 +49,7 @@ def histogram_quantiles(context: Context, node: Call, block: Block, label: str, 
     histograms = _histograms(context, block, node.args[0].span)
     parts: list[Block] = []
     for quantile in quantiles:
-        found = _quantile(context, histograms, quantile, node, 1)
+        found = _quantile(context, histograms, quantile, node, 0)
         values, of_step = np.unique(quantile.values, return_inverse=True)  # NaN equals NaN here.
         for index, value in enumerate(values.tolist()):
             here = of_step.reshape(-1) == index

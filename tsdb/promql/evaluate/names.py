@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.block import Block
+from tsdb.promql.evaluate.block import Block, Samples
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.labels import METADATA
+from tsdb.promql.evaluate.labels import METADATA, LabelSets
 
 SAME_LABELS = "vector cannot contain metrics with the same labelset"
 
@@ -25,10 +26,27 @@ def at_end(block: Block) -> Block:
     """The block without the names that are marked. Raises EvaluationError when labels are equal then."""
     if not block.loses_name.any():
         return merged(block)
-    labels = block.labels
-    for name in set(METADATA) & set(labels.names):
-        labels = labels.with_column(name, np.where(block.loses_name, 0, labels.column(name)).astype(np.int32))
+    labels = _without_marked(block.labels, block.loses_name)
     return merged(replace(block, labels=labels, loses_name=np.zeros(len(block), np.bool_)))
+
+
+def checked(context: Context, block: Block) -> Block:
+    """The block with series of equal labels as one. Raises EvaluationError.
+
+    Where names go at the end, labels at a single time may be equal until then.
+    """
+    return block if context.delays_name_removal and context.start_ms == context.end_ms else merged(block)
+
+
+def samples_at_end(samples: Samples) -> Samples:
+    """Samples without the names that are marked."""
+    return replace(samples, labels=_without_marked(samples.labels, samples.loses_name))
+
+
+def _without_marked(labels: LabelSets, loses_name: NDArray[np.bool_]) -> LabelSets:
+    for name in set(METADATA) & set(labels.names):
+        labels = labels.with_column(name, np.where(loses_name, 0, labels.column(name)).astype(np.int32))
+    return labels
 
 
 def merged(block: Block, problem: str = SAME_LABELS) -> Block:

@@ -66,8 +66,9 @@ def smoothed_kernel(
             if has_next and ts_ms[position] == at:
                 values[series, step] = samples[position]
             elif has_before and has_next:
-                share = (at - ts_ms[before]) / (ts_ms[position] - ts_ms[before])
-                values[series, step] = samples[before] + (samples[position] - samples[before]) * share
+                rise = samples[position] - samples[before]
+                share = rise * float(at - ts_ms[before]) / float(ts_ms[position] - ts_ms[before])
+                values[series, step] = samples[before] + share
             elif has_before:
                 values[series, step] = samples[before]
             else:

@@ -15,7 +15,7 @@ from tsdb.promql.evaluate.evaluate import evaluate, range_of
 from tsdb.promql.evaluate.functions import vector_of
 from tsdb.promql.evaluate.labels import Pool
 from tsdb.promql.evaluate.matrix import range_vector
-from tsdb.promql.evaluate.names import at_end
+from tsdb.promql.evaluate.names import at_end, samples_at_end
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.promql.syntax.check import type_of
 from tsdb.promql.syntax.errors import QueryError
@@ -68,7 +68,7 @@ def instant_query(text: str, storage: Storage, at_ms: int, options: QueryOptions
     value: Block | Samples | Scalar | Text
     with np.errstate(all="ignore"):
         if type_of(node) is ValueType.MATRIX:
-            value = range_vector(range_of(context, node))
+            value = samples_at_end(range_vector(range_of(context, node)))
         else:
             found = evaluate(context, node)
             value = at_end(found) if isinstance(found, Block) else found

@@ -17,7 +17,8 @@ from tsdb.promql.evaluate.names import merged, without_name
 from tsdb.promql.evaluate.parts import over_parts
 from tsdb.promql.evaluate.range_kernels import range_kernel
 from tsdb.promql.evaluate.select import Ranges
-from tsdb.promql.syntax.tree import Call, Extension
+from tsdb.promql.syntax.errors import Span
+from tsdb.promql.syntax.tree import Call, Extension, Subquery
 
 RANGE_FUNCTIONS = {
     "rate": codes.RATE,
@@ -105,10 +106,12 @@ def over_range(context: Context, node: Call, ranges: Ranges, parameters: Sequenc
 
 def _annotate(context: Context, node: Call, block: Block, quantile: NDArray[np.float64]) -> None:
     if node.name in ("rate", "increase"):
+        # Prometheus has forgotten the place of a subquery when it evaluates the function.
+        span = Span(0, 0) if isinstance(node.args[0], Subquery) else node.args[0].span
         for name in dict.fromkeys(block.labels.texts(METRIC_NAME)):
             if name and not name.endswith(_COUNTER_SUFFIXES):
                 problem = "metric might not be a counter, name does not end in _total/_sum/_count/_bucket:"
-                context.annotations.inform(f'{problem} "{name}"', node.args[0].span)
+                context.annotations.inform(f'{problem} "{name}"', span)
     if node.name == "quantile_over_time":
         warn_of_quantiles(context, quantile[block.present.any(axis=0)], node)
 

@@ -244,7 +244,7 @@ def _between(ts_ms: NDArray[np.int64], values: NDArray[np.float64], index: int, 
     before, after = values[index], values[index + 1]
     if is_counter and after < before:
         before = 0.0
-    return float(before + (after - before) * (at - ts_ms[index]) / (ts_ms[index + 1] - ts_ms[index]))
+    return float(before + (after - before) * float(at - ts_ms[index]) / float(ts_ms[index + 1] - ts_ms[index]))
 
 
 @helper
@@ -333,8 +333,12 @@ def _spread(
 ) -> float:
     """A quantile, or the median of the distances from the median."""
     count = high - low
+    has_nan = False
     for index in range(count):
         scratch[index] = values[low + index]
+        has_nan = has_nan or math.isnan(values[low + index])
+    if is_mad and has_nan:
+        return math.nan
     if not is_mad:
         return quantile_of(q, scratch, count)
     median = quantile_of(0.5, scratch, count)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.block import Block, Samples
 from tsdb.promql.evaluate.context import Context
-from tsdb.promql.evaluate.labels import LabelSets, parsed
+from tsdb.promql.evaluate.labels import LabelSets, Pool, no_labels, parsed
 from tsdb.promql.evaluate.newest_kernels import STALE_BITS, newest_kernel, smoothed_kernel
 from tsdb.promql.evaluate.parts import over_parts
 from tsdb.promql.evaluate.storage import StoredSeries
@@ -106,6 +106,12 @@ def selected(context: Context, node: MatrixSelector) -> Ranges:
     stored = _stored(context, selector, int(at_ms.min()) - before_ms + 1, int(at_ms.max()) + after_ms)
     samples = _live(parsed(context.pool, stored.labels), stored)
     return Ranges(samples, at_ms, range_ms, before_ms, after_ms, selector.extension)
+
+
+def no_samples(pool: Pool) -> Samples:
+    """Samples of no series."""
+    none = np.zeros(0, np.int64)
+    return Samples(no_labels(pool, 0), np.zeros(1, np.int64), none, np.zeros(0), np.zeros(0, np.bool_))
 
 
 def as_samples(block: Block, times_ms: NDArray[np.int64]) -> Samples:

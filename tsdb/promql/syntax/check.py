@@ -64,7 +64,8 @@ def check_subquery(cursor: Cursor, node: Subquery) -> None:
     """A subquery needs an instant vector."""
     kind = type_of(node.expression)
     if kind is not ValueType.VECTOR:
-        cursor.fail(f"subquery is only allowed on instant vector, got {kind.value} instead", node.span)
+        got = "matrix" if kind is ValueType.MATRIX else kind.value
+        cursor.fail(f"subquery is only allowed on instant vector, got {got} instead", node.span)
 
 
 def check_binary(cursor: Cursor, node: Binary) -> None:
@@ -84,19 +85,19 @@ def check_binary(cursor: Cursor, node: Binary) -> None:
         _check_without_matching(cursor, node)
     elif operator in SET_OPERATORS:
         if matching.cardinality is not Cardinality.MANY_TO_MANY:
-            cursor.fail(f'no grouping allowed for "{operator}" operation', node.operator_span)
+            cursor.fail(f'no grouping allowed for "{operator}" operation', node.span)
         if matching.fill_left is not None or matching.fill_right is not None:
-            cursor.fail("filling in missing series not allowed for set operators", node.operator_span)
+            cursor.fail("filling in missing series not allowed for set operators", node.span)
 
 
 def _check_without_matching(cursor: Cursor, node: Binary) -> None:
     matching = node.matching
-    grouped = matching.cardinality not in (Cardinality.ONE_TO_ONE, Cardinality.MANY_TO_MANY)
-    fills = matching.fill_left is not None or matching.fill_right is not None
-    if matching.is_written or grouped or fills:
-        cursor.fail("vector matching only allowed between instant vectors", node.operator_span)
+    if matching.labels:
+        cursor.fail("vector matching only allowed between instant vectors", node.span)
+    if matching.fill_left is not None or matching.fill_right is not None:
+        cursor.fail("filling in missing series only allowed between instant vectors", node.span)
     if node.operator in SET_OPERATORS:
-        cursor.fail(f'set operator "{node.operator}" not allowed in binary scalar expression', node.operator_span)
+        cursor.fail(f'set operator "{node.operator}" not allowed in binary scalar expression', node.span)
 
 
 def check_aggregation(cursor: Cursor, node: Aggregation) -> None:

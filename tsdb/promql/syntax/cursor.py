@@ -95,7 +95,8 @@ class Cursor:
         """Raise for the next token, which has no place here."""
         unbalanced = self._unbalanced()
         if unbalanced:
-            self.fail(unbalanced)
+            # The place is behind a closing bracket, as Prometheus has it.
+            self.fail(unbalanced, Span(self.token.span.end, self.token.span.end))
         wanted = f", expected {expected}" if expected else ""
         self.fail(f"unexpected {self.token}{f' in {where}' if where else ''}{wanted}")
 

@@ -1,19 +1,24 @@
 """Parser of PromQL, by operator precedence (Pratt, Top down operator precedence, POPL 1973).
 
-Types are checked as the tree grows, so a query that cannot be evaluated fails before anything is read.
+Types are checked as the tree grows, so a query that cannot be evaluated fails before anything is read. An error of
+types is raised only when the whole text has no error of syntax.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
+from typing import TypeVar
 
 from tsdb.promql.syntax import check
 from tsdb.promql.syntax.cursor import Cursor
 from tsdb.promql.syntax.duration_parser import number_token, offset_duration, positive_duration
+from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.features import Features
 from tsdb.promql.syntax.functions import AGGREGATIONS, EXPERIMENTAL_AGGREGATIONS, FUNCTIONS
+from tsdb.promql.syntax.literals import shown_number
 from tsdb.promql.syntax.selectors import labels, selector
 from tsdb.promql.syntax.tokens import Kind, Token
 from tsdb.promql.syntax.tree import (
@@ -35,6 +40,8 @@ from tsdb.promql.syntax.tree import (
     VectorSelector,
     children,
 )
+
+Checked = TypeVar("Checked")
 
 DEPTH_MAX = 200  # Of the tree: a chain of operators is as deep as it is long.
 
@@ -59,9 +66,12 @@ def parse(text: str, features: Features = Features()) -> Expression:
     cursor = Cursor(text, features)
     if cursor.at_end:
         cursor.fail("no expression found in input")
-    node = _Parser(cursor).expression(1)
+    parser = _Parser(cursor)
+    node = parser.expression(1)
     if not cursor.at_end:
         cursor.fail_unexpected("")
+    if parser.problem is not None:
+        raise parser.problem
     return node
 
 
@@ -70,6 +80,7 @@ class _Parser:
         self.cursor = cursor
         # Nodes and their depths by identity: equal nodes are compared in full. A node that is held keeps its identity.
         self.depths: dict[int, tuple[Expression, int]] = {}
+        self.problem: QueryError | None = None  # The first one of types: syntax of the whole text comes before it.
 
     def expression(self, least: int) -> Expression:
         """An expression whose operators have at least this precedence."""
@@ -94,7 +105,7 @@ class _Parser:
         level = _PRECEDENCE[operator]
         right = self.expression(level if operator == "^" else level + 1)
         node = Binary(operator, left, right, matching, returns_bool, operator_span, left.span.to(right.span))
-        check.check_binary(cursor, node)
+        self.check(check.check_binary, node)
         return self.made(node)
 
     def matching(self, operator: str) -> Matching:
@@ -139,7 +150,7 @@ class _Parser:
             value = -operand.value if token.text == "-" else operand.value
             return self.made(NumberLiteral(value, operand.is_duration, span))
         node = Unary(token.text, operand, span)
-        check.check_unary(cursor, node)
+        self.check(check.check_unary, node)
         return self.made(node)
 
     def primary(self) -> Expression:
@@ -163,14 +174,14 @@ class _Parser:
     def named(self, token: Token) -> Expression:
         """A number, an aggregation, a call, or a metric."""
         cursor, following = self.cursor, self.cursor.following
-        if token.word in _NUMBERS and not following.is_symbol("{"):
+        if token.word in _NUMBERS:
             cursor.take()
             return self.made(NumberLiteral(_NUMBERS[token.word], False, token.span))
         if token.word in AGGREGATIONS and (following.is_symbol("(") or following.word in ("by", "without")):
             return self.aggregation()
         if following.is_symbol("("):
             return self.call()
-        if token.word in ("bool", "on", "ignoring", "group_left", "group_right"):
+        if token.word in ("bool", "on", "ignoring", "group_left", "group_right", "atan2"):
             cursor.fail_unexpected("")
         return self.made(selector(cursor))
 
@@ -194,7 +205,7 @@ class _Parser:
         without, names = grouping or (False, ())
         parameter = args[0] if wanted == 2 else None
         node = Aggregation(operator, args[-1], parameter, names, without, grouping is not None, span)
-        check.check_aggregation(cursor, node)
+        self.check(check.check_aggregation, node)
         return self.made(node)
 
     def grouping(self) -> tuple[bool, tuple[str, ...]] | None:
@@ -217,7 +228,7 @@ class _Parser:
             cursor.fail(f'function "{token.text}" is not enabled', token.span)
         args = self.arguments("function call", only_labels_last=token.text == "info")
         node = Call(token.text, tuple(args), cursor.span_from(token.span))
-        check.check_call(cursor, node)
+        self.check(check.check_call, node)
         return self.made(node)
 
     def arguments(self, where: str, *, only_labels_last: bool = False) -> list[Expression]:
@@ -256,7 +267,7 @@ class _Parser:
                 node = self.extended(node)
             else:
                 if names_series and isinstance(node, VectorSelector):
-                    check.check_selector(cursor, node)
+                    self.check(check.check_selector, node)
                 return node
 
     def ranged(self, node: Expression) -> Expression:
@@ -268,8 +279,8 @@ class _Parser:
             cursor.expect("]", "subquery selector")
             subquery = Subquery(node, length, step, cursor.span_from(node.span))
             if isinstance(node, VectorSelector):
-                check.check_selector(cursor, node)
-            check.check_subquery(cursor, subquery)
+                self.check(check.check_selector, node)
+            self.check(check.check_subquery, subquery)
             return self.made(subquery)
         cursor.expect("]", "subquery or range")
         if not isinstance(node, VectorSelector):
@@ -278,7 +289,7 @@ class _Parser:
             cursor.fail("no offset modifiers allowed before range", node.span)
         if node.at is not None:
             cursor.fail("no @ modifiers allowed before range", node.span)
-        check.check_selector(cursor, node)
+        self.check(check.check_selector, node)
         return self.made(MatrixSelector(node, length, cursor.span_from(node.span)))
 
     def shifted(self, node: Expression) -> Expression:
@@ -340,7 +351,8 @@ class _Parser:
             return Edge(token.word)
         seconds = self.signed_number("@")
         if not math.isfinite(seconds) or abs(seconds) * 1000 > _TIME_MS_MAX:
-            cursor.fail(f"timestamp out of bounds for @ modifier: {seconds:f}", token.span)
+            shown = shown_number(seconds) if not math.isfinite(seconds) else f"{seconds:f}"
+            cursor.fail(f"timestamp out of bounds for @ modifier: {shown}", token.span)
         return round(seconds * 1000)
 
     def signed_number(self, where: str) -> float:
@@ -353,6 +365,13 @@ class _Parser:
         if cursor.token.kind not in (Kind.NUMBER, Kind.DURATION):
             cursor.fail_unexpected(where, "number")
         return sign * number_token(cursor)[0]
+
+    def check(self, check: Callable[[Cursor, Checked], None], node: Checked) -> None:
+        """Keep the problem of a node, if it is the first."""
+        try:
+            check(self.cursor, node)
+        except QueryError as problem:
+            self.problem = self.problem or problem
 
     def made(self, node: Expression) -> Expression:
         """The node, once its depth is within the bound."""
