@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.data.heads import DAY_MS, SMALL_TIMES, Record, apply, bits, new_head, refs_of, samples_of
 from support.oracles.head_twin import HeadTwin
-from tsdb.client.columns import decode_partition
+from tsdb.client.columns import PartitionColumns, decode_partitions
 from tsdb.head.head import Head
 from tsdb.head.limits import HeadLimits
 from tsdb.head.read.gather import RawResult
@@ -170,7 +170,7 @@ def check_columns(head: Head, want: dict[int, dict[int, float]], start: int, end
     columns = head.gather_columns(refs_of(head, SERIES), start, end)
     frames = [reader_pb2.ColumnsFrame.FromString(one.joined()) for one in column_frames(0, columns.columns)]
     overlay = [reader_pb2.RawFrame.FromString(one.joined()) for one in raw_frames(0, columns.overlay, overlay=True)]
-    decoded = RawResult(*decode_partition(len(SERIES), frames, overlay, start, end))
+    decoded = RawResult(*decode_partitions([PartitionColumns(len(SERIES), frames, overlay)], start, end))
     assert bits(samples_of(decoded, SERIES)) == bits(want)
 
 

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from support.data.heads import DAY_MS, SMALL_TIMES, Record, apply, bits, canonical_of, id_of, new_head
 from support.fakes.fake_history import FakeHistory, StagedLog
 from support.oracles.head_twin import HeadTwin
-from support.servers.queriers import TOPIC_ID, ServedHeads, one_store, querier_over, select
+from support.servers.queriers import TOPIC_ID, ServedHeads, one_store, select, sources_over, stored
 from tsdb.client import SelectQuery, SelectResult
 from tsdb.client.select import AGGREGATIONS
 from tsdb.model.errors import Unavailable
 from tsdb.query.service import QuerierService
+from tsdb.reader.limits import SelectLimits
 
 SERIES = range(7)
 SELECTOR = '{job="test"}'
@@ -96,7 +97,8 @@ class Case:
         self.history.load(TOPIC_ID, 0, self.position, self.emitted_ms)
         served = ServedHeads({0: self.head})
         served.catch_up()
-        self.service: QuerierService = querier_over(one_store(served), self.history, window_ms=WINDOW_MS)
+        self.sources = sources_over(one_store(served), self.history, window_ms=WINDOW_MS)
+        self.service = QuerierService(self.sources, SelectLimits())
 
     def ask(self, start_ms: int, end_ms: int, **query: object) -> SelectResult | None:
         """The result; None when history is behind, after a check of the refusal."""
@@ -154,6 +156,7 @@ def check(case: Case, start_ms: int, end_ms: int, step_ms: int, aggregation: int
     columns = case.ask(start_ms, end_ms, encoding="columns")
     assert columns is not None
     assert bits(answered(columns)) == bits(want)
+    check_storage(case, start_ms, end_ms, columns)
     newest = case.ask(start_ms, end_ms, last_n=last_n)
     assert newest is not None
     assert bits(answered(newest)) == bits({n: dict(list(found.items())[-last_n:]) for n, found in want.items()})
@@ -163,6 +166,15 @@ def check(case: Case, start_ms: int, end_ms: int, step_ms: int, aggregation: int
         with np.errstate(all="ignore"):
             want_steps = case.twin.steps(SERIES, start_ms, end_ms, step_ms, aggregation)
         assert_same_numbers(answered(steps), want_steps)
+
+
+def check_storage(case: Case, start_ms: int, end_ms: int, want: SelectResult) -> None:
+    """A selection of PromQL, whose ranges include both ends, has the same arrays."""
+    found = stored(case.sources, SELECTOR, start_ms, end_ms - 1)
+    assert list(found.labels) == list(want.canonical)
+    assert found.starts.tolist() == want.starts.tolist()
+    assert found.ts_ms.tolist() == want.ts_ms.tolist()
+    assert found.values.tobytes() == want.values.tobytes()
 
 
 def assert_same_numbers(got: dict[int, dict[int, float]], want: dict[int, dict[int, float]]) -> None:

@@ -1,12 +1,14 @@
-"""COLUMNS: decodes the frames of one partition into arrays, trimmed to the requested range. Pure.
+"""COLUMNS: decodes the frames of partitions into arrays that they share, trimmed to the requested range.
 
-Layout of columns and axes: docs/formats/columns.md. At equal timestamps the samples of overlay frames win.
+Layout of columns and axes: docs/formats/columns.md. At equal timestamps the samples of overlay frames win. A large
+answer is decoded on several cores, each series into its place in the result: no sample is copied afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -14,12 +16,16 @@ from numpy.typing import NDArray
 
 from tsdb.client import columns_kernels as kernels
 from tsdb.model.errors import CorruptData
+from tsdb.ops.cores import on_cores
 from tsdb.v1 import reader_pb2
 
 AXIS_SAMPLES_MAX = 1 << 24  # From the format.
 SAMPLES_MAX = 1 << 27  # A few bad bytes may claim millions of samples. Servers refuse answers far below this bound.
+SAMPLE_BYTES = 16
+PART_SAMPLES = 1 << 18  # Decoded by one core at a time: 2 ms.
 
 _NAME = "columns"
+_NO_TIMES, _NO_VALUES = np.empty(0, np.int64), np.empty(0, np.float64)
 _REASONS = {
     kernels.BAD_LENGTHS: "lengths do not add up to its bytes",
     kernels.BAD_INDEX: "an index is beyond the series or axes there are",
@@ -34,37 +40,141 @@ _Element = TypeVar("_Element", bound=np.generic)
 Decoded = tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.float64]]
 """(counts per series, ts_ms, values), time ascending within each series."""
 
+Admit = Callable[[int], None]
+"""Called with the bytes that the result takes, before they are allocated; raises when they are not available."""
 
-def decode_partition(
-    series_count: int,
-    column_frames: Sequence[reader_pb2.ColumnsFrame],
-    overlay_frames: Sequence[reader_pb2.RawFrame],
-    start_ms: int,
-    end_ms: int,
+
+@dataclass(frozen=True, slots=True)
+class PartitionColumns:
+    """Frames of one partition in a COLUMNS answer, in order of arrival. series: in its SeriesBlock."""
+
+    series: int
+    columns: Sequence[reader_pb2.ColumnsFrame]
+    overlay: Sequence[reader_pb2.RawFrame]
+
+
+def decode_partitions(
+    parts: Sequence[PartitionColumns], start_ms: int, end_ms: int, admit: Admit = lambda size: None
 ) -> Decoded:
-    """Samples in [start_ms, end_ms) of the `series_count` series of a SeriesBlock.
+    """Samples in [start_ms, end_ms) of all series, in the order of `parts`.
 
     Raises CorruptData (bad_columns) when frames contradict themselves or each other.
     """
-    pieces = [_Piece.read(frame) for frame in column_frames]
-    over_counts, over_ts, over_values = _overlay(series_count, overlay_frames)
-    _check(kernels.check_overlay_kernel(over_counts, over_ts, start_ms, end_ms), "overlay")
-    counts = np.zeros(series_count, np.int64)
-    axes = [piece.axes_within(series_count, start_ms, end_ms) for piece in pieces]
-    for piece, axis in zip(pieces, axes, strict=True):
-        kernels.count_columns_kernel(piece.series_index, piece.axis_index, axis.low, axis.high, counts)
-    room = counts + over_counts
-    total = int(room.sum())
-    if total > SAMPLES_MAX:
-        raise CorruptData(f"columns claim {total} samples; limit is {SAMPLES_MAX}", reason="bad_columns")
-    starts = np.cumsum(room) - room
-    ends = starts.copy()
-    ts, values = np.empty(total, np.int64), np.empty(total, np.float64)
-    for piece, axis in zip(pieces, axes, strict=True):
-        piece.append_to(axis, starts, ends, ts, values)
-    result = np.empty(series_count, np.uint32)
-    size = kernels.merge_overlay_kernel(starts, ends, ts, values, over_counts, over_ts, over_values, result)
-    return result, ts[:size], values[:size]
+    plans = [_Plan.of(part, start_ms, end_ms) for part in parts]
+    series, samples = _bounds([plan.series for plan in plans]), _bounds([plan.samples for plan in plans])
+    size = SAMPLE_BYTES * samples[-1]
+    admit(size)
+    counts = np.empty(series[-1], np.uint32)
+    ts, values = np.empty(samples[-1], np.int64), np.empty(samples[-1], np.float64)
+    rooms = [slice(first, end) for first, end in pairwise(samples)]
+    runs = [_Runs.of(plan, ts[room], values[room]) for plan, room in zip(plans, rooms, strict=True)]
+    on_cores(lambda part: part.decode(), [part for one in runs for part in one.parts()], size)
+    sizes = on_cores(
+        lambda number: runs[number].merge(counts[series[number] : series[number + 1]]), range(len(runs)), size
+    )
+    total = _close_gaps(samples[:-1], sizes, ts, values)
+    return counts, ts[:total], values[:total]
+
+
+def _bounds(sizes: Sequence[int]) -> list[int]:
+    """The start of each part in their concatenation, and its end."""
+    return [0, *accumulate(sizes)]
+
+
+def _close_gaps(starts: Sequence[int], sizes: Sequence[int], ts: NDArray[np.int64], values: NDArray[np.float64]) -> int:
+    """Move parts together where replaced samples left room between them. Returns the samples in all."""
+    to = 0
+    for start, size in zip(starts, sizes, strict=True):
+        if start != to:
+            ts[to : to + size] = ts[start : start + size]
+            values[to : to + size] = values[start : start + size]
+        to += size
+    return to
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Checked frames of one partition with decoded axes. room: int64 (series,), most samples of each series."""
+
+    pieces: list[tuple[_Piece, _Axes]]
+    over_counts: NDArray[np.int64]
+    over_ts: NDArray[np.int64]
+    over_values: NDArray[np.float64]
+    room: NDArray[np.int64]
+    samples: int
+
+    @classmethod
+    def of(cls, part: PartitionColumns, start_ms: int, end_ms: int) -> _Plan:
+        if not part.columns and not part.overlay:  # Of most partitions in the answer of a narrow selector.
+            none = np.zeros(part.series, np.int64)
+            return cls([], none, _NO_TIMES, _NO_VALUES, none, 0)
+        over_counts, over_ts, over_values = _overlay(part.series, part.overlay)
+        _check(kernels.check_overlay_kernel(over_counts, over_ts, start_ms, end_ms), "overlay")
+        pieces, room = [], over_counts.copy()
+        for frame in part.columns:
+            piece = _Piece.read(frame)
+            axes = piece.axes_within(part.series, start_ms, end_ms)
+            kernels.count_columns_kernel(piece.series_index, piece.axis_index, axes.low, axes.high, room)
+            pieces.append((piece, axes))
+        samples = int(room.sum())
+        if samples > SAMPLES_MAX:
+            raise CorruptData(f"columns claim {samples} samples; limit is {SAMPLES_MAX}", reason="bad_columns")
+        return cls(pieces, over_counts, over_ts, over_values, room, samples)
+
+    @property
+    def series(self) -> int:
+        return len(self.room)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Samples of one partition while they are decoded: those of series i begin at starts[i], and end at ends[i] so far.
+
+    ts, values: room for all samples of the plan.
+    """
+
+    plan: _Plan
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    ts: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, plan: _Plan, ts: NDArray[np.int64], values: NDArray[np.float64]) -> _Runs:
+        starts = np.cumsum(plan.room) - plan.room
+        return cls(plan, starts, starts.copy(), ts, values)
+
+    def parts(self) -> list[_RunsPart]:
+        """Parts that several cores can decode: each has some of the series."""
+        if not self.plan.pieces or not self.plan.samples:
+            return []
+        parts = -(-self.plan.samples // PART_SAMPLES)
+        edges = [self.plan.series * number // parts for number in range(parts + 1)]
+        return [_RunsPart(self, first, end) for first, end in pairwise(edges)]
+
+    def merge(self, counts: NDArray[np.uint32]) -> int:
+        """Merge the overlay, move the samples together and fill `counts`. Returns the number of samples."""
+        plan = self.plan
+        if not plan.samples:
+            counts[:] = 0
+            return 0
+        return kernels.merge_overlay_kernel(
+            self.starts, self.ends, self.ts, self.values, plan.over_counts, plan.over_ts, plan.over_values, counts
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _RunsPart:
+    """The series [first, end) of a partition."""
+
+    runs: _Runs
+    first: int
+    end: int
+
+    def decode(self) -> None:
+        """Decode the columns of these series. No other part writes to their runs."""
+        for piece, axes in self.runs.plan.pieces:
+            piece.append_to(axes, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +250,12 @@ class _Piece:
         _check(status, _NAME)
         return decoded
 
-    def append_to(
-        self,
-        axes: _Axes,
-        starts: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        ts: NDArray[np.int64],
-        values: NDArray[np.float64],
-    ) -> None:
-        """Decode the columns and append each to the samples of its series."""
+    def append_to(self, axes: _Axes, part: _RunsPart) -> None:
+        """Decode the columns of the part's series and append each to the samples of its series."""
         longest = int(self.axis_counts.max()) if len(self.axis_counts) else 0
         status = kernels.decode_columns_kernel(
+            part.first,
+            part.end,
             self.series_index,
             self.column_lengths,
             self.axis_index,
@@ -160,10 +265,10 @@ class _Piece:
             axes.at,
             axes.low,
             axes.high,
-            starts,
-            ends,
-            ts,
-            values,
+            part.runs.starts,
+            part.runs.ends,
+            part.runs.ts,
+            part.runs.values,
             np.empty(longest, np.float64),
         )
         _check(status, _NAME)
@@ -174,7 +279,7 @@ def _overlay(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """(counts, ts_ms, values) of all frames. A series may continue in the next frame."""
     counts = np.zeros(series_count, np.int64)
-    times, values, reached = [np.empty(0, np.int64)], [np.empty(0, np.float64)], 0
+    times, values, reached = [_NO_TIMES], [_NO_VALUES], 0
     for frame in frames:
         part = _u32(frame.counts, "counts").astype(np.int64)
         times.append(_array(frame.ts_ms, np.int64, "ts_ms"))

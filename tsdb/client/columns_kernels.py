@@ -101,6 +101,8 @@ def count_columns_kernel(
 
 @kernel
 def decode_columns_kernel(
+    first_series: int,
+    end_series: int,
     series_index: NDArray[np.uint32],
     column_lengths: NDArray[np.uint32],
     axis_index: NDArray[np.uint32],
@@ -116,13 +118,16 @@ def decode_columns_kernel(
     values: NDArray[np.float64],
     scratch: NDArray[np.float64],
 ) -> int:
-    """Append each column, trimmed, to the run of its series; ends move. scratch: room for the longest axis."""
+    """Append each column of the series [first_series, end_series), trimmed, to the run of its series; ends move.
+
+    scratch: room for the longest axis.
+    """
     position = 0
     for column in range(series_index.size):
-        which, axis = series_index[column], axis_index[column]
+        which, axis = signed(series_index[column]), axis_index[column]
         end = position + signed(column_lengths[column])
         count, kept = signed(axis_counts[axis]), high[axis] - low[axis]
-        if kept:
+        if kept and first_series <= which < end_series:
             to, first = ends[which], axis_at[axis] + low[axis]
             if to > starts[which] and ts[to - 1] >= times[first]:
                 return BAD_ORDER

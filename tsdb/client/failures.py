@@ -97,6 +97,12 @@ def _wrong_role(peer: Peer, method: Method) -> TsdbError:
             f"{peer.address} takes no writes, it is a store or a querier: write to a gateway (`tsdb gateway`)",
             reason="wrong_role",
         )
+    if method is Method.QUERY:
+        return InvalidRequest(
+            f"{peer.address} does not evaluate PromQL: call a querier (`tsdb querier`) or `tsdb standalone`; a store"
+            " answers selects (`tsdb query --raw`)",
+            reason="wrong_role",
+        )
     return InvalidRequest(
         f"{peer.address} answers no reads ({method.value}), it is a gateway: call a store or a querier (`tsdb store`,"
         " `tsdb querier`)",

@@ -1,13 +1,9 @@
-"""Select: the request, and the result joined from the frames of the answer.
-
-An answer is a header, a series block and data for each partition, and a trailer; one message holds as many frames as
-fit. An answer without a trailer was cut off and is an error, never a short result.
-"""
+"""Select: the request, and the result joined from the frames of the answer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import numpy as np
@@ -15,10 +11,11 @@ from numpy.typing import NDArray
 
 from tsdb.client.arguments import arguments_of
 from tsdb.client.call import Call, Method
+from tsdb.client.frames import AnswerFrames, PartitionFrames
 from tsdb.client.options import ReadOptions, Selector, wire_matchers, wire_options
 from tsdb.client.result import SelectResult
 from tsdb.client.wire import F64, I64, U32, U64, block_labels, malformed, unpack
-from tsdb.model.errors import InvalidRequest, Unavailable
+from tsdb.model.errors import InvalidRequest
 from tsdb.v1 import common_pb2, reader_pb2
 
 AGGREGATIONS = tuple(name.lower() for name, _ in reader_pb2.Aggregation.items() if name != "NONE")
@@ -107,7 +104,7 @@ def _encoding(name: str) -> reader_pb2.Encoding.ValueType:
 
 @dataclass(slots=True)
 class _Samples:
-    """Samples of a partition: the number of samples of each series, and the flat arrays."""
+    """The number of samples of each series, and the flat arrays of all of them."""
 
     counts: NDArray[np.uint32]
     ts_ms: NDArray[np.int64]
@@ -115,87 +112,55 @@ class _Samples:
     orders: NDArray[np.int64] | None = None
 
 
-@dataclass(slots=True)
-class _PartitionFrames:
-    """Frames of one partition, in order of arrival."""
-
-    block: common_pb2.SeriesBlock
-    raw: list[reader_pb2.RawFrame] = field(default_factory=list)
-    overlay: list[reader_pb2.RawFrame] = field(default_factory=list)
-    columns: list[reader_pb2.ColumnsFrame] = field(default_factory=list)
-
-
 class SelectAnswer:
     """Reader of one Select answer: collects the frames, checks their order, and joins them in `finish`."""
 
     def __init__(self, start_ms: int, end_ms: int) -> None:
         self._range = start_ms, end_ms
-        self._header: reader_pb2.SelectHeader | None = None
-        self._parts: dict[int, _PartitionFrames] = {}
-        self._trailer: reader_pb2.SelectTrailer | None = None
+        self._frames = AnswerFrames()
 
     def add(self, message: Any) -> None:
-        if self._trailer is not None:
-            raise malformed("a frame after the trailer")
-        if message.HasField("header"):
-            self._header = message.header
-        if self._header is None:
-            raise malformed("series or data before the header")
-        for block in message.series:
-            self._parts[block.partition] = _PartitionFrames(block)
-        for raw in message.raw:
-            part = self._part(raw.partition)
-            (part.overlay if raw.overlay else part.raw).append(raw)
-        for columns in message.columns:
-            self._part(columns.partition).columns.append(columns)
-        if message.HasField("trailer"):
-            self._trailer = message.trailer
-
-    def _part(self, partition: int) -> _PartitionFrames:
-        if partition not in self._parts:
-            raise malformed(f"data of partition {partition} without its series before it")
-        return self._parts[partition]
+        self._frames.add(message)
 
     def finish(self) -> SelectResult:
         """Raises Unavailable (answer_cut) without a trailer, CorruptData for frames that contradict each other."""
-        if self._trailer is None or self._header is None:
-            raise Unavailable("the answer ended before its trailer: it was cut off", reason="answer_cut")
-        self._check(self._trailer)
-        parts = self._parts.values()
-        ids = [unpack(part.block.series_ids, U64, "series_ids") for part in parts]
-        labels = [block_labels(part.block, len(i)) for part, i in zip(parts, ids, strict=True)]
-        samples = [_samples(part, len(i), *self._range) for part, i in zip(parts, ids, strict=True)]
-        return _join(ids, labels, samples, list(self._header.partitions))
-
-    def _check(self, trailer: reader_pb2.SelectTrailer) -> None:
-        series = sum(len(part.block.series_ids) // U64.itemsize for part in self._parts.values())
-        samples = sum(_claimed_samples(part) for part in self._parts.values())
-        if (series, samples) != (trailer.series, trailer.samples):
-            raise malformed(
-                f"{series} series and {samples} samples came, the trailer says {trailer.series} and {trailer.samples}"
-            )
+        answer = self._frames.finish()
+        return joined_result(answer.parts, answer.states, *self._range)
 
 
-def _claimed_samples(part: _PartitionFrames) -> int:
-    total = sum(len(frame.ts_ms) // I64.itemsize for frame in (*part.raw, *part.overlay))
-    for frame in part.columns:
-        on_axis = unpack(frame.axis_counts, U32, "axis_counts")
-        axes = unpack(frame.axis_index, U32, "axis_index")
-        if len(axes) and int(axes.max()) >= len(on_axis):
-            raise malformed(f"axis {int(axes.max())} of {len(on_axis)}")
-        total += int(on_axis[axes].sum(dtype=np.int64))
-    return total
+def joined_result(
+    parts: Iterable[PartitionFrames],
+    states: Iterable[common_pb2.PartitionState],
+    start_ms: int,
+    end_ms: int,
+    admit: Callable[[int], None] = lambda size: None,
+) -> SelectResult:
+    """The result of the frames of all partitions, which may come from several answers to one request.
+
+    admit: called with the bytes of the decoded samples of a COLUMNS answer before they are allocated; it may raise.
+    Raises CorruptData for frames that contradict each other.
+    """
+    ordered = sorted(parts, key=lambda part: part.block.partition)
+    ids = [unpack(part.block.series_ids, U64, "series_ids") for part in ordered]
+    labels = [block_labels(part.block, len(i)) for part, i in zip(ordered, ids, strict=True)]
+    samples = _samples(ordered, [len(i) for i in ids], start_ms, end_ms, admit)
+    return _join(ids, labels, samples, list(states))
 
 
-def _samples(part: _PartitionFrames, series: int, start_ms: int, end_ms: int) -> _Samples:
-    if not part.columns and not part.overlay:
-        return _raw_samples(part.raw, series)
-    if part.raw:
-        raise malformed(f"partition {part.block.partition} mixes RAW and COLUMNS")
+def _samples(
+    parts: Sequence[PartitionFrames], series: Sequence[int], start_ms: int, end_ms: int, admit: Callable[[int], None]
+) -> _Samples:
+    columns = any(part.columns or part.overlay for part in parts)
+    if not columns:
+        return _joined_samples([_raw_samples(part.raw, count) for part, count in zip(parts, series, strict=True)])
+    for part in parts:
+        if part.raw:
+            raise malformed(f"partition {part.block.partition} mixes RAW and COLUMNS")
     # Imported here because it loads numba, which takes half a second. Readers of RAW do not need it.
-    from tsdb.client.columns import decode_partition
+    from tsdb.client.columns import PartitionColumns, decode_partitions
 
-    return _Samples(*decode_partition(series, part.columns, part.overlay, start_ms, end_ms))
+    framed = [PartitionColumns(count, part.columns, part.overlay) for part, count in zip(parts, series, strict=True)]
+    return _Samples(*decode_partitions(framed, start_ms, end_ms, admit))
 
 
 def _raw_samples(frames: list[reader_pb2.RawFrame], series: int) -> _Samples:
@@ -223,28 +188,37 @@ def _raw_samples(frames: list[reader_pb2.RawFrame], series: int) -> _Samples:
     return _Samples(counts, _flat(ts_ms, np.int64), _flat(values, np.float64), joined_orders)
 
 
+def _joined_samples(parts: Sequence[_Samples]) -> _Samples:
+    orders = [part.orders for part in parts if part.orders is not None]
+    samples = sum(len(part.ts_ms) for part in parts)
+    if orders and sum(map(len, orders)) != samples:
+        raise malformed("orders of some partitions only")
+    return _Samples(
+        _flat([part.counts for part in parts], np.uint32),
+        _flat([part.ts_ms for part in parts], np.int64),
+        _flat([part.values for part in parts], np.float64),
+        _flat(orders, np.int64) if orders else None,
+    )
+
+
 def _join(
     ids: list[NDArray[np.uint64]],
     labels: list[list[bytes]],
-    samples: list[_Samples],
+    samples: _Samples,
     partitions: list[common_pb2.PartitionState],
 ) -> SelectResult:
-    counts = _flat([part.counts for part in samples], np.uint32)
     # A matching series without samples in the range is not in the result, as in Prometheus.
-    kept = np.flatnonzero(counts)
+    kept = np.flatnonzero(samples.counts)
     canonical = [label for part in labels for label in part]
     starts = np.zeros(len(kept) + 1, np.int64)
-    np.cumsum(counts[kept], out=starts[1:])
-    orders = [part.orders for part in samples if part.orders is not None]
-    if orders and sum(map(len, orders)) != int(starts[-1]):
-        raise malformed("orders of some partitions only")
+    np.cumsum(samples.counts[kept], out=starts[1:])
     return SelectResult(
         series_ids=_flat(ids, np.uint64)[kept],
         canonical=canonical if len(kept) == len(canonical) else [canonical[index] for index in kept.tolist()],
         starts=starts,
-        ts_ms=_flat([part.ts_ms for part in samples], np.int64),
-        values=_flat([part.values for part in samples], np.float64),
-        orders=_flat(orders, np.int64) if orders else None,
+        ts_ms=samples.ts_ms,
+        values=samples.values,
+        orders=samples.orders,
         partitions=partitions,
     )
 

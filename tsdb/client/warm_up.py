@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tsdb.client.columns import decode_partition
+from tsdb.client.columns import PartitionColumns, decode_partitions
 from tsdb.codec.columns.columns import encode_times, encode_values
 from tsdb.v1 import reader_pb2
 
@@ -15,7 +15,9 @@ STEP_MS = 1000
 def warm_up() -> None:
     """Decode a small answer and check the result."""
     times = np.arange(SAMPLES, dtype=np.int64) * STEP_MS
-    counts, ts_ms, values = decode_partition(1, [_frame(times)], [_overlay()], 0, SAMPLES * STEP_MS + 1)
+    counts, ts_ms, values = decode_partitions(
+        [PartitionColumns(1, [_frame(times)], [_overlay()])], 0, SAMPLES * STEP_MS + 1
+    )
     assert counts.tolist() == [SAMPLES + 1]
     assert ts_ms[-1] == SAMPLES * STEP_MS
     assert values[-1] == 1.0

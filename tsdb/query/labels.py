@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tsdb.model.errors import Overloaded
 from tsdb.model.labels import parse_labels
 from tsdb.query.history.index import Choice
 from tsdb.query.join.history_series import history_series
 from tsdb.query.sources import Sources, request_for, stores_answering
 from tsdb.query.stores.fan_out import ShareStreams, open_all
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
+from tsdb.reader.limits import LABEL_VALUES_MAX
 from tsdb.reader.read_call import ReadCall
 from tsdb.reader.request import LabelsSpec
 from tsdb.v1 import common_pb2, reader_pb2
@@ -43,7 +45,7 @@ class LabelsRead:
     def values(
         self, request: reader_pb2.LabelValuesRequest, partitions: Sequence[int]
     ) -> tuple[reader_pb2.SelectHeader, set[str]]:
-        """Raises as Select."""
+        """Raises as Select, and Overloaded (values_limit)."""
         with stores_answering(request, self._caller):
             opened = self._open(
                 partitions,
@@ -52,6 +54,7 @@ class LabelsRead:
         found = {value for one in opened for value in one.first[0].values}
         for canonical in self._history_labels(opened):
             found.update(value for name, value in parse_labels(canonical) if name == request.name and value)
+        _check_values(request, len(found))
         return _header(opened), found
 
     def _open(self, partitions: Sequence[int], start: Start) -> list[ShareStreams[Any]]:
@@ -77,6 +80,14 @@ class LabelsRead:
         )
         for series in found.values():
             yield from series.labels
+
+
+def _check_values(request: reader_pb2.LabelValuesRequest, values: int) -> None:
+    limit = min(LABEL_VALUES_MAX, request.values_max or LABEL_VALUES_MAX)
+    if values > limit:
+        raise Overloaded(
+            f"label {request.name!r} has over {limit} values; add matchers", reason="values_limit", limit=limit
+        )
 
 
 def _whole(request: Any, share: Share) -> Any:

@@ -8,12 +8,13 @@ coverage.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from tsdb.model.errors import OutOfCoverage, TsdbError
 from tsdb.query.join.accepted_holes import AcceptedHoles
 from tsdb.query.join.joined_read import JoinedRead
-from tsdb.query.join.partition_join import answered_total
-from tsdb.query.join.pieces import AnswerTotals, Piece, merged, packed, pieces
+from tsdb.query.join.partition_join import JoinedSamples, answered_total
+from tsdb.query.join.pieces import AnswerTotals, Piece, joined_pieces, merged, packed, pieces
 from tsdb.query.join.step_split import StepSplit
 from tsdb.query.sources import Sources, request_for, stores_answering
 from tsdb.query.stores.fan_out import ShareStreams, open_all
@@ -24,6 +25,21 @@ from tsdb.reader.request import SelectSpec
 from tsdb.v1 import common_pb2, reader_pb2
 
 Response = reader_pb2.SelectResponse
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSelect:
+    """Sources that together answer a Select. All refusals are known; what breaks later raises from the iterators.
+
+    alone: stores whose answers are whole. joined: partitions of other stores, ascending by store, joined with history
+    when they are read. joined_states: of these partitions, with the holes of history. totals: of the answer; reading
+    the joined partitions adds to it, and the trailers of `alone` are for the caller to add.
+    """
+
+    alone: list[ShareStreams[Response]]
+    joined: list[Iterator[JoinedSamples]]
+    joined_states: list[common_pb2.PartitionState]
+    totals: AnswerTotals
 
 
 class SelectRead:
@@ -49,6 +65,15 @@ class SelectRead:
 
     def responses(self, partitions: Sequence[int]) -> Iterator[Response]:
         """The answer. Raises the errors of stores and history, Unavailable (history_behind) and DATA_LOSS errors."""
+        opened = self.open(partitions)
+        if len(opened.alone) == 1 and not opened.joined:
+            yield from opened.alone[0].messages()
+            return
+        yield from self._combined(opened)
+
+    def open(self, partitions: Sequence[int], *, keeps: bool = False) -> OpenedSelect:
+        """Begin to read. Raises as `responses`. keeps: the caller keeps all joined partitions until the end of the
+        read, so that the memory of each counts until then."""
         query = self._query
         # A partial answer is memory only: the caller joins it with history itself.
         history = self._sources.history is not None and not query.partial
@@ -58,23 +83,28 @@ class SelectRead:
         self._accepted.check(state for one in opened for first in one.first for state in first.header.partitions)
         alone = [one for one in opened if one.share.alone]
         answered_total.labels("memory").inc(sum(len(one.share.partitions) for one in alone))
-        if len(opened) == len(alone) == 1:
-            yield from alone[0].messages()
-            return
-        yield from self._joined(alone, [one for one in opened if not one.share.alone])
-
-    def _joined(self, alone: list[ShareStreams[Response]], others: list[ShareStreams[Response]]) -> Iterator[Response]:
         totals = AnswerTotals(self._limits)
-        states = [state for one in alone for state in one.first[0].header.partitions]
-        parts: list[Iterator[Piece]] = [pieces(one.messages(), totals) for one in alone]
-        if others:
-            assert self._sources.history is not None, "only a querier with a history joins"
-            allow_holes = self._request.options.allow_holes
-            read = JoinedRead(self._sources.history, self._query, totals, self._caller, allow_holes=allow_holes)
-            joined_states, joined_parts = read.open(others)
-            states += joined_states.values()
-            parts += joined_parts
-        yield from packed(states, merged(parts), totals)
+        states, joined = self._join([one for one in opened if not one.share.alone], totals, keeps)
+        return OpenedSelect(alone, joined, states, totals)
+
+    def _join(
+        self, opened: list[ShareStreams[Response]], totals: AnswerTotals, keeps: bool
+    ) -> tuple[list[common_pb2.PartitionState], list[Iterator[JoinedSamples]]]:
+        if not opened:
+            return [], []
+        assert self._sources.history is not None, "only a querier with a history joins"
+        allow_holes = self._request.options.allow_holes
+        read = JoinedRead(
+            self._sources.history, self._query, totals, self._caller, allow_holes=allow_holes, keeps=keeps
+        )
+        states, joined = read.open(opened)
+        return list(states.values()), joined
+
+    def _combined(self, opened: OpenedSelect) -> Iterator[Response]:
+        states = [state for one in opened.alone for state in one.first[0].header.partitions] + opened.joined_states
+        parts: list[Iterator[Piece]] = [pieces(one.messages(), opened.totals) for one in opened.alone]
+        parts += [joined_pieces(joined, self._query) for joined in opened.joined]
+        yield from packed(states, merged(parts), opened.totals)
 
     def _start(self, routing: Routing) -> Callable[[Share], Sequence[Iterator[Response]]]:
         def start(share: Share) -> Sequence[Iterator[Response]]:

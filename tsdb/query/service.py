@@ -10,16 +10,18 @@ import grpc
 from tsdb.index.matching import conditions_of
 from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.ops.metrics import counter
+from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.query.cardinality import CardinalityRead
 from tsdb.query.coverage import coverage
 from tsdb.query.labels import LabelsRead
+from tsdb.query.promql.read import QueryRead, check_query
 from tsdb.query.select import SelectRead
 from tsdb.query.series import SeriesRead
-from tsdb.query.sources import Sources
+from tsdb.query.sources import Sources, partitions_for
 from tsdb.query.watch import WatchRead
 from tsdb.reader.answer_bytes import texts_bytes
 from tsdb.reader.cardinality import cardinality_spec
-from tsdb.reader.limits import LABEL_VALUES_MAX, WATCHES_MAX, SelectLimits
+from tsdb.reader.limits import WATCHES_MAX, SelectLimits
 from tsdb.reader.read_call import ReadCalls
 from tsdb.reader.request import labels_spec, matchers_of, partitions_of, select_spec, series_spec, tokens_of
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
@@ -30,8 +32,15 @@ watches_refused_total = counter("tsdb_query_watches_refused_total", "Watch strea
 class QuerierService(reader_pb2_grpc.ReaderServicer):
     """Answers reads from stores and history. Called from the server's threads."""
 
-    def __init__(self, sources: Sources, limits: SelectLimits, calls: ReadCalls | None = None) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        limits: SelectLimits,
+        calls: ReadCalls | None = None,
+        promql: QueryOptions = QueryOptions(),
+    ) -> None:
         self._sources = sources
+        self._promql = promql
         self._limits = limits
         self._calls = calls or ReadCalls()
         self._watches = threading.BoundedSemaphore(WATCHES_MAX)
@@ -40,7 +49,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         self, request: reader_pb2.SelectRequest, context: grpc.ServicerContext
     ) -> Iterator[reader_pb2.SelectResponse]:
         query = select_spec(request)
-        partitions = self._partitions(request.options)
+        partitions = partitions_for(self._sources, request.options)
         limits = self._limits.lowered(request.series_max, request.samples_max, request.bytes_max)
         with self._calls.of(context) as call:
             yield from SelectRead(self._sources, request, query, limits, call).responses(partitions)
@@ -49,7 +58,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         self, request: reader_pb2.SeriesRequest, context: grpc.ServicerContext
     ) -> Iterator[reader_pb2.SeriesResponse]:
         query = series_spec(request)
-        partitions = self._partitions(request.options)
+        partitions = partitions_for(self._sources, request.options)
         limits = self._limits.lowered(request.series_max, 0, 0)
         with self._calls.of(context) as call:
             yield from SeriesRead(self._sources, request, query, limits, call).responses(partitions)
@@ -57,7 +66,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
     def LabelNames(
         self, request: reader_pb2.LabelNamesRequest, context: grpc.ServicerContext
     ) -> reader_pb2.LabelNamesResponse:
-        partitions = self._partitions(request.options)
+        partitions = partitions_for(self._sources, request.options)
         query = labels_spec(request)
         with self._calls.of(context) as call:
             read = LabelsRead(self._sources, query, call, allow_holes=request.options.allow_holes)
@@ -71,29 +80,31 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
     ) -> reader_pb2.LabelValuesResponse:
         if not request.name:
             raise InvalidRequest("label name is empty", reason="bad_label")
-        partitions = self._partitions(request.options)
+        partitions = partitions_for(self._sources, request.options)
         query = labels_spec(request)
         with self._calls.of(context) as call:
             read = LabelsRead(self._sources, query, call, allow_holes=request.options.allow_holes)
             header, values = read.values(request, partitions)
             call.hold(texts_bytes(values))
             call.release_when_sent()
-        limit = min(LABEL_VALUES_MAX, request.values_max or LABEL_VALUES_MAX)
-        if len(values) > limit:
-            raise Overloaded(
-                f"label {request.name!r} has over {limit} values; add matchers", reason="values_limit", limit=limit
-            )
         return reader_pb2.LabelValuesResponse(header=header, values=sorted(values))
 
     def Cardinality(
         self, request: reader_pb2.CardinalityRequest, context: grpc.ServicerContext
     ) -> reader_pb2.CardinalityResponse:
         query = cardinality_spec(request)
-        partitions = self._partitions(request.options)
+        partitions = partitions_for(self._sources, request.options)
         with self._calls.of(context) as call:
             response = CardinalityRead(self._sources, request, query, call).response(partitions)
             call.release_when_sent()
         return response
+
+    def Query(
+        self, request: reader_pb2.QueryRequest, context: grpc.ServicerContext
+    ) -> Iterator[reader_pb2.QueryResponse]:
+        check_query(request)
+        with self._calls.of(context) as call:
+            yield from QueryRead(self._sources, self._limits, call, self._promql).responses(request)
 
     def Coverage(
         self, request: reader_pb2.CoverageRequest, context: grpc.ServicerContext
@@ -119,9 +130,3 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
                 yield from WatchRead(self._sources, request, resume, call).responses(partitions)
         finally:
             self._watches.release()
-
-    def _partitions(self, options: reader_pb2.ReadOptions) -> list[int]:
-        """The partitions to answer for. Checks the tokens of `after`; the stores wait for them."""
-        partitions = partitions_of(options.partitions, self._sources.partitions)
-        tokens_of(options.after, self._sources.topic_id, self._sources.partitions)
-        return partitions

@@ -14,6 +14,7 @@ from tsdb.query.history.reads import HistoryReads
 from tsdb.query.stores.interface import Stores
 from tsdb.query.stores.routing import Share
 from tsdb.reader.read_call import ReadCall
+from tsdb.reader.request import partitions_of, tokens_of
 from tsdb.v1 import common_pb2, reader_pb2
 
 Request = TypeVar(
@@ -48,6 +49,16 @@ class Sources:
     partitions: Sequence[int]
     history: HistorySource | None
     chunk_stage: Callable[[], reader_pb2.ChunkStageState | None] = lambda: None
+
+
+def partitions_for(sources: Sources, options: reader_pb2.ReadOptions) -> list[int]:
+    """The partitions to answer for, ascending. Checks the tokens of `after`; the stores wait for them.
+
+    Raises InvalidRequest (bad_partition, bad_token), WrongTopic.
+    """
+    partitions = partitions_of(options.partitions, sources.partitions)
+    tokens_of(options.after, sources.topic_id, sources.partitions)
+    return partitions
 
 
 def request_for(request: Request, share: Share) -> Request:

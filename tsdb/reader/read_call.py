@@ -83,6 +83,7 @@ class ReadCall:
         self._callbacks: list[Callable[[], None]] = []
         self._answers = answers or AnswerBytes()
         self._held = HeldBytes(self._answers, caller.peer)
+        self.kept_bytes = 0  # See `keep`.
         self._timeout_s = timeout_s
         self._monotonic = monotonic
         self._ends_at = monotonic() + timeout_s
@@ -134,7 +135,13 @@ class ReadCall:
 
     def hold(self, size: int) -> None:
         """As ReadWork. Raises Overloaded: answer_too_large, answers_bytes."""
-        self._held.hold(size, self.check_going)
+        self._held.hold(self.kept_bytes + size, self.check_going)
+
+    def keep(self, size: int) -> None:
+        """Set the memory to `size` bytes in finished parts of the answer; the next `hold` counts beside them. Raises as
+        `hold`."""
+        self.kept_bytes = size
+        self.hold(0)
 
     def release(self) -> None:
         """Release the memory: the answer is sent or abandoned."""

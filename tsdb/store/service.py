@@ -132,6 +132,14 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
             call.release_when_sent()
         return response
 
+    def Query(
+        self, request: reader_pb2.QueryRequest, context: grpc.ServicerContext
+    ) -> Iterator[reader_pb2.QueryResponse]:
+        raise InvalidRequest(
+            "a store does not evaluate PromQL: ask a querier or a standalone process, or select samples from here",
+            reason="no_promql",
+        )
+
     def Coverage(
         self, request: reader_pb2.CoverageRequest, context: grpc.ServicerContext
     ) -> reader_pb2.CoverageResponse:

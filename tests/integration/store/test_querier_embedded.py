@@ -4,6 +4,7 @@ where nobody answers. Every answer equals what was written; in a healthy pipelin
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,14 +14,17 @@ from typing import cast
 import grpc
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from support.servers.histories import HistoryFactory
 from support.servers.logs import LogFactory
 from support.servers.node import Node, store_options
 from support.servers.pipeline import WINDOW_MS, NodeData, Pipeline
 from support.servers.querier_node import QuerierNode
-from tsdb.client import SelectQuery, SelectResult
+from support.servers.queriers import Context, stored
+from tsdb.client import SelectQuery
 from tsdb.log.interface import METRICS
+from tsdb.model.errors import TsdbError
 from tsdb.model.time_set import DEMO
 from tsdb.ops.grpc.errors import from_rpc_error
 from tsdb.query.join.partition_join import answered_total
@@ -33,6 +37,9 @@ OUTAGE = range(5, 7)  # Windows that end while no loader runs.
 READS = 6  # Random ones at each stage.
 LAST_READS = 200
 SOURCES = ("memory", "history", "both")
+
+Samples = dict[bytes, list[tuple[int, bytes]]]
+"""{canonical labels: [(ts_ms, value as its bytes)]}."""
 
 
 @pytest.fixture
@@ -65,31 +72,36 @@ class Reads:
         if self._rng.random() > 0.1:
             name = self._rng.choice(list(self._by_name))
             selector, rows = name.decode(), self._by_name[name]
-        query = SelectQuery(selector, start_ms, end_ms, encoding=self._rng.choice(["raw", "columns"]))
+        encoding = self._rng.choice(["raw", "columns", "promql"])
         try:
-            result = self._ask(query)
-        except grpc.RpcError as error:
-            refusal = from_rpc_error(error)
+            if encoding == "promql":
+                got = self._stored(selector, start_ms, end_ms)
+            else:
+                got = self._ask(SelectQuery(selector, start_ms, end_ms, encoding=encoding))
+        except (grpc.RpcError, TsdbError) as error:
+            refusal = error if isinstance(error, TsdbError) else from_rpc_error(error)
             if not may_refuse or refusal.reason != "history_behind":
                 raise refusal from error
             self.outcomes["refused"] += 1
             return
         self.outcomes["answered"] += 1
-        got = {
-            series.canonical: list(
-                zip(series.ts_ms.tolist(), (value.tobytes() for value in series.values), strict=True)
-            )
-            for series in result.series
-        }
         assert got == self._pipeline.want(rows, start_ms, end_ms), f"{selector} in [{start_ms}, {end_ms})"
 
-    def _ask(self, query: SelectQuery) -> SelectResult:
+    def _stored(self, selector: str, start_ms: int, end_ms: int) -> Samples:
+        """A selection of PromQL over the querier's sources."""
+        found = stored(self._querier.sources, selector, start_ms, end_ms - 1, caller=Context(60.0))
+        return {
+            labels: _pairs(found.ts_ms[start:end], found.values[start:end])
+            for labels, (start, end) in zip(found.labels, itertools.pairwise(found.starts.tolist()), strict=True)
+        }
+
+    def _ask(self, query: SelectQuery) -> Samples:
         """Read without retries, so that each refusal is visible."""
         call = query.call()
         reader = call.reader()
         for message in self._querier.stub.Select(cast(reader_pb2.SelectRequest, call.request), timeout=60.0):
             reader.add(message)
-        return reader.finish()
+        return {series.canonical: _pairs(series.ts_ms, series.values) for series in reader.finish().series}
 
     def random_ones(self, count: int, first_ms: int, last_ms: int, *, may_refuse: bool) -> None:
         """Ranges anywhere, of any length."""
@@ -103,6 +115,10 @@ class Reads:
             for near in (-1, 0, 1):
                 self.at(edge + near, edge + near + WINDOW_MS, may_refuse=may_refuse)
                 self.at(edge - WINDOW_MS // 3, edge + near, may_refuse=may_refuse)
+
+
+def _pairs(ts_ms: NDArray[np.int64], values: NDArray[np.float64]) -> list[tuple[int, bytes]]:
+    return list(zip(ts_ms.tolist(), (value.tobytes() for value in values), strict=True))
 
 
 def _name(canonical: bytes) -> bytes:

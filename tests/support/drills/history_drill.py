@@ -57,7 +57,7 @@ class HistoryDrill:
 
     def reads(self) -> Reads:
         """Counted on their own."""
-        return Reads(self._way.oracle, self.querier.stub, self._rng, self._missing)
+        return Reads(self._way.oracle, self.querier, self._rng, self._missing)
 
     def run(self, window_ends: Sequence[int], *, outage: Collection[int], random_reads: int) -> None:
         """Feed window by window; no loader runs in the windows with these numbers."""

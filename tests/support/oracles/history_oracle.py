@@ -13,17 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from support.data.recordings import Batch
+from support.servers.querier_node import QuerierNode
+from support.servers.queriers import Context, stored
 from tsdb.client import ReadOptions, SelectQuery, SelectResult
 from tsdb.client.select import SelectKeywords
-from tsdb.model.errors import Overloaded, Unavailable
-from tsdb.model.labels import metric_name
+from tsdb.model.errors import Overloaded, TsdbError, Unavailable
+from tsdb.model.labels import metric_name, series_id
 from tsdb.model.time_set import TimeSet
 from tsdb.ops.grpc.errors import from_rpc_error
 from tsdb.query.join.partition_join import answered_total
-from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
+from tsdb.v1 import common_pb2, reader_pb2
 
 EVERYTHING = '{__name__=~".+"}'
 SOURCES = ("memory", "history", "both")
+PROMQL_SHARE = 0.5  # Of the reads of columns.
 
 SampleArrays = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -73,7 +76,8 @@ class HistoryOracle:
 
 
 class Reads:
-    """Reads of one or all metrics through a querier, each checked.
+    """Reads of one or all metrics through a querier, each checked. A part of the reads of all samples are selections of
+    PromQL over the querier's sources.
 
     may_refuse: (start_ms, end_ms) -> whether a part of that range is really unavailable; else a refusal must not
     repeat. after: tokens that answers must include. counts: answers and refusals by stage.
@@ -82,12 +86,12 @@ class Reads:
     def __init__(
         self,
         oracle: HistoryOracle,
-        stub: reader_pb2_grpc.ReaderStub,
+        querier: QuerierNode,
         rng: random.Random,
         may_refuse: Callable[[int, int], bool],
     ) -> None:
         self._oracle = oracle
-        self._stub = stub
+        self._querier = querier
         self._rng = rng
         self._may_refuse = may_refuse
         self._rows_of: dict[bytes, list[int]] = defaultdict(list)
@@ -119,9 +123,10 @@ class Reads:
             selector, rows = f'{{__name__="{name.decode()}"}}', self._rows_of[name]
         plain = SelectQuery(selector, start_ms, end_ms, options=ReadOptions(after=self.after))
         query = dataclasses.replace(plain, **self._form(start_ms, end_ms))
-        how = f"{query.agg} by {query.step_ms} ms, last {query.last_n}, as {query.encoding}"
+        promql = query.encoding == "columns" and self._rng.random() < PROMQL_SHARE
+        how = f"{query.agg} by {query.step_ms} ms, last {query.last_n}, as {'PromQL' if promql else query.encoding}"
         where = f"{stage}: {selector} in [{start_ms}, {end_ms}), {how}"
-        answer = self._ask(query, stage, where)
+        answer = self._ask(query, stage, where, self._stored if promql else self._select)
         if answer is not None:
             want = self._oracle.want(rows, start_ms, end_ms)
             _assert_equal(answer, {one: _reduced(columns, query) for one, columns in want.items()}, where)
@@ -137,13 +142,15 @@ class Reads:
             return {"last_n": self._rng.randrange(1, 9)}
         return {"encoding": self._rng.choice(["raw", "columns"])}
 
-    def _ask(self, query: SelectQuery, stage: str, where: str) -> SelectResult | None:
+    def _ask(
+        self, query: SelectQuery, stage: str, where: str, read: Callable[[SelectQuery], SelectResult]
+    ) -> SelectResult | None:
         """The answer; None for a range that is really unavailable."""
         for _ in range(2):
             try:
-                answer = self._select(query)
-            except grpc.RpcError as rpc_error:
-                refusal = from_rpc_error(rpc_error)
+                answer = read(query)
+            except (grpc.RpcError, TsdbError) as error:
+                refusal = error if isinstance(error, TsdbError) else from_rpc_error(error)
                 assert isinstance(refusal, Unavailable | Overloaded), f"{where}: {refusal!r}"
                 self.counts[stage]["refused"] += 1
                 if self._may_refuse(query.start_ms, query.end_ms):
@@ -175,9 +182,17 @@ class Reads:
     def _select(self, query: SelectQuery) -> SelectResult:
         call = query.call()
         reader = call.reader()
-        for message in self._stub.Select(cast(reader_pb2.SelectRequest, call.request), timeout=60.0):
+        for message in self._querier.stub.Select(cast(reader_pb2.SelectRequest, call.request), timeout=60.0):
             reader.add(message)
         return reader.finish()
+
+    def _stored(self, query: SelectQuery) -> SelectResult:
+        assert isinstance(query.selector, str)
+        sources, options = self._querier.sources, query.options or ReadOptions()
+        found = stored(sources, query.selector, query.start_ms, query.end_ms - 1, options, caller=Context(60.0))
+        assert not found.warnings
+        ids = np.array([series_id(labels) for labels in found.labels], np.uint64)
+        return SelectResult(ids, found.labels, found.starts, found.ts_ms, found.values, None, [])
 
 
 def _reduced(columns: SampleArrays, query: SelectQuery) -> SampleArrays:

@@ -9,7 +9,7 @@ from typing import Self
 import grpc
 
 from support.servers.node import JOIN_WITHIN_S
-from support.servers.queriers import querier_over
+from support.servers.queriers import sources_over
 from tsdb.client import Client, connect
 from tsdb.client.channel import open_channel
 from tsdb.model.clock import SystemClock
@@ -17,6 +17,7 @@ from tsdb.model.time_set import PRODUCTION, TimeSet
 from tsdb.ops.grpc.health import Health
 from tsdb.ops.grpc.server import GrpcServer, GrpcService, build_server
 from tsdb.query.history.reads import HistoryReads
+from tsdb.query.service import QuerierService
 from tsdb.query.stores.pool import StoreAddress, StorePool
 from tsdb.query.stores.remote import RemoteStore
 from tsdb.reader.limits import SelectLimits
@@ -37,14 +38,10 @@ class QuerierNode:
         limits: SelectLimits | None = None,
     ) -> None:
         self.pool = StorePool([_address(text) for text in addresses], _open, SystemClock())
-        service = querier_over(
-            self.pool,
-            history,
-            window_ms=time_set.window_ms,
-            partitions=partitions,
-            topic_id=topic_id,
-            limits=limits,
+        self.sources = sources_over(
+            self.pool, history, window_ms=time_set.window_ms, partitions=partitions, topic_id=topic_id
         )
+        service = QuerierService(self.sources, limits or SelectLimits())
         add = reader_pb2_grpc.add_ReaderServicer_to_server
         self._server: GrpcServer = build_server(
             [GrpcService("tsdb.v1.Reader", service, add)], host="127.0.0.1", port=0, health=Health()

@@ -8,17 +8,20 @@ from typing import cast
 
 import grpc
 
-from tsdb.client import SelectQuery, SelectResult
+from tsdb.client import ReadOptions, SelectQuery, SelectResult
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
+from tsdb.model.selector import parse_selector
+from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.history.index import Generation, HistoryIndex
 from tsdb.query.history.reads import HistoryReads
+from tsdb.query.promql.storage import QuerierStorage
 from tsdb.query.service import QuerierService
 from tsdb.query.sources import HistorySource, Sources
 from tsdb.query.stores.interface import Stores
 from tsdb.query.stores.local import LocalStore, OneStore
 from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import ReadCalls
+from tsdb.reader.read_call import Caller, ReadCalls
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition
@@ -103,6 +106,20 @@ class ServedHeads:
         return partition
 
 
+def sources_over(
+    stores: Stores,
+    history: HistoryReads | None,
+    *,
+    window_ms: int,
+    partitions: int = 1,
+    topic_id: str = TOPIC_ID,
+    generation: Generation = lambda: 0,
+) -> Sources:
+    """The sources of a querier. generation: as of HistoryIndex."""
+    past = None if history is None else HistorySource(history, HistoryIndex(history, generation), window_ms)
+    return Sources(stores, topic_id, range(partitions), past)
+
+
 def querier_over(
     stores: Stores,
     history: HistoryReads | None,
@@ -114,9 +131,11 @@ def querier_over(
     calls: ReadCalls | None = None,
     generation: Generation = lambda: 0,
 ) -> QuerierService:
-    """A querier's Reader service. generation: as of HistoryIndex."""
-    past = None if history is None else HistorySource(history, HistoryIndex(history, generation), window_ms)
-    return QuerierService(Sources(stores, topic_id, range(partitions), past), limits or SelectLimits(), calls)
+    """A querier's Reader service over `sources_over` these."""
+    sources = sources_over(
+        stores, history, window_ms=window_ms, partitions=partitions, topic_id=topic_id, generation=generation
+    )
+    return QuerierService(sources, limits or SelectLimits(), calls)
 
 
 def one_store(served: ServedHeads) -> OneStore:
@@ -140,3 +159,20 @@ def messages(
     request = cast(reader_pb2.SelectRequest, query.call().request)
     for message in service.Select(request, caller or context()):
         yield reader_pb2.SelectResponse.FromString(message.SerializeToString())
+
+
+def stored(
+    sources: Sources,
+    selector: str,
+    start_ms: int,
+    end_ms: int,
+    options: ReadOptions = ReadOptions(),
+    *,
+    limits: SelectLimits | None = None,
+    calls: ReadCalls | None = None,
+    caller: Caller | None = None,
+) -> StoredSeries:
+    """One selection of a PromQL query. Both ends of the range are included."""
+    with (calls or ReadCalls()).of(caller or Context()) as call:
+        storage = QuerierStorage(sources, limits or SelectLimits(), call, options)
+        return storage.select(parse_selector(selector), start_ms, end_ms)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from support.data.heads import SMALL_TIMES, Record, Sample, apply, new_head
 from support.fakes.fake_history import FakeHistory, StagedLog
 from support.oracles.head_twin import HeadTwin
-from support.servers.queriers import TOPIC_ID, ServedHeads, one_store, querier_over
+from support.servers.queriers import TOPIC_ID, ServedHeads, one_store, sources_over
 from tsdb.query.service import QuerierService
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
@@ -25,6 +25,7 @@ class Seam:
     """Each series has a sample every STEP_MS; `service` is the querier over all of it, `twin` knows the answers.
 
     late: samples added at the end of the log, which memory alone has: nothing says that history has loaded them.
+    numbers: the series, of those in NUMBERS. value: of the sample of a series at a time.
     """
 
     def __init__(
@@ -32,11 +33,13 @@ class Seam:
         *,
         late: Sequence[Sample] = (),
         partition: int = 0,
+        numbers: Sequence[int] = NUMBERS,
+        value: Callable[[int, int], float] = lambda number, ts: number + ts / 8,
         limits: SelectLimits | None = None,
         calls: ReadCalls | None = None,
     ) -> None:
         times = range(START_MS, END_MS, STEP_MS)
-        records = [Record(at, ts, tuple((n, ts, n + ts / 8) for n in NUMBERS)) for at, ts in enumerate(times)]
+        records = [Record(at, ts, tuple((n, ts, value(n, ts)) for n in numbers)) for at, ts in enumerate(times)]
         if late:
             records.append(Record(len(records), END_MS, tuple(late)))
         self.twin = HeadTwin(SMALL_TIMES.ahead_ms)
@@ -60,11 +63,5 @@ class Seam:
         self.history.load(TOPIC_ID, partition, self.since, self.emitted_ms)
         self.served = ServedHeads({partition: self.head})
         self.served.catch_up()
-        self.service: QuerierService = querier_over(
-            one_store(self.served),
-            self.history,
-            window_ms=WINDOW_MS,
-            partitions=partition + 1,
-            limits=limits,
-            calls=calls,
-        )
+        self.sources = sources_over(one_store(self.served), self.history, window_ms=WINDOW_MS, partitions=partition + 1)
+        self.service = QuerierService(self.sources, limits or SelectLimits(), calls)

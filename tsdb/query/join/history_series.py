@@ -25,8 +25,8 @@ def history_series(
 ) -> dict[int, HistorySeries]:
     """For each partition whose memory does not reach start_ms: its series in [start_ms, end_ms) before memory begins.
 
-    check_going: called between pieces of work; it may raise. Raises Unavailable (history_behind), HoleInRange, and as
-    history does.
+    The holes of history are added to `states`. check_going: called between pieces of work; it may raise. Raises
+    Unavailable (history_behind), HoleInRange, and as history does.
     """
     wanted = {partition: state for partition, state in states.items() if not reaches(state, start_ms)}
     if not wanted:
@@ -42,5 +42,6 @@ def history_series(
     if not allow_holes:
         # A store checks no holes for a request without a range.
         check_memory_holes(history.store, wanted.values(), start_ms, end_ms)
+    holes.list_in(wanted)
     needs = {partition: state.since_offset for partition, state in wanted.items()}
     return history.index.find(choice, start_ms, max(seams.values()), loaded, needs, check_going)

@@ -13,11 +13,10 @@ from tsdb.ops.metrics import histogram
 from tsdb.query.history.holes import HistoryHoles
 from tsdb.query.join.completeness import check_complete, reaches, seam_ms
 from tsdb.query.join.partition_join import JoinedSamples, PartitionJoin
-from tsdb.query.join.pieces import AnswerTotals, Piece, pieces, whole_partitions
+from tsdb.query.join.pieces import AnswerTotals, pieces, whole_partitions
 from tsdb.query.sources import HistorySource
 from tsdb.query.stores.fan_out import ShareStreams
 from tsdb.query.stores.samples import NO_SAMPLES, StoreSamples, store_samples_of
-from tsdb.reader.frames import raw_frames, series_block
 from tsdb.reader.read_call import ReadCall
 from tsdb.reader.request import SelectSpec
 from tsdb.v1 import common_pb2, reader_pb2
@@ -32,16 +31,25 @@ class JoinedRead:
     """The joined partitions of one Select. Not thread-safe: it runs on the caller's thread."""
 
     def __init__(
-        self, history: HistorySource, query: SelectSpec, totals: AnswerTotals, caller: ReadCall, *, allow_holes: bool
+        self,
+        history: HistorySource,
+        query: SelectSpec,
+        totals: AnswerTotals,
+        caller: ReadCall,
+        *,
+        allow_holes: bool,
+        keeps: bool = False,
     ) -> None:
+        """keeps: answered partitions stay in memory until the end of the read."""
         self._history = history
         self._query = query
         self._totals = totals
         self._caller = caller
         self._allow_holes = allow_holes
+        self._keeps = keeps or allow_holes
 
-    def open(self, opened: Sequence[ShareStreams[Response]]) -> tuple[States, list[Iterator[Piece]]]:
-        """States for the header, and per store an iterator over the pieces of its partitions, which reads lazily.
+    def open(self, opened: Sequence[ShareStreams[Response]]) -> tuple[States, list[Iterator[JoinedSamples]]]:
+        """States for the header, and per store an iterator over its partitions, ascending, which reads lazily.
 
         Raises Unavailable (history_behind), HoleInRange, and as history does.
         """
@@ -62,7 +70,7 @@ class JoinedRead:
         join = PartitionJoin(
             self._history, self._query, loaded, seams, holes, self._totals.limits, self._caller, self._kept_bytes
         )
-        parts = [self._pieces(one, states, join) for one in opened]
+        parts = [self._partitions(one, states, join) for one in opened]
         if self._allow_holes:
             # The header lists every hole, also corrupt chunks, which only reading finds.
             parts = [iter(list(part)) for part in parts]
@@ -71,9 +79,11 @@ class JoinedRead:
 
     def _kept_bytes(self) -> int:
         """Memory of answered partitions that are not sent at once."""
-        return self._totals.bytes if self._allow_holes else 0
+        return self._totals.bytes if self._keeps else 0
 
-    def _pieces(self, opened: ShareStreams[Response], states: States, join: PartitionJoin) -> Iterator[Piece]:
+    def _partitions(
+        self, opened: ShareStreams[Response], states: States, join: PartitionJoin
+    ) -> Iterator[JoinedSamples]:
         samples = whole_partitions(pieces(opened.messages(), None))
         steps = whole_partitions(pieces(opened.messages(1), None)) if len(opened.first) > 1 else None
         for partition in opened.share.partitions:
@@ -82,14 +92,7 @@ class JoinedRead:
             with joined_seconds.time():
                 joined = join.answer(states[partition], held, aggregated)
             self._totals.add(len(joined.series_ids), joined.raw.samples, joined.raw.payload_bytes)
-            yield from self._messages(partition, joined)
-
-    def _messages(self, partition: int, joined: JoinedSamples) -> Iterator[Piece]:
-        labels = joined.packed_labels() if self._query.labels else None
-        yield Piece(partition, Response(series=[series_block(partition, joined.series_ids, labels)]))
-        # In a COLUMNS answer, samples outside columns are sent as overlay.
-        for frame in raw_frames(partition, joined.raw, overlay=self._query.columns):
-            yield Piece(partition, Response(raw=[reader_pb2.RawFrame.FromString(frame.joined())]))
+            yield joined
 
 
 def _states(opened: ShareStreams[Response]) -> Iterator[common_pb2.PartitionState]:

@@ -40,8 +40,9 @@ answered_total = counter(
 
 @dataclass(frozen=True, slots=True)
 class JoinedSamples:
-    """series_ids: uint64 (s,), ascending. labels: canonical, one per series. raw: their samples."""
+    """One partition. series_ids: uint64 (s,), ascending. labels: canonical, one per series. raw: their samples."""
 
+    partition: int
     series_ids: NDArray[np.uint64]
     labels: list[bytes]
     raw: RawResult
@@ -96,7 +97,7 @@ class PartitionJoin:
             on_progress(0)
         answered_total.labels(self._source(partition, held, steps)).inc()
         series_ids, labels = _union(held, steps, series)
-        return JoinedSamples(series_ids, labels, seam.result(series_ids, steps))
+        return JoinedSamples(partition, series_ids, labels, seam.result(series_ids, steps))
 
     def _hold(self, samples: int) -> None:
         """Check the call and reserve memory for `samples`; a merge needs them twice."""

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tsdb.model.errors import CorruptData, Unavailable
-from tsdb.reader.frames import FRAME_BYTES_MAX
+from tsdb.query.join.partition_join import JoinedSamples
+from tsdb.reader.frames import FRAME_BYTES_MAX, raw_frames, series_block
 from tsdb.reader.limits import SelectLimits
+from tsdb.reader.request import SelectSpec
 from tsdb.v1 import common_pb2, reader_pb2
 
 Response = reader_pb2.SelectResponse
@@ -59,6 +61,17 @@ def pieces(messages: Iterable[Response], totals: AnswerTotals | None) -> Iterato
         yield from _split(message)
     if not ended:
         raise Unavailable("a store's answer ended before its trailer", reason="answer_cut", retry_after_s=0.1)
+
+
+def joined_pieces(partitions: Iterable[JoinedSamples], query: SelectSpec) -> Iterator[Piece]:
+    """The pieces of joined partitions."""
+    for joined in partitions:
+        partition = joined.partition
+        labels = joined.packed_labels() if query.labels else None
+        yield Piece(partition, Response(series=[series_block(partition, joined.series_ids, labels)]))
+        # In a COLUMNS answer, samples outside columns are sent as overlay.
+        for frame in raw_frames(partition, joined.raw, overlay=query.columns):
+            yield Piece(partition, Response(raw=[reader_pb2.RawFrame.FromString(frame.joined())]))
 
 
 def merged(sources: Sequence[Iterable[Piece]]) -> Iterator[Piece]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tsdb.client.columns import decode_partition
+from tsdb.client.columns import SAMPLE_BYTES, PartitionColumns, decode_partitions
 from tsdb.codec.columns.columns import encode_times, encode_values
 from tsdb.model.errors import CorruptData
+from tsdb.ops.cores import LARGE_BYTES
 from tsdb.v1 import reader_pb2
 
 SamplesBySeries = dict[int, tuple[list[int], list[float]]]
@@ -54,8 +55,15 @@ def decoded(
     end_ms: int = 10_000,
 ) -> list[list[tuple[int, float]]]:
     """[(ts, value), ...] of each series."""
-    counts, ts_ms, values = decode_partition(series, columns, over, start_ms, end_ms)
-    assert len(counts) == series
+    return decoded_parts([PartitionColumns(series, columns, over)], start_ms, end_ms)
+
+
+def decoded_parts(
+    parts: list[PartitionColumns], start_ms: int = 0, end_ms: int = 10_000
+) -> list[list[tuple[int, float]]]:
+    """As `decoded`, of several partitions."""
+    counts, ts_ms, values = decode_partitions(parts, start_ms, end_ms)
+    assert len(counts) == sum(part.series for part in parts)
     assert counts.sum() == len(ts_ms) == len(values)
     pairs = list(zip(ts_ms.tolist(), values.tolist(), strict=True))
     ends = np.cumsum(counts)
@@ -98,6 +106,47 @@ def test_an_overlay_series_may_go_on_in_the_next_frame() -> None:
 def test_nothing_is_nothing() -> None:
     assert decoded(2, [], []) == [[], []]
     assert decoded(0, [], []) == []
+
+
+def test_partitions_follow_each_other_without_gaps() -> None:
+    one = PartitionColumns(
+        2, [frame(1000, {0: ([0, 10], [1.0, 2.0]), 1: ([5], [3.0])})], [overlay(0, [([1000, 1010], [-1.0, -2.0])])]
+    )
+    none = PartitionColumns(1, [], [])
+    other = PartitionColumns(1, [frame(2000, {0: ([0, 10, 20], [4.0, 5.0, 6.0])})], [overlay(0, [([2010], [-5.0])])])
+    last = PartitionColumns(1, [], [overlay(0, [([7], [7.0])])])
+    want = [
+        [(1000, -1.0), (1010, -2.0)],
+        [(1005, 3.0)],
+        [],
+        [(2000, 4.0), (2010, -5.0), (2020, 6.0)],
+        [(7, 7.0)],
+    ]
+    assert decoded_parts([one, none, other, last]) == want
+    assert decoded_parts([]) == []
+
+
+def test_a_large_answer_decodes_as_its_partitions_do() -> None:
+    rng = np.random.default_rng(3)
+    times = np.arange(LARGE_BYTES // SAMPLE_BYTES // 4)
+    parts = [
+        PartitionColumns(2, [frame(0, {n: (times.tolist(), rng.normal(size=len(times)).tolist()) for n in (0, 1)})], [])
+        for _ in range(4)
+    ]
+    counts, ts_ms, values = decode_partitions(parts, 10, 1 << 40)
+    alone = [decode_partitions([part], 10, 1 << 40) for part in parts]
+    assert counts.tolist() == [count for found, _, _ in alone for count in found.tolist()]
+    assert np.array_equal(ts_ms, np.concatenate([found for _, found, _ in alone]))
+    assert np.array_equal(values, np.concatenate([found for _, _, found in alone]))
+
+
+def test_memory_is_admitted_before_it_is_taken() -> None:
+    def refuse(size: int) -> None:
+        raise MemoryError(size)
+
+    part = PartitionColumns(1, [frame(1000, {0: ([0, 10], [1.0, 2.0])})], [overlay(0, [([1005], [3.0])])])
+    with pytest.raises(MemoryError, match=str(3 * SAMPLE_BYTES)):
+        decode_partitions([part], 0, 10_000, refuse)
 
 
 BAD_FRAMES = {

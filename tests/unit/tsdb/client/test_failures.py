@@ -68,6 +68,13 @@ def test_a_gateway_asked_to_read_points_to_stores_and_queriers() -> None:
     )
 
 
+def test_a_store_asked_for_promql_points_to_queriers() -> None:
+    with serving_nothing() as address, connect(address) as client, pytest.raises(InvalidRequest) as caught:
+        client.query("up", 0)
+    assert caught.value.reason == "wrong_role"
+    assert caught.value.message.startswith(f"{address} does not evaluate PromQL: call a querier (`tsdb querier`)")
+
+
 def test_a_store_asked_to_write_points_to_gateways() -> None:
     batch = WriteBatch()
     batch.add({"__name__": "up"}, 1, 1.0)

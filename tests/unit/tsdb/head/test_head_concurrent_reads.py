@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from support.data.heads import Record, apply, new_head, refs_of
-from tsdb.client.columns import decode_partition
+from tsdb.client.columns import PartitionColumns, decode_partitions
 from tsdb.head.head import Head
 from tsdb.head.read.gather import RawResult
 from tsdb.reader.frames import column_frames, raw_frames
@@ -45,7 +45,7 @@ def read_columns(head: Head, start_ms: int) -> RawResult:
     columns = head.gather_columns(refs_of(head, (0, 1)), start_ms, end_ms)
     frames = [reader_pb2.ColumnsFrame.FromString(one.joined()) for one in column_frames(0, columns.columns)]
     overlay = [reader_pb2.RawFrame.FromString(one.joined()) for one in raw_frames(0, columns.overlay)]
-    return RawResult(*decode_partition(2, frames, overlay, start_ms, end_ms))
+    return RawResult(*decode_partitions([PartitionColumns(2, frames, overlay)], start_ms, end_ms))
 
 
 def test_every_read_is_the_state_after_one_record() -> None:

@@ -92,6 +92,19 @@ def test_every_end_of_a_read_releases_its_memory() -> None:
     held.release()
 
 
+def test_finished_parts_of_an_answer_count_beside_the_work_on_the_next() -> None:
+    answers = AnswerBytes(32 * MIB, wait_s=0.0)
+    with ReadCalls(60.0, answers).of(Peer("a")) as call:
+        call.hold(10 * MIB)
+        call.keep(10 * MIB)
+        call.hold(6 * MIB)
+        with pytest.raises(Overloaded, match="the answer needs 17825792 bytes"):
+            call.hold(7 * MIB)
+        call.keep(0)
+        call.hold(16 * MIB)
+    call_of(answers).hold(16 * MIB)
+
+
 def test_an_answer_of_one_message_is_given_back_when_its_call_has_ended() -> None:
     answers = AnswerBytes(32 * MIB, wait_s=0.0)
     caller = Peer("a")

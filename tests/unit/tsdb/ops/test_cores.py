@@ -1,0 +1,49 @@
+"""Work on several cores: every item once, results in order, errors raised after all threads have ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from tsdb.ops import cores
+from tsdb.ops.cores import LARGE_BYTES, on_cores
+
+ITEMS = range(200)
+
+
+@pytest.fixture(autouse=True)
+def three_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "core_count", lambda: 3)
+
+
+def test_results_come_in_the_order_of_the_items() -> None:
+    threads = set()
+
+    def square(item: int) -> int:
+        threads.add(threading.get_ident())
+        time.sleep(0.0001)
+        return item * item
+
+    assert on_cores(square, ITEMS, LARGE_BYTES) == [item * item for item in ITEMS]
+    assert threading.get_ident() in threads
+    assert 1 < len(threads) <= 3
+
+
+@pytest.mark.parametrize(("items", "size"), [(ITEMS, LARGE_BYTES - 1), ([7], 1 << 40), ([], 1 << 40)])
+def test_small_work_and_one_item_stay_on_the_callers_thread(items: list[int], size: int) -> None:
+    assert on_cores(lambda item: threading.get_ident(), items, size) == [threading.get_ident()] * len(items)
+
+
+def test_an_error_is_raised_after_all_threads_have_ended() -> None:
+    before = threading.active_count()
+
+    def fail(item: int) -> int:
+        if item == 50:
+            raise ValueError("item 50")
+        return item
+
+    with pytest.raises(ValueError, match="item 50"):
+        on_cores(fail, ITEMS, LARGE_BYTES)
+    assert threading.active_count() == before

@@ -1,0 +1,1 @@
+"""PromQL reads of a querier: samples and labels from stores and history as one."""

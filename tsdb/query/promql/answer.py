@@ -1,0 +1,89 @@
+"""The answer of Reader.Query: the result of an evaluation as messages of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.model.labels import canonical_labels
+from tsdb.promql.evaluate.block import Block, Samples, Scalar, Text
+from tsdb.promql.evaluate.labels import LabelSets
+from tsdb.promql.evaluate.query import QueryResult
+from tsdb.v1 import reader_pb2
+
+FRAME_VALUES = 128 * 1024  # A MiB of values.
+
+
+def messages(result: QueryResult) -> Iterator[reader_pb2.QueryResponse]:
+    """The whole answer, header and end included."""
+    value, times_ms = result.value, result.times_ms
+    header = reader_pb2.QueryHeader(
+        start_ms=int(times_ms[0]),
+        step_ms=int(times_ms[1] - times_ms[0]) if len(times_ms) > 1 else 0,
+        steps=len(times_ms),
+        warnings=result.warnings,
+        infos=result.infos,
+    )
+    match value:
+        case Text():
+            header.kind, header.text = reader_pb2.TEXT, value.value
+            frames: Iterator[reader_pb2.QueryFrame] = iter(())
+        case Scalar():
+            header.kind, header.series = reader_pb2.SCALAR, 1
+            frames = iter([_frame([b""], np.ones(1, np.int64), value.values, present=np.ones((1, 1), np.bool_))])
+        case Block():
+            header.kind, header.series = reader_pb2.VECTOR, len(value)
+            frames = _frames_of_block(value)
+        case Samples():
+            header.kind, header.series = reader_pb2.RANGES, len(value.labels)
+            frames = _frames_of_samples(value)
+    yield reader_pb2.QueryResponse(header=header)
+    for frame in frames:
+        yield reader_pb2.QueryResponse(frame=frame)
+    yield reader_pb2.QueryResponse(complete=True)
+
+
+def _frames_of_block(block: Block) -> Iterator[reader_pb2.QueryFrame]:
+    rows = max(1, FRAME_VALUES // max(1, block.steps))
+    for first in range(0, len(block), rows):
+        part = slice(first, min(first + rows, len(block)))
+        present = block.present[part]
+        labels = _canonical(block.labels, range(part.start, part.stop))
+        yield _frame(labels, present.sum(axis=1), block.values[part][present], present=present)
+
+
+def _frames_of_samples(samples: Samples) -> Iterator[reader_pb2.QueryFrame]:
+    first = 0
+    while first < len(samples.labels):
+        # As many series as fit, and at least one.
+        end = int(np.searchsorted(samples.starts, samples.starts[first] + FRAME_VALUES, side="right")) - 1
+        end = min(max(end, first + 1), len(samples.labels))
+        part = slice(int(samples.starts[first]), int(samples.starts[end]))
+        counts = np.diff(samples.starts[first : end + 1])
+        labels = _canonical(samples.labels, range(first, end))
+        yield _frame(labels, counts, samples.values[part], ts_ms=samples.ts_ms[part])
+        first = end
+
+
+def _frame(
+    labels: Sequence[bytes],
+    counts: NDArray[np.int64],
+    values: NDArray[np.float64],
+    *,
+    present: NDArray[np.bool_] | None = None,
+    ts_ms: NDArray[np.int64] | None = None,
+) -> reader_pb2.QueryFrame:
+    return reader_pb2.QueryFrame(
+        labels=b"".join(labels),
+        label_lengths=np.array([len(one) for one in labels], "<u4").tobytes(),
+        counts=counts.astype("<u4").tobytes(),
+        present=b"" if present is None else np.packbits(present, bitorder="little").tobytes(),
+        ts_ms=b"" if ts_ms is None else ts_ms.astype("<i8").tobytes(),
+        values=values.astype("<f8").tobytes(),
+    )
+
+
+def _canonical(labels: LabelSets, rows: range) -> list[bytes]:
+    return [canonical_labels(labels.row(row)) for row in rows]

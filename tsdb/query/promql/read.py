@@ -1,0 +1,75 @@
+"""One Reader.Query: its request checked, evaluated over the querier, and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tsdb.client.options import ReadOptions
+from tsdb.head.head import TIME_MAX_MS
+from tsdb.model.errors import InvalidRequest
+from tsdb.promql.evaluate.block import Block, Samples
+from tsdb.promql.evaluate.query import QueryOptions, QueryResult, instant_query, range_query
+from tsdb.query.promql.answer import messages
+from tsdb.query.promql.storage import QuerierStorage
+from tsdb.query.sources import Sources
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import ReadCall
+from tsdb.v1 import reader_pb2
+
+STEPS_MAX = 11_000  # As Prometheus.
+
+
+def check_query(request: reader_pb2.QueryRequest) -> None:
+    """Raises InvalidRequest (bad_range, bad_options)."""
+    for name in ("start_ms", "end_ms"):
+        if abs(getattr(request, name)) > TIME_MAX_MS:
+            raise InvalidRequest(f"{name} is {getattr(request, name)}: out of range", reason="bad_range")
+    if request.step_ms < 0 or request.lookback_ms < 0:
+        raise InvalidRequest("step_ms and lookback_ms must not be negative", reason="bad_range")
+    if request.end_ms < request.start_ms:
+        raise InvalidRequest("end timestamp must not be before start timestamp", reason="bad_range")
+    if not request.step_ms and request.end_ms != request.start_ms:
+        raise InvalidRequest("a range needs a step_ms above 0", reason="bad_range")
+    if request.step_ms and (request.end_ms - request.start_ms) // request.step_ms >= STEPS_MAX:
+        raise InvalidRequest(
+            f"the range has more than {STEPS_MAX} steps, which is the limit: take a larger step_ms", reason="bad_range"
+        )
+    options = request.options
+    if options.partitions or options.after or options.HasField("max_lag_ms"):
+        raise InvalidRequest("a query takes the options allow_stale and allow_holes alone", reason="bad_options")
+
+
+class QueryRead:
+    """Runs on the caller's thread. options: of the server."""
+
+    def __init__(self, sources: Sources, limits: SelectLimits, call: ReadCall, options: QueryOptions) -> None:
+        self._sources = sources
+        self._limits = limits
+        self._call = call
+        self._options = replace(options, check=call.check_going)
+
+    def responses(self, request: reader_pb2.QueryRequest) -> Iterator[reader_pb2.QueryResponse]:
+        """The answer to a request that was checked. Raises QueryError, EvaluationError and the errors of reads."""
+        result = self._evaluated(request)
+        self._call.hold(_bytes(result))
+        yield from messages(result)
+
+    def _evaluated(self, request: reader_pb2.QueryRequest) -> QueryResult:
+        allowed = ReadOptions(allow_stale=request.options.allow_stale, allow_holes=request.options.allow_holes)
+        storage = QuerierStorage(self._sources, self._limits, self._call, allowed)
+        options = self._options
+        if request.lookback_ms:
+            options = replace(options, lookback_ms=request.lookback_ms)
+        if not request.step_ms:
+            return instant_query(request.query, storage, request.start_ms, options)
+        return range_query(request.query, storage, request.start_ms, request.end_ms, request.step_ms, options)
+
+
+def _bytes(result: QueryResult) -> int:
+    value = result.value
+    if isinstance(value, Block):
+        return value.values.nbytes + value.present.nbytes + value.labels.numbers.nbytes
+    if isinstance(value, Samples):
+        return value.values.nbytes + value.ts_ms.nbytes + value.labels.numbers.nbytes
+    return 0
