@@ -140,7 +140,7 @@ def _chosen(
         top_kernel(rows, starts, steps.start, steps.stop, block.values, block.present, count, sign, chosen)
 
     over_parts(work, block.steps, block.values.nbytes)
-    if context.step_ms:
+    if context.start_ms != context.end_ms:
         return block.with_present(chosen)
     # Group by group, the largest value first; with sign -1.0 the smallest. NaN comes last.
     rows = np.flatnonzero(chosen[:, 0])

@@ -70,7 +70,7 @@ class Annotations:
             "input to histogram_quantile needed to be fixed for monotonicity (see "
             "https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile)"
         ) + (f' for metric name "{metric}"' if metric else "")
-        self.inform(problem, span)
+        self._infos.setdefault(problem, span)  # Of these the first place stays.
         known = self._forced.setdefault(problem, found)
         if known is not found:
             known.join(found)

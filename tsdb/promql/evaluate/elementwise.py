@@ -20,6 +20,13 @@ def _sign(values: Values) -> Values:
     return np.where(values < 0, -1.0, np.where(values > 0, 1.0, values))
 
 
+def _power(base: Values, exponent: Values) -> Values:
+    """As C's pow: numpy takes a square root instead, which differs for -Inf and -0."""
+    found = np.power(base, exponent)
+    odd = (np.isneginf(base) | ((base == 0) & np.signbit(base))) & (exponent != np.floor(exponent))
+    return np.where(odd, np.power(np.abs(base), exponent), found) if odd.any() else found
+
+
 MATH: dict[str, Callable[[Values], Values]] = {
     "abs": np.abs, "ceil": np.ceil, "floor": np.floor, "exp": np.exp, "sqrt": np.sqrt, "sgn": _sign,
     "ln": np.log, "log2": np.log2, "log10": np.log10,
@@ -30,7 +37,7 @@ MATH: dict[str, Callable[[Values], Values]] = {
 }  # fmt: skip
 
 ARITHMETIC: dict[str, Callable[[Values, Values], Values]] = {
-    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "%": np.fmod, "^": np.power, "atan2": np.arctan2,
+    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "%": np.fmod, "^": _power, "atan2": np.arctan2,
 }  # fmt: skip
 COMPARE: dict[str, Callable[[Values, Values], NDArray[np.bool_]]] = {
     "==": np.equal, "!=": np.not_equal, "<": np.less, ">": np.greater, "<=": np.less_equal, ">=": np.greater_equal,

@@ -12,6 +12,7 @@ from tsdb.promql.evaluate.block import Block, Scalar, Text
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.functions import called, where_absent
 from tsdb.promql.evaluate.info import with_info
+from tsdb.promql.evaluate.label_functions import LABEL_FUNCTIONS
 from tsdb.promql.evaluate.names import without_name
 from tsdb.promql.evaluate.range_functions import RANGE_FUNCTIONS, over_range
 from tsdb.promql.evaluate.select import (
@@ -147,6 +148,12 @@ def _call(context: Context, node: Call) -> Value:
         block = evaluate(context, node.args[0])
         assert isinstance(block, Block), "the parser checks types"
         return with_info(context, node, block)
+    if node.name in LABEL_FUNCTIONS:
+        texts = [evaluate(context, argument) for argument in node.args[1:]]
+        relabel = LABEL_FUNCTIONS[node.name]([text.value for text in texts if isinstance(text, Text)])
+        block = evaluate(context, node.args[0])
+        assert isinstance(block, Block), "the parser checks types"
+        return relabel(context, block)
     if node.name == "timestamp":
         argument = node.args[0]
         while isinstance(argument, Paren):

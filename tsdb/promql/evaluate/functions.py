@@ -15,7 +15,6 @@ from tsdb.promql.evaluate.block import Block, Scalar, Text
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.elementwise import DATE_PARTS, MATH, Values, date_part, greatest, least, rounded
 from tsdb.promql.evaluate.histograms import histogram_fraction, histogram_quantile, histogram_quantiles
-from tsdb.promql.evaluate.label_functions import label_join, label_replace
 from tsdb.promql.evaluate.labels import METRIC_NAME, LabelSets, label_sets, no_labels
 from tsdb.promql.evaluate.names import without_name
 from tsdb.promql.syntax.tree import Call, Expression, MatrixSelector, Paren, VectorSelector
@@ -219,8 +218,6 @@ _FUNCTIONS: dict[str, Callable[[Context, Call, Sequence[Argument]], Result]] = {
     "sort_desc": _sorted,
     "sort_by_label": _sorted_by_label,
     "sort_by_label_desc": _sorted_by_label,
-    "label_replace": lambda context, node, args: label_replace(context, _block(args[0]), node, _texts(args[1:])),
-    "label_join": lambda context, node, args: label_join(context, _block(args[0]), _texts(args[1:])),
     "histogram_quantile": lambda context, node, args: histogram_quantile(
         context, node, _scalar(args[0]), _block(args[1])
     ),
@@ -242,7 +239,3 @@ _FUNCTIONS: dict[str, Callable[[Context, Call, Sequence[Argument]], Result]] = {
         _none,
     ),
 }
-
-
-def _texts(args: Sequence[Argument]) -> list[str]:
-    return [cast(Text, arg).value for arg in args]

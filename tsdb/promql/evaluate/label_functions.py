@@ -16,7 +16,6 @@ from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.labels import METRIC_NAME
 from tsdb.promql.evaluate.names import merged
-from tsdb.promql.syntax.tree import Call
 
 PATTERN_BYTES_MAX = 4096
 MEMORY_BYTES_MAX = 8 << 20  # Of one compiled pattern.
@@ -25,9 +24,12 @@ MEMORY_BYTES_MAX = 8 << 20  # Of one compiled pattern.
 _REFERENCE = re.compile(r"\$(?:\$|(\w+)|\{(\w+)\})", re.ASCII)
 
 
-def label_replace(context: Context, block: Block, node: Call, args: Sequence[str]) -> Block:
-    """args: destination, replacement, source, pattern, which matches a whole value. Raises EvaluationError."""
-    destination, replacement, source, pattern = args
+Relabel = Callable[[Context, Block], Block]
+
+
+def label_replace(texts: Sequence[str]) -> Relabel:
+    """texts: destination, replacement, source, pattern, which matches a whole value. Raises EvaluationError."""
+    destination, replacement, source, pattern = texts
     matcher = _compiled(pattern)
     _check_name("invalid destination label name in label_replace()", destination)
     names: dict[str, int] = {name.decode(): number for name, number in matcher.groupindex.items()}
@@ -39,21 +41,35 @@ def label_replace(context: Context, block: Block, node: Call, args: Sequence[str
         groups = [found.group(number) or b"" for number in range(matcher.groups + 1)]
         return _expanded(replacement, groups, names)
 
-    numbers, column = block.labels.column(source), block.labels.column(destination)
-    changed, where = _changed(context, numbers, replaced)
-    return _with_label(context, block, destination, np.where(where, changed, column).astype(np.int32), where)
+    def relabel(context: Context, block: Block) -> Block:
+        changed, where = _changed(context, block.labels.column(source), replaced)
+        column = np.where(where, changed, block.labels.column(destination)).astype(np.int32)
+        return _with_label(block, destination, column, where)
+
+    return relabel
 
 
-def label_join(context: Context, block: Block, args: Sequence[str]) -> Block:
-    """args: destination, separator, sources. Raises EvaluationError."""
-    destination, separator, *sources = args
+def label_join(texts: Sequence[str]) -> Relabel:
+    """texts: destination, separator, sources. Raises EvaluationError."""
+    destination, separator, *sources = texts
     for source in sources:
         _check_name("invalid source label name in label_join()", source)
     _check_name("invalid destination label name in label_join()", destination)
-    joined = [separator.join(texts) for texts in zip(*(block.labels.texts(name) for name in sources), strict=True)]
-    joined = joined if sources else [""] * len(block)
-    numbers = np.array([context.pool.number(text) for text in joined], np.int32)
-    return _with_label(context, block, destination, numbers, np.ones(len(block), np.bool_))
+
+    def relabel(context: Context, block: Block) -> Block:
+        columns = [block.labels.texts(name) for name in sources] or [[""] * len(block)]
+        joined = map(separator.join, zip(*columns, strict=True))
+        numbers = np.fromiter(map(context.pool.number, joined), np.int32, len(block))
+        return _with_label(block, destination, numbers, np.ones(len(block), np.bool_))
+
+    return relabel
+
+
+# Functions that check their texts before the series are evaluated.
+LABEL_FUNCTIONS: dict[str, Callable[[Sequence[str]], Relabel]] = {
+    "label_replace": label_replace,
+    "label_join": label_join,
+}
 
 
 def _changed(
@@ -67,9 +83,7 @@ def _changed(
     return changed[places.reshape(-1)], there[places.reshape(-1)]
 
 
-def _with_label(
-    context: Context, block: Block, name: str, numbers: NDArray[np.int32], where: NDArray[np.bool_]
-) -> Block:
+def _with_label(block: Block, name: str, numbers: NDArray[np.int32], where: NDArray[np.bool_]) -> Block:
     loses_name = block.loses_name & ~where if name == METRIC_NAME else block.loses_name
     changed = replace(block, labels=block.labels.with_column(name, numbers), loses_name=loses_name)
     return merged(changed)
