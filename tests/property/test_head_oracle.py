@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.data.heads import DAY_MS, SMALL_TIMES, Record, apply, bits, new_head, refs_of, samples_of
 from support.oracles.head_twin import HeadTwin
-from tsdb.client.columns import PartitionColumns, decode_partitions
+from tsdb.client.answer.columns import PartitionColumns, decode_partitions
 from tsdb.head.head import Head
 from tsdb.head.limits import HeadLimits
 from tsdb.head.read.gather import RawResult

@@ -99,8 +99,8 @@ def _wrong_role(peer: Peer, method: Method) -> TsdbError:
         )
     if method is Method.QUERY:
         return InvalidRequest(
-            f"{peer.address} does not evaluate PromQL: call a querier (`tsdb querier`) or `tsdb standalone`; a store"
-            " answers selects (`tsdb query --raw`)",
+            f"{peer.address} answers no queries, it is a gateway: call a querier or a standalone process"
+            " (`tsdb querier`, `tsdb standalone`)",
             reason="wrong_role",
         )
     return InvalidRequest(

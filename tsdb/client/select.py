@@ -9,9 +9,9 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.client.answer.frames import AnswerFrames, PartitionFrames
 from tsdb.client.arguments import arguments_of
 from tsdb.client.call import Call, Method
-from tsdb.client.frames import AnswerFrames, PartitionFrames
 from tsdb.client.options import ReadOptions, Selector, wire_matchers, wire_options
 from tsdb.client.result import SelectResult
 from tsdb.client.wire import F64, I64, U32, U64, block_labels, malformed, unpack
@@ -157,7 +157,7 @@ def _samples(
         if part.raw:
             raise malformed(f"partition {part.block.partition} mixes RAW and COLUMNS")
     # Imported here because it loads numba, which takes half a second. Readers of RAW do not need it.
-    from tsdb.client.columns import PartitionColumns, decode_partitions
+    from tsdb.client.answer.columns import PartitionColumns, decode_partitions
 
     framed = [PartitionColumns(count, part.columns, part.overlay) for part, count in zip(parts, series, strict=True)]
     return _Samples(*decode_partitions(framed, start_ms, end_ms, admit))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tsdb.client.columns import PartitionColumns, decode_partitions
+from tsdb.client.answer.columns import PartitionColumns, decode_partitions
 from tsdb.codec.columns.columns import encode_times, encode_values
 from tsdb.v1 import reader_pb2
 

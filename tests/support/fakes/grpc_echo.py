@@ -35,6 +35,9 @@ class _Reader(reader_pb2_grpc.ReaderServicer):
     def Cardinality(self, request: Any, context: Any) -> reader_pb2.CardinalityResponse:
         raise NotImplementedError
 
+    def Query(self, request: Any, context: Any) -> Iterator[reader_pb2.QueryResponse]:
+        raise NotImplementedError
+
     def Coverage(self, request: Any, context: Any) -> reader_pb2.CoverageResponse:
         return reader_pb2.CoverageResponse()
 

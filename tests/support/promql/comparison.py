@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from support.promql.evaluation import Condition, Evaluation, Expectation, Times
 from support.promql.notation import STALE_BITS, Labels, Series, labels_of, shown_labels
-from tsdb.promql.evaluate.block import Block, Samples, Scalar, Text
 from tsdb.promql.evaluate.query import QueryResult
+from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 
 EPSILON = 1e-6  # Relative error that Prometheus's own runner allows.
 

@@ -25,9 +25,9 @@ from support.promql.script import Clear, Load, commands
 from support.promql.scripts import FOLDER, files
 from support.promql.unstored import WHOLE_FILES, Unstored
 from tsdb.model.errors import InvalidRequest
-from tsdb.promql.evaluate.block import Block
 from tsdb.promql.evaluate.query import QueryOptions, QueryResult, instant_query, range_query
 from tsdb.promql.evaluate.storage import Storage
+from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.syntax.features import ALL_FEATURES
 
 # Prometheus runs its scripts with these flags.

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.block import Block, Scalar
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.elementwise import ARITHMETIC, COMPARE
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.labels import METADATA, METRIC_NAME, LabelSets, joined
 from tsdb.promql.evaluate.names import checked, without_name
+from tsdb.promql.evaluate.vectors.block import Block, Scalar
+from tsdb.promql.evaluate.vectors.labels import METADATA, METRIC_NAME, LabelSets, joined
 from tsdb.promql.syntax.literals import PLAIN_LABEL, quoted
 from tsdb.promql.syntax.tree import COMPARISONS, Binary, Cardinality, Matching
 

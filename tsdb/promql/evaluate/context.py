@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.annotations import Annotations
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.labels import Pool
 from tsdb.promql.evaluate.storage import Storage
+from tsdb.promql.evaluate.vectors.labels import Pool
 from tsdb.promql.syntax.durations import duration_ms
 from tsdb.promql.syntax.tree import Duration
 

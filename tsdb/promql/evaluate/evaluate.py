@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from tsdb.promql.evaluate.aggregate import aggregated, counted_values
 from tsdb.promql.evaluate.binary import scalars, vectors, with_scalar
-from tsdb.promql.evaluate.block import Block, Scalar, Text
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.functions import called, where_absent
+from tsdb.promql.evaluate.groups.aggregate import aggregated, counted_values
 from tsdb.promql.evaluate.info import with_info
 from tsdb.promql.evaluate.label_functions import LABEL_FUNCTIONS
 from tsdb.promql.evaluate.names import without_name
-from tsdb.promql.evaluate.range_functions import RANGE_FUNCTIONS, over_range
-from tsdb.promql.evaluate.select import (
+from tsdb.promql.evaluate.ranges.range_functions import RANGE_FUNCTIONS, over_range
+from tsdb.promql.evaluate.selection.select import (
     Ranges,
     as_samples,
     newest,
@@ -24,6 +23,7 @@ from tsdb.promql.evaluate.select import (
     selected,
     shifted_times,
 )
+from tsdb.promql.evaluate.vectors.block import Block, Scalar, Text
 from tsdb.promql.syntax.tree import (
     Aggregation,
     Binary,

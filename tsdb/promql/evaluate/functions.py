@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.model.selector import MatchType
-from tsdb.promql.evaluate.block import Block, Scalar, Text
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.elementwise import DATE_PARTS, MATH, Values, date_part, greatest, least, rounded
-from tsdb.promql.evaluate.histograms import histogram_fraction, histogram_quantile, histogram_quantiles
-from tsdb.promql.evaluate.labels import METRIC_NAME, LabelSets, label_sets, no_labels
+from tsdb.promql.evaluate.groups.histograms import histogram_fraction, histogram_quantile, histogram_quantiles
 from tsdb.promql.evaluate.names import without_name
+from tsdb.promql.evaluate.vectors.block import Block, Scalar, Text
+from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets, label_sets, no_labels
 from tsdb.promql.syntax.tree import Call, Expression, MatrixSelector, Paren, VectorSelector
 
 Argument = Block | Scalar | Text

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from tsdb.index.pattern import compile_pattern
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.promql.evaluate.binary import shown_labels
-from tsdb.promql.evaluate.block import Block
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.labels import METRIC_NAME, LabelSets, label_sets
 from tsdb.promql.evaluate.names import merged
-from tsdb.promql.evaluate.select import newest_with_times, shifted_times
+from tsdb.promql.evaluate.selection.select import newest_with_times, shifted_times
+from tsdb.promql.evaluate.vectors.block import Block
+from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets, label_sets
 from tsdb.promql.syntax.tree import Call, Expression, Subquery, VectorSelector, children
 
 TARGET_INFO = "target_info"

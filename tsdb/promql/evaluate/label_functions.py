@@ -11,11 +11,11 @@ import re2
 from numpy.typing import NDArray
 
 from tsdb.model.errors import InvalidRequest
-from tsdb.promql.evaluate.block import Block
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.labels import METRIC_NAME
 from tsdb.promql.evaluate.names import merged
+from tsdb.promql.evaluate.vectors.block import Block
+from tsdb.promql.evaluate.vectors.labels import METRIC_NAME
 
 PATTERN_BYTES_MAX = 4096
 MEMORY_BYTES_MAX = 8 << 20  # Of one compiled pattern.

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.block import Block, Samples
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.labels import METADATA, LabelSets
+from tsdb.promql.evaluate.vectors.block import Block, Samples
+from tsdb.promql.evaluate.vectors.labels import METADATA, LabelSets
 
 SAME_LABELS = "vector cannot contain metrics with the same labelset"
 

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.annotations import Annotations
-from tsdb.promql.evaluate.block import Block, Samples, Scalar, Text
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.evaluate import evaluate, range_of
 from tsdb.promql.evaluate.functions import vector_of
-from tsdb.promql.evaluate.labels import Pool
-from tsdb.promql.evaluate.matrix import range_vector
 from tsdb.promql.evaluate.names import at_end, samples_at_end
+from tsdb.promql.evaluate.selection.matrix import range_vector
 from tsdb.promql.evaluate.storage import Storage
+from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
+from tsdb.promql.evaluate.vectors.labels import Pool
 from tsdb.promql.syntax.check import type_of
 from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.features import Features

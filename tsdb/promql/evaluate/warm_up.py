@@ -8,9 +8,9 @@ import numpy as np
 
 from tsdb.model.labels import canonical_labels
 from tsdb.model.selector import Matcher
-from tsdb.promql.evaluate.block import Block
 from tsdb.promql.evaluate.query import QueryOptions, range_query
 from tsdb.promql.evaluate.storage import StoredSeries
+from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.syntax.features import ALL_FEATURES
 
 STEP_MS = 1000

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.model.labels import canonical_labels
-from tsdb.promql.evaluate.block import Block, Samples, Scalar, Text
-from tsdb.promql.evaluate.labels import LabelSets
 from tsdb.promql.evaluate.query import QueryResult
+from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
+from tsdb.promql.evaluate.vectors.labels import LabelSets
 from tsdb.v1 import reader_pb2
 
 FRAME_VALUES = 128 * 1024  # A MiB of values.

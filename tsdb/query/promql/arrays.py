@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.client.frames import PartitionFrames
+from tsdb.client.answer.frames import PartitionFrames
 from tsdb.client.select import joined_result
 from tsdb.client.wire import malformed
 from tsdb.promql.evaluate.storage import StoredSeries

@@ -8,8 +8,8 @@ from dataclasses import replace
 from tsdb.client.options import ReadOptions
 from tsdb.head.head import TIME_MAX_MS
 from tsdb.model.errors import InvalidRequest
-from tsdb.promql.evaluate.block import Block, Samples
 from tsdb.promql.evaluate.query import QueryOptions, QueryResult, instant_query, range_query
+from tsdb.promql.evaluate.vectors.block import Block, Samples
 from tsdb.query.promql.answer import messages
 from tsdb.query.promql.storage import QuerierStorage
 from tsdb.query.sources import Sources

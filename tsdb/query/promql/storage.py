@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tsdb.client.frames import AnswerFrames, FramedAnswer
+from tsdb.client.answer.frames import AnswerFrames, FramedAnswer
 from tsdb.client.options import ReadOptions, wire_matchers
 from tsdb.head.head import TIME_MAX_MS
 from tsdb.model.selector import Matcher

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tsdb.client.columns import SAMPLE_BYTES, PartitionColumns, decode_partitions
+from tsdb.client.answer.columns import SAMPLE_BYTES, PartitionColumns, decode_partitions
 from tsdb.codec.columns.columns import encode_times, encode_values
 from tsdb.model.errors import CorruptData
 from tsdb.ops.cores import LARGE_BYTES

@@ -68,11 +68,11 @@ def test_a_gateway_asked_to_read_points_to_stores_and_queriers() -> None:
     )
 
 
-def test_a_store_asked_for_promql_points_to_queriers() -> None:
+def test_a_gateway_asked_for_promql_points_to_queriers() -> None:
     with serving_nothing() as address, connect(address) as client, pytest.raises(InvalidRequest) as caught:
         client.query("up", 0)
     assert caught.value.reason == "wrong_role"
-    assert caught.value.message.startswith(f"{address} does not evaluate PromQL: call a querier (`tsdb querier`)")
+    assert caught.value.message.startswith(f"{address} answers no queries, it is a gateway: call a querier")
 
 
 def test_a_store_asked_to_write_points_to_gateways() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from support.data.heads import Record, apply, new_head, refs_of
-from tsdb.client.columns import PartitionColumns, decode_partitions
+from tsdb.client.answer.columns import PartitionColumns, decode_partitions
 from tsdb.head.head import Head
 from tsdb.head.read.gather import RawResult
 from tsdb.reader.frames import column_frames, raw_frames

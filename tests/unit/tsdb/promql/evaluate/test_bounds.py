@@ -6,8 +6,8 @@ import pytest
 
 from support.promql.memory import MemoryStorage
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.labels import Pool, label_sets, parsed
 from tsdb.promql.evaluate.query import QueryOptions, instant_query, range_query
+from tsdb.promql.evaluate.vectors.labels import Pool, label_sets, parsed
 from tsdb.promql.syntax.features import ALL_FEATURES
 
 HOUR_MS = 3_600_000

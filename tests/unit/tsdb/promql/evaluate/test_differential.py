@@ -15,7 +15,7 @@ from support.promql.differential.parts import names_in, order_of
 from support.promql.differential.queries.dialect import Dialect
 from support.promql.differential.queries.generator import Generator
 from support.promql.differential.queries.selectors import Times
-from support.promql.differential.rules import Case, rule_of
+from support.promql.differential.rules import Case, rules_for
 from support.promql.differential.run import Run
 from support.promql.differential.shrinking import shrunk
 from support.promql.differential.targets import InProcess
@@ -82,7 +82,7 @@ def test_a_query_shrinks_to_the_part_that_differs() -> None:
 def test_a_run_finds_a_target_with_other_samples_and_names_the_cause() -> None:
     series = dataset()
     times = [BASE_MS + 30 * 60_000]
-    run = Run(InProcess(series), InProcess(series[:-1]), (3, 14))
+    run = Run(InProcess(series), InProcess(series[:-1]), rules_for((3, 14)), with_annotations=True)
     missing = dict(series[-1].labels)["__name__"]
     queries = [Query(f"abs(count({name})) + 1", times[0], times[0]) for name in ("constant", missing)]
     report = run.compare(queries, differences_max=5)
@@ -92,9 +92,28 @@ def test_a_run_finds_a_target_with_other_samples_and_names_the_cause() -> None:
 
 
 def test_rules_for_version_2_do_not_excuse_version_3() -> None:
-    case = Case(Query("up atan2 1", 0, 0), ANSWER, replace(ANSWER, rows=()))
-    assert rule_of(case, (2, 42)) is not None
-    assert rule_of(case, (3, 14)) is None
+    case = Case(Query("up atan2 1", 0, 0), ANSWER, replace(ANSWER, rows=()), Kind.SERIES)
+    assert any(rule.explains(case) for rule in rules_for((2, 42)))
+    assert not any(rule.explains(case) for rule in rules_for((3, 14)))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "equal"),
+    [
+        ('unknown function with name "f"; did you mean "ln"?', 'unknown function with name "f"', True),
+        ('invalid parameter "query": 1:1: no', "1:1: no", True),
+        ("1:1: no", "1:2: no", False),
+        (
+            'match group {a="b"} on the left hand-side of the operation: [{c="d"}, {c="e"}];many-to-many',
+            'match group {a="c"} on the left hand-side of the operation: [{c="e"}, {c="d"}];many-to-many',
+            True,
+        ),
+        ("match group {} on the left hand-side", "match group {} on the right hand-side", False),
+    ],
+)
+def test_errors_are_equal_but_for_suggestions_and_the_order_of_series(ours: str, theirs: str, equal: bool) -> None:
+    one, other = (Answer(failure=Failure("execution", text)) for text in (ours, theirs))
+    assert (difference(one, other, Order.NONE, with_annotations=True) is None) is equal
 
 
 def test_order_counts_where_the_query_sorts() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tsdb.model.labels import canonical_labels
-from tsdb.promql.evaluate.labels import LabelSets, Pool, joined, label_sets, no_labels, parsed
+from tsdb.promql.evaluate.vectors.labels import LabelSets, Pool, joined, label_sets, no_labels, parsed
 
 NAMES = st.sampled_from(["__name__", "a", "b", "le", "zone", "ä"])
 VALUES = st.sampled_from(["x", "y", "xy", "z" * 40, "é", "0"])

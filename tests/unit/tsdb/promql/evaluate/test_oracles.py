@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.promql.memory import MemoryStorage
-from tsdb.promql.evaluate.block import Block
 from tsdb.promql.evaluate.query import QueryOptions, range_query
+from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.syntax.features import ALL_FEATURES
 
 OPTIONS = QueryOptions(ALL_FEATURES)

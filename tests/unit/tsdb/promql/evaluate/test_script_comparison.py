@@ -12,9 +12,9 @@ from support.promql.comparison import Mismatch, almost_equal, check_annotations,
 from support.promql.evaluation import Evaluation
 from support.promql.notation import METRIC_NAME, STALE
 from support.promql.script import commands
-from tsdb.promql.evaluate.block import Block, Samples, Scalar, Text
-from tsdb.promql.evaluate.labels import LabelSets, Pool, label_sets
 from tsdb.promql.evaluate.query import QueryResult
+from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
+from tsdb.promql.evaluate.vectors.labels import LabelSets, Pool, label_sets
 
 NAN = math.nan
 INSTANT = "eval instant at 1m q\n"

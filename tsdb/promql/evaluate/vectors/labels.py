@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.label_kernels import SEPARATOR, number_texts_kernel
+from tsdb.promql.evaluate.vectors.label_kernels import SEPARATOR, number_texts_kernel
 
 METRIC_NAME = "__name__"
 METADATA = (METRIC_NAME, "__type__", "__unit__")  # Labels of the metric itself; what computes drops them together.

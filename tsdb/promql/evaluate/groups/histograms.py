@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.annotations import ForcedMonotonicity, shown_g
-from tsdb.promql.evaluate.block import Block, Scalar
 from tsdb.promql.evaluate.context import Context
-from tsdb.promql.evaluate.histogram_kernels import FRACTION, QUANTILE, histogram_kernel
-from tsdb.promql.evaluate.labels import METRIC_NAME, LabelSets, joined
+from tsdb.promql.evaluate.groups.histogram_kernels import FRACTION, QUANTILE, histogram_kernel
 from tsdb.promql.evaluate.names import merged, without_name
-from tsdb.promql.evaluate.range_functions import warn_of_quantiles
+from tsdb.promql.evaluate.ranges.range_functions import warn_of_quantiles
+from tsdb.promql.evaluate.vectors.block import Block, Scalar
+from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets, joined
 from tsdb.promql.syntax.errors import Span
 from tsdb.promql.syntax.tree import Call
 

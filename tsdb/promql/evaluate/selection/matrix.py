@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.block import Samples
-from tsdb.promql.evaluate.select import Ranges
+from tsdb.promql.evaluate.selection.select import Ranges
+from tsdb.promql.evaluate.vectors.block import Samples
 from tsdb.promql.syntax.tree import Extension
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.jit import helper, kernel
-from tsdb.promql.evaluate.quantile_kernels import quantile_of
-from tsdb.promql.evaluate.sum_kernels import add, mean_of, sum_of, variance_of
+from tsdb.promql.evaluate.ranges.quantile_kernels import quantile_of
+from tsdb.promql.evaluate.ranges.sum_kernels import add, mean_of, sum_of, variance_of
 
 (
     RATE,

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate import range_kernels as codes
 from tsdb.promql.evaluate.annotations import shown_g
-from tsdb.promql.evaluate.block import Block, Scalar
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.labels import METRIC_NAME
 from tsdb.promql.evaluate.names import merged, without_name
 from tsdb.promql.evaluate.parts import over_parts
-from tsdb.promql.evaluate.range_kernels import range_kernel
-from tsdb.promql.evaluate.select import Ranges
+from tsdb.promql.evaluate.ranges import range_kernels as codes
+from tsdb.promql.evaluate.ranges.range_kernels import range_kernel
+from tsdb.promql.evaluate.selection.select import Ranges
+from tsdb.promql.evaluate.vectors.block import Block, Scalar
+from tsdb.promql.evaluate.vectors.labels import METRIC_NAME
 from tsdb.promql.syntax.errors import Span
 from tsdb.promql.syntax.tree import Call, Extension, Subquery
 

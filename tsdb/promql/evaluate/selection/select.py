@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.block import Block, Samples
 from tsdb.promql.evaluate.context import Context
-from tsdb.promql.evaluate.labels import LabelSets, Pool, no_labels, parsed
-from tsdb.promql.evaluate.newest_kernels import STALE_BITS, newest_kernel, smoothed_kernel
 from tsdb.promql.evaluate.parts import over_parts
+from tsdb.promql.evaluate.selection.newest_kernels import STALE_BITS, newest_kernel, smoothed_kernel
 from tsdb.promql.evaluate.storage import StoredSeries
+from tsdb.promql.evaluate.vectors.block import Block, Samples
+from tsdb.promql.evaluate.vectors.labels import LabelSets, Pool, no_labels, parsed
 from tsdb.promql.syntax.tree import Edge, Extension, MatrixSelector, Subquery, VectorSelector
 
 

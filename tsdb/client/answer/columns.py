@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.client import columns_kernels as kernels
+from tsdb.client.answer import columns_kernels as kernels
 from tsdb.model.errors import CorruptData
 from tsdb.ops.cores import on_cores
 from tsdb.v1 import reader_pb2

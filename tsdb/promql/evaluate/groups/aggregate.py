@@ -8,15 +8,15 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate import aggregate_kernels as codes
-from tsdb.promql.evaluate.aggregate_kernels import aggregate_kernel, first_kernel, top_kernel
 from tsdb.promql.evaluate.annotations import shown_f, shown_g
-from tsdb.promql.evaluate.block import Block
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.labels import METRIC_NAME, LabelSets
+from tsdb.promql.evaluate.groups import aggregate_kernels as codes
+from tsdb.promql.evaluate.groups.aggregate_kernels import aggregate_kernel, first_kernel, top_kernel
 from tsdb.promql.evaluate.names import merged
 from tsdb.promql.evaluate.parts import over_parts
+from tsdb.promql.evaluate.vectors.block import Block
+from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets
 from tsdb.promql.syntax.literals import quoted
 from tsdb.promql.syntax.tree import Aggregation
 

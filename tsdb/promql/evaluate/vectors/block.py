@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.labels import LabelSets
+from tsdb.promql.evaluate.vectors.labels import LabelSets
 
 
 @dataclass(frozen=True, slots=True)

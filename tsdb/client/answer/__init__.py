@@ -1,0 +1,1 @@
+"""Decoding of answers: frames of the wire become arrays."""

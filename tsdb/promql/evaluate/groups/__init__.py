@@ -1,0 +1,1 @@
+"""Functions over groups of series: aggregations and classic histograms."""

@@ -1,0 +1,1 @@
+"""Selection: from samples of the storage to vectors and ranges."""

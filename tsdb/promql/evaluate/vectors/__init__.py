@@ -1,0 +1,1 @@
+"""Vectors over steps: blocks of values, and label sets as numbers."""
