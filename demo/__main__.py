@@ -28,9 +28,10 @@ LATE_LABELS = {"__name__": "demo_late", "job": "demo", "instance": "late"}
 EVERYTHING = '{__name__=~".+"}'
 SHOWN = (
     "node_load1",
-    'node_cpu_seconds_total{cpu="0",mode=~"user|system|idle"}',
-    "node_memory_MemAvailable_bytes",
+    'rate(node_cpu_seconds_total{cpu="0",mode=~"user|system|idle"}[5s])',
+    "node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes",
 )
+SPANNING = "node_load1"
 
 console = Console()
 
@@ -95,7 +96,7 @@ def show_late(server: Standalone, at_ms: int) -> bool:
     console.rule("a late sample, for a window that is in history already")
     row = json.dumps({"labels": LATE_LABELS, "ts_ms": at_ms, "value": 42.0})
     run_tsdb("write", "-", "--format", "jsonl", "--address", server.grpc, stdin=row.encode())
-    query = ("query", LATE_LABELS["__name__"], "--start", str(at_ms), "--end", str(at_ms + 1))
+    query = ("query", "--raw", LATE_LABELS["__name__"], "--start", str(at_ms), "--end", str(at_ms + 1))
     shown = run_tsdb(*query, "--address", server.grpc).decode()
     print(shown, end="", flush=True)
     found = "42" in shown
@@ -108,7 +109,7 @@ def show_spanning(server: Standalone, start_ms: int) -> bool:
     console.rule("one query over history and memory")
     before = server.metric("tsdb_query_partitions_answered_total", 'source="both"')
     span = ("--start", str(start_ms), "--end", str(now_ms()))
-    print(run_tsdb("query", SHOWN[0], "--address", server.grpc, *span).decode(), end="", flush=True)
+    print(run_tsdb("query", "--raw", SPANNING, "--address", server.grpc, *span).decode(), end="", flush=True)
     spanned = server.metric("tsdb_query_partitions_answered_total", 'source="both"') > before
     console.print("[green]answered by both[/]" if spanned else "[red]NOT answered by both[/]")
     return spanned
@@ -121,15 +122,15 @@ def covers_from_ms(server: Standalone) -> int:
 
 
 def show_queries(server: Standalone) -> None:
-    for selector in SHOWN:
-        console.rule(f"tsdb query '{selector}' --last 20s")
+    for expression in SHOWN:
+        console.rule(f"tsdb query '{expression}' --last 20s")
         # Printed unchanged: a terminal cuts a table that is too wide, and rich would wrap it.
-        print(run_tsdb("query", selector, "--address", server.grpc, "--last", "20s").decode(), end="", flush=True)
+        print(run_tsdb("query", expression, "--address", server.grpc, "--last", "20s").decode(), end="", flush=True)
 
 
 def everything(server: Standalone, span: tuple[str, ...]) -> bytes:
     """All samples of the span, as bytes of a Parquet file."""
-    return run_tsdb("query", EVERYTHING, "--address", server.grpc, *span, "--output", "parquet")
+    return run_tsdb("query", "--raw", EVERYTHING, "--address", server.grpc, *span, "--output", "parquet")
 
 
 def compare(what: str, before: bytes, after: bytes) -> bool:

@@ -19,4 +19,4 @@ END
 tsdb write "$folder/page.prom" --address "$address" --shift-to-now
 # A write becomes visible within about a second.
 until tsdb series 'example_jobs_total{job="prometheus_text"}' --address "$address" | grep -q worker-2; do sleep 0.2; done
-tsdb query 'example_jobs_total{job="prometheus_text"}' --address "$address" --last 5m --output csv
+tsdb query --raw 'example_jobs_total{job="prometheus_text"}' --address "$address" --last 5m --output csv

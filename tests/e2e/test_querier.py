@@ -64,7 +64,7 @@ def rows(now_ms: int) -> list[dict[str, object]]:
 def answer(address: str, now_ms: int) -> object:
     """Every sample, through the command line."""
     span = ("--start", str(now_ms - 1000 * SAMPLES), "--end", str(now_ms + 1))
-    return tsdb_json("query", '{job="querier"}', "--address", address, *span, "--timeout", READ_S)["series"]
+    return tsdb_json("query", "--raw", '{job="querier"}', "--address", address, *span, "--timeout", READ_S)["series"]
 
 
 def test_any_one_store_is_enough_and_none_is_an_error(running: Running) -> None:
@@ -77,9 +77,11 @@ def test_any_one_store_is_enough_and_none_is_an_error(running: Running) -> None:
     querier = running.querier.grpc
     assert answer(querier, now_ms) == want
     check_commands(querier)
+    check_promql(querier, now_ms)
     first, second = running.stores
     first.kill()
     assert answer(querier, now_ms) == want, "from the first read on: the querier need not have noticed"
+    check_promql(querier, now_ms)
     first.start()
     second.kill()
     assert answer(querier, now_ms) == want
@@ -87,13 +89,30 @@ def test_any_one_store_is_enough_and_none_is_an_error(running: Running) -> None:
     wait_until(lambda: running.querier.ready()[0] == 503, NOTICED_WITHIN_S)
     _, why = running.querier.ready()
     assert {partition["reason"] for partition in why["partitions"].values()} == {"no_store"}
-    refused = run_tsdb("query", "m_1", "--address", querier, "--last", "1m", "--timeout", "2s")
-    assert (refused.returncode, refused.stdout) == (1, b"")
-    assert b"no store that answers holds partition" in refused.stderr
+    for form in ((), ("--raw",)):
+        refused = run_tsdb("query", "m_1", *form, "--address", querier, "--last", "1m", "--timeout", "2s")
+        assert (refused.returncode, refused.stdout) == (1, b"")
+        assert b"no store that answers holds partition" in refused.stderr
     second.start()
     running.querier.wait_ready(NOTICED_WITHIN_S)
     assert answer(querier, now_ms) == want
     assert running.querier.terminate() == 0
+
+
+def check_promql(querier: str, now_ms: int) -> None:
+    """Check that an expression has its value at one time and over a range."""
+    query = ("query", 'sum by (__name__) ({job="querier"})', "--address", querier, "--timeout", READ_S)
+    newest = tsdb_json(*query, "--at", str(now_ms))["series"]
+    want = {f"m_{metric}": sum(range(metric, SERIES, 4)) for metric in range(4)}
+    assert {series["labels"]["__name__"]: series["values"] for series in newest} == {
+        name: [value] for name, value in want.items()
+    }
+    steps = ("--start", str(now_ms - 1000), "--end", str(now_ms), "--step", "1s")
+    course = tsdb_json(*query, *steps)["series"]
+    assert [series["ts_ms"] for series in course] == [[now_ms - 1000, now_ms]] * 4
+    assert {series["labels"]["__name__"]: series["values"] for series in course} == {
+        name: [value + 10 / 8, value] for name, value in want.items()
+    }
 
 
 def check_commands(querier: str) -> None:

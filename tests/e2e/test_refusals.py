@@ -149,11 +149,11 @@ def test_a_range_before_coverage_is_refused_with_what_is_held(tmp_path: Path) ->
         assert write_once(role, 10.0).error is None
     with Role(tmp_path, "store", "--log", url) as store:
         span = ("--start", str(now_ms - 12 * HOUR_MS), "--end", str(now_ms))
-        done = run_tsdb("query", "one_try", "--address", store.grpc, *span)
+        done = run_tsdb("query", "--raw", "one_try", "--address", store.grpc, *span)
         assert done.returncode == 1
         assert "is complete from" in done.stderr.decode()
         assert str(now_ms - 12 * HOUR_MS) in done.stderr.decode()
-        assert run_tsdb("query", "one_try", "--address", store.grpc, "--last", "1h").returncode == 0
+        assert run_tsdb("query", "--raw", "one_try", "--address", store.grpc, "--last", "1h").returncode == 0
 
 
 def test_only_the_right_token_over_tls_gets_in(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_recordings_on_a_grid_sent_as_live_come_back_bit_for_bit(deployment: Dep
 
 
 def check_before_and_after_a_kill(deployment: Deployment, want: pa.Table) -> None:
-    """Check that `tsdb query` returns exactly `want`, before and after a kill."""
+    """Check that `tsdb query --raw` returns exactly `want`, before and after a kill."""
     wait_for_samples(deployment.store.grpc, want.num_rows)
     check(deployment, want)
     deployment.store.kill()
@@ -54,7 +54,7 @@ def check(deployment: Deployment, want: pa.Table) -> None:
     times = want["ts_ms"].to_numpy()
     span = ("--start", str(times.min()), "--end", str(times.max() + 1))
     for encoding in ("raw", "columns"):
-        query = ("query", EVERYTHING, "--address", deployment.store.grpc, *span, "--encoding", encoding)
+        query = ("query", "--raw", EVERYTHING, "--address", deployment.store.grpc, *span, "--encoding", encoding)
         assert_equal_samples(read_table(tsdb_ok(*query, "--output", "parquet")), want)
 
 

@@ -122,7 +122,7 @@ def test_a_first_start_from_a_wheel_compiles_nothing(python: Path, tmp_path: Pat
         spent = psutil.Process(role.process.pid).cpu_times()
         assert spent.user + spent.system < START_CPU_S_MAX
         client("write", "-", "--format", "prom", "--address", role.grpc, stdin=LINE)
-        answer = client("query", "up", "--address", role.grpc, "--output", "json", "--encoding", "columns")
+        answer = client("query", "--raw", "up", "--address", role.grpc, "--output", "json", "--encoding", "columns")
         assert b'"demo"' in answer
         events = [json.loads(line) for line in role.log_file.read_text().splitlines() if line.startswith("{")]
         assert [event["compiled"] for event in events if event["event"] == "kernels ready"] == [0, 0]

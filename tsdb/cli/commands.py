@@ -45,8 +45,8 @@ COMMANDS = (
     ),
     Row(
         "query",
-        "tsdb.cli.query:query",
-        "Print samples of the series that match SELECTOR, exact or an error; by default of the last hour.",
+        "tsdb.cli.query.command:query",
+        "Print the value of a PromQL expression at one time or over a range, or with --raw samples; exact or an error.",
     ),
     Row(
         "series",

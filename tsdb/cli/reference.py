@@ -24,8 +24,9 @@ INTRODUCTION = """# Command line
 Generated from `tsdb/cli`; do not edit: `python -m tsdb.cli.reference > docs/cli.md`.
 
 Data goes to stdout, everything else to stderr. Exit codes: 0 good, 1 failed, 2 misused. A failure is one line on
-stderr, `error: ...`, with a reason that scripts can rely on in parentheses; a misuse is one line that names the help
-page to read. `tsdb --version` prints the version; `-h` and `--help` explain every command.
+stderr, `error: ...`, with a reason that scripts can rely on in parentheses; below an error in PromQL is its place. A
+misuse is one line that names the help page to read. `tsdb --version` prints the version; `-h` and `--help` explain
+every command.
 
 Durations are a number and a unit (`500ms`, `30s`, `10m`, `1.5h`, `2d`; a bare number is seconds). Times are ms since
 the epoch or ISO 8601. Selectors are those of Prometheus: `name{label="value",other=~"re.*"}`, with RE2 expressions

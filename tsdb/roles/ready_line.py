@@ -104,7 +104,9 @@ def _next(role: str, settings: CommonSettings, grpc: str) -> list[str]:
     if role in WRITERS:
         commands.append(f"""echo 'up{{job="demo"}} 1' | tsdb write - --format prom {call}""")
     if role in READERS:
-        commands += [f"tsdb query up {call}", f"tsdb status {call}"]
+        # A store does not evaluate PromQL.
+        raw = "--raw " if role == "store" else ""
+        commands += [f"tsdb query up {raw}{call}", f"tsdb status {call}"]
     if role == "chunker":
         commands.append(f"tsdb chunks status {_log(settings)}")
     if role == "loader":

@@ -19,11 +19,15 @@ MANY = "up{" + ",".join(f'a{n}="b"' for n in range(64)) + "}"
 
 
 def _selector(text: str, words: str) -> Command:
-    return Command(f"query '{text}' --address @store", words)
+    return Command(f"query --raw '{text}' --address @store", words)
 
 
 def _query(options: str, words: str, code: int = 2) -> Command:
-    return Command(f"query up --address @store {options}", words, code)
+    return Command(f"query --raw up --address @store {options}", words, code)
+
+
+def _promql(options: str, words: str) -> Command:
+    return Command(f"query up --address @store {options}", words)
 
 
 WORDS = (
@@ -34,7 +38,7 @@ WORDS = (
     Command("config show nobody", "no such command 'nobody' (see: tsdb config show --help)"),
     Command("gateway up", "got unexpected extra argument(s) (up)"),
     Command("store --log sqlite:///log.db --nonsense", "no such option: --nonsense (see: tsdb store --help)"),
-    Command("query --address @store", "missing argument 'SELECTOR'"),
+    Command("query --address @store", "missing argument 'EXPR'"),
     Command("query up", "missing option '--address' (env var: 'TSDB_ADDRESS')"),
     Command("query up --address", "'--address' requires an argument"),
     Command("query up down --address @store", "unexpected extra argument(s) (down)"),
@@ -51,7 +55,7 @@ ADDRESSES = (
     Command("query up --address 127.0.0.1:1 --timeout 300ms", "nothing listens at 127.0.0.1:1: start the server", 1),
     Command("query up --address nowhere.invalid:1 --timeout 300ms", "the host of nowhere.invalid:1 is not known", 1),
     Command("query up --address @store-http", "is not a gRPC port, it speaks HTTP/1: give the server's --grpc", 1),
-    Command("query up --address @gateway", "answers no reads (Select), it is a gateway: call a store", 1),
+    Command("query up --raw --address @gateway", "answers no reads (Select), it is a gateway: call a store", 1),
     Command("status --address @gateway", "answers no reads (Coverage), it is a gateway: call a store", 1),
     Command("series up --address @gateway", "answers no reads (Series), it is a gateway", 1),
     Command("labels --address @gateway", "answers no reads (LabelNames), it is a gateway", 1),
@@ -63,6 +67,8 @@ ADDRESSES = (
     Command("status --address @store --http nowhere", "address 'nowhere' is not HOST:PORT"),
     Command("status --address @store --http 127.0.0.1:1", "http://127.0.0.1:1/-/ready does not answer", 1),
     Command("status --address @store --http @store", "does not speak HTTP: give the server's --http address", 1),
+    Command("query up --address @gateway", "answers no queries, it is a gateway: call a querier", 1),
+    Command("query up --address @store", "a store does not evaluate PromQL: ask a querier", 1),
 )
 
 CREDENTIALS = (
@@ -102,20 +108,20 @@ SELECTORS = (
     _selector("up up", "at character 3 got 'up'"),
     _selector(LONG, "selector has 16392 characters; limit is 16384"),
     _selector(MANY, "selector has over 64 matchers"),
-    _selector("rate(up[5m])", "functions and operators of PromQL are not supported here yet"),
+    _selector("rate(up[5m])", "`tsdb query` without --raw evaluates PromQL"),
     _selector("sum by (job) (up)", "give a selector such as up{job="),
     _selector("up[5m]", "'up[5m]' is more than a selector"),
     _selector("up offset 5m", "'up offset 5m' is more than a selector"),
     _selector("up @ 0", "'up @ 0' is more than a selector"),
-    _selector("up / 2", "--step 1m --agg avg gives one sample for each step"),
+    _selector("up / 2", "'up / 2' is more than a selector"),
     _selector("up > 0", "'up > 0' is more than a selector"),
-    Command("""query '{a=~"("}' --address @store""", "regular expression '(': missing )", 1),
-    Command("""query '{a=~"*"}' --address @store""", "no argument for repetition operator", 1),
-    Command("""query '{a=~"a{2000}"}' --address @store""", "invalid repetition size", 1),
-    Command("""query '{a=~"(?=a)"}' --address @store""", "invalid perl operator", 1),
-    Command("""query '{a=~"[z-a]"}' --address @store""", "invalid character class range", 1),
-    Command("""query '{a=~".*"}' --address @store""", "at least one matcher must not match the empty value", 1),
-    Command("""query '{a=""}' --address @store""", "at least one matcher must not match the empty value", 1),
+    Command("""query --raw '{a=~"("}' --address @store""", "regular expression '(': missing )", 1),
+    Command("""query --raw '{a=~"*"}' --address @store""", "no argument for repetition operator", 1),
+    Command("""query --raw '{a=~"a{2000}"}' --address @store""", "invalid repetition size", 1),
+    Command("""query --raw '{a=~"(?=a)"}' --address @store""", "invalid perl operator", 1),
+    Command("""query --raw '{a=~"[z-a]"}' --address @store""", "invalid character class range", 1),
+    Command("""query --raw '{a=~".*"}' --address @store""", "at least one matcher must not match the empty value", 1),
+    Command("""query --raw '{a=""}' --address @store""", "at least one matcher must not match the empty value", 1),
     Command("series 'up{' --address @store", "at character 3"),
     Command("labels job --selector '{' --address @store", "invalid value for '--selector'"),
     Command("labels '' --address @store", "label name is empty", 1),
@@ -154,6 +160,16 @@ TIMES = (
     _query("--timeout 31d", "'31d' is above 30d"),
     Command("watch up --address @store --duration 0", "'0' is not a duration"),
     Command("log offsets --log sqlite:///log.db --at 1700000000", "looks like seconds"),
+    _query("--at now", "--at goes without --raw"),
+    _promql("--at yesterday", "'yesterday' is neither ms since the epoch nor a time such as"),
+    _promql("--at 1700000000", "looks like seconds; times are ms since the epoch: write 1700000000000"),
+    _promql("--at now --last 5m", "give --at for one time, or --start, --end, --last and --step for a range"),
+    _promql("--at now --step 1m", "give --at for one time"),
+    _promql("--start 5 --end 4", "--start 5 is after --end 4"),
+    _promql("--start 9999-12-31", "is after --end"),
+    _promql("--last 5m --end 1", "give --last, or --start and --end"),
+    _promql("--step 0", "'0' is not a duration"),
+    _promql("--lookback 0", "'0' is not a duration"),
 )
 
 FORMS = (
@@ -175,6 +191,13 @@ FORMS = (
     _query("--output csv --out folder", "--out folder is a folder"),
     _query("--output csv --out none/x.csv", "--out none/x.csv is in a folder that is not there"),
     _query("--rows -1", "'--rows': -1 is not in the range x>=0"),
+    _query("--lookback 5m", "--lookback goes without --raw"),
+    _promql("--agg avg --step 1m", "--agg goes with --raw"),
+    _promql("--last-n 3", "--last-n goes with --raw"),
+    _promql("--downsampled", "--downsampled goes with --raw"),
+    _promql("--encoding columns", "--encoding goes with --raw"),
+    _promql("--out x.csv", "--out goes with json, csv or parquet"),
+    Command("query -up --address @store", "no such option: -u"),
     Command("watch up --address @store --limit -1", "'--limit': -1 is not in the range x>=0"),
     Command("watch up --address @store --output table", "'table' is not one of 'jsonl'"),
 )

@@ -7,6 +7,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,7 +29,7 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
 
     `fail`: errors that the next calls end with, oldest first. `cut_after`: frames of a Select before it ends early.
     `over_rate`: retry_after_ms of the next Writes. `frame_samples`: samples of a data frame. `requests`, `metadata`:
-    what was received. `watch_frames`: what the n-th Watch answers.
+    what was received. `watch_frames`: what the n-th Watch answers. `losses`: warnings of each answer to a Query.
     """
 
     def __init__(self, credentials: grpc.ServerCredentials | None = None, *, port: int = 0) -> None:
@@ -41,6 +42,7 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
         self.refuse: Callable[[bytes], str] = lambda labels: ""
         self.over_rate: list[int] = []
         self.watch_frames: list[list[reader_pb2.WatchResponse | TsdbError]] = []
+        self.losses: list[str] = []
         self.state = common_pb2.PartitionState(
             topic_id=TOPIC_ID, coverage_start_ms=1000, next_offset=1, high_watermark=1, applied_offset=0, ready=True
         )
@@ -121,6 +123,28 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
         for start in range(0, len(rows), self.frame_samples):
             yield reader_pb2.SelectResponse(raw=[raw_frame(rows[start : start + self.frame_samples])])
         yield reader_pb2.SelectResponse(trailer=reader_pb2.SelectTrailer(series=len(chosen), samples=len(rows)))
+
+    def Query(self, request: reader_pb2.QueryRequest, context: Any) -> Iterator[reader_pb2.QueryResponse]:
+        """Evaluates PromQL over `samples`."""
+        # Imported here: most tests of clients evaluate nothing, and this loads Numba.
+        from support.promql.memory import MemoryStorage
+        from tsdb.promql.evaluate.query import QueryOptions, instant_query, range_query
+        from tsdb.query.promql.answer import messages
+
+        self._enter(request, context)
+        storage = MemoryStorage()
+        for labels, rows in self.samples.items():
+            storage.add(tuple(parse_labels(labels)), rows)
+        options = QueryOptions(lookback_ms=request.lookback_ms or QueryOptions().lookback_ms)
+        try:
+            if request.step_ms:
+                times = (request.start_ms, request.end_ms, request.step_ms)
+                result = range_query(request.query, storage, *times, options)
+            else:
+                result = instant_query(request.query, storage, request.start_ms, options)
+        except TsdbError as error:
+            abort(context, error)
+        yield from messages(replace(result, warnings=(*result.warnings, *self.losses)))
 
     def Series(self, request: reader_pb2.SeriesRequest, context: Any) -> Iterator[reader_pb2.SeriesResponse]:
         self._enter(request, context)

@@ -20,8 +20,7 @@ _RELATIVE = re.compile(r"(now|today)(?:-(.+))?")
 _BEYOND_SELECTOR = re.compile(r"[()\[\]+*/%^<>@-]|\s(and|or|unless|by|without|on|ignoring|offset)\s")
 _IN_BRACES = re.compile(r"\{(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`|[^}\"'`])*\}")
 _NO_PROMQL = (
-    "{text} is more than a selector, and functions and operators of PromQL are not supported here yet: give a"
-    ' selector such as up{{job="a"}}; --step 1m --agg avg gives one sample for each step'
+    '{text} is more than a selector: give a selector such as up{{job="a"}}; `tsdb query` without --raw evaluates PromQL'
 )
 DEFAULT_RANGE_MS = 3_600_000  # One hour, the usual first view of a dashboard.
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)")

@@ -17,7 +17,13 @@ from tsdb.model.secrets import masked
 SHOWN_CHARS_MAX = 200  # Characters of a bad input in a message.
 
 # Servers use the names of request fields; on the command line these are options.
-_OPTIONS = {"allow_holes": "--allow-holes", "allow_stale": "--allow-stale", "record_offset": "record offset"}
+_OPTIONS = {
+    "allow_holes": "--allow-holes",
+    "allow_stale": "--allow-stale",
+    "lookback_ms": "--lookback",
+    "record_offset": "record offset",
+    "step_ms": "--step",
+}
 _FIELDS = re.compile(rf"\b({'|'.join(_OPTIONS)})\b")
 # The parser names Python types: "not a valid int range".
 _WHOLE_NUMBER = re.compile(r"\bnot a valid int(?:eger)?(?: range)?\b")
@@ -29,17 +35,22 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "...")
 
 
-def fail(message: str) -> NoReturn:
-    """End the command with exit code 1."""
-    print(f"error: {one_line(message)}", file=sys.stderr)
+def fail(message: str, detail: str = "") -> NoReturn:
+    """End the command with exit code 1. detail: lines below the line of the error."""
+    print(f"error: {one_line(message)}" + (f"\n{detail}" if detail else ""), file=sys.stderr)
     raise typer.Exit(1)
 
 
 def error_text(error: TsdbError | OSError) -> str:
     """The message of a failure: one of our errors with its reason, a file error with the file's name."""
     if isinstance(error, TsdbError):
-        return f"{_FIELDS.sub(lambda field: _OPTIONS[field[0]], error.message)} ({error.reason})"
+        return f"{with_option_names(error.message)} ({error.reason})"
     return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+
+
+def with_option_names(text: str) -> str:
+    """A server's text, with options in the place of request fields."""
+    return _FIELDS.sub(lambda field: _OPTIONS[field[0]], text)
 
 
 def misuse_text(error: typer.TyperException) -> str:

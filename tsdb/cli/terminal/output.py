@@ -41,6 +41,11 @@ def json_value(value: float) -> float | str:
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
+def value_text(value: float) -> str:
+    """A sample's value in full, as Prometheus writes it: 1, 0.30000000000000004, NaN, +Inf."""
+    return str(json_value(value)).removesuffix(".0")
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
     """Print a table on stdout; the columns in `right` are aligned to the right.
 

@@ -29,6 +29,8 @@ def script(shell: Shell, tmp_path: Path) -> Path:
         (("query", "up", "--output", ""), ["table", "json", "csv", "parquet"]),
         (("query", "up", "--agg", "m"), ["min", "max"]),
         (("query", "up", "--allow-stale", "--enc"), ["--encoding"]),
+        (("query", "up", "--ra"), ["--raw"]),
+        (("query", "up", "--raw", "--l"), ["--last", "--last-n", "--lookback"]),
         (("config", "show", "st"), ["store", "standalone"]),
         (("query", "up", "--out", ""), []),
         (("nonsense", "--o"), []),

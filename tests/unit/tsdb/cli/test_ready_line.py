@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tsdb.config import ROLES, load
 from tsdb.model.labels import canonical_labels
 from tsdb.ops.health import Readiness
 from tsdb.roles.ready_line import ReadyLine, ReadyWatch, ready_line
+from tsdb.v1 import reader_pb2
 
 GRPC, HTTP = 7410, 7411
 
@@ -56,6 +58,13 @@ def test_the_commands_of_standalone_work_as_they_are(shell: Shell, server: FakeS
     query, status = (shell.ok(*shlex.split(read)[1:]) for read in reads)
     assert 'up{job="demo"}' in query.text
     assert status.text.startswith("partition")
+
+
+def test_the_commands_of_a_store_need_no_promql(shell: Shell, server: FakeServer) -> None:
+    server.samples[canonical_labels({"__name__": "up", "job": "demo"})] = [(time.time_ns() // 1_000_000, 1.0)]
+    query, _ = line("store", int(server.address.rpartition(":")[2])).next
+    assert 'up{job="demo"}' in shell.ok(*shlex.split(query)[1:]).text
+    assert server.received(reader_pb2.QueryRequest) == []
 
 
 def test_the_commands_of_chunker_and_loader_work_as_they_are(shell: Shell, tmp_path: Path) -> None:

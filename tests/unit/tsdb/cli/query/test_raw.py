@@ -1,4 +1,4 @@
-"""`tsdb query` gives the same samples in every form, and refuses contradicting options."""
+"""`tsdb query --raw` gives the same samples in every form, and refuses contradicting options."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_parquet_has_labels_times_and_values_bit_for_bit(
     shell: Shell, server: FakeServer, tmp_path: Path, to_file: bool
 ) -> None:
     out = ("--out", tmp_path / "x.parquet") if to_file else ()
-    done = shell.ok("query", "up", "--address", server.address, *RANGE, "--output", "parquet", *out)
+    done = shell.ok("query", "--raw", "up", "--address", server.address, *RANGE, "--output", "parquet", *out)
     data = (tmp_path / "x.parquet").read_bytes() if to_file else done.out
     table = pq.read_table(io.BytesIO(data))
     assert table.column_names == ["labels", "ts_ms", "value"]
@@ -59,7 +59,7 @@ def test_parquet_has_labels_times_and_values_bit_for_bit(
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_what_query_prints_write_reads_back(shell: Shell, server: FakeServer, form: str) -> None:
-    query = ("query", '{__name__=~".+"}', "--address", server.address, *RANGE, "--output", form)
+    query = ("query", "--raw", '{__name__=~".+"}', "--address", server.address, *RANGE, "--output", form)
     printed = shell.ok(*query).out
     before = shown(server)
     server.samples.clear()
@@ -68,7 +68,7 @@ def test_what_query_prints_write_reads_back(shell: Shell, server: FakeServer, fo
 
 
 def test_json_is_one_line_with_special_values_as_text(shell: Shell, server: FakeServer) -> None:
-    done = shell.ok("query", "up", "--address", server.address, *RANGE, "--output", "json")
+    done = shell.ok("query", "--raw", "up", "--address", server.address, *RANGE, "--output", "json")
     assert done.text.count("\n") == 1
     assert done.json["series"] == [
         {
@@ -83,7 +83,7 @@ def test_json_is_one_line_with_special_values_as_text(shell: Shell, server: Fake
 
 
 def test_an_empty_answer_is_empty_in_every_form(shell: Shell, server: FakeServer) -> None:
-    query = ("query", "absent", "--address", server.address, *RANGE, "--output")
+    query = ("query", "--raw", "absent", "--address", server.address, *RANGE, "--output")
     assert shell.ok(*query, "json").json["series"] == []
     assert shell.ok(*query, "csv").text.strip() == '"labels","ts_ms","value"'
     assert pq.read_table(io.BytesIO(shell.ok(*query, "parquet").out)).num_rows == 0
@@ -92,7 +92,7 @@ def test_an_empty_answer_is_empty_in_every_form(shell: Shell, server: FakeServer
 
 def test_the_table_has_a_line_a_series_with_its_course(shell: Shell, server: FakeServer) -> None:
     server.samples[UP] = [(second * 1000, float(second)) for second in range(24)]
-    done = shell.ok("query", '{__name__=~".+"}', "--address", server.address, *RANGE)
+    done = shell.ok("query", "--raw", '{__name__=~".+"}', "--address", server.address, *RANGE)
     header, down, up = done.text.splitlines()
     assert header.split() == ["series", "samples", "first", "last", "min", "max", "spark"]
     assert down.startswith('down{path="/a\\"b,c"}')
@@ -102,35 +102,35 @@ def test_the_table_has_a_line_a_series_with_its_course(shell: Shell, server: Fak
 
 
 def test_a_long_table_is_cut_and_says_so(shell: Shell, server: FakeServer) -> None:
-    done = shell.ok("query", '{__name__=~".+"}', "--address", server.address, *RANGE, "--rows", "1")
+    done = shell.ok("query", "--raw", '{__name__=~".+"}', "--address", server.address, *RANGE, "--rows", "1")
     assert len(done.text.splitlines()) == 2
     assert "1 series not shown" in done.err
 
 
 def test_what_is_asked_reaches_the_server(shell: Shell, server: FakeServer) -> None:
     options = ("--step", "1m", "--agg", "avg", "--allow-stale", "--allow-holes", "--last-n", "0")
-    shell.ok("query", "up", "--address", server.address, *RANGE, *options)
+    shell.ok("query", "--raw", "up", "--address", server.address, *RANGE, *options)
     request = asked(server)
     assert (request.start_ms, request.end_ms) == (0, 100000)
     assert (request.step_ms, request.aggregation) == (60000, reader_pb2.AVG)
     assert (request.options.allow_stale, request.options.allow_holes) == (True, True)
-    shell.ok("query", "up", "--address", server.address, "--last", "10m", "--encoding", "columns")
+    shell.ok("query", "--raw", "up", "--address", server.address, "--last", "10m", "--encoding", "columns")
     request = asked(server)
     assert (request.end_ms - request.start_ms, request.encoding) == (600_001, reader_pb2.COLUMNS)
-    shell.ok("query", "up", "--address", server.address, "--last-n", "3")
+    shell.ok("query", "--raw", "up", "--address", server.address, "--last-n", "3")
     assert asked(server).last_n == 3
 
 
 def test_times_may_be_iso_8601(shell: Shell, server: FakeServer) -> None:
     times = ("--start", "2026-01-01", "--end", "2026-01-01T01:00:00.5+01:00")
-    shell.ok("query", "up", "--address", server.address, *times)
+    shell.ok("query", "--raw", "up", "--address", server.address, *times)
     assert (asked(server).start_ms, asked(server).end_ms) == (1767225600000, 1767225600500)
 
 
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (("rate(up[5m])", "--last", "5m"), "functions and operators of PromQL are not supported here yet"),
+        (("rate(up[5m])", "--last", "5m"), "`tsdb query` without --raw evaluates PromQL"),
         (('up{a="("} / 2', "--last", "5m"), "'up{a=\"(\"} / 2' is more than a selector"),
         (("sum by (job) (up)", "--last", "5m"), "give a selector such as"),
         (("up{", "--last", "5m"), "at character 3"),
@@ -151,6 +151,8 @@ def test_times_may_be_iso_8601(shell: Shell, server: FakeServer) -> None:
         (("up", "--last", "5m", "--step", "60", "--agg", "median"), "median"),
         (("up", "--last", "5m", "--out", "x"), "--out goes with"),
         (("up", "--last", "5m", "--encoding", "zip"), "zip"),
+        (("up", "--at", "now"), "--at goes without --raw"),
+        (("up", "--lookback", "1m"), "--lookback goes without --raw"),
         (("up", "--last", "5m", "--timeout", "-1"), "not a duration"),
         (("up", "--last", "5m", "--address", "nowhere"), "HOST:PORT"),
     ],
@@ -158,40 +160,40 @@ def test_times_may_be_iso_8601(shell: Shell, server: FakeServer) -> None:
 def test_a_misuse_is_exit_code_2_and_asks_nothing(
     shell: Shell, server: FakeServer, arguments: tuple[str, ...], what: str
 ) -> None:
-    done = shell.run("query", *arguments, *(() if "--address" in arguments else ("--address", server.address)))
+    done = shell.run("query", "--raw", *arguments, *(() if "--address" in arguments else ("--address", server.address)))
     assert (done.code, done.out) == (2, b"")
     assert what in " ".join(done.err.replace("│", " ").split())
     assert server.requests == []
 
 
 def test_the_range_is_the_last_hour_unless_given(shell: Shell, server: FakeServer) -> None:
-    shell.ok("query", "up", "--address", server.address)
+    shell.ok("query", "--raw", "up", "--address", server.address)
     now_ms = time.time_ns() // 1_000_000
     assert asked(server).end_ms - asked(server).start_ms == 3_600_000
     assert now_ms - 60_000 < asked(server).end_ms <= now_ms + 1
-    shell.ok("query", "up", "--address", server.address, "--end", "9000000")
+    shell.ok("query", "--raw", "up", "--address", server.address, "--end", "9000000")
     assert (asked(server).start_ms, asked(server).end_ms) == (5_400_000, 9_000_000)
-    shell.ok("query", "up", "--address", server.address, "--start", "5")
+    shell.ok("query", "--raw", "up", "--address", server.address, "--start", "5")
     assert (asked(server).start_ms, asked(server).end_ms > now_ms - 60_000) == (5, True)
 
 
 def test_a_refusal_speaks_of_options_not_of_fields(shell: Shell, server: FakeServer) -> None:
     server.fail = [HoleInRange("record_offset 7; allow_holes answers without them")]
-    done = shell.run("query", "up", "--address", server.address, *RANGE)
+    done = shell.run("query", "--raw", "up", "--address", server.address, *RANGE)
     assert done.err == "error: record offset 7; --allow-holes answers without them (hole)\n"
 
 
 def test_without_an_address_nothing_is_guessed(
     shell: Shell, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert shell.run("query", "up", *RANGE).code == 2
+    assert shell.run("query", "--raw", "up", *RANGE).code == 2
     monkeypatch.setenv("TSDB_ADDRESS", server.address)
-    assert shell.ok("query", "up", *RANGE, "--output", "json").json["samples"] == 6
+    assert shell.ok("query", "--raw", "up", *RANGE, "--output", "json").json["samples"] == 6
 
 
 def test_a_refusal_of_the_server_is_one_line_and_exit_code_1(shell: Shell, server: FakeServer) -> None:
     server.fail = [OutOfCoverage("start 0 is before coverage 5000\nof partition 0", reason="before_coverage")]
-    done = shell.run("query", "up", "--address", server.address, *RANGE)
+    done = shell.run("query", "--raw", "up", "--address", server.address, *RANGE)
     assert (done.code, done.out) == (1, b"")
     assert done.err == "error: start 0 is before coverage 5000 of partition 0 (before_coverage)\n"
 
@@ -199,14 +201,17 @@ def test_a_refusal_of_the_server_is_one_line_and_exit_code_1(shell: Shell, serve
 def test_a_failed_query_leaves_no_file(shell: Shell, server: FakeServer, tmp_path: Path) -> None:
     server.fail = [HoleInRange("a hole")]
     out = ("--output", "csv", "--out", tmp_path / "x.csv")
-    assert shell.run("query", "up", "--address", server.address, *RANGE, *out).code == 1
-    assert shell.run("query", "up", "--address", server.address, *RANGE, "--output", "csv", "-o", tmp_path).code == 2
+    assert shell.run("query", "--raw", "up", "--address", server.address, *RANGE, *out).code == 1
+    assert (
+        shell.run("query", "--raw", "up", "--address", server.address, *RANGE, "--output", "csv", "-o", tmp_path).code
+        == 2
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_nobody_listening_is_exit_code_1(shell: Shell, server: FakeServer) -> None:
     server.__exit__(None, None, None)
-    done = shell.run("query", "up", "--address", server.address, *RANGE, "--timeout", "2s")
+    done = shell.run("query", "--raw", "up", "--address", server.address, *RANGE, "--timeout", "2s")
     assert done.code == 1
     assert done.err.startswith("error: ")
     assert "(unreachable)" in done.err
@@ -215,7 +220,7 @@ def test_nobody_listening_is_exit_code_1(shell: Shell, server: FakeServer) -> No
 def test_the_token_comes_from_file_or_environment_only(
     shell: Shell, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query = ("query", "up", "--address", server.address, *RANGE, "--output", "json")
+    query = ("query", "--raw", "up", "--address", server.address, *RANGE, "--output", "json")
     monkeypatch.setenv("TSDB_TOKEN", "from-environment,older")
     shell.ok(*query)
     (tmp_path / "token").write_text("# rotated in May\nfrom-file\nolder\n")
@@ -227,7 +232,7 @@ def test_the_token_comes_from_file_or_environment_only(
 
 def test_tls_files_that_do_not_work_are_named(shell: Shell, server: FakeServer, tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing")
-    done = shell.run("query", "up", "--address", server.address, *RANGE, "--tls-ca", tmp_path / "ca.pem")
+    done = shell.run("query", "--raw", "up", "--address", server.address, *RANGE, "--tls-ca", tmp_path / "ca.pem")
     assert done.code == 1
     assert "ca.pem" in done.err
     assert json.dumps(done.text) == '""'

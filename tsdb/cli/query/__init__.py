@@ -1,0 +1,1 @@
+"""`tsdb query`: PromQL, and samples of matching series."""
