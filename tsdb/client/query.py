@@ -85,11 +85,11 @@ class QueryResult:
         return values, present
 
     def to_arrow(self) -> pyarrow.Table:
-        """As SelectResult.to_arrow."""
+        """One row for each value, as SelectResult.to_arrow has them."""
         return samples_arrow(self.canonical, self.starts, self.ts_ms, self.values)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """As SelectResult.to_pandas."""
+        """One row for each value, as SelectResult.to_pandas has them."""
         return samples_pandas(self.canonical, self.starts, self.ts_ms, self.values)
 
 

@@ -77,13 +77,13 @@ class Annotations:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """All warnings."""
+        """All warnings, those of the storage first."""
         placed = (f"PromQL warning: {problem}{self._place(span)}" for problem, span in self._warnings.items())
         return (*self._of_storage, *placed)
 
     @property
     def infos(self) -> tuple[str, ...]:
-        """All infos."""
+        """All infos, each with its place."""
         return tuple(
             f"PromQL info: {problem}{self._forced[problem].text if problem in self._forced else ''}{self._place(span)}"
             for problem, span in self._infos.items()

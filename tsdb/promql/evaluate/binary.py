@@ -180,7 +180,7 @@ def _check_one_side(one: Block, group: NDArray[np.int64], sides: Sides, side: st
 def _check_many_side(
     matching: Matching, group: NDArray[np.int64], present: NDArray[np.bool_], groups: int, labels: LabelSets
 ) -> None:
-    """Whatever a comparison lets through: one result for each group, or for each group and set of labels."""
+    """One result for each group, or for each group and set of labels; also of those that a comparison leaves out."""
     if len(np.unique(group)) == len(group):
         return
     if matching.cardinality is Cardinality.ONE_TO_ONE:

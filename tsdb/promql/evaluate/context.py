@@ -47,7 +47,7 @@ class Context:
 
     @property
     def steps(self) -> int:
-        """Number of steps."""
+        """Number of steps, at least 1."""
         return 1 if self.step_ms == 0 else (self.end_ms - self.start_ms) // self.step_ms + 1
 
     def at(self, start_ms: int, end_ms: int, step_ms: int) -> Context:

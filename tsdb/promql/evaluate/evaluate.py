@@ -202,7 +202,7 @@ def _is_same_at_all_steps(node: Expression) -> bool:
             continue
         if isinstance(one, Call) and (one.name in _OF_TIME or not one.args):
             return False
-        # Whatever its parameter, as Prometheus has it: that of the first step then counts at all of them.
+        # Its parameter does not count, as in Prometheus: that of the first step then holds at all of them.
         pending.extend((one.operand,) if isinstance(one, Aggregation) else children(one))
     return selectors
 

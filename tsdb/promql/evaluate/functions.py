@@ -156,7 +156,7 @@ def _sorted_by_label(context: Context, node: Call, args: Sequence[Argument]) -> 
 
 
 def _warn_of_sort(context: Context, node: Call) -> bool:
-    """Whether the query has a range, and so an order of its own."""
+    """Whether the query has a range, which orders its series by labels."""
     if context.start_ms == context.end_ms:
         return False
     problem = "sort is ineffective for range queries since results are always ordered by labels"

@@ -101,7 +101,7 @@ class Cursor:
         self.fail(f"unexpected {self.token}{f' in {where}' if where else ''}{wanted}")
 
     def _unbalanced(self) -> str:
-        """What is wrong when a bracket has no partner: at the end of the query, or at a closing one."""
+        """The problem of a bracket without a partner: at the end of the query, or at a closing one."""
         opened = [
             sum(token.is_symbol(left) - token.is_symbol(right) for token in self._tokens[: self._at])
             for left, right in ("()", "[]", "{}")

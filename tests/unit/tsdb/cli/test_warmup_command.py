@@ -16,6 +16,8 @@ def test_a_second_warm_up_compiles_nothing(shell: Shell) -> None:
         "tsdb.client",
         "tsdb.history.loader",
         "tsdb.query",
+        "tsdb.promql.evaluate",
+        "tsdb.api.prometheus.json",
         "ingest",
         "ingest.influx",
         "ingest.otlp",

@@ -1,1 +1,1 @@
-"""Functions over ranges."""
+"""Functions over the samples of ranges."""

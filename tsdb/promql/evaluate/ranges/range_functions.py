@@ -1,4 +1,4 @@
-"""Functions over ranges."""
+"""Functions over the samples of ranges: their names, their annotations."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def newest_kernel(
     times_ms: NDArray[np.int64],
     present: NDArray[np.bool_],
 ) -> None:
-    """Write the last sample in (at - lookback, at] of each step, unless there is none or it is stale.
+    """Write the last sample in (at - lookback, at] of each step, unless it is stale.
 
     bits: of the samples' values, of which value_bits (series, steps) takes. present: (series, steps). times_ms:
     (series, steps), or of size 0 where nobody asks for it. at_ms ascends.

@@ -28,11 +28,11 @@ class Block:
 
     @property
     def steps(self) -> int:
-        """Number of steps."""
+        """Number of steps, at least 1."""
         return int(self.values.shape[1])
 
     def take(self, rows: NDArray[np.int64]) -> Block:
-        """Series by index."""
+        """The series with these indexes."""
         return Block(self.labels.take(rows), self.values[rows], self.present[rows], self.loses_name[rows])
 
     def with_values(self, values: NDArray[np.float64]) -> Block:
@@ -51,7 +51,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """values: float64 (steps,)."""
+    """A number at each step. values: float64 (steps,)."""
 
     values: NDArray[np.float64]
 

@@ -86,7 +86,7 @@ class LabelSets:
         return len(self.numbers)
 
     def take(self, rows: NDArray[np.int64]) -> LabelSets:
-        """Rows by index."""
+        """The rows with these indexes."""
         return LabelSets(self.pool, self.names, self.numbers[rows])
 
     def only(self, names: Collection[str]) -> LabelSets:

@@ -1,4 +1,4 @@
-"""What a query may take is bounded, and what goes beyond is refused before it is allocated."""
+"""Bounds of a query: more is refused before it is allocated."""
 
 from __future__ import annotations
 

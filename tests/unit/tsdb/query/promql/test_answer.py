@@ -1,4 +1,4 @@
-"""What the messages of Reader.Query carry is what the evaluation found."""
+"""Messages of Reader.Query carry all that the evaluation found."""
 
 from __future__ import annotations
 

@@ -1,0 +1,272 @@
+"""Pages about text, status and what is not here; methods, origins and encodings of all."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import zstandard
+
+from support.api.prometheus_server import ApiServer, api_server
+from tsdb.api.prometheus.call import ApiOptions
+from tsdb.api.prometheus.content_encoding import accepted_encoding
+from tsdb.promql.syntax.features import ALL_FEATURES
+
+SELECTOR = {
+    "type": "vectorSelector",
+    "name": "up",
+    "offset": 0,
+    "matchers": [{"name": "__name__", "value": "up", "type": "="}],
+    "timestamp": None,
+    "startOrEnd": None,
+    "anchored": False,
+    "smoothed": False,
+}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[ApiServer]:
+    with api_server(replace(ApiOptions(), features=ALL_FEATURES)) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("rules", {"groups": []}),
+        ("rules?type=alert", {"groups": []}),
+        ("alerts", {"alerts": []}),
+        ("targets", {"activeTargets": [], "droppedTargets": []}),
+        ("targets?state=active", {"activeTargets": [], "droppedTargets": []}),
+        ("targets/metadata", []),
+        ("scrape_pools", {"scrapePools": []}),
+        ("alertmanagers", {"activeAlertmanagers": [], "droppedAlertmanagers": []}),
+        ("query_exemplars?query=up", []),
+        ("status/walreplay", {"min": 0, "max": 0, "current": 0}),
+    ],
+)
+def test_what_is_not_here_is_empty(served: ApiServer, path: str, data: Any) -> None:
+    assert served.get(path).data == data
+
+
+def test_build_info_has_the_version_of_the_api(served: ApiServer) -> None:
+    data = served.get("status/buildinfo").data
+    assert data["version"].startswith("3.14.0+kafka-tsdb.")
+    assert set(data) == {"version", "revision", "branch", "buildUser", "buildDate", "goVersion"}
+
+
+def test_runtime_info_has_the_fields_of_prometheus(served: ApiServer) -> None:
+    data = served.get("status/runtimeinfo").data
+    assert data["serverTime"] == "2015-07-01T20:10:51.781000Z"
+    assert data["reloadConfigSuccess"] is True
+
+
+def test_flags_and_config_are_the_settings(served: ApiServer) -> None:
+    assert served.get("status/flags").data == {
+        "log": "sqlite:///x",
+        "drain-s": "25.0",
+        "store-tls": "false",
+        "token": "",
+        "names": "a,b",
+    }
+    assert served.get("status/config").data == {
+        "yaml": 'drain_s: 25.0\nlog: "sqlite:///x"\nnames: ["a","b"]\nstore_tls: false\ntoken: null\n'
+    }
+
+
+def test_features_name_functions_and_settings(served: ApiServer) -> None:
+    data = served.get("features").data
+    assert data["promql"]["duration_expressions"] is True
+    assert data["promql_functions"]["mad_over_time"] is True
+    with api_server() as plain:
+        data = plain.get("features").data
+        assert data["promql_functions"] | {"rate": True, "mad_over_time": False} == data["promql_functions"]
+        assert data["promql_operators"]["limitk"] is False
+
+
+def test_a_query_is_formatted(served: ApiServer) -> None:
+    assert served.get("format_query", query="sum(rate(up[5m]))by(job)").data == "sum by (job) (rate(up[5m]))"
+    assert served.post("format_query", query="1+1").data == "1 + 1"
+
+
+@pytest.mark.parametrize("path", ["format_query", "parse_query"])
+def test_a_query_with_an_error_is_refused(served: ApiServer, path: str) -> None:
+    problem = 'invalid parameter "query": 1:1: parse error: no expression found in input'
+    assert served.get(path).failure == (400, "bad_data", problem)
+
+
+@pytest.mark.parametrize(
+    ("query", "tree"),
+    [
+        ("up", SELECTOR),
+        ("1e-7", {"type": "numberLiteral", "val": "0.0000001"}),
+        ('"a"', {"type": "stringLiteral", "val": "a"}),
+        ("(up)", {"type": "parenExpr", "expr": SELECTOR}),
+        ("-up", {"type": "unaryExpr", "op": "-", "expr": SELECTOR}),
+        ("up offset 1m", SELECTOR | {"offset": 60_000}),
+        ("up @ 2", SELECTOR | {"timestamp": 2000}),
+        ("up @ end()", SELECTOR | {"startOrEnd": "end"}),
+        ("up smoothed", SELECTOR | {"smoothed": True}),
+        ("up[5m]", SELECTOR | {"type": "matrixSelector", "range": 300_000}),
+        (
+            "up[5m:1m] offset 2m",
+            {
+                "type": "subquery",
+                "expr": SELECTOR,
+                "range": 300_000,
+                "offset": 120_000,
+                "step": 60_000,
+                "timestamp": None,
+                "startOrEnd": None,
+            },
+        ),
+        (
+            "topk by (job) (2, up)",
+            {
+                "type": "aggregation",
+                "op": "topk",
+                "expr": SELECTOR,
+                "param": {"type": "numberLiteral", "val": "2"},
+                "grouping": ["job"],
+                "without": False,
+            },
+        ),
+        (
+            "round(up)",
+            {
+                "type": "call",
+                "func": {"name": "round", "argTypes": ["vector", "scalar"], "variadic": 1, "returnType": "vector"},
+                "args": [SELECTOR],
+            },
+        ),
+        (
+            "up > bool 1",
+            {
+                "type": "binaryExpr",
+                "op": ">",
+                "lhs": SELECTOR,
+                "rhs": {"type": "numberLiteral", "val": "1"},
+                "matching": None,
+                "bool": True,
+            },
+        ),
+        (
+            "up * on (a) group_left (b) up",
+            {
+                "type": "binaryExpr",
+                "op": "*",
+                "lhs": SELECTOR,
+                "rhs": SELECTOR,
+                "matching": {
+                    "card": "many-to-one",
+                    "labels": ["a"],
+                    "on": True,
+                    "include": ["b"],
+                    "fillValues": {"lhs": None, "rhs": None},
+                },
+                "bool": False,
+            },
+        ),
+    ],
+)
+def test_the_tree_of_a_query(served: ApiServer, query: str, tree: Any) -> None:
+    assert served.get("parse_query", query=query).data == tree
+
+
+def test_the_tree_of_the_deepest_query_is_shown(served: ApiServer) -> None:
+    assert served.post("parse_query", query="1+" * 190 + "1").status == 200
+    assert served.post("parse_query", query="abs(" * 90 + "up" + ")" * 90).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "query", "GET, HEAD, OPTIONS, POST"),
+        ("DELETE", "series", "GET, HEAD, OPTIONS, POST"),
+        ("POST", "label/job/values", "GET, HEAD, OPTIONS"),
+        ("POST", "status/buildinfo", "GET, HEAD, OPTIONS"),
+    ],
+)
+def test_a_wrong_method_is_405(served: ApiServer, method: str, path: str, allowed: str) -> None:
+    got = served.get(path, method=method)
+    assert got.failure[:2] == (405, "bad_data")
+    assert got.headers["allow"] == allowed
+
+
+@pytest.mark.parametrize("path", ["nothing", "", "label//values", "label/job", "query/", "admin/tsdb/delete_series"])
+def test_an_unknown_path_is_404(served: ApiServer, path: str) -> None:
+    assert served.get(path).failure[:2] == (404, "not_found")
+
+
+def test_probes_are_answered_beside_the_api(served: ApiServer) -> None:
+    for path in ("/-/ready", "/-/healthy"):
+        for method in ("GET", "HEAD"):
+            assert served.send(method, path, None, {}).status == 200
+
+
+def test_head_has_the_header_of_get_without_its_body(served: ApiServer) -> None:
+    got = served.get("query", method="HEAD", query="1", time=1)
+    assert (got.status, got.body, got.headers["content-type"]) == (200, b"", "application/json")
+
+
+def test_options_name_what_other_origins_may(served: ApiServer) -> None:
+    got = served.get("query", {"origin": "http://a"}, method="OPTIONS")
+    assert (got.status, got.body) == (204, b"")
+    cross = {name: value for name, value in got.headers.items() if name.startswith("access-control") or name == "vary"}
+    assert cross == {
+        "access-control-allow-headers": "Accept, Authorization, Content-Type, Origin",
+        "access-control-allow-methods": "GET, POST, OPTIONS",
+        "access-control-expose-headers": "Date",
+        "access-control-allow-origin": "*",
+        "vary": "Origin",
+    }
+
+
+@pytest.mark.parametrize("path", ["query?query=1", "query?query=(", "nothing"])
+def test_every_answer_names_the_origin(served: ApiServer, path: str) -> None:
+    assert served.get(path, {"origin": "http://a"}).headers["access-control-allow-origin"] == "*"
+    assert "access-control-allow-origin" not in served.get(path).headers
+
+
+def test_origins_can_be_bounded() -> None:
+    with api_server(replace(ApiOptions(), cors_origin="https://(a|b)\\.example")) as served:
+        for origin, allowed in (("https://a.example", "https://a.example"), ("https://c.example", None)):
+            got = served.get("query", {"origin": origin}, query="1")
+            assert got.headers.get("access-control-allow-origin") == allowed
+
+
+@pytest.mark.parametrize(
+    ("header", "encoding"),
+    [
+        *(("", ""), ("identity", ""), ("br", ""), ("gzip", "gzip"), ("GZIP", "gzip"), ("deflate, gzip;q=1.0", "gzip")),
+        *(("gzip, zstd", "zstd"), ("zstd;q=0, gzip", "gzip"), ("gzip; q=0", ""), ("*", "")),
+    ],
+)
+def test_the_encoding_is_one_that_the_request_accepts(header: str, encoding: str) -> None:
+    assert accepted_encoding(header) == encoding
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+@pytest.mark.parametrize("steps", [1, 11_000])
+def test_answers_are_compressed(served: ApiServer, encoding: str, steps: int) -> None:
+    served.samples.add({"__name__": "x", "long": "y" * 1000}, [(0, 1 / 3)])
+    asked: dict[str, Any] = {"query": "x + time() / 7", "start": 0, "end": steps, "step": 1, "lookback_delta": "1d"}
+    got = served.get("query_range", {"accept-encoding": encoding}, **asked)
+    assert got.headers["content-encoding"] == encoding
+    if encoding == "gzip":
+        whole = gzip.decompress(got.body)
+    else:
+        whole = zstandard.ZstdDecompressor().decompressobj().decompress(got.body)
+    assert whole == served.get("query_range", **asked).body
+
+
+def test_a_large_url_is_refused_and_the_server_lives(served: ApiServer) -> None:
+    with closing(http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=10)) as connection:
+        connection.request("GET", "/api/v1/query?query=" + "x" * 100_000)
+        assert connection.getresponse().status == 400
+    assert served.get("query", query="1").status == 200
