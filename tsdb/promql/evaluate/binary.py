@@ -121,7 +121,11 @@ def _matched(context: Context, node: Binary, sides: Sides) -> Block:
     # At a step without a series on one side nothing is looked at, and so nothing is wrong.
     used = sides.left.present.any(axis=0) & sides.right.present.any(axis=0)
     one, many = replace(one, present=one.present & used), replace(many, present=many.present & used)
-    _check_one_side(one, one_group, sides, "left" if swapped else "right")
+    problem = _one_side_problem(one, one_group, sides, "left" if swapped else "right")
+    if problem is not None:
+        # Prometheus goes step by step: what is wrong with the other side at an earlier step comes first.
+        earlier = np.arange(many.steps) < problem[0]
+        one, many = replace(one, present=one.present & earlier), replace(many, present=many.present & earlier)
     many_rows, one_rows = _pairs(context, many_group, one_group, sides)
     many, one = many.take(many_rows), one.take(one_rows)
     left, right = (one, many) if swapped else (many, one)
@@ -129,6 +133,8 @@ def _matched(context: Context, node: Binary, sides: Sides) -> Block:
     pair_group = many_group[many_rows]
     labels = _result_labels(context, node, many.labels, one.labels)
     _check_many_side(matching, pair_group, present, sides.groups, labels)
+    if problem is not None:
+        raise problem[1]
     loses_name = np.full(len(labels), node.returns_bool and context.delays_name_removal)
     if node.operator in TRIMS:
         return _refuse_trim(context, node, Block(labels, left.values, present, loses_name))
@@ -155,12 +161,15 @@ def _pairs(
     return many_rows, order[starts[many_group[many_rows]] + place]
 
 
-def _check_one_side(one: Block, group: NDArray[np.int64], sides: Sides, side: str) -> None:
+def _one_side_problem(
+    one: Block, group: NDArray[np.int64], sides: Sides, side: str
+) -> tuple[int, EvaluationError] | None:
+    """The first step at which two series of the one side match the same, with the error."""
     if len(np.unique(group)) == len(group):
-        return
+        return None
     counts = _count(group, one.present, sides.groups)
     if counts.max(initial=0) <= 1:
-        return
+        return None
     step = int(np.nonzero(counts.max(axis=0) > 1)[0][0])
     here = np.flatnonzero(one.present[:, step])
     # The first series whose group was there before it, in the order of the vector.
@@ -171,7 +180,7 @@ def _check_one_side(one: Block, group: NDArray[np.int64], sides: Sides, side: st
     rows = rows[one.labels.take(rows).order()]
     shown = ", ".join(shown_labels(one.labels.row(row)) for row in rows.tolist())
     group_labels = shown_labels(sides.keys.row(bad))
-    raise EvaluationError(
+    return step, EvaluationError(
         f"found duplicate series for the match group {group_labels} on the {side} hand-side of the operation: "
         f"[{shown}];many-to-many matching not allowed: matching labels must be unique on one side"
     )

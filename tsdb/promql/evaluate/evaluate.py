@@ -9,7 +9,7 @@ import numpy as np
 from tsdb.promql.evaluate.binary import scalars, vectors, with_scalar
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.functions import called, where_absent
-from tsdb.promql.evaluate.groups.aggregate import aggregated, counted_values
+from tsdb.promql.evaluate.groups.aggregate import aggregated, check_label, counted_values
 from tsdb.promql.evaluate.info import with_info
 from tsdb.promql.evaluate.label_functions import LABEL_FUNCTIONS
 from tsdb.promql.evaluate.names import without_name
@@ -133,6 +133,8 @@ def _binary(context: Context, node: Binary) -> Value:
 
 def _aggregation(context: Context, node: Aggregation) -> Block:
     parameter = Scalar(np.zeros(context.steps)) if node.parameter is None else evaluate(context, node.parameter)
+    if isinstance(parameter, Text):
+        check_label(parameter.value)
     block = evaluate(context, node.operand)
     assert isinstance(block, Block), "the parser checks types"
     if isinstance(parameter, Text):
@@ -191,7 +193,7 @@ def _is_range(node: Expression) -> bool:
 
 def _is_same_at_all_steps(node: Expression) -> bool:
     """Whether all that a node reads is at times of `@`."""
-    selectors = False
+    selectors = calls = False
     pending = [node]
     while pending:
         one = pending.pop()
@@ -200,11 +202,12 @@ def _is_same_at_all_steps(node: Expression) -> bool:
                 return False
             selectors = True
             continue
-        if isinstance(one, Call) and (one.name in _OF_TIME or not one.args):
+        if isinstance(one, Call) and one.name in _OF_TIME:
             return False
+        calls = calls or isinstance(one, Call)
         # Its parameter does not count, as in Prometheus: that of the first step then holds at all of them.
         pending.extend((one.operand,) if isinstance(one, Aggregation) else children(one))
-    return selectors
+    return selectors or calls
 
 
 def _repeated(value: Value, steps: int) -> Value:

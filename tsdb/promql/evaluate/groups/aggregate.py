@@ -54,14 +54,18 @@ def aggregated(context: Context, node: Aggregation, block: Block, parameter: NDA
     return _chosen(context, node, block, grouping, parameter)
 
 
-def counted_values(context: Context, node: Aggregation, block: Block, label: str) -> Block:
-    """A series for each value of a group, with the value in a label. Raises EvaluationError for a bad label."""
+def check_label(name: str) -> None:
+    """Raises EvaluationError for what cannot be the name of a label."""
     try:
-        good = bool(label.encode())
+        good = bool(name.encode())
     except UnicodeEncodeError:
         good = False
     if not good:
-        raise EvaluationError(f"invalid label name {quoted(label)}")
+        raise EvaluationError(f"invalid label name {quoted(name)}")
+
+
+def counted_values(context: Context, node: Aggregation, block: Block, label: str) -> Block:
+    """A series for each value of a group, with the value in a label, which was checked."""
     rows, steps = np.nonzero(block.present)
     found, value_of = np.unique(block.values[rows, steps].view(np.int64), return_inverse=True)
     numbers = np.array([context.pool.number(shown_f(value)) for value in found.view(np.float64).tolist()], np.int32)
