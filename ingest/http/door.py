@@ -195,6 +195,8 @@ class _Work:
 class _Route:
     """A path of a protocol, as the server sees it."""
 
+    request_timeout_s = None
+
     def __init__(
         self,
         name: str,

@@ -21,6 +21,7 @@ from tsdb.roles.early_writes import EarlyWrites
 from tsdb.roles.kernels import KernelStart, WarmUps
 
 RETRY_S = 1.0
+API = "/api/"
 OURS = frozenset({"bind"})  # Reasons that concern neither log nor history. Waiting does not help there.
 
 log = get_logger(__name__)
@@ -106,10 +107,10 @@ class RoleProcess:
         return Readiness(reason, self._opened.partitions(), message)
 
     def route(self, method: str, path: str) -> BodyRoute | None:
-        """See BodyRoutes; any POST is refused with the reason until the role serves."""
+        """See BodyRoutes; a POST and a request of an API are refused with the reason until the role serves."""
         if self._opened is not None and not self._waiting.reason:
             return self._opened.bodies.route(method, path)
-        return self._early_writes if method == "POST" else None
+        return self._early_writes if method == "POST" or path.startswith(API) else None
 
     def grpc_port(self) -> int | None:
         """The bound gRPC port; None before the opening, and for a role without gRPC."""

@@ -7,7 +7,7 @@ holds no more than twice the bytes it has sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,17 +29,42 @@ class HttpHead:
     headers: Mapping[str, str]
 
 
+class BodyStream(Protocol):
+    """A body that is made in pieces while it is sent.
+
+    Its methods run on the event loop's thread and return at once. `make` is called again only after its pieces came.
+    """
+
+    def make(self, deliver: Callable[[Sequence[bytes], bool], None]) -> None:
+        """Make the next pieces on another thread, which calls `deliver(pieces, is_last)` once. No pieces and not the
+        last: the body cannot be made, and the connection is closed."""
+
+    def close(self) -> None:
+        """The body is sent, or its peer has left."""
+
+
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """headers: beside content-length and content-type, which is left out when `content_type` is empty."""
+    """headers: beside content-length and content-type, which is left out when `content_type` is empty.
+
+    stream: what follows `body`.
+    """
 
     status: int
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
+    stream: BodyStream | None = None
 
 
-Reply = Callable[[HttpAnswer], None]
+class Reply(Protocol):
+    """The way back to the peer of one request."""
+
+    def __call__(self, answer: HttpAnswer) -> None:
+        """Send the answer, once, from any thread."""
+
+    def on_drop(self, callback: Callable[[], None]) -> None:
+        """Call `callback` on the event loop's thread if the peer leaves before its answer. Only within `handle`."""
 
 
 class BodyRoute(Protocol):
@@ -52,6 +77,10 @@ class BodyRoute(Protocol):
     @property
     def bytes_max(self) -> int:
         """Limit of a body, chunked or not."""
+
+    @property
+    def request_timeout_s(self) -> float | None:
+        """From the header until the peer has the answer. None: that of the server."""
 
     @property
     def held(self) -> RequestBytes:
@@ -76,6 +105,17 @@ class BodyRoutes(Protocol):
 
     def route(self, method: str, path: str) -> BodyRoute | None:
         """The route of a request; None when there is no such route. On the event loop's thread."""
+
+
+class JoinedRoutes:
+    """The routes of several parts of a role; the first that has a route is chosen."""
+
+    def __init__(self, parts: Sequence[BodyRoutes]) -> None:
+        self._parts = parts
+
+    def route(self, method: str, path: str) -> BodyRoute | None:
+        found = (part.route(method, path) for part in self._parts)
+        return next((route for route in found if route is not None), None)
 
 
 class NoBodyRoutes:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from tsdb.model.errors import InvalidRequest, TsdbError
@@ -20,8 +20,10 @@ from tsdb.ops.request_bytes import Reserved
 log = get_logger(__name__)
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
 DISCARD_BYTES_MAX = 64 << 20  # Of a refused body that the peer still sends; then its connection is closed.
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
+_STATUS_LINES[499] = "HTTP/1.1 499 Client Closed Request\r\n"  # Of nginx; a query that was cancelled.
 
 
 class Answers:
@@ -29,10 +31,10 @@ class Answers:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: deque[tuple[BodyExchange, HttpAnswer]] = deque()
+        self._waiting: deque[tuple[BodyExchange, HttpAnswer | _Pieces]] = deque()
         self._woken = False
 
-    def put(self, exchange: BodyExchange, answer: HttpAnswer) -> None:
+    def put(self, exchange: BodyExchange, answer: HttpAnswer | _Pieces) -> None:
         """Send it soon; from any thread."""
         self._waiting.append((exchange, answer))
         # Appended first: `_send` takes all that is there after it has reset the mark. Two threads may both wake it.
@@ -46,19 +48,46 @@ class Answers:
 
     def _send(self) -> None:
         self._woken = False
-        while self._waiting:
+        # Only these: pieces of a stream may come as fast as they are sent, and the loop has other work.
+        for _ in range(len(self._waiting)):
             exchange, answer = self._waiting.popleft()
             try:
-                exchange.answer(answer)
+                if isinstance(answer, HttpAnswer):
+                    exchange.answer(answer)
+                else:
+                    exchange.deliver(answer)
             except Exception as error:
                 log.error("http answer failed", exc_info=error)
                 exchange.abort()
 
 
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """Pieces of a stream."""
+
+    pieces: Sequence[bytes]
+    is_last: bool
+
+
+class _Reply:
+    """The Reply of an exchange."""
+
+    def __init__(self, exchange: BodyExchange, answers: Answers) -> None:
+        self._exchange = exchange
+        self._answers = answers
+
+    def __call__(self, answer: HttpAnswer) -> None:
+        self._answers.put(self._exchange, answer)
+
+    def on_drop(self, callback: Callable[[], None]) -> None:
+        self._exchange.dropped = callback
+
+
 class BodyExchange:
     """body_bytes: the declared length; None for a chunked body. on_answered: the connection takes the next request.
 
-    date: the header of that name, which uvicorn renews each second.
+    date: the header of that name, which uvicorn renews each second. chunks: whether the peer knows HTTP/1.1, and so
+    chunks. is_writable: whether the transport takes more.
     """
 
     def __init__(
@@ -70,18 +99,24 @@ class BodyExchange:
         answers: Answers,
         *,
         keep_alive: bool,
+        chunks: bool,
+        is_writable: Callable[[], bool],
         on_answered: Callable[[HttpAnswer], None],
         date: Callable[[], list[tuple[bytes, bytes]]],
     ) -> None:
         self.response_complete = False
         self.disconnected = False
         self.keep_alive = keep_alive
+        self.request_timeout_s = route.request_timeout_s
+        self.dropped: Callable[[], None] = _no_effect
         self.message_event = asyncio.Event()  # uvicorn sets it when the connection is lost.
         self._route = route
         self._head = head
         self._body_bytes = body_bytes
         self._transport = transport
         self._answers = answers
+        self._chunks = chunks
+        self._is_writable = is_writable
         self._on_answered = on_answered
         self._date = date
         self._reserved = Reserved(route.held)
@@ -91,6 +126,8 @@ class BodyExchange:
         self._handled = False
         self._discarded = 0
         self._early: HttpAnswer | None = None  # The answer of a request whose turn has not come.
+        self._streamed: HttpAnswer | None = None  # The answer whose stream is being sent.
+        self._making = False  # The stream makes pieces.
 
     def open(self, refusal: TsdbError | None, *, expects_continue: bool) -> None:
         """The header is here. Reserve the first bytes of the body, or refuse the request."""
@@ -148,21 +185,57 @@ class BodyExchange:
         self.disconnected = True
         if not self._handled:  # Else its answer frees the memory, for a thread may still use it.
             self._release()
+        elif not self.response_complete:
+            self.dropped()
+            self._end_stream()
 
     def answer(self, answer: HttpAnswer) -> None:
         """Send the answer, unless the peer is gone or has an answer already."""
         if self._handled:
             self._release()
+            self.dropped = _no_effect
         if self.disconnected or self.response_complete:
+            if answer.stream is not None:
+                answer.stream.close()
             return
         if not self._started:
             self._early = answer
             return
-        self.response_complete = True
         self._transport.write(self._bytes_of(answer))
-        if not self.keep_alive:
-            self._transport.close()
-        self._on_answered(answer)
+        if answer.stream is None or self._head.method == "HEAD":
+            if answer.stream is not None:
+                answer.stream.close()
+            self._complete(answer)
+            return
+        self._streamed = answer
+        self.make_more()
+        self._send_chunk((answer.body,))
+
+    def make_more(self) -> None:
+        """Ask the stream for more, if the transport takes it."""
+        answer = self._streamed
+        if answer is not None and answer.stream is not None and not self._making and self._is_writable():
+            self._making = True
+            answer.stream.make(lambda pieces, is_last: self._answers.put(self, _Pieces(pieces, is_last)))
+
+    def deliver(self, made: _Pieces) -> None:
+        """Send pieces of the stream."""
+        self._making = False
+        answer = self._streamed
+        if answer is None:  # The peer has left.
+            return
+        if self._transport.is_closing():  # It is about to be reported lost.
+            self._end_stream()
+            return
+        if not made.pieces and not made.is_last:
+            self.abort()
+            return
+        if not made.is_last:
+            self.make_more()  # First, so that a thread makes the next pieces while these are sent.
+        self._send_chunk(made.pieces, end=LAST_CHUNK if made.is_last and self._chunks else b"")
+        if made.is_last:
+            self._end_stream()
+            self._complete(answer)
 
     def abort(self) -> None:
         """Close the connection without an answer."""
@@ -178,7 +251,24 @@ class BodyExchange:
             return
         self._handled = True
         body, self._body = self._body, bytearray()
-        self._route.handle(self._head, body, self._reserved, partial(self._answers.put, self))
+        self._route.handle(self._head, body, self._reserved, _Reply(self, self._answers))
+
+    def _send_chunk(self, pieces: Sequence[bytes], end: bytes = b"") -> None:
+        size = sum(map(len, pieces))
+        if size and self._chunks:
+            pieces = (b"%x\r\n" % size, *pieces, b"\r\n")
+        self._transport.write(b"".join((*pieces, end)))
+
+    def _end_stream(self) -> None:
+        answer, self._streamed = self._streamed, None
+        if answer is not None and answer.stream is not None:
+            answer.stream.close()
+
+    def _complete(self, answer: HttpAnswer) -> None:
+        self.response_complete = True
+        if not self.keep_alive:
+            self._transport.close()
+        self._on_answered(answer)
 
     def _refuse(self, error: TsdbError) -> None:
         self._release()
@@ -202,13 +292,22 @@ class BodyExchange:
         if answer.content_type:
             lines.append(f"content-type: {answer.content_type}\r\n")
         lines += [f"{name}: {value}\r\n" for name, value in answer.headers]
-        if answer.status != HTTPStatus.NO_CONTENT:
+        if answer.stream is not None:
+            if self._chunks:
+                lines.append("transfer-encoding: chunked\r\n")
+            else:
+                self.keep_alive = False  # The end of the connection is the end of the body.
+        elif answer.status != HTTPStatus.NO_CONTENT:
             lines.append(f"content-length: {len(answer.body)}\r\n")
         if not self.keep_alive:
             lines.append("connection: close\r\n")
         lines.append("\r\n")
         header = "".join(lines).encode("latin-1", "replace")
-        return header if self._head.method == "HEAD" else header + answer.body
+        return header if self._head.method == "HEAD" or answer.stream is not None else header + answer.body
+
+
+def _no_effect() -> None:
+    """For a route that does not ask for the end of its peer."""
 
 
 def too_large(size: int, limit: int) -> InvalidRequest:

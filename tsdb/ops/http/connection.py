@@ -7,6 +7,7 @@ bytes that bring no header, no body and no end of a message.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -49,6 +50,7 @@ class HttpConnection(HttpToolsProtocol):
         self._header_bytes = 0
         self._idle_bytes = 0  # Received since the last header, piece of a body, or end of a message.
         self._receiving: BodyExchange | None = None
+        self._unanswered: deque[BodyExchange] = deque()  # In their order. uvicorn's `cycle` is the last request alone.
         self._body_timer = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
@@ -59,9 +61,8 @@ class HttpConnection(HttpToolsProtocol):
         self._expect("header_timeout", self._table.limits.header_timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for cycle in (self.cycle, *(cycle for cycle, _ in self.pipeline)):
-            if isinstance(cycle, BodyExchange):
-                cycle.drop()
+        for exchange in self._unanswered:
+            exchange.drop()
         self._receiving = None
         super().connection_lost(exc)
         self._cancel_timer()
@@ -119,7 +120,7 @@ class HttpConnection(HttpToolsProtocol):
         receiving.end()
         if self._body_timer:
             self._body_timer = False
-            self._expect("request_timeout", self._table.limits.request_timeout_s)
+            self._expect_answer()
 
     def on_response_complete(self) -> None:
         """The transport has the whole answer; the peer may not have received it yet."""
@@ -132,6 +133,12 @@ class HttpConnection(HttpToolsProtocol):
             self._between_requests = True
             self._table.wait(self)
             self._expect("idle_timeout", self._table.limits.idle_timeout_s)
+
+    def resume_writing(self) -> None:
+        """The transport has sent most of what it had."""
+        super().resume_writing()
+        if self._unanswered:
+            self._unanswered[0].make_more()
 
     def abort(self) -> None:
         """Close without sending the rest: the peer may not read."""
@@ -158,12 +165,15 @@ class HttpConnection(HttpToolsProtocol):
             self.transport,
             self._answers,
             keep_alive=self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive(),
+            chunks=self.parser.get_http_version() != "1.0",
+            is_writable=lambda: not self.flow.write_paused,
             on_answered=partial(self._answered, route.name),
             date=lambda: self.server_state.default_headers,
         )
         cycle: Any = exchange  # In place of uvicorn's.
         self.cycle = cycle
         self._receiving = exchange
+        self._unanswered.append(exchange)
         exchange.open(self._refusal(route, head), expects_continue=self.expect_100_continue)
         if before is None or before.response_complete:
             exchange.start()
@@ -188,6 +198,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _answered(self, route: str, answer: HttpAnswer) -> None:
         requests_total.labels(route, str(answer.status)).inc()
+        self._unanswered.popleft()
         self.on_response_complete()
 
     def _begin(self) -> None:
@@ -197,7 +208,12 @@ class HttpConnection(HttpToolsProtocol):
         if self._body_timer:
             self._expect("body_timeout", self._table.limits.body_timeout_s)
         else:
-            self._expect("request_timeout", self._table.limits.request_timeout_s)
+            self._expect_answer()
+
+    def _expect_answer(self) -> None:
+        cycle: Any = self.cycle
+        of_route = cycle.request_timeout_s if isinstance(cycle, BodyExchange) else None
+        self._expect("request_timeout", of_route or self._table.limits.request_timeout_s)
 
     def _count_header(self, size: int) -> None:
         self._header_bytes += size

@@ -188,6 +188,29 @@ def test_a_peer_that_leaves_ends_the_stream() -> None:
         assert route.stream.made < 2000
 
 
+def test_a_request_that_waits_does_not_hold_up_the_answer_before_it() -> None:
+    route = Route(Numbers(300))
+    kept = GET.replace(b"connection: close\r\n", b"")
+    with served(route) as server:
+        peer = connect(server, kept + GET.replace(b"/stream", b"/-/healthy"))
+        made = -1
+        while made != (made := route.stream.made):  # The transport takes no more.
+            threading.Event().wait(0.2)
+        assert made < 300
+        first, end, second = read_all(peer).partition(b"\r\n0\r\n\r\n")
+    assert unchunked(first.partition(b"\r\n\r\n")[2] + end) == whole(300)
+    assert second.startswith(b"HTTP/1.1 200")
+
+
+def test_a_peer_that_leaves_ends_the_stream_before_a_request_that_waits() -> None:
+    route = Route(Numbers(2000))
+    with served(route) as server:
+        with connect(server, GET.replace(b"connection: close\r\n", b"") + GET) as peer:
+            peer.recv(1000)
+        wait_until(lambda: route.stream.closed == 1, WITHIN_S)
+        assert len(route.replies) == 1, "the second was not begun"
+
+
 def test_a_peer_that_leaves_before_its_answer_is_told_to_the_route() -> None:
     route = Route(Numbers(3), answers=False)
     with served(route) as server:
