@@ -40,7 +40,7 @@ LONGEST_FIRST = (
     "tests/e2e/test_readme.py",
     "tests/e2e/test_round_trip.py",
     "tests/property/test_simulation.py",
-    "tests/e2e/test_memory_and_history.py",
+    "tests/e2e/reads/test_memory_and_history.py",
     "tests/e2e/test_rolling_restart.py",
     "tests/fault/",
     "tests/e2e/",

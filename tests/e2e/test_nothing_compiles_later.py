@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 
@@ -63,9 +64,22 @@ def test_a_standalone_that_is_ready_has_all_its_kernels(tmp_path: Path) -> None:
                 read(client, write(client, range(request * PER_REQUEST, (request + 1) * PER_REQUEST)))
             read(client, write(client, range(REQUESTS * PER_REQUEST)))
         write_over_http(role.http)
+        ask_promql(role.http)
         wait_until(lambda: role.metrics()['tsdb_loader_records_total{kind="chunk"}'] > 0, 60.0)
         assert sorted(role.kernels() - before) == []
         assert role.terminate() == 0
+
+
+def ask_promql(address: str) -> None:
+    """A query of each type of result, with each kind of kernel."""
+    now_s = time.time()
+    for query in ("m1", "m1[1m]", "sum by (job) (rate(m1[1m]))", "topk(2, m2)", "quantile(0.5, m0)", "m1 / on (n) m1"):
+        for path in (f"query?time={now_s}", f"query_range?start={now_s - 60}&end={now_s}&step=1"):
+            if query == "m1[1m]" and path.startswith("query_range"):
+                continue
+            url = f"http://{address}/api/v1/{path}&query={quote(query)}"
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                assert json.loads(answer.read())["data"]["result"]
 
 
 def write(client: Client, numbers: range) -> ReadOptions:

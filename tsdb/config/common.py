@@ -30,7 +30,9 @@ class ServiceSettings(BaseSettings):
     )
     grpc: Address = Field("127.0.0.1:7410", description="HOST:PORT of the gRPC server; port 0: any free one.")
     http: Address = Field(
-        "127.0.0.1:7411", description="HOST:PORT of the HTTP server with probes and metrics; port 0: any free one."
+        "127.0.0.1:7411",
+        description="HOST:PORT of the HTTP server: probes, metrics, writes at a gateway, the Prometheus API at a "
+        "querier; port 0: any free one.",
     )
     time_set: Literal["production", "demo"] = Field(
         "production", description="Durations that all processes of one log must share; demo: seconds, not hours."

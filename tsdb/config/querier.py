@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field, SecretStr, model_validator
 
 from tsdb.config.common import CommonSettings
+from tsdb.config.promql import PromqlFields
 from tsdb.config.select import SelectFields
 from tsdb.config.types import Addresses
 
@@ -41,5 +42,5 @@ class QuerierFields(BaseModel):
         return self
 
 
-class QuerierSettings(QuerierFields, SelectFields, CommonSettings):
+class QuerierSettings(QuerierFields, PromqlFields, SelectFields, CommonSettings):
     """All settings of the role `querier`."""

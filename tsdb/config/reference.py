@@ -11,6 +11,7 @@ from tsdb.config.common import CommonSettings
 from tsdb.config.describe import default_text, is_secret, legal_range
 from tsdb.config.gateway import GatewayFields
 from tsdb.config.loader import LoaderFields
+from tsdb.config.promql import PromqlFields
 from tsdb.config.querier import QuerierFields
 from tsdb.config.roles import ROLES
 from tsdb.config.standalone import StandaloneSettings
@@ -34,6 +35,7 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("chunker", "Also of `standalone`.", ChunkerFields),
     ("loader", "Also of `standalone`.", LoaderFields),
     ("querier", "And the `select_*` limits of a store.", QuerierFields),
+    ("PromQL", "Of `querier` and `standalone`.", PromqlFields),
     ("standalone", "All of the above; `log` defaults to a file in `data_dir`.", StandaloneSettings),
 )
 

@@ -11,10 +11,11 @@ from tsdb.config.chunker import ChunkerFields
 from tsdb.config.common import CommonSettings
 from tsdb.config.gateway import GatewayFields
 from tsdb.config.loader import LoaderFields
+from tsdb.config.promql import PromqlFields
 from tsdb.config.store import StoreFields, check_slices
 
 
-class StandaloneSettings(GatewayFields, StoreFields, ChunkerFields, LoaderFields, CommonSettings):
+class StandaloneSettings(GatewayFields, StoreFields, ChunkerFields, LoaderFields, PromqlFields, CommonSettings):
     """The role `standalone`. `log`, `history` and `snapshot_dir` default to places in `data_dir`; an empty `history` or
     `snapshot_dir` switches it off."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
 from tsdb.config import CommonSettings, QuerierSettings
+from tsdb.config.promql import PromqlFields
 from tsdb.config.querier import QuerierFields
 from tsdb.config.select import SelectFields
 from tsdb.config.types import host_port
@@ -30,6 +31,7 @@ from tsdb.reader.read_call import ReadCalls
 from tsdb.roles.history_access import connect_history
 from tsdb.roles.log import LogComponent, connected, meta_settings
 from tsdb.roles.process import Opened
+from tsdb.roles.promql import PROMQL_WARM_UPS, prometheus_api, query_options
 from tsdb.roles.servers import grpc_server, health_setter, read_calls
 from tsdb.v1 import reader_pb2_grpc
 
@@ -70,12 +72,19 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
     sources = Sources(pool, topic_id, range(partitions), history_source(history, settings, log), watch.state)
     health = Health()
     calls = read_calls(settings)
-    server = grpc_server(settings, [querier_service(sources, settings, calls)], health)
+    server = grpc_server(settings, [querier_service(sources, settings, calls, settings)], health)
+    api = prometheus_api(settings, settings, settings, sources, calls, log)
     reporter = StoresReporter(sources, health_setter(health))
-    components: list[Component] = [LogComponent(log), pool, reporter, calls.drain, server]
+    components: list[Component] = [LogComponent(log), pool, reporter, calls.drain, server, api]
     if history is not None:
         components[1:1] = [HistoryComponent(history), watch]
-    return Opened(components, lambda: partitions_health(sources), lambda: "", warm_ups=[warm_up])
+    return Opened(
+        components,
+        lambda: partitions_health(sources),
+        lambda: "",
+        warm_ups=[warm_up, *PROMQL_WARM_UPS],
+        bodies=api,
+    )
 
 
 def history_source(history: ChunkStore | None, settings: CommonSettings, log: Log) -> HistorySource | None:
@@ -87,10 +96,10 @@ def history_source(history: ChunkStore | None, settings: CommonSettings, log: Lo
     return HistorySource(history, HistoryIndex(history, generation.now), settings.times.window_ms, resolutions)
 
 
-def querier_service(sources: Sources, fields: SelectFields, calls: ReadCalls) -> GrpcService:
+def querier_service(sources: Sources, fields: SelectFields, calls: ReadCalls, promql: PromqlFields) -> GrpcService:
     """The Reader service over these sources."""
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
-    servicer = QuerierService(sources, limits, calls)
+    servicer = QuerierService(sources, limits, calls, query_options(promql))
     return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=("Coverage",))
 
 

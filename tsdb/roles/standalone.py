@@ -15,6 +15,7 @@ from tsdb.log.open import open_log, open_topics
 from tsdb.log.topics import create_topics, topic_specs
 from tsdb.model.clock import SystemClock
 from tsdb.ops.grpc.health import Health
+from tsdb.ops.http.bodies import JoinedRoutes
 from tsdb.ops.lifecycle import Component
 from tsdb.query.chunk_stage import ChunkStageWatch
 from tsdb.query.sources import Sources
@@ -27,6 +28,7 @@ from tsdb.roles.history_access import connect_history, create_embedded_history
 from tsdb.roles.loader import make_loader
 from tsdb.roles.log import LogComponent, connected, meta_settings
 from tsdb.roles.process import Opened
+from tsdb.roles.promql import PROMQL_WARM_UPS, prometheus_api
 from tsdb.roles.querier import HistoryComponent, history_source, querier_service
 from tsdb.roles.servers import grpc_server, health_setter, read_calls, request_bytes
 from tsdb.roles.store import make_store, reader_of, store_partitions
@@ -67,12 +69,13 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     held = request_bytes(settings)
     metadata = MetadataWriter(log, SystemClock())
     writes = write_doors(settings, settings, gateway, metadata, held)
-    services = [*writes.services, querier_service(sources, settings, calls)]
+    services = [*writes.services, querier_service(sources, settings, calls, settings)]
     server = grpc_server(settings, services, health, writes=settings, held=held)
+    api = prometheus_api(settings, settings, settings, sources, calls, log, held)
     reporter = StoreReporter(store, health_setter(health), SystemClock())
     past: list[Component] = []
     stalls = [store.stalled]
-    warm_ups = [*WARM_UPS, warm_up_store]
+    warm_ups = [*WARM_UPS, warm_up_store, *PROMQL_WARM_UPS]
     if history is not None:
         chunker, loader = make_chunker(settings, settings, log), make_loader(settings, settings, log, history)
         past = [HistoryComponent(history), watch, loader, chunker]
@@ -86,6 +89,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
         metadata,
         server,
         writes.http,
+        api,
         *home_core(settings, PAST_THREADS),
     ]
     components: list[Component] = [folder, LogComponent(log), *past, *serving]
@@ -94,7 +98,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
         store_partitions(store),
         lambda: "; ".join(filter(None, (stall() for stall in stalls))),
         warm_ups=warm_ups,
-        bodies=writes.http,
+        bodies=JoinedRoutes((writes.http, api)),
     )
 
 

@@ -28,7 +28,7 @@ from support.api.remote_read import (
 from tsdb.api.prometheus.errors import failure_of
 from tsdb.api.prometheus.remote_read.page import failed
 from tsdb.api.prometheus.remote_read.request import QUERIES_MAX, REQUEST_BYTES_MAX
-from tsdb.api.prometheus.remote_read.wire import samples_field
+from tsdb.api.prometheus.remote_read.wire import sample_fields
 from tsdb.api.prometheus.remote_read.xor_chunk import CHUNK_SAMPLES, xor_chunks
 from tsdb.model.errors import CorruptData, HoleInRange, InvalidRequest, Overloaded, TsdbError, Unavailable
 from tsdb.ops.auth import Tokens
@@ -201,7 +201,7 @@ def test_a_large_answer_is_refused_and_its_memory_released() -> None:
 
 
 def test_methods_and_tokens_are_checked() -> None:
-    with api_server(tokens=Tokens(["secret"])) as server:
+    with api_server(tokens=Tokens(text="secret")) as server:
         got = server.send("POST", "/api/v1/read", body([ALL]), {})
         assert (got.status, got.headers["content-type"]) == (401, "text/plain; charset=utf-8")
         got = server.send("GET", "/api/v1/read", None, {"authorization": "Bearer secret"})
@@ -239,6 +239,6 @@ def test_chunks_decode_to_the_same_bits(first: int, rest: list[tuple[int, int]])
 @given(st.lists(st.integers(-(1 << 62), 1 << 62), unique=True, max_size=20).map(sorted))
 def test_samples_decode_as_messages(times: list[int]) -> None:
     values = np.arange(len(times)) / 4 - 1
-    encoded = bytes(samples_field(np.array(times, np.int64), values))
+    encoded = sample_fields(np.array(times, np.int64), values).tobytes()
     decoded = remote_read_pb2.TimeSeries.FromString(encoded).samples
     assert [(one.timestamp, one.value) for one in decoded] == list(zip(times, values.tolist(), strict=True))

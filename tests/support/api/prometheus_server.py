@@ -1,0 +1,204 @@
+"""The Prometheus API over samples in memory: real sockets, and reads that a test can hold up."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+from support.promql.memory import MemoryStorage, label_filter
+from tsdb.api.prometheus.api import PrometheusApi
+from tsdb.api.prometheus.call import ApiOptions, ApiSources
+from tsdb.api.prometheus.storage import StorageOptions
+from tsdb.index.cardinality.groups import By
+from tsdb.model.clock import ManualClock
+from tsdb.model.errors import TsdbError
+from tsdb.model.family import Family
+from tsdb.model.labels import canonical_labels
+from tsdb.model.selector import Matcher
+from tsdb.ops.auth import Tokens
+from tsdb.ops.health import Liveness, Readiness
+from tsdb.ops.http.connections import HttpLimits
+from tsdb.ops.http.server import OpsServer, serve_ops
+from tsdb.ops.request_bytes import RequestBytes
+from tsdb.promql.evaluate.storage import StoredSeries
+from tsdb.reader.answer_bytes import AnswerBytes
+from tsdb.reader.read_call import Caller
+from tsdb.v1 import reader_pb2
+
+NOW_MS = 1_435_781_451_781
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass
+class Samples:
+    """Samples in memory, and the reads of them.
+
+    error: raised by each read. gate: each read waits for it, and `reading` is set then. options: of each request.
+    """
+
+    memory: MemoryStorage = field(default_factory=MemoryStorage)
+    series: dict[Labels, list[tuple[int, float]]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    error: TsdbError | None = None
+    gate: threading.Event | None = None
+    reading: threading.Event = field(default_factory=threading.Event)
+    options: list[StorageOptions] = field(default_factory=list)
+
+    def add(self, labels: dict[str, str], samples: Sequence[tuple[int, float]]) -> None:
+        key = tuple(sorted(labels.items()))
+        self.memory.add(key, samples)
+        self.series.setdefault(key, []).extend(samples)
+
+    @contextmanager
+    def open(self, options: StorageOptions) -> Iterator[_Storage]:
+        self.options.append(options)
+        yield _Storage(self, options.caller)
+
+
+class _Storage:
+    """A QueryStorage over samples in memory."""
+
+    def __init__(self, samples: Samples, caller: Caller) -> None:
+        self._samples = samples
+        self._caller = caller
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        return self._samples.warnings
+
+    def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> StoredSeries:
+        self._pass_gate()
+        found = self._samples.memory.select(matchers, start_ms, end_ms)
+        return StoredSeries(found.labels, found.starts, found.ts_ms, found.values, self._samples.warnings)
+
+    def series(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> list[bytes]:
+        return [canonical_labels(labels) for labels in self._found(matchers, start_ms, end_ms)]
+
+    def label_names(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> list[str]:
+        return sorted({name for labels in self._found(matchers, start_ms, end_ms) for name, _ in labels})
+
+    def label_values(
+        self, name: str, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None
+    ) -> list[str]:
+        found = self._found(matchers, start_ms, end_ms)
+        return sorted({value for labels in found for one, value in labels if one == name})
+
+    def _found(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> list[Labels]:
+        self._pass_gate()
+        matches = label_filter(matchers)
+        first, last = start_ms if start_ms is not None else -(1 << 62), end_ms if end_ms is not None else 1 << 62
+        return [
+            labels
+            for labels, samples in self._samples.series.items()
+            if matches(labels) and any(first <= ts <= last for ts, _ in samples)
+        ]
+
+    def _pass_gate(self) -> None:
+        samples = self._samples
+        if samples.gate is not None:
+            ended = threading.Event()
+            self._caller.add_callback(ended.set)
+            samples.reading.set()
+            while not samples.gate.wait(0.005):
+                left_s = self._caller.time_remaining()
+                if ended.is_set() or (left_s is not None and left_s <= 0):
+                    break
+        if samples.error is not None:
+            raise samples.error
+
+
+@dataclass(frozen=True)
+class Got:
+    """An answer; names of headers in lower case."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def data(self) -> Any:
+        """The field `data`; the answer must be a success."""
+        assert self.json["status"] == "success", self.body
+        return self.json["data"]
+
+    @property
+    def failure(self) -> tuple[int, str, str]:
+        """(status, errorType, error) of an error."""
+        assert self.json["status"] == "error", self.body
+        return self.status, self.json["errorType"], self.json["error"]
+
+
+@dataclass
+class ApiServer:
+    """A server with the API over `samples`."""
+
+    samples: Samples
+    api: PrometheusApi
+    server: OpsServer
+    answers: AnswerBytes
+
+    def get(self, path: str, headers: dict[str, str] | None = None, method: str = "GET", **parameters: Any) -> Got:
+        """path: below /api/v1/. parameters: of the URL, a list for one that comes several times; `match`: match[]."""
+        named = {"match[]" if name == "match" else name: value for name, value in parameters.items()}
+        url = f"/api/v1/{path}" + (f"?{urlencode(named, doseq=True)}" if named else "")
+        return self.send(method, url, None, headers or {})
+
+    def post(self, path: str, **parameters: Any) -> Got:
+        """parameters: of the form in the body."""
+        named = {"match[]" if name == "match" else name: value for name, value in parameters.items()}
+        return self.send("POST", f"/api/v1/{path}", urlencode(named, doseq=True).encode(), FORM)
+
+    def send(self, method: str, url: str, body: bytes | None, headers: dict[str, str]) -> Got:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=30)) as connection:
+            connection.request(method, url, body, headers)
+            got = connection.getresponse()
+            return Got(got.status, got.read(), {name.lower(): value for name, value in got.getheaders()})
+
+
+def _no_cardinality(_caller: Caller, _by: By, _top: int) -> reader_pb2.CardinalityResponse:
+    return reader_pb2.CardinalityResponse(groups_total=0)
+
+
+@contextmanager
+def api_server(
+    options: ApiOptions = ApiOptions(),
+    *,
+    tokens: Tokens | None = None,
+    limits: HttpLimits | None = None,
+    families: dict[str, Family] | None = None,
+    answers: AnswerBytes | None = None,
+) -> Iterator[ApiServer]:
+    samples, memory = Samples(), answers or AnswerBytes()
+    sources = ApiSources(
+        open_storage=samples.open,
+        families=lambda: families or {},
+        cardinality=_no_cardinality,
+        settings=lambda: {
+            "log": "sqlite:///x",
+            "drain_s": 25.0,
+            "store_tls": False,
+            "token": None,
+            "names": ["a", "b"],
+        },
+        clock=ManualClock(NOW_MS),
+        answers=memory,
+    )
+    api = PrometheusApi(sources, options, RequestBytes(64 << 20))
+    with serve_ops("127.0.0.1", 0, Readiness, Liveness, bodies=api, tokens=tokens, limits=limits) as server:
+        api.start()
+        yield ApiServer(samples, api, server, memory)
+        if samples.gate is not None:
+            samples.gate.set()
+        api.close()
+        assert api.join(10.0), "a request did not end"

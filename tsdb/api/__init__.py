@@ -1,0 +1,1 @@
+"""HTTP APIs for readers of samples."""

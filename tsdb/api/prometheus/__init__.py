@@ -1,0 +1,1 @@
+"""The HTTP API of Prometheus over the samples of this store."""

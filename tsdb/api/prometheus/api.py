@@ -1,0 +1,217 @@
+"""PrometheusApi: the routes of the API and its threads.
+
+A request passes the event loop (body), a thread of its lane (parameters, reading, evaluation, the first piece of the
+answer) and, for a large answer, the threads that write pieces while the event loop sends those before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from tsdb.api.prometheus.answer_stream import AnswerStream, next_pieces
+from tsdb.api.prometheus.call import ApiCall, ApiOptions, ApiSources
+from tsdb.api.prometheus.content_encoding import accepted_encoding, encoded
+from tsdb.api.prometheus.cross_origin import CrossOrigin
+from tsdb.api.prometheus.endpoints import PREFIX, Endpoint, Lane, endpoint_of
+from tsdb.api.prometheus.errors import METHOD, NO_ROUTE, QUERY_CANCELED, QUERY_TIMEOUT, Failure, failure_of
+from tsdb.api.prometheus.json import envelope
+from tsdb.api.prometheus.json.envelope import Result
+from tsdb.api.prometheus.representation import Representation
+from tsdb.api.prometheus.request.form import Form
+from tsdb.api.prometheus.running import IN_QUEUE, RunningQueries, RunningQuery
+from tsdb.api.prometheus.work_pool import WorkPool
+from tsdb.model.errors import InvalidRequest, TsdbError
+from tsdb.ops.http.bodies import HttpAnswer, HttpHead, Reply
+from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter
+from tsdb.ops.request_bytes import RequestBytes, Reserved
+from tsdb.reader.answer_bytes import HeldBytes
+
+BODY_BYTES_MAX = 4 << 20  # A query has at most 64 Ki characters, of up to 12 bytes in a form.
+WRITERS = 2  # Threads that write the pieces of large answers; they wait for nothing.
+
+_requests = counter(
+    "tsdb_query_requests_total",
+    "Requests of the Prometheus API that were begun: queries, and lookups of all else.",
+    "kind",
+    ("query", "lookup"),
+)
+_failures = counter(
+    "tsdb_query_failures_total",
+    "Requests of the Prometheus API that were answered with an error, by its errorType.",
+    "reason",
+    ("bad_data", "canceled", "execution", "internal", "not_found", "timeout", "unauthorized", "unavailable"),
+)
+
+log = get_logger(__name__)
+
+
+class PrometheusApi:
+    """A component and the BodyRoutes of the server. held: the memory of requests."""
+
+    def __init__(self, sources: ApiSources, options: ApiOptions, held: RequestBytes) -> None:
+        self.running = RunningQueries()
+        self._sources = sources
+        self._options = options
+        self._held = held
+        self._origins = CrossOrigin(options.cors_origin)
+        self._lanes = {
+            Lane.QUERY: WorkPool("query", options.running_max, options.waiting_max),
+            Lane.LOOKUP: WorkPool("query-lookup", options.lookups_max, options.waiting_max),
+        }
+        self._writers = WorkPool("query-write", WRITERS)
+
+    def route(self, method: str, path: str) -> _Route | None:
+        """See BodyRoutes. A wrong method and an unknown path of the API are refused by the route's `check`."""
+        if not path.startswith(PREFIX):
+            return None
+        endpoint, variable = endpoint_of(path) or (None, "")
+        return _Route(self, endpoint, variable, self._held, self._options)
+
+    def start(self) -> None:
+        """Start the threads of all pools."""
+        for pool in (*self._lanes.values(), self._writers):
+            pool.start()
+
+    def close(self) -> None:
+        """Refuse further requests as draining; those in hand continue."""
+        for pool in self._lanes.values():
+            pool.close()
+
+    def join(self, timeout_s: float) -> bool:
+        """Finish the requests in hand. The writers go last, for they end the answers."""
+        deadline = Deadline.after(timeout_s)
+        return all(pool.join(deadline.remaining()) for pool in (*self._lanes.values(), self._writers))
+
+    def abort(self) -> None:
+        """End the running queries."""
+        for query in self.running.all():
+            query.end("canceled")
+
+    def take(self, endpoint: Endpoint, variable: str, head: HttpHead, body: bytes | bytearray, reply: Reply) -> None:
+        """Queue a request for its lane. On the event loop's thread."""
+        if head.method == "OPTIONS":
+            reply(HttpAnswer(204, content_type="", headers=self._origins.headers(head.headers)))
+            return
+        running = self.running.open(endpoint.path.removeprefix(PREFIX), self._options.timeout_s)
+        reply.on_drop(partial(running.end, "peer_left"))
+        try:
+            self._lanes[endpoint.lane].submit(partial(self._run, endpoint, variable, head, body, running, reply))
+        except TsdbError as error:
+            reply(self.refusal(head, error))
+
+    def refusal(self, head: HttpHead, error: TsdbError) -> HttpAnswer:
+        """The answer to a request that failed."""
+        failure = failure_of(error)
+        _failures.labels(failure.type.value).inc()
+        return self._error_answer(head, failure)
+
+    def _run(
+        self,
+        endpoint: Endpoint,
+        variable: str,
+        head: HttpHead,
+        body: bytes | bytearray,
+        running: RunningQuery,
+        reply: Reply,
+    ) -> None:
+        _requests.labels(endpoint.lane.value).inc()
+        held = HeldBytes(self._sources.answers, running.peer)
+        try:
+            with self.running.listed(running):
+                answer = self._answer(endpoint, variable, head, body, running, held)
+        except TsdbError as error:
+            held.release()
+            answer = self.refusal(head, _cause(running, error))
+        except Exception as error:
+            held.release()
+            log.error("request of the Prometheus API failed", path=endpoint.path, exc_info=error)
+            answer = self.refusal(head, TsdbError("internal error; the server's log has the details"))
+        reply(answer)
+
+    def _answer(
+        self,
+        endpoint: Endpoint,
+        variable: str,
+        head: HttpHead,
+        body: bytes | bytearray,
+        running: RunningQuery,
+        held: HeldBytes,
+    ) -> HttpAnswer:
+        running.check(IN_QUEUE)
+        call = ApiCall(head, body, Form.of(head, body), variable, running, self._sources, self._options, held)
+        result = endpoint.answer(call)
+        made = result if isinstance(result, Representation) else _json(result, head)
+        first, is_last = next_pieces(made.pieces)
+        stream = None if is_last else AnswerStream(made.pieces, self._writers.submit, held.release)
+        if stream is None:
+            held.release()
+        headers = (*self._origins.headers(head.headers), *made.headers)
+        return HttpAnswer(200, b"".join(first), made.content_type, headers, stream)
+
+    def _error_answer(self, head: HttpHead, failure: Failure) -> HttpAnswer:
+        headers = self._origins.headers(head.headers)
+        if failure.retry_after_s is not None:
+            headers = (*headers, ("retry-after", str(failure.retry_after_s)))
+        if failure.status == 401:
+            headers = (*headers, ("www-authenticate", "Bearer"))
+        endpoint = endpoint_of(head.path)
+        if failure.status == 405 and endpoint is not None:
+            headers = (*headers, ("allow", ", ".join(sorted(endpoint[0].methods))))
+        answer = envelope.failed(failure) if endpoint is None else endpoint[0].failed(failure)
+        return replace(answer, headers=(*headers, *answer.headers))
+
+
+def _json(result: Result, head: HttpHead) -> Representation:
+    """A result in the envelope, compressed where the request accepts it."""
+    encoding = accepted_encoding(head.headers.get("accept-encoding", ""))
+    headers = (("content-encoding", encoding),) if encoding else ()
+    return Representation(encoded(envelope.success(result), encoding), envelope.JSON, headers)
+
+
+def _cause(running: RunningQuery, error: TsdbError) -> TsdbError:
+    """Why a request failed: the error of a read that was cut off does not name the end of the query."""
+    if error.reason in (QUERY_TIMEOUT, QUERY_CANCELED):
+        return error
+    try:
+        running.check()
+    except TsdbError as ended:
+        return ended
+    return error
+
+
+class _Route:
+    """A path of the API, as the server sees it. endpoint: None for an unknown path."""
+
+    bytes_max = BODY_BYTES_MAX
+
+    def __init__(
+        self, api: PrometheusApi, endpoint: Endpoint | None, variable: str, held: RequestBytes, options: ApiOptions
+    ) -> None:
+        self.name = "unknown" if endpoint is None else endpoint.path
+        self.held = held
+        self.request_timeout_s: float | None = options.timeout_s + options.send_s
+        self._api = api
+        self._endpoint = endpoint
+        self._variable = variable
+
+    def authorization(self, head: HttpHead) -> str | None:
+        return head.headers.get("authorization")
+
+    def check(self, head: HttpHead) -> None:
+        """Raises InvalidRequest (no_such_route, method_not_allowed)."""
+        if self._endpoint is None:
+            raise InvalidRequest(f"no endpoint {head.path}", reason=NO_ROUTE)
+        if head.method not in self._endpoint.methods:
+            accepted = ", ".join(sorted(self._endpoint.methods))
+            raise InvalidRequest(f"method {head.method} is not allowed; send {accepted}", reason=METHOD)
+
+    def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
+        """Queue the request for a thread of its lane."""
+        assert self._endpoint is not None, "`check` refuses an unknown path"
+        self._api.take(self._endpoint, self._variable, head, body, reply)
+
+    def refusal(self, head: HttpHead, error: TsdbError) -> HttpAnswer:
+        return self._api.refusal(head, error)

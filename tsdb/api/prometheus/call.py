@@ -1,0 +1,82 @@
+"""ApiCall: one request on a thread, and what all requests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tsdb.api.prometheus.request.form import Form
+from tsdb.api.prometheus.running import RunningQuery
+from tsdb.api.prometheus.storage import OpenStorage, QueryStorage, StorageOptions
+from tsdb.index.cardinality.groups import By
+from tsdb.model.clock import Clock
+from tsdb.model.family import Family
+from tsdb.ops.http.bodies import HttpHead
+from tsdb.promql.evaluate.query import LOOKBACK_MS, VALUES_MAX
+from tsdb.promql.syntax.features import Features
+from tsdb.reader.answer_bytes import AnswerBytes, HeldBytes
+from tsdb.reader.read_call import Caller
+from tsdb.v1 import reader_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class ApiOptions:
+    """timeout_s: of a query. running_max, waiting_max: queries at once and in the queue. lookups_max: lookups of labels
+    at once. values_max: of one vector, over all its steps. slow_s: from then on a query is logged. delays_name_removal:
+    see QueryOptions. cors_origin: a regular expression. send_s: to send an answer.
+    """
+
+    timeout_s: float = 120.0
+    running_max: int = 8
+    waiting_max: int = 64
+    lookups_max: int = 4
+    values_max: int = VALUES_MAX
+    lookback_ms: int = LOOKBACK_MS
+    slow_s: float = 10.0
+    features: Features = field(default_factory=Features)
+    delays_name_removal: bool = False
+    cors_origin: str = ".*"
+    send_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSources:
+    """Sources of the answers.
+
+    families: metadata of metric families by name. cardinality: the largest groups of series in memory, of a kind and
+    number. settings: of the process, as plain values, secrets masked. answers: the memory of all answers.
+    """
+
+    open_storage: OpenStorage
+    families: Callable[[], Mapping[str, Family]]
+    cardinality: Callable[[Caller, By, int], reader_pb2.CardinalityResponse]
+    settings: Callable[[], Mapping[str, Any]]
+    clock: Clock
+    answers: AnswerBytes = field(default_factory=AnswerBytes)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    """variable: of the path, "" without one. held: memory of the answer, until it is sent."""
+
+    head: HttpHead
+    body: bytes | bytearray
+    form: Form
+    variable: str
+    running: RunningQuery
+    sources: ApiSources
+    options: ApiOptions
+    held: HeldBytes
+
+    @contextmanager
+    def storage(self) -> Iterator[QueryStorage]:
+        """The storage with the options of the request."""
+        options = StorageOptions(self.running, self.form.flag("allow_holes"), self.form.flag("allow_stale"))
+        with self.sources.open_storage(options) as storage:
+            yield storage
+
+    def hold(self, size: int) -> None:
+        """Reserve memory for the answer, in all. Raises Overloaded."""
+        self.held.hold(size, self.running.check)

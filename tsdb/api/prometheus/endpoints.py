@@ -1,0 +1,80 @@
+"""Endpoints: the paths of the API, their methods, and the pool of threads that each runs on."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tsdb.api.prometheus.call import ApiCall
+from tsdb.api.prometheus.errors import Failure
+from tsdb.api.prometheus.json.envelope import Result, failed
+from tsdb.api.prometheus.pages import empty, lookups, metadata, query, status, syntax
+from tsdb.api.prometheus.remote_read import page as remote_read
+from tsdb.api.prometheus.representation import Representation
+from tsdb.ops.http.bodies import HttpAnswer
+
+PREFIX = "/api/v1/"
+_LABEL, _VALUES = PREFIX + "label/", "/values"
+_GET = frozenset({"GET", "HEAD", "OPTIONS"})
+_GET_POST = _GET | {"POST"}
+_POST = frozenset({"POST", "OPTIONS"})
+
+
+class Lane(enum.Enum):
+    """A pool of threads. Lookups have their own, so that they are answered while queries are slow."""
+
+    QUERY = "query"
+    LOOKUP = "lookup"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """path: of the label of metrics; `:name` stands for what callers choose. failed: the answer to an error."""
+
+    path: str
+    answer: Callable[[ApiCall], Result | Representation]
+    methods: frozenset[str] = _GET
+    lane: Lane = Lane.LOOKUP
+    failed: Callable[[Failure], HttpAnswer] = failed
+
+
+LABEL_VALUES = Endpoint(f"{_LABEL}:name{_VALUES}", lookups.label_values)
+
+_ENDPOINTS = {
+    one.path: one
+    for one in (
+        Endpoint(PREFIX + "query", query.instant, _GET_POST, Lane.QUERY),
+        Endpoint(PREFIX + "query_range", query.ranged, _GET_POST, Lane.QUERY),
+        Endpoint(PREFIX + "read", remote_read.read, _POST, Lane.QUERY, remote_read.failed),
+        Endpoint(PREFIX + "query_exemplars", empty.exemplars, _GET_POST),
+        Endpoint(PREFIX + "series", lookups.series, _GET_POST),
+        Endpoint(PREFIX + "labels", lookups.label_names, _GET_POST),
+        Endpoint(PREFIX + "metadata", metadata.metadata),
+        Endpoint(PREFIX + "format_query", syntax.format_query, _GET_POST),
+        Endpoint(PREFIX + "parse_query", syntax.parse_query, _GET_POST),
+        Endpoint(PREFIX + "rules", empty.rules),
+        Endpoint(PREFIX + "alerts", empty.empty({"alerts": []})),
+        Endpoint(PREFIX + "targets", empty.empty({"activeTargets": [], "droppedTargets": []})),
+        Endpoint(PREFIX + "targets/metadata", empty.empty([])),
+        Endpoint(PREFIX + "scrape_pools", empty.empty({"scrapePools": []})),
+        Endpoint(PREFIX + "alertmanagers", empty.empty({"activeAlertmanagers": [], "droppedAlertmanagers": []})),
+        Endpoint(PREFIX + "features", status.features),
+        Endpoint(PREFIX + "status/buildinfo", status.build_info),
+        Endpoint(PREFIX + "status/runtimeinfo", status.runtime_info),
+        Endpoint(PREFIX + "status/flags", status.flags),
+        Endpoint(PREFIX + "status/config", status.config),
+        Endpoint(PREFIX + "status/tsdb", status.tsdb),
+        Endpoint(PREFIX + "status/walreplay", empty.empty({"min": 0, "max": 0, "current": 0})),
+    )
+}
+
+
+def endpoint_of(path: str) -> tuple[Endpoint, str] | None:
+    """The endpoint of a path, and the variable in it; None for a path without an endpoint."""
+    found = _ENDPOINTS.get(path)
+    if found is not None:
+        return found, ""
+    if path.startswith(_LABEL) and path.endswith(_VALUES) and len(path) > len(_LABEL) + len(_VALUES):
+        return LABEL_VALUES, path[len(_LABEL) : -len(_VALUES)]
+    return None

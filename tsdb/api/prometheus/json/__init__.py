@@ -1,0 +1,1 @@
+"""JSON of query results, as Prometheus writes it."""

@@ -1,0 +1,131 @@
+"""Rows: the JSON of a vector or a matrix in pieces, so that a large answer is sent while it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from tsdb.api.prometheus.json.decimal_kernels import powers_of_ten
+from tsdb.api.prometheus.json.rows_kernels import (
+    HEAD_BYTES,
+    POINT_BYTES_MAX,
+    PREFIX_BYTES,
+    write_prefixes_kernel,
+    write_rows_kernel,
+)
+from tsdb.promql.evaluate.vectors.block import Block, Samples
+from tsdb.promql.evaluate.vectors.labels import LabelSets
+
+PIECE_BYTES = 1 << 18  # Stays in the cache of a core until it is copied.
+_VECTOR = (b'},"value":', b"}")
+_MATRIX = (b'},"values":[', b"]}")
+_NO_TIMES = np.empty(0, np.int64)
+_NO_BYTES = np.empty(0, np.uint8)
+
+
+def vector_rows(block: Block, times_ms: NDArray[np.int64]) -> Iterator[memoryview]:
+    """The rows of an instant vector, which has one step. A piece is valid until the next one is asked for."""
+    return _block_rows(block, times_ms, *_VECTOR)
+
+
+def matrix_rows(block: Block, times_ms: NDArray[np.int64]) -> Iterator[memoryview]:
+    """The rows of a vector over steps."""
+    return _block_rows(block, times_ms, *_MATRIX)
+
+
+def sample_rows(samples: Samples) -> Iterator[memoryview]:
+    """The rows of a range vector."""
+    present = np.ones(len(samples.values), np.bool_)
+    return _rows(samples.labels, samples.starts, samples.values, present, samples.ts_ms, _NO_BYTES, _NO_TIMES, *_MATRIX)
+
+
+def _block_rows(block: Block, times_ms: NDArray[np.int64], middle: bytes, end: bytes) -> Iterator[memoryview]:
+    starts = np.arange(len(block) + 1, dtype=np.int64) * len(times_ms)
+    prefixes = np.empty(len(times_ms) * PREFIX_BYTES, np.uint8)
+    sizes = np.empty(len(times_ms), np.int64)
+    write_prefixes_kernel(times_ms, prefixes, sizes)
+    values, present = np.ascontiguousarray(block.values), np.ascontiguousarray(block.present)
+    return _rows(block.labels, starts, values.reshape(-1), present.reshape(-1), _NO_TIMES, prefixes, sizes, middle, end)
+
+
+def _rows(
+    labels: LabelSets,
+    starts: NDArray[np.int64],
+    values: NDArray[np.float64],
+    present: NDArray[np.bool_],
+    ts_ms: NDArray[np.int64],
+    prefixes: NDArray[np.uint8],
+    prefix_sizes: NDArray[np.int64],
+    middle: bytes,
+    end: bytes,
+) -> Iterator[memoryview]:
+    texts, text_starts, numbers = label_texts(labels)
+    head_bytes = HEAD_BYTES + len(middle) + _longest(text_starts, numbers)
+    least_bytes = head_bytes + len(end) + 2 * POINT_BYTES_MAX
+    whole_bytes = least_bytes + len(starts) * head_bytes + len(values) * POINT_BYTES_MAX
+    out = np.empty(max(least_bytes, min(PIECE_BYTES, whole_bytes)), np.uint8)
+    middle_bytes, end_bytes = np.frombuffer(middle, np.uint8), np.frombuffer(end, np.uint8)
+    place = np.zeros(3, np.int64)
+    while size := write_rows_kernel(
+        place,
+        starts,
+        values,
+        present,
+        ts_ms,
+        prefixes,
+        prefix_sizes,
+        numbers,
+        texts,
+        text_starts,
+        middle_bytes,
+        end_bytes,
+        head_bytes,
+        _powers(),
+        out,
+    ):
+        yield out.data[:size]
+
+
+def label_texts(labels: LabelSets) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]:
+    """(texts, starts, numbers): each label of the rows as `"name":"value"` once, and for each row the numbers of its
+    labels in the order of their names, int32 (rows, labels); -1 for an absent label."""
+    parts: list[bytes] = []
+    numbers = np.empty((len(labels), len(labels.names)), np.int32)
+    for column, name in enumerate(sorted(labels.names)):
+        found, places = np.unique(labels.column(name), return_inverse=True)
+        key = json_text(name) + b":"
+        numbers[:, column] = places.reshape(-1) + len(parts)
+        numbers[labels.column(name) == 0, column] = -1
+        parts += [key + json_text(labels.pool.text(number)) for number in found.tolist()]
+    starts = np.concatenate(([0], np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts))))).astype(np.int64)
+    return np.frombuffer(b"".join(parts), np.uint8), starts, numbers
+
+
+def json_text(text: str) -> bytes:
+    """A string of JSON. Bytes that are no UTF-8 are replaced."""
+    try:
+        return orjson.dumps(text)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(valid_text(text))
+
+
+def valid_text(text: str) -> str:
+    """A text in place of one with lone surrogates, each of which stands for a byte that is no UTF-8."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _longest(starts: NDArray[np.int64], numbers: NDArray[np.int32]) -> int:
+    """Bytes of the longest labels of a row, commas included, at most."""
+    if not numbers.size:
+        return 0
+    sizes = np.append(np.diff(starts) + 1, 0)  # Number -1 finds the last one.
+    return int(sizes[numbers].sum(axis=1).max())
+
+
+@cache
+def _powers() -> NDArray[np.uint64]:
+    return powers_of_ten()

@@ -1,0 +1,1 @@
+"""Pages: what each path of the API answers."""

@@ -1,0 +1,227 @@
+"""Queries: `query` and `query_range`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.api.prometheus.arrow import MEDIA_TYPE, arrow_answer, arrow_rows
+from tsdb.api.prometheus.call import ApiCall
+from tsdb.api.prometheus.errors import BadParameter
+from tsdb.api.prometheus.json.envelope import Result, json_of
+from tsdb.api.prometheus.json.numbers import positional
+from tsdb.api.prometheus.json.rows import PIECE_BYTES, matrix_rows, sample_rows, vector_rows
+from tsdb.api.prometheus.representation import Representation, accepts
+from tsdb.api.prometheus.request import parameters
+from tsdb.api.prometheus.running import IN_QUEUE
+from tsdb.model.selector import Matcher
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter, histogram
+from tsdb.promql.evaluate.query import QueryOptions, QueryResult, instant_query, range_query
+from tsdb.promql.evaluate.storage import Storage, StoredSeries
+from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
+from tsdb.promql.syntax.errors import QueryError
+
+TRUNCATED = "results truncated due to limit"
+TEXT_CHARS_MAX = 2000  # Of a query in the log.
+
+_duration = histogram(
+    "tsdb_query_duration_seconds",
+    "Time from the arrival of a PromQL query to its result, which is then written and sent.",
+    "kind",
+    ("instant", "range", "remote_read"),
+)
+_samples = counter("tsdb_query_samples_total", "Samples that PromQL queries read.")
+_series = counter("tsdb_query_series_total", "Series that PromQL queries read; one that is read twice counts twice.")
+_slow = counter("tsdb_query_slow_total", "PromQL queries that took query_slow_s or longer; the log has each.")
+
+log = get_logger(__name__)
+
+
+def instant(call: ApiCall) -> Result | Representation:
+    """Answers `/api/v1/query`: values at one time."""
+    limit = parameters.limit(call.form)
+    at_ms = parameters.optional_time(call.form, "time")
+    if at_ms is None:
+        at_ms = call.sources.clock.now_ms()
+    call.running.shorten(parameters.timeout_s(call.form, call.options.timeout_s))
+    return _answer(call, "instant", limit, lambda text, storage, options: instant_query(text, storage, at_ms, options))
+
+
+def ranged(call: ApiCall) -> Result | Representation:
+    """Answers `/api/v1/query_range`: values over steps."""
+    limit = parameters.limit(call.form)
+    steps = parameters.steps(call.form)
+    call.running.shorten(parameters.timeout_s(call.form, call.options.timeout_s))
+    return _answer(
+        call,
+        "range",
+        limit,
+        lambda text, storage, options: range_query(text, storage, steps.start_ms, steps.end_ms, steps.step_ms, options),
+    )
+
+
+def query_problem(error: QueryError) -> str:
+    """The text of a query's error. Prometheus names no place when it is the type of the whole."""
+    return error.problem if error.problem.startswith("invalid expression type") else error.message
+
+
+class MeteredStorage:
+    """A Storage that counts what is read. check: raises when the query has ended. seconds: spent in reads."""
+
+    def __init__(self, storage: Storage, check: Callable[[], None]) -> None:
+        self._storage = storage
+        self._check = check
+        self.series = 0
+        self.samples = 0
+        self.selects = 0
+        self.seconds = 0.0
+
+    def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> StoredSeries:
+        began = time.perf_counter()
+        found = self._storage.select(matchers, start_ms, end_ms)
+        self.seconds += time.perf_counter() - began
+        self.selects += 1
+        self.series += len(found.labels)
+        self.samples += len(found.ts_ms)
+        self._check()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds. queue: from the arrival to a thread."""
+
+    queue: float
+    evaluation: float
+
+
+def _answer(
+    call: ApiCall, kind: str, limit: int, evaluate: Callable[[str, Storage, QueryOptions], QueryResult]
+) -> Result | Representation:
+    text = call.running.text = call.form.get("query")
+    options = QueryOptions(
+        features=call.options.features,
+        lookback_ms=parameters.lookback_ms(call.form, call.options.lookback_ms),
+        delays_name_removal=call.options.delays_name_removal,
+        values_max=call.options.values_max,
+        check=call.running.check,
+    )
+    queue_s, began = call.running.age_s, time.perf_counter()
+    call.running.check(IN_QUEUE)
+    with call.storage() as storage:
+        metered = MeteredStorage(storage, call.running.check)
+        try:
+            found = evaluate(text, metered, options)
+        except QueryError as error:
+            raise BadParameter("query", query_problem(error)) from error
+        finally:
+            timing = Timing(queue_s, time.perf_counter() - began)
+            report(call, kind, metered, timing)
+        call.hold(_size(found.value))
+    value, cut = _limited(found.value, limit)
+    warnings = (*found.warnings, TRUNCATED) if cut else found.warnings
+    result_type = _result_type(value, kind)
+    if accepts(call.head, MEDIA_TYPE):
+        rows = arrow_rows(value, found.times_ms)
+        call.hold(_size(value) + rows.label_bytes)
+        return arrow_answer(result_type, rows, warnings, found.infos)
+    stats = _stats(metered, timing) if call.form.get("stats") else b""
+    return Result(_data(result_type, _json(value, kind, found.times_ms), stats), warnings, found.infos)
+
+
+def _result_type(value: Block | Samples | Scalar | Text, kind: str) -> str:
+    if isinstance(value, Scalar):
+        return "scalar"
+    if isinstance(value, Text):
+        return "string"
+    return "vector" if isinstance(value, Block) and kind == "instant" else "matrix"
+
+
+def _json(
+    value: Block | Samples | Scalar | Text, kind: str, times_ms: NDArray[np.int64]
+) -> Iterator[bytes | memoryview]:
+    if isinstance(value, Scalar):
+        return _pair(times_ms, positional(float(value.values[0])))
+    if isinstance(value, Text):
+        return _pair(times_ms, value.value)
+    if isinstance(value, Samples):
+        return _array(sample_rows(value))
+    return _array(vector_rows(value, times_ms) if kind == "instant" else matrix_rows(value, times_ms))
+
+
+def _data(kind: str, result: Iterator[bytes | memoryview], stats: bytes) -> Iterator[bytes | memoryview]:
+    yield b'{"resultType":"%b","result":' % kind.encode()
+    yield from result
+    yield stats + b"}"
+
+
+def _pair(times_ms: NDArray[np.int64], text: str) -> Iterator[bytes | memoryview]:
+    at_ms = int(times_ms[0])
+    yield json_of([at_ms / 1000 if at_ms % 1000 else at_ms // 1000, text])
+
+
+def _array(rows: Iterator[memoryview]) -> Iterator[bytes | memoryview]:
+    yield b"["
+    yield from rows
+    yield b"]"
+
+
+def _limited(value: Block | Samples | Scalar | Text, limit: int) -> tuple[Block | Samples | Scalar | Text, bool]:
+    """The first `limit` series of a vector; whether it had more."""
+    if not limit or not isinstance(value, Block | Samples) or len(value.labels) <= limit:
+        return value, False
+    rows = np.arange(limit)
+    if isinstance(value, Block):
+        return value.take(rows), True
+    return Samples(
+        value.labels.take(rows), value.starts[: limit + 1], value.ts_ms, value.values, value.loses_name[:limit]
+    ), True
+
+
+def _size(value: Block | Samples | Scalar | Text) -> int:
+    """Bytes of a result and of the pieces that are written from it."""
+    if isinstance(value, Block):
+        return value.values.nbytes + value.present.nbytes + value.labels.numbers.nbytes + 4 * PIECE_BYTES
+    if isinstance(value, Samples):
+        return value.values.nbytes + value.ts_ms.nbytes + value.labels.numbers.nbytes + 4 * PIECE_BYTES
+    return 0
+
+
+def report(call: ApiCall, kind: str, metered: MeteredStorage, timing: Timing) -> None:
+    seconds = timing.queue + timing.evaluation
+    _duration.labels(kind).observe(seconds)
+    _samples.inc(metered.samples)
+    _series.inc(metered.series)
+    if seconds >= call.options.slow_s:
+        _slow.inc()
+        log.warning(
+            "slow query",
+            query=call.running.text[:TEXT_CHARS_MAX],
+            kind=kind,
+            seconds=round(seconds, 3),
+            queue_s=round(timing.queue, 3),
+            read_s=round(metered.seconds, 3),
+            selects=metered.selects,
+            series=metered.series,
+            samples=metered.samples,
+        )
+
+
+def _stats(metered: MeteredStorage, timing: Timing) -> bytes:
+    """Of the parts that Prometheus times, those that exist here."""
+    inner_s = max(0.0, timing.evaluation - metered.seconds)
+    timings = {
+        "evalTotalTime": timing.evaluation,
+        "resultSortTime": 0,
+        "queryPreparationTime": metered.seconds,
+        "innerEvalTime": inner_s,
+        "execQueueTime": timing.queue,
+        "execTotalTime": timing.queue + timing.evaluation,
+    }
+    samples = {"totalQueryableSamples": metered.samples, "peakSamples": metered.samples}
+    return b',"stats":' + json_of({"timings": timings, "samples": samples})

@@ -1,0 +1,1 @@
+"""Remote read of Prometheus: samples of selectors as one message, or as a stream of chunks in its own encoding."""

@@ -1,0 +1,1 @@
+"""Requests: parameters of a request, read as Prometheus reads them."""

@@ -1,0 +1,125 @@
+"""QueryStorage: what the API reads from. `querier_storage` opens that of a querier; tests have one in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from tsdb.client.options import ReadOptions
+from tsdb.model.selector import Matcher, MatchType
+from tsdb.promql.evaluate.storage import Storage, StoredSeries
+from tsdb.promql.syntax.selectors import matches_empty
+from tsdb.query.promql.metadata import QuerierMetadata
+from tsdb.query.promql.storage import NO_SERIES, QuerierStorage
+from tsdb.query.sources import Sources
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import Caller, ReadCalls
+
+
+@dataclass(frozen=True, slots=True)
+class StorageOptions:
+    """caller: the request; a read ends with it. allow_holes, allow_stale: answer without what is missing, and name it
+    in the warnings."""
+
+    caller: Caller
+    allow_holes: bool = False
+    allow_stale: bool = False
+
+
+class QueryStorage(Storage, Protocol):
+    """Used by one request, on one thread.
+
+    Times are milliseconds, both in; None: without that bound. No matchers: every series. Never short: raises TsdbError
+    instead.
+    """
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Losses that the answers of lookups so far may have."""
+
+    def series(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> Sequence[bytes]:
+        """Canonical labels of the series, each once."""
+
+    def label_names(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> Sequence[str]:
+        """Names of the labels of the series."""
+
+    def label_values(
+        self, name: str, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None
+    ) -> Sequence[str]:
+        """Values of one label of the series."""
+
+
+OpenStorage = Callable[[StorageOptions], AbstractContextManager[QueryStorage]]
+
+
+def querier_storage(sources: Sources, limits: SelectLimits, calls: ReadCalls) -> OpenStorage:
+    """A function that opens the storage of a querier for one request. limits: of each read. calls: the bounds that all
+    reads of the process share."""
+
+    @contextmanager
+    def open_storage(options: StorageOptions) -> Iterator[QueryStorage]:
+        accepted = ReadOptions(allow_holes=options.allow_holes, allow_stale=options.allow_stale)
+        with calls.of(options.caller) as call:
+            yield _OfQuerier(
+                QuerierStorage(sources, limits, call, accepted), QuerierMetadata(sources, limits, call, accepted)
+            )
+
+    return open_storage
+
+
+class _OfQuerier:
+    """Samples and labels of a querier as one QueryStorage."""
+
+    def __init__(self, samples: QuerierStorage, metadata: QuerierMetadata) -> None:
+        self._samples = samples
+        self._metadata = metadata
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        return self._metadata.warnings
+
+    def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> StoredSeries:
+        wanted = valid_matchers(matchers)
+        return NO_SERIES if wanted is None else self._samples.select(wanted, start_ms, end_ms)
+
+    def series(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> Sequence[bytes]:
+        wanted = valid_matchers(matchers)
+        return [] if wanted is None else self._metadata.series(wanted, start_ms, end_ms)
+
+    def label_names(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> Sequence[str]:
+        wanted = valid_matchers(matchers)
+        return [] if wanted is None else self._metadata.label_names(wanted, start_ms, end_ms)
+
+    def label_values(
+        self, name: str, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None
+    ) -> Sequence[str]:
+        wanted = valid_matchers(matchers)
+        return [] if wanted is None else self._metadata.label_values(name, wanted, start_ms, end_ms)
+
+
+def valid_matchers(matchers: Sequence[Matcher]) -> Sequence[Matcher] | None:
+    """The matchers without those that hold for each series since their text is no UTF-8, as all labels are; None when
+    one of these holds for no series."""
+    kept: list[Matcher] = []
+    for matcher in matchers:
+        if is_utf8(matcher.name) and is_utf8(matcher.value):
+            kept.append(matcher)
+        elif not _holds_always(matcher):
+            return None
+    return kept
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text has no lone surrogates, which stand for bytes that are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _holds_always(matcher: Matcher) -> bool:
+    """Of a matcher whose text is no UTF-8: no label has that name, or no label has that value."""
+    return matches_empty(matcher) if is_utf8(matcher.value) else matcher.type is MatchType.NOT_EQUAL

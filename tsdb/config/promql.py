@@ -1,0 +1,89 @@
+"""Settings of PromQL and its HTTP API, for queriers."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import BaseModel, Field, field_validator
+
+from tsdb.config.types import Names
+
+FEATURES = (
+    "promql-experimental-functions",
+    "promql-duration-expr",
+    "promql-extended-range-selectors",
+    "promql-binop-fill-modifiers",
+    "promql-delayed-name-removal",
+)
+
+
+class PromqlFields(BaseModel):
+    """Bounds of PromQL queries, and parts of the language."""
+
+    query_timeout_s: float = Field(
+        120.0,
+        gt=0,
+        le=86_400,
+        description="Longest time of one PromQL query, in seconds, the queue included; as Prometheus's "
+        "--query.timeout. A request may ask for less.",
+    )
+    query_running_max: int = Field(
+        8,
+        ge=1,
+        le=1024,
+        description="PromQL queries that are evaluated at once; each has a thread and uses several cores.",
+    )
+    query_waiting_max: int = Field(
+        64,
+        ge=0,
+        le=100_000,
+        description="PromQL queries that wait for one of query_running_max to end, and as many lookups of labels; more "
+        "are refused.",
+    )
+    query_values_max: int = Field(
+        50_000_000,
+        ge=1000,
+        le=1 << 40,
+        description="Values of one vector inside a PromQL query, over all its steps; 9 bytes each. As Prometheus's "
+        "--query.max-samples.",
+    )
+    query_lookback_s: float = Field(
+        300.0,
+        ge=1,
+        le=86_400,
+        description="How old the newest sample of a series may be that a PromQL query takes for its value at a time; "
+        "as Prometheus's --query.lookback-delta.",
+    )
+    query_slow_s: float = Field(
+        10.0,
+        ge=0,
+        le=86_400,
+        description="PromQL queries of this many seconds or more are logged, with the samples that they read; 0: all.",
+    )
+    enable_feature: Names = Field(
+        (),
+        description="Parts of PromQL that Prometheus has behind the flag of this name: " + ", ".join(FEATURES) + ".",
+    )
+    cors_origin: str = Field(
+        ".*",
+        max_length=1000,
+        description="Regular expression of the origins whose pages may read answers of the HTTP API in a browser; as "
+        "Prometheus's --web.cors.origin.",
+    )
+
+    @field_validator("enable_feature")
+    @classmethod
+    def _check_features(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in FEATURES:
+                raise ValueError(f"{name!r} is none of {', '.join(FEATURES)}")
+        return names
+
+    @field_validator("cors_origin")
+    @classmethod
+    def _check_origin(cls, pattern: str) -> str:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return pattern

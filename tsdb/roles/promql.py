@@ -1,0 +1,82 @@
+"""Builds the Prometheus API of a querier from its settings."""
+
+from __future__ import annotations
+
+from tsdb.api.prometheus.api import PrometheusApi
+from tsdb.api.prometheus.call import ApiOptions, ApiSources
+from tsdb.api.prometheus.json.warm_up import warm_up as warm_up_json
+from tsdb.api.prometheus.pages.metadata import FamiliesCache
+from tsdb.api.prometheus.pages.status import querier_cardinality
+from tsdb.api.prometheus.remote_read.warm_up import warm_up as warm_up_remote_read
+from tsdb.api.prometheus.storage import querier_storage
+from tsdb.client.warm_up import warm_up as warm_up_columns
+from tsdb.config import CommonSettings, effective
+from tsdb.config.promql import PromqlFields
+from tsdb.config.select import SelectFields
+from tsdb.log.interface import Log
+from tsdb.log.metadata import read_metadata
+from tsdb.model.clock import SystemClock
+from tsdb.ops.request_bytes import RequestBytes
+from tsdb.promql.evaluate.query import QueryOptions
+from tsdb.promql.evaluate.warm_up import warm_up as warm_up_evaluation
+from tsdb.promql.syntax.features import Features
+from tsdb.query.sources import Sources
+from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import ReadCalls
+
+PROMQL_WARM_UPS = (warm_up_columns, warm_up_evaluation, warm_up_json, warm_up_remote_read)
+REQUESTS_BYTES_MAX = 64 << 20  # A request has at most 4 MiB.
+
+
+def prometheus_api(
+    settings: CommonSettings,
+    fields: PromqlFields,
+    select: SelectFields,
+    sources: Sources,
+    calls: ReadCalls,
+    log: Log,
+    held: RequestBytes | None = None,
+) -> PrometheusApi:
+    """The API over these sources. calls: the bounds that all reads of the process share. held: the memory of its
+    requests, where it is shared with those of other servers."""
+    limits = SelectLimits(select.select_series_max, select.select_samples_max, select.select_bytes_max)
+    api_sources = ApiSources(
+        open_storage=querier_storage(sources, limits, calls),
+        families=FamiliesCache(lambda: read_metadata(log), SystemClock()).families,
+        cardinality=querier_cardinality(sources, calls),
+        settings=lambda: effective(settings),
+        clock=SystemClock(),
+        answers=calls.answers,
+    )
+    return PrometheusApi(api_sources, api_options(settings, fields), held or RequestBytes(REQUESTS_BYTES_MAX))
+
+
+def query_options(fields: PromqlFields) -> QueryOptions:
+    """The options of every query, before those of a request."""
+    enabled = frozenset(fields.enable_feature)
+    return QueryOptions(
+        features=Features(
+            experimental_functions="promql-experimental-functions" in enabled,
+            extended_range_selectors="promql-extended-range-selectors" in enabled,
+            binop_fill_modifiers="promql-binop-fill-modifiers" in enabled,
+        ),
+        lookback_ms=round(fields.query_lookback_s * 1000),
+        delays_name_removal="promql-delayed-name-removal" in enabled,
+        values_max=fields.query_values_max,
+    )
+
+
+def api_options(settings: CommonSettings, fields: PromqlFields) -> ApiOptions:
+    options = query_options(fields)
+    return ApiOptions(
+        timeout_s=fields.query_timeout_s,
+        running_max=fields.query_running_max,
+        waiting_max=fields.query_waiting_max,
+        values_max=options.values_max,
+        lookback_ms=options.lookback_ms,
+        slow_s=fields.query_slow_s,
+        features=options.features,
+        delays_name_removal=options.delays_name_removal,
+        cors_origin=fields.cors_origin,
+        send_s=settings.http_request_timeout_s,
+    )
