@@ -1,7 +1,11 @@
-"""Senders written in Go, built from their modules into the user's cache: minutes the first time, nothing afterwards."""
+"""Programs written in Go, built from their modules into the user's cache: minutes the first time, nothing afterwards.
+
+Senders of samples, and programs that ask for them.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -30,12 +34,22 @@ extensions:
 
 @dataclass(frozen=True, slots=True)
 class GoSender:
-    """package: of its main function. tags: of the build."""
+    """package: of its main function. tags: of the build.
+
+    source: a main package of ours in one file, which imports `package`; None: that is the main package.
+    """
 
     name: str
     version: str
     package: str
     tags: str = ""
+    source: Path | None = None
+
+    @property
+    def file_name(self) -> str:
+        """Of the built program: another one for each version and source."""
+        digest = "" if self.source is None else f"-{hashlib.sha256(self.source.read_bytes()).hexdigest()[:12]}"
+        return f"{self.name}-{self.version}{digest}"
 
 
 TELEGRAF = GoSender(
@@ -47,6 +61,7 @@ TELEGRAF = GoSender(
     "outputs.file,serializers.influx,serializers.prometheusremotewrite",
 )
 VMAGENT = GoSender("vmagent", "v1.140.0", "github.com/VictoriaMetrics/VictoriaMetrics/app/vmagent")
+VMALERT = GoSender("vmalert", "v1.140.0", "github.com/VictoriaMetrics/VictoriaMetrics/app/vmalert")
 COLLECTOR = GoSender("otelcol", "v0.160.0", "go.opentelemetry.io/collector/cmd/builder")
 
 
@@ -54,7 +69,7 @@ def built(sender: GoSender) -> Path:
     """The program, built if the cache has none. Skips the test on a machine without Go."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = Path(home) / "kafka-tsdb" / "senders"
-    program = folder / f"{sender.name}-{sender.version}"
+    program = folder / sender.file_name
     if program.exists():
         return program
     if shutil.which("go") is None:
@@ -70,7 +85,11 @@ def _program(scratch: Path, sender: GoSender) -> Path:
     """A new module that requires the one of the sender; `go install` refuses modules with replacements."""
     _go(scratch, "mod", "init", "senders")
     _go(scratch, "get", f"{sender.package}@{sender.version}")
-    _go(scratch, "build", "-mod=mod", "-tags", sender.tags, "-ldflags", "-s -w", "-o", sender.name, sender.package)
+    package = sender.package
+    if sender.source is not None:
+        shutil.copy(sender.source, scratch)
+        package = "."
+    _go(scratch, "build", "-mod=mod", "-tags", sender.tags, "-ldflags", "-s -w", "-o", sender.name, package)
     return scratch / sender.name
 
 

@@ -9,7 +9,10 @@ import pytest
 import yaml
 
 from support.deploy_files import DEPLOY, compose
+from support.grafana.dashboards import data_source
+from tsdb.config import ROLES
 
+PROVISIONING = DEPLOY / "grafana/provisioning"
 SERVICES: dict[str, Any] = compose()["services"]
 ENGINES = {"small": "chunker", "spark": "spark"}
 
@@ -45,6 +48,16 @@ def test_named_volumes_are_declared() -> None:
     for name, service in SERVICES.items():
         sources = {volume.partition(":")[0] for volume in service.get("volumes", [])}
         assert {source for source in sources if not source.startswith(".")} <= compose()["volumes"].keys(), name
+
+
+def test_grafana_has_the_files_and_variables_that_its_provisioning_names() -> None:
+    mounts = dict(volume.split(":")[:2] for volume in SERVICES["grafana"]["volumes"])
+    (provider,) = yaml.safe_load((PROVISIONING / "dashboards/kafka-tsdb.yaml").read_text())["providers"]
+    assert mounts["./grafana"] == provider["options"]["path"]
+    assert mounts["./grafana/provisioning"] == "/etc/grafana/provisioning"
+    source = data_source(**SERVICES["grafana"]["environment"])
+    port = str(ROLES["querier"].model_fields["http"].default).rpartition(":")[2]
+    assert source["url"] == f"http://querier:{port}"
 
 
 def test_images_of_others_have_versions() -> None:

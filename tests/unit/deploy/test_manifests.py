@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import typer
 
-from support.deploy_files import DEPLOY, ROOT, Manifest, alerts, command_lines, manifests, schemas, variables
+from support.deploy_files import ROOT, Manifest, alerts, command_lines, manifests, schemas, variables
+from support.grafana.dashboards import SYSTEM, boards, targets
 from support.oracles.schema import faults
 from tsdb.cli.main import app
 from tsdb.config.roles import ROLES
@@ -94,24 +95,36 @@ def test_roles_have_the_documented_probes_and_select_their_own_pods(manifest: Ma
 
 def test_every_metric_in_alerts_and_dashboards_is_documented() -> None:
     known = set(re.findall(r"^\| `(\w+)`", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
-    panels = json.loads((DEPLOY / "grafana/kafka-tsdb.json").read_text())["panels"]
-    expressions = [target["expr"] for panel in panels for target in panel.get("targets", [])]
-    expressions += [alert["expr"] for alert in alerts()]
+    expressions = [target.expression for target in targets(SYSTEM)] + [alert["expr"] for alert in alerts()]
     used = {name for text in expressions for name in METRIC.findall(text)}
     assert len(used) > 20
     assert [name for name in used if name not in known and _base(name) not in known] == []
 
 
-def test_every_alert_has_a_section_in_the_runbooks_and_every_panel_a_place() -> None:
+def test_every_alert_has_a_section_in_the_runbooks() -> None:
     headings = re.findall(r"^## (.+)$", (ROOT / "docs/runbooks/README.md").read_text(), re.MULTILINE)
     anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
     for alert in alerts():
         assert alert["annotations"]["runbook"] in anchors, alert["alert"]
         assert alert["labels"]["severity"] in ("page", "ticket"), alert["alert"]
-    panels = json.loads((DEPLOY / "grafana/kafka-tsdb.json").read_text())["panels"]
-    ids = [panel["id"] for panel in panels]
+
+
+@pytest.mark.parametrize("board", boards().values(), ids=boards())
+def test_every_panel_has_a_number_and_a_place(board: dict[str, Any]) -> None:
+    ids = [panel["id"] for panel in board["panels"]]
     assert len(ids) == len(set(ids))
-    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
+    places = [panel["gridPos"] for panel in board["panels"]]
+    cells = [(place["y"], column) for place in places for column in range(place["x"], place["x"] + place["w"])]
+    assert len(cells) == len(set(cells))
+    assert all(column < 24 for _, column in cells)
+    # A panel belongs to the row before it.
+    assert [place["y"] for place in places] == sorted(place["y"] for place in places)
+
+
+@pytest.mark.parametrize("board", boards().values(), ids=boards())
+def test_panels_ask_the_data_source_that_is_chosen(board: dict[str, Any]) -> None:
+    assert {panel["datasource"]["uid"] for panel in board["panels"] if panel["type"] != "row"} == {"${datasource}"}
+    assert board["templating"]["list"][0]["name"] == "datasource"
 
 
 def _base(name: str) -> str:
