@@ -1,4 +1,4 @@
-"""Clients: threads in a process of their own that put random queries and read each answer whole."""
+"""Clients: threads of a separate process that put random queries and read each answer whole."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ClientsProcess:
         return not self._found.poll() and self._process.is_alive()
 
     def finish(self) -> Asked:
-        """What all clients found."""
+        """The answers of all clients."""
         try:
             assert self._found.poll(self._wait_s), "the clients do not end"
             found: Asked = self._found.recv()
@@ -105,7 +105,7 @@ def _ask(connection: http.client.HTTPConnection, query: Query, asked: Asked) -> 
 
 
 def _request(query: Query) -> tuple[str, str]:
-    """Path and form."""
+    """The path of a request and its form."""
     form = {"query": query.text, "timeout": f"{DEADLINE_S:g}s"}
     if query.step_ms is None:
         return "/api/v1/query", urlencode({**form, "time": query.start_ms / 1000})

@@ -1,4 +1,4 @@
-"""Flow: samples of 10,000 further series by remote write at a steady rate, from a process of its own."""
+"""Flow: samples of 10,000 further series by remote write at a steady rate, from a separate process."""
 
 from __future__ import annotations
 
