@@ -49,6 +49,11 @@ COMMANDS = (
         "Print the value of a PromQL expression at one time or over a range, or with --raw samples; exact or an error.",
     ),
     Row(
+        "queries",
+        "tsdb.cli.query.running:queries",
+        "List the running queries of a querier, over HTTP and gRPC, or cancel one.",
+    ),
+    Row(
         "series",
         "tsdb.cli.series:series",
         "List matching series with the times of their first and last sample; with a range, only those with a sample"

@@ -16,6 +16,7 @@ from tsdb.client.batch import RequestLimits, WriteBatch
 from tsdb.client.cardinality import Cardinality, CardinalityGroup
 from tsdb.client.channel import ClientTls
 from tsdb.client.options import ReadOptions
+from tsdb.client.queries import QueryInfo
 from tsdb.client.query import QueryResult
 from tsdb.client.read import SeriesGroup, SeriesInfo
 from tsdb.client.result import SelectResult, Series
@@ -46,6 +47,7 @@ __all__ = [
     "InvalidRequest",
     "OutOfCoverage",
     "Overloaded",
+    "QueryInfo",
     "QueryResult",
     "ReadOptions",
     "RequestLimits",

@@ -19,6 +19,7 @@ from tsdb.client.cardinality import Cardinality, CardinalityKeywords, cardinalit
 from tsdb.client.channel import ClientTls, call_metadata, open_aio_channel
 from tsdb.client.failures import Peer, call_error, client_closed
 from tsdb.client.options import Selector
+from tsdb.client.queries import QueryInfo, cancel_query, queries
 from tsdb.client.query import QueryKeywords, QueryResult, query, query_range
 from tsdb.client.read import GroupKeywords, LabelKeywords, SeriesGroup, SeriesInfo, SeriesKeywords, ValueKeywords
 from tsdb.client.result import SelectResult
@@ -160,6 +161,12 @@ class AsyncClient:
         **ask: Unpack[QueryKeywords],
     ) -> QueryResult:
         return await self.run(query_range(text, start_ms, end_ms, step_ms, **ask), timeout_s=timeout_s)
+
+    async def queries(self, *, timeout_s: float | None = None) -> list[QueryInfo]:
+        return await self.run(queries(), timeout_s=timeout_s)
+
+    async def cancel_query(self, number: int, *, timeout_s: float | None = None) -> bool:
+        return await self.run(cancel_query(number), timeout_s=timeout_s)
 
     async def coverage(self, *, timeout_s: float | None = None) -> list[common_pb2.PartitionState]:
         return await self.run(read.coverage(), timeout_s=timeout_s)

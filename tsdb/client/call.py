@@ -29,6 +29,8 @@ class Method(enum.Enum):
     LABEL_VALUES = "LabelValues"
     CARDINALITY = "Cardinality"
     QUERY = "Query"
+    QUERIES = "Queries"
+    CANCEL_QUERY = "CancelQuery"
     COVERAGE = "Coverage"
     WATCH = "Watch"
 

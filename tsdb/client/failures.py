@@ -97,7 +97,7 @@ def _wrong_role(peer: Peer, method: Method) -> TsdbError:
             f"{peer.address} takes no writes, it is a store or a querier: write to a gateway (`tsdb gateway`)",
             reason="wrong_role",
         )
-    if method is Method.QUERY:
+    if method in (Method.QUERY, Method.QUERIES, Method.CANCEL_QUERY):
         return InvalidRequest(
             f"{peer.address} answers no queries, it is a gateway: call a querier or a standalone process"
             " (`tsdb querier`, `tsdb standalone`)",

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.client.answer.tables import samples_arrow, samples_pandas
 from tsdb.client.arguments import arguments_of
 from tsdb.client.call import Call, Method
 from tsdb.client.options import ReadOptions, wire_options
-from tsdb.client.tables import samples_arrow, samples_pandas
 from tsdb.client.wire import F64, I64, U32, malformed, split_labels, unpack
 from tsdb.model.errors import InvalidRequest, Unavailable
 from tsdb.model.labels import parse_labels

@@ -17,6 +17,7 @@ from tsdb.client.cardinality import Cardinality, CardinalityKeywords, cardinalit
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
 from tsdb.client.failures import Peer, call_error, client_closed
 from tsdb.client.options import Selector
+from tsdb.client.queries import QueryInfo, cancel_query, queries
 from tsdb.client.query import QueryKeywords, QueryResult, query, query_range
 from tsdb.client.read import GroupKeywords, LabelKeywords, SeriesGroup, SeriesInfo, SeriesKeywords, ValueKeywords
 from tsdb.client.result import SelectResult
@@ -150,6 +151,14 @@ class Client:
     ) -> QueryResult:
         """The values of a PromQL expression at steps up to end_ms. Keywords: those of tsdb.client.query.query_range."""
         return self.run(query_range(text, start_ms, end_ms, step_ms, **ask), timeout_s=timeout_s)
+
+    def queries(self, *, timeout_s: float | None = None) -> list[QueryInfo]:
+        """The running queries of a querier, the oldest first."""
+        return self.run(queries(), timeout_s=timeout_s)
+
+    def cancel_query(self, number: int, *, timeout_s: float | None = None) -> bool:
+        """End a running query; False when it does not run. Its caller gets Unavailable (cancelled)."""
+        return self.run(cancel_query(number), timeout_s=timeout_s)
 
     def coverage(self, *, timeout_s: float | None = None) -> list[common_pb2.PartitionState]:
         """State of each partition: coverage, lag, offsets."""

@@ -14,7 +14,9 @@ from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.query.cardinality import CardinalityRead
 from tsdb.query.coverage import coverage
 from tsdb.query.labels import LabelsRead
+from tsdb.query.promql.listed_call import listed_call
 from tsdb.query.promql.read import QueryRead, check_query
+from tsdb.query.promql.running import RunningQueries
 from tsdb.query.select import SelectRead
 from tsdb.query.series import SeriesRead
 from tsdb.query.sources import Sources, partitions_for
@@ -30,7 +32,10 @@ watches_refused_total = counter("tsdb_query_watches_refused_total", "Watch strea
 
 
 class QuerierService(reader_pb2_grpc.ReaderServicer):
-    """Answers reads from stores and history. Called from the server's threads."""
+    """Answers reads from stores and history. Called from the server's threads.
+
+    running: the queries of the process, those of other services too.
+    """
 
     def __init__(
         self,
@@ -38,9 +43,11 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         limits: SelectLimits,
         calls: ReadCalls | None = None,
         promql: QueryOptions = QueryOptions(),
+        running: RunningQueries | None = None,
     ) -> None:
         self._sources = sources
         self._promql = promql
+        self._running = running or RunningQueries()
         self._limits = limits
         self._calls = calls or ReadCalls()
         self._watches = threading.BoundedSemaphore(WATCHES_MAX)
@@ -103,8 +110,18 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         self, request: reader_pb2.QueryRequest, context: grpc.ServicerContext
     ) -> Iterator[reader_pb2.QueryResponse]:
         check_query(request)
-        with self._calls.of(context) as call:
-            yield from QueryRead(self._sources, self._limits, call, self._promql).responses(request)
+        with listed_call(self._running, request.query, context) as caller, self._calls.of(caller) as call:
+            for response in QueryRead(self._sources, self._limits, call, self._promql).responses(request):
+                caller.check()
+                yield response
+
+    def Queries(self, request: reader_pb2.QueriesRequest, context: grpc.ServicerContext) -> reader_pb2.QueriesResponse:
+        return self._running.to_proto()
+
+    def CancelQuery(
+        self, request: reader_pb2.CancelQueryRequest, context: grpc.ServicerContext
+    ) -> reader_pb2.CancelQueryResponse:
+        return reader_pb2.CancelQueryResponse(found=self._running.cancel(request.number))
 
     def Coverage(
         self, request: reader_pb2.CoverageRequest, context: grpc.ServicerContext

@@ -20,6 +20,7 @@ from tsdb.ops.request_bytes import RequestBytes
 from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.promql.evaluate.warm_up import warm_up as warm_up_evaluation
 from tsdb.promql.syntax.features import Features
+from tsdb.query.promql.running import RunningQueries
 from tsdb.query.sources import Sources
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
@@ -34,11 +35,12 @@ def prometheus_api(
     select: SelectFields,
     sources: Sources,
     calls: ReadCalls,
+    running: RunningQueries,
     log: Log,
     held: RequestBytes | None = None,
 ) -> PrometheusApi:
-    """The API over these sources. calls: the bounds that all reads of the process share. held: the memory of its
-    requests, where it is shared with those of other servers."""
+    """The API over these sources. calls: the bounds that all reads of the process share. running: its running
+    queries. held: the memory of its requests, where it is shared with those of other servers."""
     limits = SelectLimits(select.select_series_max, select.select_samples_max, select.select_bytes_max)
     api_sources = ApiSources(
         open_storage=querier_storage(sources, limits, calls),
@@ -47,6 +49,7 @@ def prometheus_api(
         settings=lambda: effective(settings),
         clock=SystemClock(),
         answers=calls.answers,
+        running=running,
     )
     return PrometheusApi(api_sources, api_options(settings, fields), held or RequestBytes(REQUESTS_BYTES_MAX))
 

@@ -20,6 +20,7 @@ from tsdb.query.chunk_stage import ChunkStageWatch
 from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index import HistoryIndex
 from tsdb.query.history.index_generation import IndexGeneration
+from tsdb.query.promql.running import RunningQueries
 from tsdb.query.reporter import StoresReporter, partitions_health
 from tsdb.query.service import QuerierService
 from tsdb.query.sources import HistorySource, Sources
@@ -71,9 +72,9 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
     watch = ChunkStageWatch(log, settings.times, SystemClock())
     sources = Sources(pool, topic_id, range(partitions), history_source(history, settings, log), watch.state)
     health = Health()
-    calls = read_calls(settings)
-    server = grpc_server(settings, [querier_service(sources, settings, calls, settings)], health)
-    api = prometheus_api(settings, settings, settings, sources, calls, log)
+    calls, running = read_calls(settings), RunningQueries()
+    server = grpc_server(settings, [querier_service(sources, settings, calls, settings, running)], health)
+    api = prometheus_api(settings, settings, settings, sources, calls, running, log)
     reporter = StoresReporter(sources, health_setter(health))
     components: list[Component] = [LogComponent(log), pool, reporter, calls.drain, server, api]
     if history is not None:
@@ -96,11 +97,15 @@ def history_source(history: ChunkStore | None, settings: CommonSettings, log: Lo
     return HistorySource(history, HistoryIndex(history, generation.now), settings.times.window_ms, resolutions)
 
 
-def querier_service(sources: Sources, fields: SelectFields, calls: ReadCalls, promql: PromqlFields) -> GrpcService:
+def querier_service(
+    sources: Sources, fields: SelectFields, calls: ReadCalls, promql: PromqlFields, running: RunningQueries
+) -> GrpcService:
     """The Reader service over these sources."""
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
-    servicer = QuerierService(sources, limits, calls, query_options(promql))
-    return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=("Coverage",))
+    servicer = QuerierService(sources, limits, calls, query_options(promql), running)
+    # An operator lists and cancels queries when they hold all slots.
+    always = ("Coverage", "Queries", "CancelQuery")
+    return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=always)
 
 
 def store_addresses(fields: QuerierFields) -> list[StoreAddress]:

@@ -18,6 +18,7 @@ from tsdb.ops.grpc.health import Health
 from tsdb.ops.http.bodies import JoinedRoutes
 from tsdb.ops.lifecycle import Component
 from tsdb.query.chunk_stage import ChunkStageWatch
+from tsdb.query.promql.running import RunningQueries
 from tsdb.query.sources import Sources
 from tsdb.query.stores.local import LocalStore, OneStore
 from tsdb.query.warm_up import warm_up as warm_up_querier
@@ -61,7 +62,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     gateway = make_gateway(settings, settings, log)
     store = make_store(settings, settings, log)
     health = Health()
-    calls = read_calls(settings)
+    calls, running = read_calls(settings), RunningQueries()
     local = OneStore(LocalStore(reader_of(store, settings, calls), SystemClock()))
     read_past = history_source(history, settings, log)
     watch = ChunkStageWatch(log, settings.times, SystemClock())
@@ -69,9 +70,9 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     held = request_bytes(settings)
     metadata = MetadataWriter(log, SystemClock())
     writes = write_doors(settings, settings, gateway, metadata, held)
-    services = [*writes.services, querier_service(sources, settings, calls, settings)]
+    services = [*writes.services, querier_service(sources, settings, calls, settings, running)]
     server = grpc_server(settings, services, health, writes=settings, held=held)
-    api = prometheus_api(settings, settings, settings, sources, calls, log, held)
+    api = prometheus_api(settings, settings, settings, sources, calls, running, log, held)
     reporter = StoreReporter(store, health_setter(health), SystemClock())
     past: list[Component] = []
     stalls = [store.stalled]

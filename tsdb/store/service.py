@@ -135,10 +135,15 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
     def Query(
         self, request: reader_pb2.QueryRequest, context: grpc.ServicerContext
     ) -> Iterator[reader_pb2.QueryResponse]:
-        raise InvalidRequest(
-            "a store does not evaluate PromQL: ask a querier or a standalone process, or select samples from here",
-            reason="no_promql",
-        )
+        raise _no_promql()
+
+    def Queries(self, request: reader_pb2.QueriesRequest, context: grpc.ServicerContext) -> reader_pb2.QueriesResponse:
+        raise _no_promql()
+
+    def CancelQuery(
+        self, request: reader_pb2.CancelQueryRequest, context: grpc.ServicerContext
+    ) -> reader_pb2.CancelQueryResponse:
+        raise _no_promql()
 
     def Coverage(
         self, request: reader_pb2.CoverageRequest, context: grpc.ServicerContext
@@ -215,3 +220,10 @@ def _header(reads: Iterable[_LabelRead], start_ms: int | None) -> reader_pb2.Sel
 def _wait_s(call: ReadCall) -> float:
     """How long a read may wait for records: less than its deadline, so that time remains to return the error."""
     return min(call.time_remaining() * (1 - ANSWER_SHARE), AFTER_WAIT_MAX_S)
+
+
+def _no_promql() -> InvalidRequest:
+    return InvalidRequest(
+        "a store does not evaluate PromQL: ask a querier or a standalone process, or select samples from here",
+        reason="no_promql",
+    )

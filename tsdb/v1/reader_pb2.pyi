@@ -586,6 +586,122 @@ class QueryFrame(_message.Message):
 Global___QueryFrame: _TypeAlias = QueryFrame  # noqa: Y015
 
 @_typing.final
+class QueriesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueriesRequest: _TypeAlias = QueriesRequest  # noqa: Y015
+
+@_typing.final
+class QueriesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunningQuery]:
+        """The oldest first."""
+
+    def __init__(
+        self,
+        *,
+        queries: _abc.Iterable[Global___RunningQuery] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queries", b"queries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueriesResponse: _TypeAlias = QueriesResponse  # noqa: Y015
+
+@_typing.final
+class RunningQuery(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    STARTED_MS_FIELD_NUMBER: _builtins.int
+    AGE_S_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """From 1, of this process since its start; never used again."""
+    kind: _builtins.str
+    """grpc_query, or the endpoint of the HTTP API: query, query_range, read, labels, ..."""
+    text: _builtins.str
+    """Of the query, or of its selectors; cut at 2,000 characters. Empty before the request is parsed."""
+    started_ms: _builtins.int
+    """When the request arrived, ms since epoch UTC."""
+    age_s: _builtins.float
+    """Seconds since the request arrived."""
+    peer: _builtins.str
+    """Address of the caller's connection."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        text: _builtins.str = ...,
+        started_ms: _builtins.int = ...,
+        age_s: _builtins.float = ...,
+        peer: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_s", b"age_s", "kind", b"kind", "number", b"number", "peer", b"peer", "started_ms", b"started_ms", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunningQuery: _TypeAlias = RunningQuery  # noqa: Y015
+
+@_typing.final
+class CancelQueryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelQueryRequest: _TypeAlias = CancelQueryRequest  # noqa: Y015
+
+@_typing.final
+class CancelQueryResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FOUND_FIELD_NUMBER: _builtins.int
+    found: _builtins.bool
+    """False: no query with this number runs."""
+    def __init__(
+        self,
+        *,
+        found: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["found", b"found"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelQueryResponse: _TypeAlias = CancelQueryResponse  # noqa: Y015
+
+@_typing.final
 class SeriesRequest(_message.Message):
     """Where memory does not reach start_ms a querier adds the series of the past: those announced for an index epoch of
     theirs (30 days of sample time) that touches the range, and says nothing of when they were seen.

@@ -72,6 +72,16 @@ class ReaderStub:
                 request_serializer=tsdb_dot_v1_dot_reader__pb2.QueryRequest.SerializeToString,
                 response_deserializer=tsdb_dot_v1_dot_reader__pb2.QueryResponse.FromString,
                 _registered_method=True)
+        self.Queries = channel.unary_unary(
+                '/tsdb.v1.Reader/Queries',
+                request_serializer=tsdb_dot_v1_dot_reader__pb2.QueriesRequest.SerializeToString,
+                response_deserializer=tsdb_dot_v1_dot_reader__pb2.QueriesResponse.FromString,
+                _registered_method=True)
+        self.CancelQuery = channel.unary_unary(
+                '/tsdb.v1.Reader/CancelQuery',
+                request_serializer=tsdb_dot_v1_dot_reader__pb2.CancelQueryRequest.SerializeToString,
+                response_deserializer=tsdb_dot_v1_dot_reader__pb2.CancelQueryResponse.FromString,
+                _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/tsdb.v1.Reader/Watch',
                 request_serializer=tsdb_dot_v1_dot_reader__pb2.WatchRequest.SerializeToString,
@@ -129,6 +139,20 @@ class ReaderServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Queries(self, request, context):
+        """The running queries of a querier: those of this service and those of its HTTP API.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelQuery(self, request, context):
+        """End a running query. Its caller gets UNAVAILABLE with reason `cancelled`, over HTTP errorType `canceled`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Watch(self, request, context):
         """Live tail of the log as it is applied. Ends with OUT_OF_RANGE when the ring no longer holds the resume point.
         """
@@ -173,6 +197,16 @@ def add_ReaderServicer_to_server(servicer, server):
                     servicer.Query,
                     request_deserializer=tsdb_dot_v1_dot_reader__pb2.QueryRequest.FromString,
                     response_serializer=tsdb_dot_v1_dot_reader__pb2.QueryResponse.SerializeToString,
+            ),
+            'Queries': grpc.unary_unary_rpc_method_handler(
+                    servicer.Queries,
+                    request_deserializer=tsdb_dot_v1_dot_reader__pb2.QueriesRequest.FromString,
+                    response_serializer=tsdb_dot_v1_dot_reader__pb2.QueriesResponse.SerializeToString,
+            ),
+            'CancelQuery': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelQuery,
+                    request_deserializer=tsdb_dot_v1_dot_reader__pb2.CancelQueryRequest.FromString,
+                    response_serializer=tsdb_dot_v1_dot_reader__pb2.CancelQueryResponse.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -372,6 +406,60 @@ class Reader:
             '/tsdb.v1.Reader/Query',
             tsdb_dot_v1_dot_reader__pb2.QueryRequest.SerializeToString,
             tsdb_dot_v1_dot_reader__pb2.QueryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Queries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tsdb.v1.Reader/Queries',
+            tsdb_dot_v1_dot_reader__pb2.QueriesRequest.SerializeToString,
+            tsdb_dot_v1_dot_reader__pb2.QueriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelQuery(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tsdb.v1.Reader/CancelQuery',
+            tsdb_dot_v1_dot_reader__pb2.CancelQueryRequest.SerializeToString,
+            tsdb_dot_v1_dot_reader__pb2.CancelQueryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,6 +45,10 @@ class ReaderStub:
     Coverage: _grpc.UnaryUnaryMultiCallable[_reader_pb2.CoverageRequest, _reader_pb2.CoverageResponse]
     Query: _grpc.UnaryStreamMultiCallable[_reader_pb2.QueryRequest, _reader_pb2.QueryResponse]
     """A PromQL expression, evaluated by a querier."""
+    Queries: _grpc.UnaryUnaryMultiCallable[_reader_pb2.QueriesRequest, _reader_pb2.QueriesResponse]
+    """The running queries of a querier: those of this service and those of its HTTP API."""
+    CancelQuery: _grpc.UnaryUnaryMultiCallable[_reader_pb2.CancelQueryRequest, _reader_pb2.CancelQueryResponse]
+    """End a running query. Its caller gets UNAVAILABLE with reason `cancelled`, over HTTP errorType `canceled`."""
     Watch: _grpc.UnaryStreamMultiCallable[_reader_pb2.WatchRequest, _reader_pb2.WatchResponse]
     """Live tail of the log as it is applied. Ends with OUT_OF_RANGE when the ring no longer holds the resume point."""
 
@@ -65,6 +69,10 @@ class ReaderAsyncStub(ReaderStub):
     Coverage: _aio.UnaryUnaryMultiCallable[_reader_pb2.CoverageRequest, _reader_pb2.CoverageResponse]  # type: ignore[assignment]
     Query: _aio.UnaryStreamMultiCallable[_reader_pb2.QueryRequest, _reader_pb2.QueryResponse]  # type: ignore[assignment]
     """A PromQL expression, evaluated by a querier."""
+    Queries: _aio.UnaryUnaryMultiCallable[_reader_pb2.QueriesRequest, _reader_pb2.QueriesResponse]  # type: ignore[assignment]
+    """The running queries of a querier: those of this service and those of its HTTP API."""
+    CancelQuery: _aio.UnaryUnaryMultiCallable[_reader_pb2.CancelQueryRequest, _reader_pb2.CancelQueryResponse]  # type: ignore[assignment]
+    """End a running query. Its caller gets UNAVAILABLE with reason `cancelled`, over HTTP errorType `canceled`."""
     Watch: _aio.UnaryStreamMultiCallable[_reader_pb2.WatchRequest, _reader_pb2.WatchResponse]  # type: ignore[assignment]
     """Live tail of the log as it is applied. Ends with OUT_OF_RANGE when the ring no longer holds the resume point."""
 
@@ -124,6 +132,22 @@ class ReaderServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_reader_pb2.QueryResponse], _abc.AsyncIterator[_reader_pb2.QueryResponse]]:
         """A PromQL expression, evaluated by a querier."""
+
+    @_abc_1.abstractmethod
+    def Queries(
+        self,
+        request: _reader_pb2.QueriesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_reader_pb2.QueriesResponse, _abc.Awaitable[_reader_pb2.QueriesResponse]]:
+        """The running queries of a querier: those of this service and those of its HTTP API."""
+
+    @_abc_1.abstractmethod
+    def CancelQuery(
+        self,
+        request: _reader_pb2.CancelQueryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_reader_pb2.CancelQueryResponse, _abc.Awaitable[_reader_pb2.CancelQueryResponse]]:
+        """End a running query. Its caller gets UNAVAILABLE with reason `cancelled`, over HTTP errorType `canceled`."""
 
     @_abc_1.abstractmethod
     def Watch(

@@ -30,6 +30,7 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
     `fail`: errors that the next calls end with, oldest first. `cut_after`: frames of a Select before it ends early.
     `over_rate`: retry_after_ms of the next Writes. `frame_samples`: samples of a data frame. `requests`, `metadata`:
     what was received. `watch_frames`: what the n-th Watch answers. `losses`: warnings of each answer to a Query.
+    `queries`: the running ones; a CancelQuery removes its own.
     """
 
     def __init__(self, credentials: grpc.ServerCredentials | None = None, *, port: int = 0) -> None:
@@ -43,6 +44,7 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
         self.over_rate: list[int] = []
         self.watch_frames: list[list[reader_pb2.WatchResponse | TsdbError]] = []
         self.losses: list[str] = []
+        self.queries: list[reader_pb2.RunningQuery] = []
         self.state = common_pb2.PartitionState(
             topic_id=TOPIC_ID, coverage_start_ms=1000, next_offset=1, high_watermark=1, applied_offset=0, ready=True
         )
@@ -145,6 +147,17 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
         except TsdbError as error:
             abort(context, error)
         yield from messages(replace(result, warnings=(*result.warnings, *self.losses)))
+
+    def Queries(self, request: reader_pb2.QueriesRequest, context: Any) -> reader_pb2.QueriesResponse:
+        self._enter(request, context)
+        return reader_pb2.QueriesResponse(queries=self.queries)
+
+    def CancelQuery(self, request: reader_pb2.CancelQueryRequest, context: Any) -> reader_pb2.CancelQueryResponse:
+        self._enter(request, context)
+        others = [query for query in self.queries if query.number != request.number]
+        found = len(others) < len(self.queries)
+        self.queries = others
+        return reader_pb2.CancelQueryResponse(found=found)
 
     def Series(self, request: reader_pb2.SeriesRequest, context: Any) -> Iterator[reader_pb2.SeriesResponse]:
         self._enter(request, context)

@@ -38,6 +38,12 @@ class _Reader(reader_pb2_grpc.ReaderServicer):
     def Query(self, request: Any, context: Any) -> Iterator[reader_pb2.QueryResponse]:
         raise NotImplementedError
 
+    def Queries(self, request: Any, context: Any) -> reader_pb2.QueriesResponse:
+        raise NotImplementedError
+
+    def CancelQuery(self, request: Any, context: Any) -> reader_pb2.CancelQueryResponse:
+        raise NotImplementedError
+
     def Coverage(self, request: Any, context: Any) -> reader_pb2.CoverageResponse:
         return reader_pb2.CoverageResponse()
 

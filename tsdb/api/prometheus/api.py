@@ -14,12 +14,11 @@ from tsdb.api.prometheus.call import ApiCall, ApiOptions, ApiSources
 from tsdb.api.prometheus.content_encoding import accepted_encoding, encoded
 from tsdb.api.prometheus.cross_origin import CrossOrigin
 from tsdb.api.prometheus.endpoints import PREFIX, Endpoint, Lane, endpoint_of
-from tsdb.api.prometheus.errors import METHOD, NO_ROUTE, QUERY_CANCELED, QUERY_TIMEOUT, Failure, failure_of
+from tsdb.api.prometheus.errors import METHOD, NO_ROUTE, Failure, failure_of
 from tsdb.api.prometheus.json import envelope
 from tsdb.api.prometheus.json.envelope import Result
 from tsdb.api.prometheus.representation import Representation
 from tsdb.api.prometheus.request.form import Form
-from tsdb.api.prometheus.running import IN_QUEUE, RunningQueries, RunningQuery
 from tsdb.api.prometheus.work_pool import WorkPool
 from tsdb.model.errors import InvalidRequest, TsdbError
 from tsdb.ops.http.bodies import HttpAnswer, HttpHead, Reply
@@ -27,6 +26,7 @@ from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.ops.request_bytes import RequestBytes, Reserved
+from tsdb.query.promql.running import IN_QUEUE, QUERY_CANCELED, QUERY_TIMEOUT, RunningQuery
 from tsdb.reader.answer_bytes import HeldBytes
 
 BODY_BYTES_MAX = 4 << 20  # A query has at most 64 Ki characters, of up to 12 bytes in a form.
@@ -52,7 +52,7 @@ class PrometheusApi:
     """A component and the BodyRoutes of the server. held: the memory of requests."""
 
     def __init__(self, sources: ApiSources, options: ApiOptions, held: RequestBytes) -> None:
-        self.running = RunningQueries()
+        self.running = sources.running
         self._sources = sources
         self._options = options
         self._held = held
@@ -86,7 +86,7 @@ class PrometheusApi:
         return all(pool.join(deadline.remaining()) for pool in (*self._lanes.values(), self._writers))
 
     def abort(self) -> None:
-        """End the running queries."""
+        """End the running queries, those of gRPC too: the process ends."""
         for query in self.running.all():
             query.end("canceled")
 
@@ -95,7 +95,8 @@ class PrometheusApi:
         if head.method == "OPTIONS":
             reply(HttpAnswer(204, content_type="", headers=self._origins.headers(head.headers)))
             return
-        running = self.running.open(endpoint.path.removeprefix(PREFIX), self._options.timeout_s)
+        kind = endpoint.path.removeprefix(PREFIX)
+        running = self.running.open(kind, self._options.timeout_s, head.peer)
         reply.on_drop(partial(running.end, "peer_left"))
         try:
             self._lanes[endpoint.lane].submit(partial(self._run, endpoint, variable, head, body, running, reply))

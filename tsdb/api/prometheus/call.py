@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tsdb.api.prometheus.request.form import Form
-from tsdb.api.prometheus.running import RunningQuery
 from tsdb.api.prometheus.storage import OpenStorage, QueryStorage, StorageOptions
 from tsdb.index.cardinality.groups import By
 from tsdb.model.clock import Clock
@@ -16,6 +15,7 @@ from tsdb.model.family import Family
 from tsdb.ops.http.bodies import HttpHead
 from tsdb.promql.evaluate.query import LOOKBACK_MS, VALUES_MAX
 from tsdb.promql.syntax.features import Features
+from tsdb.query.promql.running import RunningQueries, RunningQuery
 from tsdb.reader.answer_bytes import AnswerBytes, HeldBytes
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import reader_pb2
@@ -46,7 +46,8 @@ class ApiSources:
     """Sources of the answers.
 
     families: metadata of metric families by name. cardinality: the largest groups of series in memory, of a kind and
-    number. settings: of the process, as plain values, secrets masked. answers: the memory of all answers.
+    number. settings: of the process, as plain values, secrets masked. answers: the memory of all answers. running: the
+    queries of the process, those of other services too.
     """
 
     open_storage: OpenStorage
@@ -55,6 +56,7 @@ class ApiSources:
     settings: Callable[[], Mapping[str, Any]]
     clock: Clock
     answers: AnswerBytes = field(default_factory=AnswerBytes)
+    running: RunningQueries = field(default_factory=RunningQueries)
 
 
 @dataclass(frozen=True, slots=True)

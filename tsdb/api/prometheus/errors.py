@@ -16,11 +16,10 @@ from tsdb.model.errors import (
     Unavailable,
 )
 from tsdb.promql.evaluate.errors import EvaluationError
+from tsdb.query.promql.running import QUERY_CANCELED, QUERY_TIMEOUT, QueryCanceled, QueryTimedOut
 
 METHOD = "method_not_allowed"
 NO_ROUTE = "no_such_route"
-QUERY_TIMEOUT = "query_timeout"
-QUERY_CANCELED = "query_canceled"
 QUERY_QUEUE = "query_queue"
 RETRY_AFTER_S = 1
 
@@ -64,24 +63,6 @@ class BadParameter(InvalidRequest):
 
     def __init__(self, name: str, problem: object) -> None:
         super().__init__(f'invalid parameter "{name}": {problem}')
-
-
-class QueryTimedOut(TsdbError):
-    """The time for a query has passed."""
-
-    default_reason = QUERY_TIMEOUT
-
-    def __init__(self, where: str) -> None:
-        super().__init__(f"query timed out in {where}")
-
-
-class QueryCanceled(TsdbError):
-    """A query was ended by its caller or by an operator."""
-
-    default_reason = QUERY_CANCELED
-
-    def __init__(self, where: str) -> None:
-        super().__init__(f"query was canceled in {where}")
 
 
 @dataclass(frozen=True, slots=True)

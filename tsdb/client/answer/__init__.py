@@ -1,1 +1,1 @@
-"""Decoding of answers: frames of the wire become arrays."""
+"""Answers: frames of the wire become arrays, and arrays become tables."""

@@ -21,12 +21,13 @@ REQUEST_BYTES = 4 << 10  # Header and objects of a request, so that the reservat
 @dataclass(frozen=True, slots=True)
 class HttpHead:
     """Request line and header. path: decoded; query: as sent, without `?`. headers: lower-case names; of a field that
-    comes twice the last value."""
+    comes twice the last value. peer: HOST:PORT of the connection; "" for an unknown one."""
 
     method: str
     path: str
     query: str
     headers: Mapping[str, str]
+    peer: str = ""
 
 
 class BodyStream(Protocol):

@@ -153,6 +153,7 @@ class HttpConnection(HttpToolsProtocol):
             unquote(path) if "%" in path else path,
             (url.query or b"").decode("ascii", "replace"),
             headers,
+            _address(self.client),
         )
 
     def _begin_exchange(self, route: BodyRoute, head: HttpHead) -> None:
@@ -228,3 +229,11 @@ class HttpConnection(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _address(client: tuple[str, int] | None) -> str:
+    """HOST:PORT of a peer. uvicorn has None for a socket without addresses."""
+    if client is None:
+        return ""
+    host, port = client
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

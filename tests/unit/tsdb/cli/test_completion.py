@@ -22,7 +22,7 @@ def script(shell: Shell, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("typed", "found"),
     [
-        (("q",), ["querier", "query"]),
+        (("q",), ["querier", "query", "queries"]),
         (("topics", ""), ["create", "check", "--help"]),
         (("topics", "create", "--part"), ["--partitions"]),
         (("query", "up", "--allow"), ["--allow-stale", "--allow-holes"]),

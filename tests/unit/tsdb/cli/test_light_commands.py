@@ -49,6 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "query up --at 60000 --address": {*CLIENT, "rich"},
     "query up --raw --start 0 --end 100000 --address": {*CLIENT, "rich"},
     "query up --raw --start 0 --end 100000 --encoding columns --output json --address": CLIENT,
+    "queries --output json --address": CLIENT,
     "series --output json --address": CLIENT,
     "labels --output json --address": CLIENT,
     "cardinality --output json --address": CLIENT,

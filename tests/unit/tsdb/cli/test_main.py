@@ -21,6 +21,7 @@ VERBS = [
         "write",
         "agent",
         "query",
+        "queries",
         "series",
         "labels",
         "cardinality",

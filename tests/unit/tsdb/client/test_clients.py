@@ -16,6 +16,7 @@ from tsdb.client import (
     InvalidRequest,
     OutOfCoverage,
     Overloaded,
+    QueryInfo,
     ReadOptions,
     RequestLimits,
     Unauthenticated,
@@ -172,6 +173,7 @@ def test_a_call_of_a_closed_client_is_an_error_of_ours(server: FakeServer) -> No
         (lambda client: client.series_groups("up", [1]), "series_groups"),
         (lambda client: client.label_names("up", end_ms=0.5), "label_names"),
         (lambda client: client.cardinality("up", top=-1), "cardinality"),
+        (lambda client: client.cancel_query(-1), "cancel_query"),
         (lambda client: client.label_values(None, None, values_max="x"), "label_values"),
     ],
 )
@@ -234,6 +236,16 @@ def test_cardinality_is_read(run: Run, server: FakeServer) -> None:
     assert [(group.labels, group.series, group.values) for group in found.groups] == [({"__name__": "up"}, 2, None)]
     with pytest.raises(InvalidRequest, match="by is 'row'; it must be one of metric, label, pair, source"):
         run(lambda client: client.cardinality(by=cast(Any, "row")))
+
+
+def test_running_queries_are_listed_and_cancelled(run: Run, server: FakeServer) -> None:
+    server.queries = [
+        reader_pb2.RunningQuery(number=3, kind="query", text="up", started_ms=5, age_s=0.5, peer="10.0.0.1:5000")
+    ]
+    assert run(lambda client: client.queries()) == [QueryInfo(3, "query", "up", 5, 0.5, "10.0.0.1:5000")]
+    assert run(lambda client: client.cancel_query(3)) is True
+    assert run(lambda client: client.cancel_query(3)) is False
+    assert run(lambda client: client.queries()) == []
 
 
 def test_a_series_answer_cut_off_is_asked_for_again(run: Run, server: FakeServer) -> None:

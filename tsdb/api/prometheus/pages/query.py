@@ -17,7 +17,6 @@ from tsdb.api.prometheus.json.numbers import positional
 from tsdb.api.prometheus.json.rows import PIECE_BYTES, matrix_rows, sample_rows, vector_rows
 from tsdb.api.prometheus.representation import Representation, accepts
 from tsdb.api.prometheus.request import parameters
-from tsdb.api.prometheus.running import IN_QUEUE
 from tsdb.model.selector import Matcher
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, histogram
@@ -25,9 +24,9 @@ from tsdb.promql.evaluate.query import QueryOptions, QueryResult, instant_query,
 from tsdb.promql.evaluate.storage import Storage, StoredSeries
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.syntax.errors import QueryError
+from tsdb.query.promql.running import IN_QUEUE, TEXT_CHARS_MAX
 
 TRUNCATED = "results truncated due to limit"
-TEXT_CHARS_MAX = 2000  # Of a query in the log.
 
 _duration = histogram(
     "tsdb_query_duration_seconds",

@@ -18,11 +18,11 @@ from support.api.prometheus_server import NOW_MS, ApiServer, Got, api_server
 from support.counters import sample
 from support.servers.logs import wait_until
 from tsdb.api.prometheus.call import ApiOptions
-from tsdb.api.prometheus.running import RunningQueries
 from tsdb.api.prometheus.work_pool import WorkPool
 from tsdb.model.errors import Overloaded
 from tsdb.ops.auth import Tokens
 from tsdb.ops.http.connections import HttpLimits
+from tsdb.query.promql.running import RunningQueries
 from tsdb.reader.answer_bytes import AnswerBytes
 
 SMALL = replace(ApiOptions(), running_max=1, waiting_max=1, lookups_max=1)

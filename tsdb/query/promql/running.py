@@ -1,7 +1,7 @@
-"""Running queries: the list of them, and how each ends before its time.
+"""Running queries of a process: the list of them, and how each ends before its time.
 
-A query ends early when its time is over, its peer leaves, or an operator cancels it. Evaluation and reads look at that
-between their parts.
+The HTTP API and the Reader service of a process share one list. A query ends early when its time is over, its peer
+leaves, or an operator cancels it. Evaluation and reads check for that between their parts.
 """
 
 from __future__ import annotations
@@ -12,9 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tsdb.api.prometheus.errors import QueryCanceled, QueryTimedOut
+from tsdb.model.errors import TsdbError
 from tsdb.ops.metrics import counter, gauge
+from tsdb.v1 import reader_pb2
 
+TEXT_CHARS_MAX = 2000  # Of a query in the list and in the log.
+GRPC_QUERY = "grpc_query"  # The kind of a Reader.Query.
+QUERY_TIMEOUT = "query_timeout"
+QUERY_CANCELED = "query_canceled"
 IN_QUEUE, IN_EVALUATION = "query queue", "expression evaluation"
 
 _running = gauge("tsdb_query_running", "PromQL queries and lookups of labels that are being answered.")
@@ -26,20 +31,39 @@ _ended = counter(
 )
 
 
+class QueryTimedOut(TsdbError):
+    """The time for a query has passed."""
+
+    default_reason = QUERY_TIMEOUT
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"query timed out in {where}")
+
+
+class QueryCanceled(TsdbError):
+    """A query was ended by its caller or by an operator."""
+
+    default_reason = QUERY_CANCELED
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"query was canceled in {where}")
+
+
 class RunningQuery:
     """One request. It is a Caller (tsdb.reader.read_call) for the reads that it makes, which end with it.
 
-    text: of the query, or of its selectors. Thread-safe.
+    kind: the endpoint of the HTTP API, or GRPC_QUERY. text: of the query, or of its selectors. address: of the caller's
+    connection; "" for an unknown one. Thread-safe.
     """
 
-    def __init__(self, number: int, kind: str, peer: str, timeout_s: float) -> None:
+    def __init__(self, number: int, kind: str, timeout_s: float, address: str) -> None:
         self.number = number
         self.kind = kind
         self.text = ""
+        self.address = address
         self.started_at = time.time()
         self._arrived = time.monotonic()
         self._ends = self._arrived + timeout_s
-        self._peer = peer
         self._reason = ""
         self._lock = threading.Lock()  # Guards all below, and _reason; an innermost lock.
         self._callbacks: list[Callable[[], None]] = []
@@ -72,6 +96,10 @@ class RunningQuery:
         if self._reason:
             raise QueryCanceled(where)
 
+    def is_canceled(self) -> bool:
+        """Whether an operator has ended the query."""
+        return self._reason == "canceled"
+
     def time_remaining(self) -> float:
         return self._ends - time.monotonic()
 
@@ -86,7 +114,8 @@ class RunningQuery:
         return True
 
     def peer(self) -> str:
-        return self._peer
+        # One connection of a proxy carries the queries of several users: each query has its own share of the memory.
+        return f"http-query-{self.number}"
 
 
 class RunningQueries:
@@ -97,10 +126,9 @@ class RunningQueries:
         self._lock = threading.Lock()  # Guards _queries; an innermost lock.
         self._queries: dict[int, RunningQuery] = {}
 
-    def open(self, kind: str, timeout_s: float) -> RunningQuery:
-        """A request that has arrived. kind: of its endpoint."""
-        number = next(self._numbers)
-        return RunningQuery(number, kind, f"http-query-{number}", timeout_s)
+    def open(self, kind: str, timeout_s: float, address: str = "") -> RunningQuery:
+        """A request that has arrived. See RunningQuery."""
+        return RunningQuery(next(self._numbers), kind, timeout_s, address)
 
     @contextmanager
     def listed(self, query: RunningQuery) -> Iterator[None]:
@@ -120,6 +148,10 @@ class RunningQueries:
         with self._lock:
             return list(self._queries.values())
 
+    def to_proto(self) -> reader_pb2.QueriesResponse:
+        """The list as Reader.Queries has it, texts cut at TEXT_CHARS_MAX."""
+        return reader_pb2.QueriesResponse(queries=map(_message, self.all()))
+
     def cancel(self, number: int) -> bool:
         """End one; False when it does not run."""
         with self._lock:
@@ -128,3 +160,14 @@ class RunningQueries:
             return False
         query.end("canceled")
         return True
+
+
+def _message(query: RunningQuery) -> reader_pb2.RunningQuery:
+    return reader_pb2.RunningQuery(
+        number=query.number,
+        kind=query.kind,
+        text=query.text[:TEXT_CHARS_MAX],
+        started_ms=round(query.started_at * 1000),
+        age_s=query.age_s,
+        peer=query.address,
+    )
