@@ -28,10 +28,11 @@ class PromqlFields(BaseModel):
         "--query.timeout. A request may ask for less.",
     )
     query_running_max: int = Field(
-        8,
-        ge=1,
+        0,
+        ge=0,
         le=1024,
-        description="PromQL queries that are evaluated at once; each has a thread and uses several cores.",
+        description="PromQL queries of the HTTP API that are evaluated at once; 0: one for each core. Each uses "
+        "several cores, so more of them share the time and hold more memory.",
     )
     query_waiting_max: int = Field(
         64,

@@ -16,6 +16,7 @@ from tsdb.config.select import SelectFields
 from tsdb.log.interface import Log
 from tsdb.log.metadata import read_metadata
 from tsdb.model.clock import SystemClock
+from tsdb.ops.cores import core_count
 from tsdb.ops.request_bytes import RequestBytes
 from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.promql.evaluate.warm_up import warm_up as warm_up_evaluation
@@ -73,7 +74,7 @@ def api_options(settings: CommonSettings, fields: PromqlFields) -> ApiOptions:
     options = query_options(fields)
     return ApiOptions(
         timeout_s=fields.query_timeout_s,
-        running_max=fields.query_running_max,
+        running_max=fields.query_running_max or core_count(),
         waiting_max=fields.query_waiting_max,
         values_max=options.values_max,
         lookback_ms=options.lookback_ms,

@@ -1,0 +1,1 @@
+"""Benchmarks of PromQL and of the Prometheus HTTP API."""

@@ -1,0 +1,197 @@
+"""PromQL over the HTTP API: range queries over 10,000 series x 240 points and small queries, to standalone and to
+Prometheus as a control. Both get the same samples by remote write, and their answers are compared once.
+
+Each answer is read to its last byte. `cold` are queries whose selector comes for the first time, `warm` are repeated
+ones whose range moves on, `8 clients` are warm. CPU is that of the target's processes, without what they use when no
+query comes. With --flow, samples of other series flow into the target that is measured; where the flow falls behind its
+rate, as on a busy machine, the CPU is too small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.gateway import ingest_targets as targets
+from bench.gateway.ingest_targets import Target
+from bench.gateway.sender_process import REMOTE_WRITE
+from bench.measure import machine, percentiles_ms, say
+from bench.promql.promql_clients import Client, Clients
+from bench.promql.promql_comparison import check_equal
+from bench.promql.promql_flow import RemoteWriteFlow
+from bench.promql.promql_questions import QUESTIONS, Question
+from bench.promql.promql_series import COUNTER, GAUGE, POINTS, STEP_MS, PromqlSeries
+from bench.promql.promql_table import table
+
+SERIES = 10_000
+FLOW_RATE = 150_000
+SECONDS = 3.0
+ANSWERS_LEAST = 10
+VISIBLE_WITHIN_S = 60.0
+IDLE_S = 2.0
+COMPARED = 'instance=~"host-0000.:9100"'  # 1,000 series of an answer: the client's JSON takes seconds for all.
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """cold: each selector comes for the first time."""
+
+    name: str
+    clients: int = 1
+    cold: bool = False
+
+
+WAYS = (Way("cold", cold=True), Way("warm"), Way("8 clients", clients=8))
+
+
+def main(argv: Sequence[str]) -> dict[str, object]:
+    """Percentiles in ms and CPU ms a query of each question and way, for both targets, and the ratio of their p50."""
+    arguments = _arguments(argv)
+    end_ms = int(time.time()) * 1000 // STEP_MS * STEP_MS - STEP_MS
+    series = PromqlSeries(arguments.series, end_ms)
+    with ExitStack() as stack:
+        sides = [stack.enter_context(_side(target, series, arguments)) for target in _targets(arguments, stack)]
+        questions = [one for one in QUESTIONS if not arguments.question or one.name in arguments.question]
+        if len(sides) > 1:
+            for question in questions:
+                _compare(sides, question, end_ms)
+        cells = [_cell(sides, question, way, end_ms, arguments) for question in questions for way in WAYS]
+        result: dict[str, object] = {
+            "machine": machine(),
+            "series": arguments.series,
+            "points": POINTS,
+            "load_average": os.getloadavg(),
+            "flow": {side.target.name: side.flow.report() for side in sides if side.flow is not None},
+            "idle_cores": {side.target.name: round(side.idle_cores, 3) for side in sides},
+            "rss_mib": {side.target.name: side.target.rss_mib() for side in sides},
+            "cells": cells,
+        }
+    if arguments.output == "table":
+        print(table(cells, [side.target.name for side in sides]))
+    return result
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench promql", description=__doc__)
+    parser.add_argument("--series", type=int, help=f"of each metric; default {SERIES}")
+    parser.add_argument("--seconds", type=float, help="of each question, way and target")
+    parser.add_argument("--question", action="append", choices=[one.name for one in QUESTIONS], help="only these")
+    parser.add_argument(
+        "--flow", type=int, nargs="?", const=FLOW_RATE, default=0, help=f"samples/s meanwhile; alone: {FLOW_RATE}"
+    )
+    parser.add_argument("--target", action="append", choices=(targets.STANDALONE, targets.PROMETHEUS))
+    parser.add_argument("--prometheus", help="path of the control's binary; default: from PATH or beside this Python")
+    parser.add_argument("--flag", action="append", default=[], dest="flags", help="of our process, as --flag=--x=1")
+    parser.add_argument("--output", choices=("table", "json"), default="table", help="json: no table before the JSON")
+    parser.add_argument("--quick", action="store_true", help="500 series and a short time")
+    found = parser.parse_args(argv)
+    found.series = found.series or (500 if found.quick else SERIES)
+    found.seconds = found.seconds or (0.2 if found.quick else SECONDS)
+    return found
+
+
+def _targets(arguments: argparse.Namespace, stack: ExitStack) -> Iterator[Target]:
+    wanted = arguments.target or [targets.STANDALONE, targets.PROMETHEUS]
+    if targets.STANDALONE in wanted:
+        yield stack.enter_context(targets.standalone(arguments.flags))
+    if targets.PROMETHEUS in wanted:
+        beside = Path(sys.executable).with_name("prometheus")
+        binary = targets.prometheus_binary(arguments.prometheus) or (str(beside) if beside.exists() else None)
+        if binary is None:
+            say("no `prometheus` binary: no control")
+        else:
+            yield stack.enter_context(targets.prometheus(binary))
+
+
+@dataclass(slots=True)
+class _Side:
+    """A target with all samples. idle_cores: what it uses while no query comes, the flow included."""
+
+    target: Target
+    address: str
+    flow: RemoteWriteFlow | None
+    idle_cores: float = 0.0
+
+    def cpu_s(self) -> float:
+        return sum(self.target.cpu_s().values())
+
+    def loaded(self) -> AbstractContextManager[None]:
+        """Samples flow meanwhile, where they shall."""
+        return nullcontext() if self.flow is None else self.flow.flowing()
+
+    def measure_idle(self) -> None:
+        with self.loaded():
+            before = self.cpu_s()
+            time.sleep(IDLE_S)
+            self.idle_cores = (self.cpu_s() - before) / IDLE_S
+
+
+@contextmanager
+def _side(target: Target, series: PromqlSeries, arguments: argparse.Namespace) -> Iterator[_Side]:
+    write = target.addresses[REMOTE_WRITE]
+    address = write.partition("/")[0]
+    started = time.monotonic()
+    series.send(write)
+    _wait_visible(address, series, arguments.series)
+    say(f"{target.name}: filled in {time.monotonic() - started:.1f} s")
+    with ExitStack() as stack:
+        flow = stack.enter_context(RemoteWriteFlow(write, arguments.flow)) if arguments.flow else None
+        if flow is not None:
+            flow.announce()
+        side = _Side(target, address, flow)
+        side.measure_idle()
+        yield side
+
+
+def _wait_visible(address: str, series: PromqlSeries, count: int) -> None:
+    """Wait until the newest samples of both metrics are answered."""
+    at_s = int(series.times_ms.max()) // 1000 + 1
+    give_up_at = time.monotonic() + VISIBLE_WITHIN_S
+    with Client(address) as client:
+        for metric in (COUNTER, GAUGE):
+            path = f"/api/v1/query?query=sum(count_over_time({metric}[2h]))&time={at_s}"
+            while f'"{count * POINTS}"'.encode() not in client.body(path):
+                if time.monotonic() > give_up_at:
+                    raise RuntimeError(f"{metric} is not whole within {VISIBLE_WITHIN_S:g} s: {client.body(path)!r}")
+                time.sleep(0.1)
+
+
+def _compare(sides: Sequence[_Side], question: Question, end_ms: int) -> None:
+    bodies = []
+    for side in sides:
+        with Client(side.address) as client:
+            bodies.append(client.body(question.path(end_ms, 0, COMPARED)))
+    check_equal(bodies[0], bodies[1], question.name)
+
+
+def _cell(
+    sides: Sequence[_Side], question: Question, way: Way, end_ms: int, arguments: argparse.Namespace
+) -> dict[str, object]:
+    found = {side.target.name: _measure(side, question, way, end_ms, arguments.seconds) for side in sides}
+    cell: dict[str, object] = {"question": question.name, "way": way.name, "reach_ms": question.reach_ms, **found}
+    say(str(cell))
+    return cell
+
+
+def _measure(side: _Side, question: Question, way: Way, end_ms: int, seconds: float) -> dict[str, object]:
+    # All series match it, and no other turn has this selector.
+    clients = Clients(
+        side.address,
+        lambda turn: question.path(end_ms, turn, f'cold!="{turn}"' if way.cold else ""),
+        way.clients,
+    )
+    with side.loaded():
+        cpu, began = side.cpu_s(), time.perf_counter()
+        clients.run(seconds, ANSWERS_LEAST)
+        used = side.cpu_s() - cpu - side.idle_cores * (time.perf_counter() - began)
+    return {
+        **percentiles_ms(clients.seconds),
+        "cpu_ms": round(max(used, 0.0) / len(clients.seconds) * 1e3, 2),
+        "bytes": clients.answer_bytes,
+    }
