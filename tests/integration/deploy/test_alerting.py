@@ -29,8 +29,6 @@ FIRING = f'ALERTS{{alertname="{ALERT["alert"]}", alertstate="firing"}}'
 LOW, ENOUGH = "host-low:9100", "host-enough:9100"
 WITHIN_S = 60.0
 
-pytestmark = pytest.mark.timeout(1800)  # The first run builds vmalert: a minute on two idle cores.
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
@@ -108,6 +106,8 @@ def _check_results(server: SecuredServer, notifier: Notifier, job: str) -> None:
             assert float(value) == pytest.approx(float(now[row["metric"]["instance"]]), rel=1e-12)
 
 
+@pytest.mark.soak  # The first run builds vmalert: a minute of both cores.
+@pytest.mark.timeout(1800)
 def test_vmalert_fires_and_writes_its_results_back(server: SecuredServer, job: str, tmp_path: Path) -> None:
     _write_rules(tmp_path)
     with Notifier() as notifier:
