@@ -19,7 +19,14 @@ from tsdb.cli.terminal.progress import progress_bar
 # row compiles the index at its start and the second row the codec, so that the other row finds them in the cache.
 ROWS = (
     ("ingest", "ingest.remote_write", "ingest.influx", "ingest.otlp", "tsdb.head", "tsdb.chunks"),
-    ("tsdb.history.loader", "tsdb.client", "tsdb.query", "tsdb.promql.evaluate", "tsdb.api.prometheus.json"),
+    (
+        "tsdb.history.loader",
+        "tsdb.client",
+        "tsdb.query",
+        "tsdb.promql.evaluate",
+        "tsdb.api.prometheus.json",
+        "tsdb.api.prometheus.remote_read",
+    ),
 )
 
 

@@ -18,6 +18,7 @@ def test_a_second_warm_up_compiles_nothing(shell: Shell) -> None:
         "tsdb.query",
         "tsdb.promql.evaluate",
         "tsdb.api.prometheus.json",
+        "tsdb.api.prometheus.remote_read",
         "ingest",
         "ingest.influx",
         "ingest.otlp",
