@@ -11,8 +11,8 @@ from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.elementwise import ARITHMETIC, COMPARE
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.names import checked, without_name
-from tsdb.promql.evaluate.vectors.block import Block, Scalar
-from tsdb.promql.evaluate.vectors.labels import METADATA, METRIC_NAME, LabelSets, joined
+from tsdb.promql.evaluate.vectors.block import Block, Scalar, counted, stacked
+from tsdb.promql.evaluate.vectors.labels import METADATA, METRIC_NAME, LabelSets, group_starts, joined
 from tsdb.promql.syntax.literals import PLAIN_LABEL, quoted
 from tsdb.promql.syntax.tree import COMPARISONS, Binary, Cardinality, Matching
 
@@ -73,18 +73,9 @@ def vectors(context: Context, node: Binary, left: Block, right: Block) -> Block:
             return left.with_present(left.present & ~_any(sides.right_group, right, sides.groups)[sides.left_group])
         case "or":
             rest = right.present & ~_any(sides.left_group, left, sides.groups)[sides.right_group]
-            both = _stacked(left, replace(right, present=rest)).compact()
+            both = stacked((left, replace(right, present=rest))).compact()
             return checked(context, both)
     return _matched(context, node, _filled(node.matching, sides))
-
-
-def _stacked(first: Block, second: Block) -> Block:
-    return Block(
-        joined(first.labels, second.labels),
-        np.concatenate((first.values, second.values)),
-        np.concatenate((first.present, second.present)),
-        np.concatenate((first.loses_name, second.loses_name)),
-    )
 
 
 def _sides(matching: Matching, left: Block, right: Block) -> Sides:
@@ -107,18 +98,12 @@ def _any(group: NDArray[np.int64], block: Block, groups: int) -> NDArray[np.bool
     return found
 
 
-def _count(group: NDArray[np.int64], present: NDArray[np.bool_], groups: int) -> NDArray[np.int64]:
-    counts = np.zeros((groups, present.shape[1]), np.int64)
-    np.add.at(counts, group, present)
-    return counts
-
-
 def _matched(context: Context, node: Binary, sides: Sides) -> Block:
     matching = node.matching
     swapped = matching.cardinality is Cardinality.ONE_TO_MANY
     one, many = (sides.left, sides.right) if swapped else (sides.right, sides.left)
     one_group, many_group = (sides.left_group, sides.right_group) if swapped else (sides.right_group, sides.left_group)
-    # At a step without a series on one side nothing is looked at, and so nothing is wrong.
+    # A step at which one side has no series has no result, and Prometheus finds no error there.
     used = sides.left.present.any(axis=0) & sides.right.present.any(axis=0)
     one, many = replace(one, present=one.present & used), replace(many, present=many.present & used)
     problem = _one_side_problem(one, one_group, sides, "left" if swapped else "right")
@@ -152,9 +137,8 @@ def _pairs(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows (many, one) of all pairs with one group, in the order of the many side."""
     order = np.argsort(one_group, kind="stable")
-    counts = np.bincount(one_group, minlength=sides.groups)
-    starts = np.concatenate(([0], np.cumsum(counts)[:-1])) if sides.groups else counts
-    repeats = counts[many_group]
+    starts = group_starts(one_group, sides.groups)
+    repeats = np.diff(starts)[many_group]
     context.admit(int(repeats.sum()), sides.left.steps)
     many_rows = np.repeat(np.arange(len(many_group)), repeats)
     place = np.arange(len(many_rows)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
@@ -167,7 +151,7 @@ def _one_side_problem(
     """The first step at which two series of the one side match the same, with the error."""
     if len(np.unique(group)) == len(group):
         return None
-    counts = _count(group, one.present, sides.groups)
+    counts = counted(one.present, group, sides.groups)
     if counts.max(initial=0) <= 1:
         return None
     step = int(np.nonzero(counts.max(axis=0) > 1)[0][0])
@@ -193,14 +177,14 @@ def _check_many_side(
     if len(np.unique(group)) == len(group):
         return
     if matching.cardinality is Cardinality.ONE_TO_ONE:
-        if _count(group, present, groups).max(initial=0) > 1:
+        if counted(present, group, groups).max(initial=0) > 1:
             raise EvaluationError(MANY_SIDE)
         return
     results = labels.groups()
     if len(results) == len(labels):
         return
     keys, key_of = np.unique(results.of_row * groups + group, return_inverse=True)
-    if _count(key_of.reshape(-1), present, len(keys)).max(initial=0) > 1:
+    if counted(present, key_of.reshape(-1), len(keys)).max(initial=0) > 1:
         raise EvaluationError(ONE_SIDE)
 
 
@@ -244,7 +228,7 @@ def _with_fill(
         missing[groups],
         np.zeros(len(groups), np.bool_),
     )
-    return _stacked(block, fill), np.concatenate((group, groups))
+    return stacked((block, fill)), np.concatenate((group, groups))
 
 
 def shown_labels(labels: dict[str, str]) -> str:

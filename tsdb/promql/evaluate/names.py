@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.vectors.block import Block, Samples
+from tsdb.promql.evaluate.vectors.block import Block, Samples, counted
 from tsdb.promql.evaluate.vectors.labels import METADATA, LabelSets
 
 SAME_LABELS = "vector cannot contain metrics with the same labelset"
@@ -49,15 +49,14 @@ def _without_marked(labels: LabelSets, loses_name: NDArray[np.bool_]) -> LabelSe
     return labels
 
 
-def merged(block: Block, problem: str = SAME_LABELS) -> Block:
+def merged(block: Block) -> Block:
     """Series with the same labels as one. Raises EvaluationError when two of them are present at one step."""
     groups = block.labels.groups()
     if len(groups) == len(block):
         return block
-    counts = np.zeros((len(groups), block.steps), np.int64)
-    np.add.at(counts, groups.of_row, block.present)
+    counts = counted(block.present, groups.of_row, len(groups))
     if counts.max() > 1:
-        raise EvaluationError(problem)
+        raise EvaluationError(SAME_LABELS)
     values = np.zeros(counts.shape)
     rows, steps = np.nonzero(block.present)
     values[groups.of_row[rows], steps] = block.values[rows, steps]

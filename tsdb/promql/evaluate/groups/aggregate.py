@@ -86,8 +86,7 @@ def _grouping(node: Aggregation, labels: LabelSets) -> Grouping:
     kept = labels.without((*node.labels, METRIC_NAME)) if node.without else labels.only(node.labels)
     groups = kept.groups()
     order = np.argsort(groups.of_row, kind="stable")
-    starts = np.concatenate(([0], np.cumsum(np.bincount(groups.of_row, minlength=len(groups)))))
-    return Grouping(kept.take(groups.first), order, starts.astype(np.int64), groups.of_row)
+    return Grouping(kept.take(groups.first), order, groups.starts, groups.of_row)
 
 
 def _reduced(

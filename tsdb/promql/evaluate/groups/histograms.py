@@ -13,8 +13,8 @@ from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.groups.histogram_kernels import FRACTION, QUANTILE, histogram_kernel
 from tsdb.promql.evaluate.names import merged, without_name
 from tsdb.promql.evaluate.ranges.range_functions import warn_of_quantiles
-from tsdb.promql.evaluate.vectors.block import Block, Scalar
-from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets, joined
+from tsdb.promql.evaluate.vectors.block import Block, Scalar, stacked
+from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets
 from tsdb.promql.syntax.errors import Span
 from tsdb.promql.syntax.tree import Call
 
@@ -56,7 +56,7 @@ def histogram_quantiles(context: Context, node: Call, block: Block, label: str, 
             number = context.pool.number(_shown_quantile(value))
             labels = found.labels.with_column(label, np.full(len(found), number, np.int32))
             parts.append(replace(found, labels=labels).with_present(found.present & here))
-    return without_name(context, _stacked(parts))
+    return without_name(context, merged(stacked(parts)))
 
 
 def histogram_fraction(context: Context, node: Call, lower: Scalar, upper: Scalar, block: Block) -> Block:
@@ -116,27 +116,14 @@ def _histograms(context: Context, block: Block, span: Span) -> Histograms:
     labels = block.labels.take(rows).without((BOUND,))
     groups = labels.groups()
     order = np.lexsort((bounds[rows], groups.of_row))
-    starts = np.concatenate(([0], np.cumsum(np.bincount(groups.of_row, minlength=len(groups)))))
     return Histograms(
         labels.take(groups.first),
         order,
-        starts.astype(np.int64),
+        groups.starts,
         bounds[rows],
         block.values[rows],
         block.present[rows],
     )
-
-
-def _stacked(parts: Sequence[Block]) -> Block:
-    block = parts[0]
-    for part in parts[1:]:
-        block = Block(
-            joined(block.labels, part.labels),
-            np.concatenate((block.values, part.values)),
-            np.concatenate((block.present, part.present)),
-            np.concatenate((block.loses_name, part.loses_name)),
-        )
-    return merged(block)
 
 
 def _is_bound(text: str) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.vectors.labels import LabelSets
+from tsdb.promql.evaluate.vectors.labels import LabelSets, joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +76,23 @@ class Samples:
     ts_ms: NDArray[np.int64]
     values: NDArray[np.float64]
     loses_name: NDArray[np.bool_]
+
+
+def stacked(blocks: Sequence[Block]) -> Block:
+    """The series of all blocks, one block after another. There is at least one block, and all have the same steps."""
+    labels = blocks[0].labels
+    for block in blocks[1:]:
+        labels = joined(labels, block.labels)
+    return Block(
+        labels,
+        np.concatenate([block.values for block in blocks]),
+        np.concatenate([block.present for block in blocks]),
+        np.concatenate([block.loses_name for block in blocks]),
+    )
+
+
+def counted(present: NDArray[np.bool_], of_row: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
+    """Series of each group that are present at each step, int64 (groups, steps). of_row: the group of each row."""
+    counts = np.zeros((groups, present.shape[1]), np.int64)
+    np.add.at(counts, of_row, present)
+    return counts

@@ -73,6 +73,11 @@ class Groups:
     def __len__(self) -> int:
         return len(self.first)
 
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each group begins among rows that are ordered by group, and their end, int64 (groups + 1,)."""
+        return group_starts(self.of_row, len(self))
+
 
 @dataclass(frozen=True, slots=True)
 class LabelSets:
@@ -158,6 +163,11 @@ class LabelSets:
             mixed[values == 0] = 0
             total += mixed
         return total
+
+
+def group_starts(of_row: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
+    """As Groups.starts, of rows in groups that some rows may not use."""
+    return np.concatenate(([0], np.cumsum(np.bincount(of_row, minlength=groups)))).astype(np.int64)
 
 
 def no_labels(pool: Pool, rows: int) -> LabelSets:
