@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from tsdb.promql.syntax.errors import Span, place
+from tsdb.promql.syntax.numbers import shown_g
 
 
 @dataclass(slots=True)
@@ -91,49 +91,3 @@ class Annotations:
 
     def _place(self, span: Span) -> str:
         return f" ({place(self.text, span.start)})"
-
-
-def shown_g(value: float) -> str:
-    """A number as Go's `%g` prints it: the shortest text that reads back, by exponent from 1e+06 and below 1e-04."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    if value == 0:
-        return "-0" if math.copysign(1, value) < 0 else "0"
-    digits, exponent = scientific(value)
-    sign = "-" if value < 0 else ""
-    if exponent < -4 or exponent >= 6:
-        fraction = f".{digits[1:]}" if len(digits) > 1 else ""
-        return f"{sign}{digits[0]}{fraction}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
-    return sign + positional(digits, exponent)
-
-
-def shown_f(value: float) -> str:
-    """A number as Go's `f` format prints it: the shortest text that reads back, without an exponent."""
-    if not math.isfinite(value):
-        return shown_g(value)
-    if value == 0:
-        return shown_g(value)
-    return ("-" if value < 0 else "") + positional(*scientific(value))
-
-
-def scientific(value: float) -> tuple[str, int]:
-    """(digits without trailing zeros, exponent of the first digit) of the shortest text that reads back.
-
-    value is not 0.
-    """
-    mantissa, _, exponent = f"{abs(value)!r}".partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    leading = len(whole + fraction) - len(digits)
-    return digits.rstrip("0"), len(whole) - 1 - leading + int(exponent or 0)
-
-
-def positional(digits: str, exponent: int) -> str:
-    """Digits with their point and zeros."""
-    if exponent < 0:
-        return "0." + "0" * (-exponent - 1) + digits
-    if len(digits) <= exponent + 1:
-        return digits + "0" * (exponent + 1 - len(digits))
-    return f"{digits[: exponent + 1]}.{digits[exponent + 1 :]}"

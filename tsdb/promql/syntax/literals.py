@@ -126,18 +126,3 @@ def shown_duration(ms: int) -> str:
         if count:
             out.append(f"{count}{unit}")
     return ("-" if ms < 0 else "") + "".join(out)
-
-
-def shown_number(value: float) -> str:
-    """A number as Prometheus prints it: the shortest text that reads back, `Inf`, `NaN`."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    if value == int(value) and abs(value) < 1e21:
-        return "-0" if value == 0 and math.copysign(1, value) < 0 else str(int(value))
-    digits, _, exponent = repr(value).partition("e")
-    if exponent:
-        sign, power = exponent[0], exponent.lstrip("+-").zfill(2)
-        return f"{digits.removesuffix('.0')}e{sign if sign == '-' else '+'}{power}"
-    return digits

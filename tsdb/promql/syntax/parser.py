@@ -18,7 +18,7 @@ from tsdb.promql.syntax.duration_parser import number_token, offset_duration, po
 from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.features import Features
 from tsdb.promql.syntax.functions import AGGREGATIONS, EXPERIMENTAL_AGGREGATIONS, FUNCTIONS
-from tsdb.promql.syntax.literals import shown_number
+from tsdb.promql.syntax.numbers import shown_number
 from tsdb.promql.syntax.selectors import labels, selector
 from tsdb.promql.syntax.tokens import Kind, Token
 from tsdb.promql.syntax.tree import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from tsdb.model.selector import MATCH_TYPES, Matcher, MatchType
-from tsdb.promql.syntax.literals import PLAIN_LABEL, quoted, shown_duration, shown_number
+from tsdb.promql.syntax.literals import PLAIN_LABEL, quoted, shown_duration
+from tsdb.promql.syntax.numbers import shown_number
 from tsdb.promql.syntax.selectors import METRIC_NAME
 from tsdb.promql.syntax.tree import (
     Aggregation,

@@ -19,7 +19,7 @@ ANNOTATIONS_MAX = 10  # Of each kind, as Prometheus; the number of the others is
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """data: JSON in pieces; a piece is valid until the next one is asked for."""
+    """data: JSON in pieces; the request for a piece ends the validity of the one before."""
 
     data: Iterator[bytes | memoryview]
     warnings: Sequence[str] = ()

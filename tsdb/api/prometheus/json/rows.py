@@ -28,7 +28,10 @@ _NO_BYTES = np.empty(0, np.uint8)
 
 
 def vector_rows(block: Block, times_ms: NDArray[np.int64]) -> Iterator[memoryview]:
-    """The rows of an instant vector, which has one step. A piece is valid until the next one is asked for."""
+    """The rows of an instant vector, which has one step.
+
+    The request for a piece ends the validity of the one before.
+    """
     return _block_rows(block, times_ms, *_VECTOR)
 
 

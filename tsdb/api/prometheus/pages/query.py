@@ -13,7 +13,6 @@ from tsdb.api.prometheus.arrow import MEDIA_TYPE, arrow_answer, arrow_rows
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.envelope import Result, json_of
-from tsdb.api.prometheus.json.numbers import positional
 from tsdb.api.prometheus.json.rows import PIECE_BYTES, matrix_rows, sample_rows, vector_rows
 from tsdb.api.prometheus.representation import Representation, accepts
 from tsdb.api.prometheus.request import parameters
@@ -24,6 +23,7 @@ from tsdb.promql.evaluate.query import QueryOptions, QueryResult, instant_query,
 from tsdb.promql.evaluate.storage import Storage, StoredSeries
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.syntax.errors import QueryError
+from tsdb.promql.syntax.numbers import shown_f
 from tsdb.query.promql.running import IN_QUEUE, TEXT_CHARS_MAX
 
 TRUNCATED = "results truncated due to limit"
@@ -145,7 +145,7 @@ def _json(
     value: Block | Samples | Scalar | Text, kind: str, times_ms: NDArray[np.int64]
 ) -> Iterator[bytes | memoryview]:
     if isinstance(value, Scalar):
-        return _pair(times_ms, positional(float(value.values[0])))
+        return _pair(times_ms, shown_f(float(value.values[0])))
     if isinstance(value, Text):
         return _pair(times_ms, value.value)
     if isinstance(value, Samples):

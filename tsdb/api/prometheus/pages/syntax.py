@@ -8,12 +8,12 @@ from typing import Any
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.envelope import Result, plain
-from tsdb.api.prometheus.json.numbers import positional
 from tsdb.model.selector import MATCH_TYPES, Matcher
 from tsdb.promql.syntax.check import type_of
 from tsdb.promql.syntax.durations import duration_ms
 from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.functions import FUNCTIONS, Function
+from tsdb.promql.syntax.numbers import shown_f
 from tsdb.promql.syntax.parser import parse
 from tsdb.promql.syntax.printer import shown
 from tsdb.promql.syntax.tree import (
@@ -102,7 +102,7 @@ def tree_of(node: Expression | None, text: str) -> Any:
                 **_at(node.at),
             }
         case NumberLiteral():
-            return {"type": "numberLiteral", "val": positional(node.value)}
+            return {"type": "numberLiteral", "val": shown_f(node.value)}
         case StringLiteral():
             return {"type": "stringLiteral", "val": node.value}
         case Paren():

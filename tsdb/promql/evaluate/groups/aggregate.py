@@ -8,7 +8,6 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.annotations import shown_f, shown_g
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.groups import aggregate_kernels as codes
@@ -18,6 +17,7 @@ from tsdb.promql.evaluate.parts import over_parts
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets
 from tsdb.promql.syntax.literals import quoted
+from tsdb.promql.syntax.numbers import shown_f, shown_g
 from tsdb.promql.syntax.tree import Aggregation
 
 _CODES = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.annotations import ForcedMonotonicity, shown_g
+from tsdb.promql.evaluate.annotations import ForcedMonotonicity
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.groups.histogram_kernels import FRACTION, QUANTILE, histogram_kernel
 from tsdb.promql.evaluate.names import merged, without_name
@@ -16,6 +16,7 @@ from tsdb.promql.evaluate.ranges.range_functions import warn_of_quantiles
 from tsdb.promql.evaluate.vectors.block import Block, Scalar, stacked
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets
 from tsdb.promql.syntax.errors import Span
+from tsdb.promql.syntax.numbers import shown_g
 from tsdb.promql.syntax.tree import Call
 
 BOUND = "le"

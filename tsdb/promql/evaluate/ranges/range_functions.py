@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.annotations import shown_g
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.names import merged, without_name
@@ -18,6 +17,7 @@ from tsdb.promql.evaluate.selection.select import Ranges
 from tsdb.promql.evaluate.vectors.block import Block, Scalar
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME
 from tsdb.promql.syntax.errors import Span
+from tsdb.promql.syntax.numbers import shown_g
 from tsdb.promql.syntax.tree import Call, Extension, Subquery
 
 RANGE_FUNCTIONS = {

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from support.oracles.json_twin import number_text, row_text, time_text
 from tsdb.api.prometheus.json import rows
-from tsdb.api.prometheus.json.numbers import positional
 from tsdb.api.prometheus.json.rows import json_text, matrix_rows, sample_rows, vector_rows
 from tsdb.promql.evaluate.vectors.block import Block, Samples
 from tsdb.promql.evaluate.vectors.labels import LabelSets, Pool, label_sets
+from tsdb.promql.syntax.numbers import shown_f
 
 EDGES = [
     *(0.0, -0.0, 1.0, -1.0, 9.0, 10.0, 0.1, 0.3, 2.5, 1 / 3, 123456.789, 99999999.0, 100000000.0, 123456789.0),
@@ -174,4 +174,4 @@ def test_bytes_that_are_no_utf_8_are_replaced() -> None:
     [(1e21, "1000000000000000000000"), (1e-7, "0.0000001"), (2.5, "2.5"), (-0.0, "-0"), (float("inf"), "+Inf")],
 )
 def test_a_scalar_has_no_exponent(value: float, text: str) -> None:
-    assert positional(value) == text
+    assert shown_f(value) == text
