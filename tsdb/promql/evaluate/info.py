@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.index.pattern import compile_pattern
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.promql.evaluate.binary import shown_labels
 from tsdb.promql.evaluate.context import Context
@@ -16,6 +15,7 @@ from tsdb.promql.evaluate.names import merged
 from tsdb.promql.evaluate.selection.select import newest_with_times, shifted_times
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets, label_sets
+from tsdb.promql.syntax.selectors import matches, matches_empty
 from tsdb.promql.syntax.tree import Call, Expression, Subquery, VectorSelector, children
 
 TARGET_INFO = "target_info"
@@ -72,7 +72,7 @@ def _combined(
 ) -> Block:
     steps = base.steps
     data_names = {matcher.name for matcher in of_data}
-    refuses_empty = any(not _matches(matcher, "") for matcher in of_data)
+    refuses_empty = not all(map(matches_empty, of_data))
     by_key = _by_identity(found[0].labels) if found is not None else {}
     rows: list[int] = []
     labels: list[dict[str, str]] = []
@@ -149,15 +149,8 @@ def _add(added: dict[str, str], info: dict[str, str], own: dict[str, str], data_
             added[name] = value
 
 
-def _matches(matcher: Matcher, value: str) -> bool:
-    if matcher.type in (MatchType.EQUAL, MatchType.NOT_EQUAL):
-        return (value == matcher.value) is (matcher.type is MatchType.EQUAL)
-    found = compile_pattern(matcher.value).matches(value.encode(errors="surrogateescape"))
-    return found is (matcher.type is MatchType.REGEX)
-
-
 def _match_all(matchers: Sequence[Matcher], value: str) -> bool:
-    return all(_matches(matcher, value) for matcher in matchers)
+    return all(matches(matcher, value) for matcher in matchers)
 
 
 def _escaped(value: str) -> str:

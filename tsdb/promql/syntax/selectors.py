@@ -12,6 +12,7 @@ from tsdb.promql.syntax.tree import VectorSelector
 
 METRIC_NAME = "__name__"
 _REGEX = (MatchType.REGEX, MatchType.NOT_REGEX)
+_POSITIVE = (MatchType.EQUAL, MatchType.REGEX)
 
 
 def selector(cursor: Cursor) -> VectorSelector:
@@ -24,17 +25,18 @@ def selector(cursor: Cursor) -> VectorSelector:
     return VectorSelector(name, tuple(matchers), cursor.span_from(start))
 
 
+def matches(matcher: Matcher, value: str) -> bool:
+    """Whether a label with this value matches; a series without the label has the value ""."""
+    if matcher.type in _REGEX:
+        found = compile_pattern(matcher.value).matches(value.encode(errors="surrogateescape"))
+    else:
+        found = value == matcher.value
+    return found is (matcher.type in _POSITIVE)
+
+
 def matches_empty(matcher: Matcher) -> bool:
     """Whether a series without the label matches."""
-    match matcher.type:
-        case MatchType.EQUAL:
-            return not matcher.value
-        case MatchType.NOT_EQUAL:
-            return bool(matcher.value)
-        case MatchType.REGEX:
-            return compile_pattern(matcher.value).matches(b"")
-        case MatchType.NOT_REGEX:
-            return not compile_pattern(matcher.value).matches(b"")
+    return matches(matcher, "")
 
 
 def labels(cursor: Cursor, where: str) -> tuple[str, ...]:
