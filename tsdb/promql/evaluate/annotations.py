@@ -56,6 +56,10 @@ class Annotations:
         """Add a warning: the result is likely not what the query means."""
         self._warnings[problem] = span
 
+    def warn_of_quantile(self, quantile: float, span: Span) -> None:
+        """Add a warning of a quantile outside of [0, 1]."""
+        self.warn(f"quantile value should be between 0 and 1, got {shown_g(quantile)}", span)
+
     def warn_of_storage(self, problem: str) -> None:
         """Add what a read left out because the request allows it."""
         self._of_storage[problem] = None

@@ -190,5 +190,4 @@ def _warn_of_quantile(context: Context, node: Aggregation, parameter: NDArray[np
     if len(numbers) and numbers.min() < 0:
         bad.append(float(numbers.min()))
     for value in bad:
-        problem = f"quantile value should be between 0 and 1, got {shown_g(value)}"
-        context.annotations.warn(problem, node.parameter.span)
+        context.annotations.warn_of_quantile(value, node.parameter.span)

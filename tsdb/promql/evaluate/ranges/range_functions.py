@@ -17,7 +17,6 @@ from tsdb.promql.evaluate.selection.select import Ranges
 from tsdb.promql.evaluate.vectors.block import Block, Scalar
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME
 from tsdb.promql.syntax.errors import Span
-from tsdb.promql.syntax.numbers import shown_g
 from tsdb.promql.syntax.tree import Call, Extension, Subquery
 
 RANGE_FUNCTIONS = {
@@ -118,9 +117,8 @@ def _annotate(context: Context, node: Call, block: Block, quantile: NDArray[np.f
 
 def warn_of_quantiles(context: Context, quantiles: NDArray[np.float64], node: Call, argument: int = 0) -> None:
     """Warn of quantiles outside of [0, 1]. argument: that gave them."""
-    for value in dict.fromkeys(map(shown_g, quantiles[~((quantiles >= 0) & (quantiles <= 1))].tolist())):
-        problem = f"quantile value should be between 0 and 1, got {value}"
-        context.annotations.warn(problem, node.args[argument].span)
+    for value in quantiles[~((quantiles >= 0) & (quantiles <= 1))].tolist():
+        context.annotations.warn_of_quantile(value, node.args[argument].span)
 
 
 def _check_factors(smoothing: NDArray[np.float64], trend: NDArray[np.float64]) -> None:
