@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.annotations import Annotations
 from tsdb.promql.evaluate.errors import EvaluationError
+from tsdb.promql.evaluate.fixed import Fixed
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.promql.evaluate.vectors.labels import Pool
 from tsdb.promql.syntax.durations import duration_ms
@@ -37,6 +38,7 @@ class Context:
     delays_name_removal: bool
     values_max: int
     check: Callable[[], None]
+    fixed: Fixed = field(default_factory=Fixed)
 
     @property
     def times_ms(self) -> NDArray[np.int64]:

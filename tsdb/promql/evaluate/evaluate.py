@@ -36,33 +36,15 @@ from tsdb.promql.syntax.tree import (
     Subquery,
     Unary,
     VectorSelector,
-    children,
 )
 
 Value = Block | Scalar | Text
-
-# Functions of the time of a step, which no `@` below them makes the same at all steps.
-_OF_TIME = frozenset(
-    [
-        "days_in_month",
-        "day_of_month",
-        "day_of_week",
-        "day_of_year",
-        "hour",
-        "minute",
-        "month",
-        "year",
-        "predict_linear",
-        "time",
-        "timestamp",
-    ]
-)
 
 
 def evaluate(context: Context, node: Expression) -> Value:
     """The value of an expression that is not a range. Raises EvaluationError, and what the storage raises."""
     context.check()
-    if context.steps > 1 and _is_same_at_all_steps(node):
+    if context.steps > 1 and context.fixed.holds(node):
         return _repeated(evaluate(context.at(context.start_ms, context.start_ms, context.step_ms), node), context.steps)
     match node:
         case NumberLiteral():
@@ -189,25 +171,6 @@ def _is_range(node: Expression) -> bool:
     while isinstance(node, Paren):
         node = node.inner
     return isinstance(node, MatrixSelector | Subquery)
-
-
-def _is_same_at_all_steps(node: Expression) -> bool:
-    """Whether all that a node reads is at times of `@`."""
-    selectors = calls = False
-    pending = [node]
-    while pending:
-        one = pending.pop()
-        if isinstance(one, VectorSelector | Subquery):
-            if one.at is None:
-                return False
-            selectors = True
-            continue
-        if isinstance(one, Call) and one.name in _OF_TIME:
-            return False
-        calls = calls or isinstance(one, Call)
-        # Its parameter does not count, as in Prometheus: that of the first step then holds at all of them.
-        pending.extend((one.operand,) if isinstance(one, Aggregation) else children(one))
-    return selectors or calls
 
 
 def _repeated(value: Value, steps: int) -> Value:
