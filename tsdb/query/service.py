@@ -10,7 +10,7 @@ import grpc
 from tsdb.index.matching import conditions_of
 from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.ops.metrics import counter
-from tsdb.promql.evaluate.query import QueryOptions
+from tsdb.promql.evaluate.query import DEFAULTS, QueryOptions
 from tsdb.query.cardinality import CardinalityRead
 from tsdb.query.coverage import coverage
 from tsdb.query.labels import LabelsRead
@@ -42,7 +42,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         sources: Sources,
         limits: SelectLimits,
         calls: ReadCalls | None = None,
-        promql: QueryOptions = QueryOptions(),
+        promql: QueryOptions = DEFAULTS,
         running: RunningQueries | None = None,
     ) -> None:
         self._sources = sources

@@ -71,16 +71,12 @@ def query_options(fields: PromqlFields) -> QueryOptions:
 
 
 def api_options(settings: CommonSettings, fields: PromqlFields) -> ApiOptions:
-    options = query_options(fields)
     return ApiOptions(
         timeout_s=fields.query_timeout_s,
         running_max=fields.query_running_max or core_count(),
         waiting_max=fields.query_waiting_max,
-        values_max=options.values_max,
-        lookback_ms=options.lookback_ms,
+        query=query_options(fields),
         slow_s=fields.query_slow_s,
-        features=options.features,
-        delays_name_removal=options.delays_name_removal,
         cors_origin=fields.cors_origin,
         send_s=settings.http_request_timeout_s,
     )

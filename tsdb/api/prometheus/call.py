@@ -13,8 +13,7 @@ from tsdb.index.cardinality.groups import By
 from tsdb.model.clock import Clock
 from tsdb.model.family import Family
 from tsdb.ops.http.bodies import HttpHead
-from tsdb.promql.evaluate.query import LOOKBACK_MS, VALUES_MAX
-from tsdb.promql.syntax.features import Features
+from tsdb.promql.evaluate.query import DEFAULTS, QueryOptions
 from tsdb.query.promql.running import RunningQueries, RunningQuery
 from tsdb.reader.answer_bytes import AnswerBytes, HeldBytes
 from tsdb.reader.read_call import Caller
@@ -24,19 +23,16 @@ from tsdb.v1 import reader_pb2
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
     """timeout_s: of a query. running_max, waiting_max: queries at once and in the queue. lookups_max: lookups of labels
-    at once. values_max: of one vector, over all its steps. slow_s: from then on a query is logged. delays_name_removal:
-    see QueryOptions. cors_origin: a regular expression. send_s: to send an answer.
+    at once. query: of every query, before those of a request. slow_s: from then on a query is logged. cors_origin: a
+    regular expression. send_s: to send an answer.
     """
 
     timeout_s: float = 120.0
     running_max: int = 8
     waiting_max: int = 64
     lookups_max: int = 4
-    values_max: int = VALUES_MAX
-    lookback_ms: int = LOOKBACK_MS
+    query: QueryOptions = DEFAULTS
     slow_s: float = 10.0
-    features: Features = field(default_factory=Features)
-    delays_name_removal: bool = False
     cors_origin: str = ".*"
     send_s: float = 60.0
 

@@ -45,6 +45,9 @@ class QueryOptions:
     check: Callable[[], None] = lambda: None
 
 
+DEFAULTS = QueryOptions()
+
+
 @dataclass(frozen=True, slots=True)
 class QueryResult:
     """value: of an instant query a Block with one step in the order of the result, Samples, a Scalar or a Text; of a
@@ -58,7 +61,7 @@ class QueryResult:
     infos: tuple[str, ...]
 
 
-def instant_query(text: str, storage: Storage, at_ms: int, options: QueryOptions = QueryOptions()) -> QueryResult:
+def instant_query(text: str, storage: Storage, at_ms: int, options: QueryOptions = DEFAULTS) -> QueryResult:
     """The value at one time.
 
     Raises QueryError for the text, EvaluationError for the samples, and what the storage raises.
@@ -76,7 +79,7 @@ def instant_query(text: str, storage: Storage, at_ms: int, options: QueryOptions
 
 
 def range_query(
-    text: str, storage: Storage, start_ms: int, end_ms: int, step_ms: int, options: QueryOptions = QueryOptions()
+    text: str, storage: Storage, start_ms: int, end_ms: int, step_ms: int, options: QueryOptions = DEFAULTS
 ) -> QueryResult:
     """The values at start_ms, start_ms + step_ms, ... up to end_ms. step_ms > 0, end_ms >= start_ms.
 

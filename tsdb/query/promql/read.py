@@ -52,7 +52,8 @@ class QueryRead:
     def responses(self, request: reader_pb2.QueryRequest) -> Iterator[reader_pb2.QueryResponse]:
         """The answer to a request that was checked. Raises QueryError, EvaluationError and the errors of reads."""
         result = self._evaluated(request)
-        self._call.hold(_bytes(result))
+        if isinstance(result.value, Block | Samples):
+            self._call.hold(result.value.nbytes)
         yield from messages(result)
 
     def _evaluated(self, request: reader_pb2.QueryRequest) -> QueryResult:
@@ -64,12 +65,3 @@ class QueryRead:
         if not request.step_ms:
             return instant_query(request.query, storage, request.start_ms, options)
         return range_query(request.query, storage, request.start_ms, request.end_ms, request.step_ms, options)
-
-
-def _bytes(result: QueryResult) -> int:
-    value = result.value
-    if isinstance(value, Block):
-        return value.values.nbytes + value.present.nbytes + value.labels.numbers.nbytes
-    if isinstance(value, Samples):
-        return value.values.nbytes + value.ts_ms.nbytes + value.labels.numbers.nbytes
-    return 0

@@ -34,7 +34,7 @@ def exemplars(call: ApiCall) -> Result:
     if parameters.lookup_range(call.form).is_empty:
         raise InvalidRequest("end timestamp must not be before start timestamp", reason="bad_parameter")
     try:
-        parse(call.form.get("query"), call.options.features)
+        parse(call.form.get("query"), call.options.query.features)
     except QueryError as error:
         raise BadParameter("query", error.message) from error
     return plain([])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,13 +103,8 @@ def _answer(
     call: ApiCall, kind: str, limit: int, evaluate: Callable[[str, Storage, QueryOptions], QueryResult]
 ) -> Result | Representation:
     text = call.running.text = call.form.get("query")
-    options = QueryOptions(
-        features=call.options.features,
-        lookback_ms=parameters.lookback_ms(call.form, call.options.lookback_ms),
-        delays_name_removal=call.options.delays_name_removal,
-        values_max=call.options.values_max,
-        check=call.running.check,
-    )
+    lookback_ms = parameters.lookback_ms(call.form, call.options.query.lookback_ms)
+    options = replace(call.options.query, lookback_ms=lookback_ms, check=call.running.check)
     queue_s, began = call.running.age_s, time.perf_counter()
     call.running.check(IN_QUEUE)
     with call.storage() as storage:
@@ -184,11 +179,7 @@ def _limited(value: Block | Samples | Scalar | Text, limit: int) -> tuple[Block 
 
 def _size(value: Block | Samples | Scalar | Text) -> int:
     """Bytes of a result and of the pieces that are written from it."""
-    if isinstance(value, Block):
-        return value.values.nbytes + value.present.nbytes + value.labels.numbers.nbytes + 4 * PIECE_BYTES
-    if isinstance(value, Samples):
-        return value.values.nbytes + value.ts_ms.nbytes + value.labels.numbers.nbytes + 4 * PIECE_BYTES
-    return 0
+    return value.nbytes + 4 * PIECE_BYTES if isinstance(value, Block | Samples) else 0
 
 
 def report(call: ApiCall, kind: str, metered: MeteredStorage, timing: Timing) -> None:

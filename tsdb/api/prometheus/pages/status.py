@@ -103,8 +103,8 @@ def tsdb(call: ApiCall) -> Result:
 
 def features(call: ApiCall) -> Result:
     """Answers `/api/v1/features`: parts of the language that are on."""
-    experimental = call.options.features.experimental_functions
-    language = asdict(call.options.features) | {"delayed_name_removal": call.options.delays_name_removal}
+    experimental = call.options.query.features.experimental_functions
+    language = asdict(call.options.query.features) | {"delayed_name_removal": call.options.query.delays_name_removal}
     functions = {name: experimental or not function.experimental for name, function in FUNCTIONS.items()}
     operators = {name: experimental or name not in EXPERIMENTAL_AGGREGATIONS for name in AGGREGATIONS}
     return plain(

@@ -56,7 +56,7 @@ def parse_query(call: ApiCall) -> Result:
 def _parsed(call: ApiCall) -> Expression:
     call.running.text = call.form.get("query")
     try:
-        return parse(call.running.text, call.options.features)
+        return parse(call.running.text, call.options.query.features)
     except QueryError as error:
         raise BadParameter("query", error.message) from error
 

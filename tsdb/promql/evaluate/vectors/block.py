@@ -32,6 +32,11 @@ class Block:
         """Number of steps, at least 1."""
         return int(self.values.shape[1])
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays of values and labels."""
+        return self.values.nbytes + self.present.nbytes + self.labels.numbers.nbytes
+
     def take(self, rows: NDArray[np.int64]) -> Block:
         """The series with these indexes."""
         return Block(self.labels.take(rows), self.values[rows], self.present[rows], self.loses_name[rows])
@@ -76,6 +81,11 @@ class Samples:
     ts_ms: NDArray[np.int64]
     values: NDArray[np.float64]
     loses_name: NDArray[np.bool_]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays of samples and labels."""
+        return self.values.nbytes + self.ts_ms.nbytes + self.labels.numbers.nbytes
 
 
 def stacked(blocks: Sequence[Block]) -> Block:

@@ -15,6 +15,7 @@ import zstandard
 from support.api.prometheus_server import ApiServer, api_server
 from tsdb.api.prometheus.call import ApiOptions
 from tsdb.api.prometheus.content_encoding import accepted_encoding
+from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.promql.syntax.features import ALL_FEATURES
 
 SELECTOR = {
@@ -31,7 +32,7 @@ SELECTOR = {
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[ApiServer]:
-    with api_server(replace(ApiOptions(), features=ALL_FEATURES)) as server:
+    with api_server(ApiOptions(query=QueryOptions(ALL_FEATURES))) as server:
         yield server
 
 

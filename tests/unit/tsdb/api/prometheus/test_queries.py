@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from tsdb.model.errors import (
     TsdbError,
     Unavailable,
 )
+from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.promql.syntax.features import ALL_FEATURES
 
 UP = {"__name__": "up", "job": "a"}
@@ -168,7 +168,7 @@ def test_what_the_samples_refuse_is_422(served: ApiServer) -> None:
 
 
 def test_too_many_values_are_422() -> None:
-    with api_server(replace(ApiOptions(), values_max=1000)) as served:
+    with api_server(ApiOptions(query=QueryOptions(values_max=1000))) as served:
         served.samples.add(UP, [(1000, 1.0)])
         status, kind, problem = served.get("query_range", query="up", start=0, end=5000, step=1).failure
         assert (status, kind) == (422, "execution")
@@ -258,5 +258,5 @@ def test_experimental_functions_are_behind_a_setting() -> None:
     query = "sum(limitk(1, up))"
     with api_server() as served:
         assert served.get("query", query=query).failure[0] == 400
-    with api_server(replace(ApiOptions(), features=ALL_FEATURES)) as served:
+    with api_server(ApiOptions(query=QueryOptions(ALL_FEATURES))) as served:
         assert served.get("query", query=query).status == 200
