@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from stack.ports import Ports
+from support.rules.evaluator import evaluator
 from support.senders.prometheus import binary
-
-STOPS_WITHIN_S = 60.0
 
 
 @contextmanager
@@ -26,14 +24,5 @@ def prometheus_rules(folder: Path) -> Iterator[None]:
             # It finds its Alertmanager 5 s after its start. An alert that fires before is sent at the next repetition.
             "--rules.alert.resend-delay=1s",
         ]
-        process = subprocess.Popen(command, stdout=output, stderr=output)
-        try:
+        with evaluator(command, output, log):
             yield
-            process.terminate()
-            assert process.wait(STOPS_WITHIN_S) == 0
-        except BaseException as error:
-            error.add_note(log.read_text()[-4000:])
-            raise
-        finally:
-            process.kill()
-            process.wait()

@@ -9,14 +9,13 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import cramjam
 import numpy as np
 
 from stack.ports import Ports
+from support.senders.post_server import PostServer
 from support.senders.remote_write import ONE
 from tsdb.model.labels import canonical_labels
 
@@ -43,38 +42,13 @@ def binary(name: str) -> str:
     return found
 
 
-class Recorder:
+class Recorder(PostServer):
     """A receiver that keeps all it gets: the record of what the sender sends."""
 
     def __init__(self) -> None:
+        super().__init__(lambda body: self._take(bytes(cramjam.snappy.decompress_raw(body))), 204)
         self._lock = threading.Lock()
         self._samples: Samples = {}
-        recorder = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                recorder._take(bytes(cramjam.snappy.decompress_raw(body)))
-                self.send_response(204)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Requests are not logged."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Recorder:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     def samples(self) -> Samples:
         """A copy of all samples so far."""
