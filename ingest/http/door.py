@@ -6,13 +6,11 @@ log's thread (answer). Its memory is reserved from the header on; the pipeline t
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from queue import SimpleQueue
 
 from ingest.http.answers import METHOD, partial_error
 from ingest.http.expand import expand
@@ -28,6 +26,7 @@ from tsdb.ops.http.bodies import REQUEST_BYTES, HttpAnswer, HttpHead, Reply
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
+from tsdb.ops.queue_threads import QueueThreads
 from tsdb.ops.request_bytes import RequestBytes, Reserved
 
 NOTHING = WriteResult([], 0, {}, 0, [])  # The result of a request without samples.
@@ -67,7 +66,8 @@ class HttpDoor:
         limits: DoorLimits,
         tokens: TokenQuota | None = None,
     ) -> None:
-        self._queue: SimpleQueue[_Work | None] = SimpleQueue()  # Bounded by the memory that its requests have reserved.
+        # Bounded by the memory that its requests have reserved.
+        self._threads: QueueThreads[_Work] = QueueThreads("http-write", limits.threads, self._work)
         self._submit = submit
         self._families = families
         self._limits = limits
@@ -78,10 +78,6 @@ class HttpDoor:
             for protocol in protocols
             for path in protocol.paths
         }
-        self._threads = [
-            threading.Thread(target=self._work, name=f"http-write-{number}", daemon=True)
-            for number in range(limits.threads)
-        ]
         for protocol in protocols:
             _requests.labels(protocol.name)
             _samples.labels(protocol.name)
@@ -92,8 +88,7 @@ class HttpDoor:
 
     def start(self) -> None:
         """Start the threads; requests that came before are in the queue."""
-        for thread in self._threads:
-            thread.start()
+        self._threads.start()
 
     def close(self) -> None:
         """Refuse further requests as draining; queued ones continue."""
@@ -101,13 +96,7 @@ class HttpDoor:
 
     def join(self, timeout_s: float) -> bool:
         """Finish the queued requests and end the threads."""
-        deadline = Deadline.after(timeout_s)
-        for _ in self._threads:
-            self._queue.put(None)
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(deadline.remaining())
-        return not any(thread.is_alive() for thread in self._threads)
+        return self._threads.join(timeout_s)
 
     def abort(self) -> None:
         """No effect: the threads are daemons, and nothing that they hold was acknowledged."""
@@ -117,18 +106,16 @@ class HttpDoor:
             message = "the gateway is draining: send to another one"
             self._answer(work, Outcome(error=Unavailable(message, reason="draining", retry_after_s=1.0)))
         else:
-            self._queue.put(work)
+            self._threads.put(work)
 
-    def _work(self) -> None:
-        while (work := self._queue.get()) is not None:
-            try:
-                self._run(work)
-            except TsdbError as error:
-                count_refused_request(error, 0)
-                self._answer(work, Outcome(error=error))
-            except Exception as error:
-                self._answer(work, Outcome(error=_internal(work, error)))
-            del work
+    def _work(self, work: _Work) -> None:
+        try:
+            self._run(work)
+        except TsdbError as error:
+            count_refused_request(error, 0)
+            self._answer(work, Outcome(error=error))
+        except Exception as error:
+            self._answer(work, Outcome(error=_internal(work, error)))
 
     def _run(self, work: _Work) -> None:
         _requests.labels(work.protocol.name).inc()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
-from queue import Empty, SimpleQueue
 
 from tsdb.api.prometheus.errors import QUERY_QUEUE
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
-from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, gauge
+from tsdb.ops.queue_threads import QueueThreads
 
 DRAINING = "draining"
 RETRY_AFTER_S = 1.0
@@ -33,18 +31,14 @@ class WorkPool:
 
     def __init__(self, name: str, threads: int, waiting_max: int | None = None) -> None:
         self._waiting_max = waiting_max
-        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads: QueueThreads[Callable[[], None]] = QueueThreads(name, threads, self._do)
         self._lock = threading.Lock()  # Guards both below; an innermost lock.
         self._held = 0  # Running and waiting.
         self._closed = False
         self._ended = False
-        self._threads = [
-            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(threads)
-        ]
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        self._threads.start()
 
     def close(self) -> None:
         """Refuse further work of pools with a bound; what is queued goes on."""
@@ -52,13 +46,7 @@ class WorkPool:
 
     def join(self, timeout_s: float) -> bool:
         """Finish the queued work and end the threads."""
-        deadline = Deadline.after(timeout_s)
-        for _ in self._threads:
-            self._queue.put(None)
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(deadline.remaining())
-        if any(thread.is_alive() for thread in self._threads):
+        if not self._threads.join(timeout_s):
             return False
         self._ended = True
         self._run_rest()
@@ -72,7 +60,7 @@ class WorkPool:
         (draining)."""
         if self._waiting_max is not None:
             self._take_place(self._waiting_max)
-        self._queue.put(work)
+        self._threads.put(work)
         if self._ended:  # The last answers are still sent.
             self._run_rest()
 
@@ -96,17 +84,9 @@ class WorkPool:
             _refused.labels(error.reason).inc()
             raise error
 
-    def _run(self) -> None:
-        while (work := self._queue.get()) is not None:
-            self._do(work)
-            del work
-
     def _run_rest(self) -> None:
-        with suppress(Empty):
-            while True:
-                work = self._queue.get_nowait()
-                if work is not None:
-                    self._do(work)
+        for work in self._threads.rest():
+            self._do(work)
 
     def _do(self, work: Callable[[], None]) -> None:
         try:

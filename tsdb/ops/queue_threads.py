@@ -1,0 +1,60 @@
+"""Queue threads: daemon threads that take work from one queue, in its order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+from tsdb.ops.lifecycle import Deadline
+
+Work = TypeVar("Work")
+
+
+class QueueThreads(Generic[Work]):
+    """do: called with each piece of work; it must not raise. The queue has no bound: its callers have one."""
+
+    def __init__(self, name: str, count: int, do: Callable[[Work], None]) -> None:
+        self._do = do
+        self._queue: SimpleQueue[Work | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(count)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._threads)
+
+    def start(self) -> None:
+        """Start the threads; work that came before is in the queue."""
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, work: Work) -> None:
+        """Queue a piece of work."""
+        self._queue.put(work)
+
+    def join(self, timeout_s: float) -> bool:
+        """Finish the queued work and end the threads. False when one still runs after the timeout."""
+        deadline = Deadline.after(timeout_s)
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(deadline.remaining())
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def rest(self) -> Iterator[Work]:
+        """Work that came after the threads had ended."""
+        while True:
+            try:
+                work = self._queue.get_nowait()
+            except Empty:
+                return
+            if work is not None:
+                yield work
+
+    def _run(self) -> None:
+        while (work := self._queue.get()) is not None:
+            self._do(work)
+            del work  # Else it would be held until the next piece comes.
