@@ -35,6 +35,9 @@ def aggregate_kernel(
     scratch, counts = np.empty((_TILE, size), np.float64), np.empty(_TILE, np.int64)
     for group in range(group_start.size - 1):
         rows = order[group_start[group] : group_start[group + 1]]
+        if code == SUM:
+            _add_up(rows, first_step, end_step, values, present, out[group], out_present[group])
+            continue
         if code <= GROUP:
             _fold(code, rows, first_step, end_step, values, present, out[group], out_present[group])
             continue
@@ -117,9 +120,6 @@ def _fold(
     for step in range(first, end):
         out[step] = 0.0
         out_present[step] = False
-    if code == SUM:
-        _add_up(rows, first, end, values, present, out, out_present)
-        return
     for row in rows:
         for step in range(first, end):
             if not present[row, step]:
@@ -148,16 +148,14 @@ def _add_up(
     out: NDArray[np.float64],
     out_present: NDArray[np.bool_],
 ) -> None:
-    for tile in range(first, end, _TILE):
-        tile_end = min(tile + _TILE, end)
-        for step in range(tile, tile_end):
-            total, lost, found = 0.0, 0.0, False
-            for row in rows:
-                if present[row, step]:
-                    total, lost = add(values[row, step], total, lost)
-                    found = True
-            out[step] = total if math.isinf(total) else total + lost
-            out_present[step] = found
+    for step in range(first, end):
+        total, lost, found = 0.0, 0.0, False
+        for row in rows:
+            if present[row, step]:
+                total, lost = add(values[row, step], total, lost)
+                found = True
+        out[step] = total if math.isinf(total) else total + lost
+        out_present[step] = found
 
 
 @kernel
