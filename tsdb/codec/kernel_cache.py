@@ -19,6 +19,7 @@ import llvmlite
 import llvmlite.binding as llvm
 import numba
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.runtime.nrt import rtsys
 
 PACKAGED = Path(__file__).parents[1] / "_kernels"  # In a wheel; a checkout has no such folder.
 
@@ -77,6 +78,12 @@ class KernelCache(FunctionCache):
         if level is not None:
             folder, stamp = PACKAGED / versions() / module_folder, self._impl.locator.get_source_stamp()
             self._packaged = _Target(level), IndexDataCacheFile(str(folder), self._impl.filename_base, stamp)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Of numba's steps before a load, only the memory of arrays: its other libraries serve a compilation, which
+        imports them itself. A process without a compilation starts 0.4 s of CPU sooner."""
+        rtsys.initialize(target_context)
+        return self._load_overload(sig, target_context)
 
     def _load_overload(self, sig: Any, target_context: Any) -> Any:
         if self._packaged is not None:

@@ -28,14 +28,21 @@ names = []
 with Compiling(names.append) as compiling:
     from tsdb.trial_upper import upper
     print(upper(1), sorted(set(names)), compiling.count == len(names), compiling.seconds > 0, cache_root())
+if sys.argv[2:]:
+    print(sys.argv[2] in sys.modules)
 """
+# A part of numba that only a compilation needs.
+OF_COMPILER = "numba.np.linalg"
 
 
-def run(folder: Path, cache: Path) -> str:
-    """A fresh process with `tsdb.trial_*` from folder; what upper(1) gave and which kernels compiled."""
+def run(folder: Path, cache: Path, *module: str) -> str:
+    """A fresh process with `tsdb.trial_*` from folder; what upper(1) gave and which kernels compiled.
+
+    module: the next line says whether the process has imported it.
+    """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     done = subprocess.run(
-        [sys.executable, "-c", RUN, str(folder)], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", RUN, str(folder), *module], env=environment, capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
 
@@ -56,6 +63,13 @@ def test_a_second_process_compiles_nothing(modules: Path) -> None:
     cache = modules / "cache"
     assert run(modules, cache) == f"4 ['lower', 'upper'] True True {cache}"
     assert run(modules, cache) == f"4 [] True False {cache}"
+
+
+@pytest.mark.slow
+def test_a_process_with_cached_kernels_imports_no_compiler(modules: Path) -> None:
+    cache = modules / "cache"
+    assert run(modules, cache, OF_COMPILER).endswith("\nTrue")
+    assert run(modules, cache, OF_COMPILER).endswith("\nFalse")
 
 
 @pytest.mark.slow
