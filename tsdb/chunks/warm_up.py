@@ -16,7 +16,7 @@ from tsdb.model.time_set import SliceLengths, TimeSet
 
 TIMES = TimeSet("warm_up", 1000, 5, 15, 8, 10, 20, 100, 100_000)
 SLICES = SliceLengths(10, 20)
-STEPS, STEP_MS = 300, 7
+STEPS, STEP_MS = 60, 35
 
 
 def warm_up() -> None:

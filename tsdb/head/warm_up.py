@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,12 +23,13 @@ TIMES = TimeSet("warm_up", 1000, 5, 15, 8, 10, 20, 100, 1000)
 SLICES = SliceLengths(10, 20)
 HOLD_MS = 100
 SERIES = 600  # More columns than the first size of a slice's table of time axes: growing it uses a further kernel.
-STEPS = 40
+STEPS = 20
 STEP_MS = 5
 
 
+@functools.cache
 def warm_up() -> None:
-    """Compile, or load from the cache, all kernels that a head calls."""
+    """Compile, or load from the cache, all kernels that a head calls; once per process."""
     warm_up_index()
     head = _head()
     ids = _register(head)
