@@ -17,7 +17,10 @@ from tsdb.model.time_set import TimeSet, time_set
 class ServiceSettings(BaseSettings):
     """The log, the servers and the logs of a process."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
+    # Most classes are only inherited from: a validator is built at the first use, which saves CPU at each start.
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True, defer_build=True
+    )
 
     config: Path | None = Field(None, description="TOML file with settings; one file may serve all roles.")
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal, localcontext
+from itertools import accumulate, repeat
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +45,10 @@ def _fractions() -> NDArray[np.float64]:
     """2 ** (i / 256), correctly rounded: two machines write the same text of a boundary."""
     with localcontext() as context:
         context.prec = 50
-        steps = 1 << FRACTION_BITS
-        return np.array([float(Decimal(2) ** (Decimal(step) / steps)) for step in range(steps)])
+        root = Decimal(2) ** (1 / Decimal(1 << FRACTION_BITS))  # One power: each takes 0.2 ms, at every start.
+        return np.array(
+            [float(power) for power in accumulate(repeat(root, (1 << FRACTION_BITS) - 1), mul, initial=Decimal(1))]
+        )
 
 
 FRACTIONS = _fractions()
