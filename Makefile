@@ -13,7 +13,7 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input insta
 # Four keep two cores busy, for many tests mostly wait.
 TEST_PROCESSES ?= 4
 
-.PHONY: help demo test unit check fmt bench soak stack-up stack-down proto docs java promtool senders
+.PHONY: help demo test unit check fmt bench soak stack-up stack-down proto docs kernels java programs
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -23,8 +23,9 @@ demo: .venv/.runtime ## a live run in a scratch folder: write, read, kill, repla
 	@$(BIN)/python -m demo
 
 # pytest-timeout cannot end a test whose cleanup hangs too. Then, later, its process ends with the stacks of all threads.
-test: .venv/.dev java promtool senders check ## all checks and tests, on real servers
-	@$(BIN)/tsdb warmup
+# pip, mypy and the downloads keep one core busy each.
+test: ## all checks and tests, on real servers
+	@$(MAKE) -j2 programs check kernels
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
 		-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
@@ -45,8 +46,7 @@ fmt: .venv/.dev ## format and fix what can be fixed
 bench: .venv/.dev java ## all benchmarks; docs/benchmarks.md has the last figures
 	@$(BIN)/python -m bench all
 
-soak: .venv/.dev java senders ## the long drills
-	@$(BIN)/tsdb warmup
+soak: programs kernels ## the long drills
 	@$(BIN)/python -m pytest -m soak tests/soak
 
 stack-up: .venv/.dev java ## start a Kafka broker and a Cassandra node to play with
@@ -64,13 +64,14 @@ docs: .venv/.dev ## generate docs/cli.md, docs/config.md and docs/metrics.md
 	@$(BIN)/python -m tsdb.cli.reference > docs/cli.md.new
 	@for page in cli config metrics; do mv docs/$$page.md.new docs/$$page.md; done
 
+kernels: .venv/.dev ## compile all kernels that are not in the cache
+	@$(BIN)/tsdb warmup
+
 java: ## install a JDK and Maven where they are missing; they start Kafka, Cassandra and Spark
 	@scripts/ensure-system.sh java
 
-promtool: .venv/.dev ## install promtool of Prometheus where it is missing; it checks alerts and dashboards
+programs: .venv/bin/python java ## install what the tests run: promtool and Prometheus, a node exporter, and Java
 	@scripts/ensure-system.sh promtool $(BIN)
-
-senders: .venv/.dev ## install the senders of the tests where they are missing: Prometheus and a node exporter
 	@scripts/ensure-system.sh senders $(BIN)
 
 # Two stamps: the demo needs no test tools. Each follows pyproject.toml.

@@ -20,7 +20,7 @@ TESTS = ("alerts_test.yaml", "alerts_hours_test.yaml")
 
 def promtool(*arguments: str, folder: Path) -> None:
     command = shutil.which("promtool") or str(Path(sys.executable).parent / "promtool")
-    assert Path(command).is_file(), "promtool is missing: `make promtool` installs it"
+    assert Path(command).is_file(), "promtool is missing: `make programs` installs it"
     done = subprocess.run([command, *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "senders.md"
 
 def test_prometheus_takes_the_configuration(tmp_path: Path) -> None:
     command = shutil.which("promtool") or str(Path(sys.executable).parent / "promtool")
-    assert Path(command).is_file(), "promtool is missing: `make promtool` installs it"
+    assert Path(command).is_file(), "promtool is missing: `make programs` installs it"
     shown = next(block for block in blocks(PAGE) if block.section == "Prometheus")
     config = tmp_path / "prometheus.yml"
     config.write_text(shown.text)

@@ -38,7 +38,7 @@ TARGET = """- url: http://{address}/api/v1/write
 def binary(name: str) -> str:
     """Path of a program of Debian's packages."""
     found = shutil.which(name) or str(Path(sys.executable).parent / name)
-    assert Path(found).is_file(), f"{name} is missing: `make senders` installs it"
+    assert Path(found).is_file(), f"{name} is missing: `make programs` installs it"
     return found
 
 
