@@ -20,6 +20,7 @@ BOUNDED_LABELS = {
     "kind",
     "method",
     "partition",
+    "path",
     "phase",
     "protocol",
     "reason",

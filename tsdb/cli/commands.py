@@ -37,6 +37,11 @@ COMMANDS = (
     Row("chunker", "tsdb.cli.roles:chunker", "Turn the log into chunks, window by window."),
     Row("loader", "tsdb.cli.roles:loader", "Write chunks and series into history; the only writer of it."),
     Row("querier", "tsdb.cli.roles:querier", "Answer reads from several stores and history."),
+    Row(
+        "canary",
+        "tsdb.cli.roles:canary",
+        "Write known samples and check that every path of a read returns them: freshness and exactness as metrics.",
+    ),
     Row("write", "tsdb.cli.write:write", "Write samples from FILE, in the order of their times."),
     Row(
         "agent",

@@ -8,14 +8,14 @@ from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.options.groups import Commands
 from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.terminal.output import print_json, print_table
-from tsdb.config import ROLES, CommonSettings, effective
+from tsdb.config import ROLES, ProcessSettings, effective
 
 config = Commands("Settings.")
 show = Commands("Settings in effect, secrets masked.")
 config.add_typer(show, name="show")
 
 
-def _print_settings(settings: CommonSettings, output: TableOrJson = "table") -> None:
+def _print_settings(settings: ProcessSettings, output: TableOrJson = "table") -> None:
     values = effective(settings)
     if output == "json":
         print_json(values)

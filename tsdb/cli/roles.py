@@ -13,10 +13,11 @@ import typer
 from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.terminal.kernel_bar import KernelBar
 from tsdb.config import (
+    CanarySettings,
     ChunkerSettings,
-    CommonSettings,
     GatewaySettings,
     LoaderSettings,
+    ProcessSettings,
     QuerierSettings,
     StandaloneSettings,
     StoreSettings,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 
-def run_role(name: str, settings: CommonSettings, open_role: Callable[[], Opened]) -> int:
+def run_role(name: str, settings: ProcessSettings, open_role: Callable[[], Opened]) -> int:
     """Run a role until a signal or a failure. Returns the exit code."""
     # Imported here: client commands need neither servers nor kernels.
     from tsdb.ops.http.server import serve_ops
@@ -103,7 +104,13 @@ def querier(settings: QuerierSettings) -> None:
     _run("querier", settings)
 
 
-def _run(name: str, settings: CommonSettings) -> NoReturn:
+@with_settings(CanarySettings)
+def canary(settings: CanarySettings) -> None:
+    """Write known samples and check that every path of a read returns them: freshness and exactness as metrics."""
+    _run("canary", settings)
+
+
+def _run(name: str, settings: ProcessSettings) -> NoReturn:
     raise typer.Exit(run_role(name, settings, partial(_opener(name), settings)))
 
 

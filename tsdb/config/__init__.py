@@ -3,8 +3,9 @@
 `load` creates them; inner modules get plain values. docs/config.md is generated from these classes.
 """
 
+from tsdb.config.canary import CanarySettings
 from tsdb.config.chunker import ChunkerSettings
-from tsdb.config.common import CommonSettings
+from tsdb.config.common import CommonSettings, ProcessSettings
 from tsdb.config.describe import Flag, effective, flags
 from tsdb.config.gateway import GatewaySettings
 from tsdb.config.load import load
@@ -16,11 +17,13 @@ from tsdb.config.store import StoreSettings
 
 __all__ = [
     "ROLES",
+    "CanarySettings",
     "ChunkerSettings",
     "CommonSettings",
     "Flag",
     "GatewaySettings",
     "LoaderSettings",
+    "ProcessSettings",
     "QuerierSettings",
     "StandaloneSettings",
     "StoreSettings",

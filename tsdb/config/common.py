@@ -1,4 +1,4 @@
-"""Settings of all roles: the log, listen addresses, credentials, logging."""
+"""Settings of all roles: listen addresses, credentials and logging; and the log, for roles that open it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tsdb.config.types import Address, HostPort, LogUrl, Names, host_port
 from tsdb.model.time_set import TimeSet, time_set
 
 
-class ServiceSettings(BaseSettings):
-    """The log, the servers and the logs of a process."""
+class ProcessSettings(BaseSettings):
+    """The HTTP server, its credentials, and the logs of a process."""
 
     # Most classes are only inherited from: a validator is built at the first use, which saves CPU at each start.
     model_config = SettingsConfigDict(
@@ -24,48 +24,10 @@ class ServiceSettings(BaseSettings):
 
     config: Path | None = Field(None, description="TOML file with settings; one file may serve all roles.")
 
-    log: LogUrl = Field(description="The log: kafka://HOST:PORT[,HOST:PORT] or sqlite:///PATH (embedded).")
-    log_prefix: str = Field(
-        "",
-        max_length=100,
-        pattern=r"^[A-Za-z0-9._-]*$",
-        description="Prefix of every topic name, so that several systems can share a cluster.",
-    )
-    grpc: Address = Field("127.0.0.1:7410", description="HOST:PORT of the gRPC server; port 0: any free one.")
     http: Address = Field(
         "127.0.0.1:7411",
         description="HOST:PORT of the HTTP server: probes, metrics, writes at a gateway, the Prometheus API at a "
         "querier; port 0: any free one.",
-    )
-    time_set: Literal["production", "demo"] = Field(
-        "production", description="Durations that all processes of one log must share; demo: seconds, not hours."
-    )
-    placement_labels: Names = Field(
-        ("job", "instance"),
-        description="Labels that name a source; its series share a partition. All processes of one log must agree.",
-    )
-
-    grpc_running_max: int = Field(
-        64, ge=1, le=10_000, description="gRPC calls at once, streams included; each has a thread. More are refused."
-    )
-    grpc_waiting_max: int = Field(
-        128,
-        ge=2,
-        le=10_000,
-        description="gRPC calls that wait for a record, for memory or for their reader, beyond grpc_running_max; each "
-        "has a thread. One connection may hold half. More are refused.",
-    )
-    send_timeout_s: float = Field(
-        30.0, gt=0, le=3600, description="Seconds after which an answer that its reader does not read is cut."
-    )
-    grpc_connections_max: int = Field(
-        4096,
-        ge=1,
-        le=100_000,
-        description="gRPC connections at once, and at most half of the process's file descriptors; more are closed.",
-    )
-    grpc_idle_timeout_s: float = Field(
-        300.0, ge=1, le=86_400, description="Seconds until a gRPC connection without a call is closed."
     )
     http_connections_max: int = Field(
         2048,
@@ -106,21 +68,6 @@ class ServiceSettings(BaseSettings):
         None, description="File of bearer tokens, one a line; read again when it changes, so tokens can be rotated."
     )
 
-    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
-        "PLAINTEXT", description="Security protocol of the connections to the brokers."
-    )
-    kafka_sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        "", description="SASL mechanism; only with SASL_PLAINTEXT or SASL_SSL, where it is required."
-    )
-    kafka_sasl_username: str = Field("", description="SASL user; only with a mechanism.")
-    kafka_sasl_password: SecretStr | None = Field(None, description="SASL password; only with a mechanism.")
-    kafka_sasl_password_file: Path | None = Field(None, description="File with the SASL password.")
-    kafka_ssl_ca_file: Path | None = Field(
-        None, description="PEM CA of the brokers; without it the system's. Only with SSL or SASL_SSL."
-    )
-    kafka_ssl_certificate_file: Path | None = Field(None, description="PEM client certificate for the brokers.")
-    kafka_ssl_key_file: Path | None = Field(None, description="PEM key of kafka_ssl_certificate_file.")
-
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged.")
     log_format: Literal["console", "json"] = Field("console", description="Logs as lines for a terminal or as JSON.")
     drain_s: float = Field(
@@ -159,14 +106,76 @@ class ServiceSettings(BaseSettings):
             raise ValueError("tls_cert_file and tls_key_file go together: one of them is missing")
         if self.tls_client_ca_file and not self.tls_cert_file:
             raise ValueError("tls_client_ca_file needs tls_cert_file and tls_key_file")
+        return self
+
+    @property
+    def http_listen(self) -> HostPort:
+        return host_port(self.http)
+
+
+class ServiceSettings(ProcessSettings):
+    """The log and the gRPC server of a process."""
+
+    log: LogUrl = Field(description="The log: kafka://HOST:PORT[,HOST:PORT] or sqlite:///PATH (embedded).")
+    log_prefix: str = Field(
+        "",
+        max_length=100,
+        pattern=r"^[A-Za-z0-9._-]*$",
+        description="Prefix of every topic name, so that several systems can share a cluster.",
+    )
+    grpc: Address = Field("127.0.0.1:7410", description="HOST:PORT of the gRPC server; port 0: any free one.")
+    time_set: Literal["production", "demo"] = Field(
+        "production", description="Durations that all processes of one log must share; demo: seconds, not hours."
+    )
+    placement_labels: Names = Field(
+        ("job", "instance"),
+        description="Labels that name a source; its series share a partition. All processes of one log must agree.",
+    )
+
+    grpc_running_max: int = Field(
+        64, ge=1, le=10_000, description="gRPC calls at once, streams included; each has a thread. More are refused."
+    )
+    grpc_waiting_max: int = Field(
+        128,
+        ge=2,
+        le=10_000,
+        description="gRPC calls that wait for a record, for memory or for their reader, beyond grpc_running_max; each "
+        "has a thread. One connection may hold half. More are refused.",
+    )
+    send_timeout_s: float = Field(
+        30.0, gt=0, le=3600, description="Seconds after which an answer that its reader does not read is cut."
+    )
+    grpc_connections_max: int = Field(
+        4096,
+        ge=1,
+        le=100_000,
+        description="gRPC connections at once, and at most half of the process's file descriptors; more are closed.",
+    )
+    grpc_idle_timeout_s: float = Field(
+        300.0, ge=1, le=86_400, description="Seconds until a gRPC connection without a call is closed."
+    )
+
+    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        "PLAINTEXT", description="Security protocol of the connections to the brokers."
+    )
+    kafka_sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        "", description="SASL mechanism; only with SASL_PLAINTEXT or SASL_SSL, where it is required."
+    )
+    kafka_sasl_username: str = Field("", description="SASL user; only with a mechanism.")
+    kafka_sasl_password: SecretStr | None = Field(None, description="SASL password; only with a mechanism.")
+    kafka_sasl_password_file: Path | None = Field(None, description="File with the SASL password.")
+    kafka_ssl_ca_file: Path | None = Field(
+        None, description="PEM CA of the brokers; without it the system's. Only with SSL or SASL_SSL."
+    )
+    kafka_ssl_certificate_file: Path | None = Field(None, description="PEM client certificate for the brokers.")
+    kafka_ssl_key_file: Path | None = Field(None, description="PEM key of kafka_ssl_certificate_file.")
+
+    @model_validator(mode="after")
+    def _check_kafka(self) -> Self:
         if self.kafka_sasl_password and self.kafka_sasl_password_file:
             raise ValueError("kafka_sasl_password and kafka_sasl_password_file: give one of them")
         if bool(self.kafka_ssl_certificate_file) != bool(self.kafka_ssl_key_file):
             raise ValueError("kafka_ssl_certificate_file and kafka_ssl_key_file go together: one of them is missing")
-        return self
-
-    @model_validator(mode="after")
-    def _check_kafka_protocol(self) -> Self:
         protocol = self.kafka_security_protocol
         if protocol.startswith("SASL") != bool(self.kafka_sasl_mechanism):
             raise ValueError(f"kafka_security_protocol {protocol} and kafka_sasl_mechanism do not fit together")
@@ -184,10 +193,6 @@ class ServiceSettings(BaseSettings):
     @property
     def grpc_listen(self) -> HostPort:
         return host_port(self.grpc)
-
-    @property
-    def http_listen(self) -> HostPort:
-        return host_port(self.http)
 
 
 class CommonSettings(HistoryFields, ServiceSettings):

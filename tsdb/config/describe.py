@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from tsdb.config.common import CommonSettings
+from tsdb.config.common import ProcessSettings
 from tsdb.model.secrets import MASK
 
 
@@ -26,17 +26,17 @@ class Flag:
     is_bool: bool
 
 
-def flags(role: type[CommonSettings]) -> tuple[Flag, ...]:
+def flags(role: type[ProcessSettings]) -> tuple[Flag, ...]:
     """The flags of a role in the order of its fields, without secrets. `load` accepts their values as text."""
     return tuple(_flag(name, field) for name, field in role.model_fields.items() if not is_secret(role, name))
 
 
-def effective(settings: CommonSettings) -> dict[str, Any]:
+def effective(settings: ProcessSettings) -> dict[str, Any]:
     """All settings as plain JSON values, secrets masked: for `tsdb config show` and the log line at start."""
     return {name: _plain(getattr(settings, name)) for name in type(settings).model_fields}
 
 
-def is_secret(role: type[CommonSettings], name: str) -> bool:
+def is_secret(role: type[ProcessSettings], name: str) -> bool:
     """Whether a setting is a secret."""
     field = role.model_fields.get(name)
     return field is not None and SecretStr in (field.annotation, *get_args(field.annotation))

@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from tsdb.config.common import CommonSettings
+from tsdb.config.common import ProcessSettings
 from tsdb.config.describe import is_secret
 from tsdb.config.roles import known_keys
 from tsdb.config.sources import ENV_PREFIX, environment, read_file
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.secrets import masked
 
-Settings = TypeVar("Settings", bound=CommonSettings)
+Settings = TypeVar("Settings", bound=ProcessSettings)
 
 GOT_MAX = 100  # Characters of a bad value in a message.
 # Variables of the client commands.
@@ -61,7 +61,7 @@ def load(
         raise InvalidRequest("; ".join(lines), reason="bad_setting") from None
 
 
-def _checked_file(role: type[CommonSettings], path: Path) -> dict[str, Any]:
+def _checked_file(role: type[ProcessSettings], path: Path) -> dict[str, Any]:
     values = read_file(path)
     _refuse_secrets(role, values, "secret_in_file", f"{path}: settings get shown and committed")
     refuse_unknown(values, known_keys() - {"config"}, f"key {{key}} in {path}")
@@ -73,7 +73,7 @@ def _checked_file(role: type[CommonSettings], path: Path) -> dict[str, Any]:
     return values
 
 
-def _refuse_secrets(role: type[CommonSettings], keys: Iterable[str], reason: str, place: str) -> None:
+def _refuse_secrets(role: type[ProcessSettings], keys: Iterable[str], reason: str, place: str) -> None:
     for key in keys:
         if is_secret(role, key):
             raise InvalidRequest(
@@ -93,7 +93,7 @@ def refuse_unknown(keys: Iterable[str], known: frozenset[str], form: str) -> Non
             raise InvalidRequest(f"{name} is not a setting{hint}", reason="unknown_setting", key=key)
 
 
-def _line(role: type[CommonSettings], detail: Any, places: Mapping[str, str], spelled: Callable[[str], str]) -> str:
+def _line(role: type[ProcessSettings], detail: Any, places: Mapping[str, str], spelled: Callable[[str], str]) -> str:
     message = str(detail["msg"]).removeprefix("Value error, ")
     if not detail["loc"]:
         return message

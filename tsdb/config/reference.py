@@ -6,6 +6,7 @@ import sys
 
 from pydantic import BaseModel
 
+from tsdb.config.canary import CanaryFields
 from tsdb.config.chunker import ChunkerFields
 from tsdb.config.common import CommonSettings
 from tsdb.config.describe import default_text, is_secret, legal_range
@@ -36,6 +37,11 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("loader", "Also of `standalone`.", LoaderFields),
     ("querier", "And the `select_*` limits of a store.", QuerierFields),
     ("PromQL", "Of `querier` and `standalone`.", PromqlFields),
+    (
+        "canary",
+        "It opens neither log nor history: of the settings of all roles it has those of HTTP, tokens and logs.",
+        CanaryFields,
+    ),
     ("standalone", "All of the above; `log` defaults to a file in `data_dir`.", StandaloneSettings),
 )
 

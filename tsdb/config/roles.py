@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from tsdb.config.canary import CanarySettings
 from tsdb.config.chunker import ChunkerSettings
-from tsdb.config.common import CommonSettings
+from tsdb.config.common import ProcessSettings
 from tsdb.config.gateway import GatewaySettings
 from tsdb.config.loader import LoaderSettings
 from tsdb.config.querier import QuerierSettings
 from tsdb.config.standalone import StandaloneSettings
 from tsdb.config.store import StoreSettings
 
-ROLES: dict[str, type[CommonSettings]] = {
+ROLES: dict[str, type[ProcessSettings]] = {
     "gateway": GatewaySettings,
     "store": StoreSettings,
     "chunker": ChunkerSettings,
     "loader": LoaderSettings,
     "querier": QuerierSettings,
+    "canary": CanarySettings,
     "standalone": StandaloneSettings,
 }
 

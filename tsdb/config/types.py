@@ -86,6 +86,10 @@ def _addresses(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _target(text: str) -> str:
+    return _addresses((text,))[0]
+
+
 def _partitions(text: str) -> str:
     if text:
         partition_ranges(text)
@@ -103,6 +107,7 @@ def _names(value: object) -> object:
 
 
 Address = Annotated[str, AfterValidator(_address)]
+Target = Annotated[str, AfterValidator(_target)]
 LogUrl = Annotated[str, AfterValidator(_log_url)]
 HistoryUrl = Annotated[str, AfterValidator(_history_url)]
 Partitions = Annotated[str, AfterValidator(_partitions)]

@@ -163,7 +163,7 @@ class RoleProcess:
                 if error.reason in OURS:
                     raise
                 if self._waiting.reason != error.reason:
-                    log.warning("log not available yet; retrying", reason=error.reason, error=error.message)
+                    log.warning("not available yet; retrying", reason=error.reason, error=error.message)
                 self._waiting = Readiness(error.reason, message=error.message)
                 self._closing.wait(RETRY_S)
         return None

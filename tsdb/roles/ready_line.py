@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tsdb.config import CommonSettings, effective
+from tsdb.config import ProcessSettings, effective
+from tsdb.config.common import ServiceSettings
 from tsdb.config.types import HostPort
 from tsdb.ops.health import Readiness
 from tsdb.ops.logs import get_logger
@@ -45,12 +46,14 @@ class ReadyLine:
             print(self.text(), file=sys.stderr, flush=True)
 
 
-def ready_line(role: str, settings: CommonSettings, grpc_port: int | None, http_port: int) -> ReadyLine:
+def ready_line(role: str, settings: ProcessSettings, grpc_port: int | None, http_port: int) -> ReadyLine:
     """The line of a role. grpc_port: None for a role without a gRPC server."""
-    grpc = "" if grpc_port is None else _reachable(settings.grpc_listen, grpc_port)
+    grpc = ""
+    if grpc_port is not None and isinstance(settings, ServiceSettings):
+        grpc = _reachable(settings.grpc_listen, grpc_port)
     http = ("https://" if settings.tls_cert_file else "http://") + _reachable(settings.http_listen, http_port)
     write, read = grpc if role in WRITERS else "", grpc if role in READERS else ""
-    return ReadyLine(role, write, read, http, tuple(_next(role, settings, grpc)))
+    return ReadyLine(role, write, read, http, tuple(_next(role, settings, grpc, http)))
 
 
 class ReadyWatch:
@@ -98,7 +101,7 @@ def _reachable(listen: HostPort, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host.strip("[]") and not host.startswith("[") else f"{host}:{port}"
 
 
-def _next(role: str, settings: CommonSettings, grpc: str) -> list[str]:
+def _next(role: str, settings: ProcessSettings, grpc: str, http: str) -> list[str]:
     call = f"--address {grpc}{_credentials(settings)}"
     commands = []
     if role in WRITERS:
@@ -111,15 +114,18 @@ def _next(role: str, settings: CommonSettings, grpc: str) -> list[str]:
         commands.append(f"tsdb chunks status {_log(settings)}")
     if role == "loader":
         commands.append(f"tsdb history check {_log(settings)} --history {effective(settings)['history']}")
+    if role == "canary":
+        commands.append(f"curl -s {http}/metrics | grep tsdb_canary")
     return commands
 
 
-def _credentials(settings: CommonSettings) -> str:
+def _credentials(settings: ProcessSettings) -> str:
     tls = " --tls-ca CA.pem" if settings.tls_cert_file else ""
     certificate = " --tls-cert CERT.pem --tls-key KEY.pem" if settings.tls_client_ca_file else ""
     return tls + certificate + (" --token-file FILE" if settings.token or settings.token_file else "")
 
 
-def _log(settings: CommonSettings) -> str:
-    prefix = f" --log-prefix {settings.log_prefix}" if settings.log_prefix else ""
-    return f"--log {effective(settings)['log']}{prefix}"
+def _log(settings: ProcessSettings) -> str:
+    values = effective(settings)
+    prefix = f" --log-prefix {values['log_prefix']}" if values["log_prefix"] else ""
+    return f"--log {values['log']}{prefix}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tsdb.config import CommonSettings
+from tsdb.config import CommonSettings, ProcessSettings
 from tsdb.config.gateway import GatewayFields
 from tsdb.config.select import SelectFields
 from tsdb.ops.auth import Tokens
@@ -79,7 +79,7 @@ def _in_hand(writes: GatewayFields) -> int:
     return max(writes.inflight_bytes_max, REQUESTS_IN_HAND_MIN * _largest(writes))
 
 
-def http_limits(settings: CommonSettings) -> HttpLimits:
+def http_limits(settings: ProcessSettings) -> HttpLimits:
     return HttpLimits(
         connections_max=http_connections(settings.http_connections_max),
         header_timeout_s=settings.http_header_timeout_s,
@@ -89,14 +89,14 @@ def http_limits(settings: CommonSettings) -> HttpLimits:
     )
 
 
-def server_tls(settings: CommonSettings) -> ServerTls | None:
+def server_tls(settings: ProcessSettings) -> ServerTls | None:
     """TLS of our servers; None when it is off."""
     if settings.tls_cert_file is None or settings.tls_key_file is None:
         return None
     return ServerTls(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
 
 
-def server_tokens(settings: CommonSettings) -> Tokens | None:
+def server_tokens(settings: ProcessSettings) -> Tokens | None:
     """Bearer tokens that callers must show; None when none are set."""
     if settings.token is None and settings.token_file is None:
         return None

@@ -57,14 +57,20 @@ def wait_for_samples(address: str, samples: int, within_s: float = 60.0) -> None
 
 class Role:
     """A long-running `tsdb` role with its own ports, killed at the end of the context. wrapper: a command that becomes
-    the role by `exec`."""
+    the role by `exec`. serves_grpc: False for a role without a gRPC server."""
 
     def __init__(
-        self, scratch: Path, *arguments: str, env: Mapping[str, str] | None = None, wrapper: Sequence[str] = ()
+        self,
+        scratch: Path,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        wrapper: Sequence[str] = (),
+        serves_grpc: bool = True,
     ) -> None:
         self._ports = Ports(2)  # Still ours while the process is down: it comes back where it was.
         self.grpc, self.http = (f"127.0.0.1:{port}" for port in self._ports.numbers)
-        self.arguments = [*arguments, "--grpc", self.grpc, "--http", self.http]
+        grpc: tuple[str, ...] = ("--grpc", self.grpc) if serves_grpc else ()
+        self.arguments = [*arguments, *grpc, "--http", self.http]
         self.log_file = scratch / f"{arguments[0]}-{self.grpc.rpartition(':')[2]}.log"
         self._env = {**os.environ, **(env or {})}
         self._command = [*wrapper, *TSDB]

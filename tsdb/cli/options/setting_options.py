@@ -9,10 +9,10 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from tsdb.config import CommonSettings, Flag, flags, load
+from tsdb.config import Flag, ProcessSettings, flags, load
 from tsdb.model.errors import InvalidRequest
 
-Settings = TypeVar("Settings", bound=CommonSettings)
+Settings = TypeVar("Settings", bound=ProcessSettings)
 
 
 def with_settings(

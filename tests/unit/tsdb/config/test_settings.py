@@ -10,8 +10,17 @@ import pytest
 from pydantic import SecretStr
 
 from ingest.limits import IngestLimits, SeriesLimits
-from tsdb.config import ROLES, GatewaySettings, StandaloneSettings, StoreSettings, effective, flags, load
-from tsdb.config.common import CommonSettings
+from tsdb.config import (
+    ROLES,
+    CanarySettings,
+    GatewaySettings,
+    StandaloneSettings,
+    StoreSettings,
+    effective,
+    flags,
+    load,
+)
+from tsdb.config.common import ProcessSettings
 from tsdb.config.reference import render
 from tsdb.config.types import HostPort, host_port, partition_ranges, shard_of
 from tsdb.model.labels import LabelLimits
@@ -119,16 +128,18 @@ def test_defaults_are_those_of_the_parts_that_they_bound() -> None:
 
 @pytest.mark.parametrize("role", ROLES.values(), ids=ROLES.keys())
 class TestFlags:
-    def test_all_settings_but_secrets_are_flags_with_help(self, role: type[CommonSettings]) -> None:
+    def test_all_settings_but_secrets_are_flags_with_help(self, role: type[ProcessSettings]) -> None:
         named = {flag.field: flag for flag in flags(role)}
         secrets = {name for name, field in role.model_fields.items() if field.annotation == SecretStr | None}
-        assert secrets >= {"token", "kafka_sasl_password", "cassandra_password"}
+        of_all = {"token"} if role is CanarySettings else {"token", "kafka_sasl_password", "cassandra_password"}
+        assert secrets >= of_all
         assert set(role.model_fields) - set(named) == secrets
         assert all(flag.help.endswith(".") and flag.name == field.replace("_", "-") for field, flag in named.items())
 
-    def test_defaults_as_text_load_as_the_defaults(self, role: type[CommonSettings]) -> None:
+    def test_defaults_as_text_load_as_the_defaults(self, role: type[ProcessSettings]) -> None:
         texts = {flag.field: flag.default for flag in flags(role) if flag.default}
-        required = LOG | dict.fromkeys({"stores"} & set(role.model_fields), "localhost:7410")
+        targets = {"log": LOG["log"], **dict.fromkeys(("stores", "gateway", "querier"), "localhost:7410")}
+        required = {name: value for name, value in targets.items() if name in role.model_fields}
         given: dict[str, Any] = {**texts, **required}
         assert effective(load(role, given)) == effective(load(role, required))
 

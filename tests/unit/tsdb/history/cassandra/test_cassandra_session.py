@@ -14,7 +14,7 @@ from cassandra import ConsistencyLevel
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster
 
 from support.servers.certificates import Authority
-from tsdb.config import ROLES, load
+from tsdb.config import LoaderSettings, load
 from tsdb.history.cassandra.session import READ_PROFILE, LazySession, open_cluster
 from tsdb.history.hosts import Hosts
 from tsdb.history.settings import CassandraAccess, HistorySettings
@@ -127,5 +127,5 @@ def test_a_node_must_show_a_certificate_for_its_address(
 
 def test_names_are_checked_unless_the_setting_is_off() -> None:
     assert CassandraAccess().ssl_check_names
-    settings = load(ROLES["loader"], {"log": "kafka://a:1", "history": "cassandra://a/k"})
+    settings = load(LoaderSettings, {"log": "kafka://a:1", "history": "cassandra://a/k"})
     assert settings.history_settings().access.ssl_check_names
