@@ -11,7 +11,15 @@ from tsdb.log.interface import META, METRICS, SERIES
 from tsdb.log.meta import SETTINGS_KEY, check_meta, ensure_meta, read_meta, read_values, write_meta
 from tsdb.log.records import first_records, last_records
 from tsdb.log.start import Start, StartCase, find_start
-from tsdb.log.topics import CREATE_TIME, DAY_MS, check_topics, create_topics, require_topics, topic_specs
+from tsdb.log.topics import (
+    CREATE_TIME,
+    DAY_MS,
+    ReplicaFaults,
+    check_topics,
+    create_topics,
+    require_topics,
+    topic_specs,
+)
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.meta import MetaSettings
 from tsdb.model.time_set import DEMO, PRODUCTION
@@ -19,6 +27,17 @@ from tsdb.model.time_set import DEMO, PRODUCTION
 NOW_MS = 1_700_000_000_000
 HOLD_MS = 90_000
 AHEAD_MS = DEMO.ahead_ms
+
+
+def test_partitions_that_take_no_writes_are_counted(log_factory: LogFactory) -> None:
+    """One replica that is in sync is below a min.insync.replicas of 2."""
+    admin, (metrics, series, *_) = log_factory.topics(), topic_specs(3, replication=1)
+    least = {**metrics.least, "min.insync.replicas": 2}
+    for spec in (dataclasses.replace(metrics, least=least), series):
+        admin.create(spec)
+    states = [admin.describe(spec.name) for spec in (metrics, series)]
+    found = [state.faults for state in states if state is not None]
+    assert found == [ReplicaFaults(under_min_isr=3 if log_factory.is_kafka else 0), ReplicaFaults()]
 
 
 def test_what_create_makes_passes_the_check(log_factory: LogFactory) -> None:

@@ -91,7 +91,7 @@ def compose() -> dict[str, Any]:
 
 def alerts() -> list[dict[str, Any]]:
     groups = yaml.safe_load((DEPLOY / "prometheus/alerts.yaml").read_text())["groups"]
-    return [rule for group in groups for rule in group["rules"]]
+    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
 
 
 def command_lines() -> Iterator[tuple[str, list[str]]]:

@@ -9,12 +9,14 @@ from typing import Protocol, Self
 
 from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, META, METADATA, METRICS, SERIES
 from tsdb.model.errors import ConfigMismatch
+from tsdb.model.time_set import TimeSet
 
 DAY_MS = 24 * 3600 * 1000
 REPLICATION = 3
 RECORD_BYTES_MAX = 2 * 1024 * 1024  # The clients' limit; a broker's default is a little below the largest record.
 # Compaction could remove a covered chunk before a loader has read it. The lag is above the longest loader outage.
 CHUNKS_COMPACTION_LAG_MS = 7 * DAY_MS
+OUTAGE_MS = DAY_MS
 LOG_APPEND_TIME = "LogAppendTime"
 CREATE_TIME = "CreateTime"
 TOPIC = "topic"  # The setting of a difference when the topic itself is missing.
@@ -36,6 +38,15 @@ class TopicSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaFaults:
+    """Numbers of partitions. under_min_isr: it takes no writes of `acks=all`. All 0 in a log without replication."""
+
+    leaderless: int = 0
+    under_min_isr: int = 0
+    under_replicated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TopicState:
     """Actual state of a topic. replication: of its least replicated partition; None for a log without replication."""
 
@@ -43,6 +54,7 @@ class TopicState:
     partitions: int
     replication: int | None
     config: Mapping[str, str]
+    faults: ReplicaFaults = ReplicaFaults()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +127,14 @@ def topic_specs(
         spec(META, 1, "compact", None, {}),
         spec(METADATA, 1, "compact", None, {}),
     )
+
+
+def retention_needed_ms(spec: TopicSpec, times: TimeSet) -> int | None:
+    """Least retention of a topic in operation; None for a compacted topic. Of the log: what a store replays and the
+    chunk stage rereads, and OUTAGE_MS more for an outage of the chunk stage or a rebuild."""
+    if spec.name == METRICS:
+        return times.least_hold_ms + times.window_ms + times.grace_ms + times.spread_ms + OUTAGE_MS
+    return spec.least.get("retention.ms")
 
 
 def create_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from tsdb.config import CommonSettings
 from tsdb.config.chunker import ChunkerFields
@@ -13,6 +14,7 @@ from tsdb.log.interface import METRICS, Log
 from tsdb.log.meta import check_meta
 from tsdb.log.open import open_log, open_topics
 from tsdb.log.settings import KafkaSecurity, LogSettings
+from tsdb.log.topic_watch import TopicWatch
 from tsdb.log.topics import require_topics, topic_specs
 from tsdb.model.meta import MetaSettings
 
@@ -64,6 +66,12 @@ class LogComponent:
 
     def abort(self) -> None:
         self._log.close()
+
+
+def topic_watch(settings: CommonSettings, log: Log) -> TopicWatch:
+    """The watch of the log's topics."""
+    open_admin = partial(open_topics, settings.log, prefix=settings.log_prefix, settings=log_settings(settings))
+    return TopicWatch(log, open_admin, settings.times)
 
 
 def log_settings(settings: CommonSettings) -> LogSettings:

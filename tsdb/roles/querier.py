@@ -22,6 +22,7 @@ from tsdb.query.history.index import HistoryIndex
 from tsdb.query.history.index_generation import IndexGeneration
 from tsdb.query.promql.running import RunningQueries
 from tsdb.query.reporter import StoresReporter, partitions_health
+from tsdb.query.seam_watch import SeamWatch
 from tsdb.query.service import QuerierService
 from tsdb.query.sources import HistorySource, Sources
 from tsdb.query.stores.pool import Open, StoreAddress, StorePool
@@ -30,7 +31,7 @@ from tsdb.query.warm_up import warm_up
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
 from tsdb.roles.history_access import connect_history
-from tsdb.roles.log import LogComponent, connected, meta_settings
+from tsdb.roles.log import LogComponent, connected, meta_settings, topic_watch
 from tsdb.roles.process import Opened
 from tsdb.roles.promql import PROMQL_WARM_UPS, prometheus_api, query_options
 from tsdb.roles.servers import grpc_server, health_setter, read_calls
@@ -70,15 +71,17 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
     shared = meta_settings(settings, partitions)
     history = connect_history(settings, shared) if settings.history else None
     watch = ChunkStageWatch(log, settings.times, SystemClock())
+    topics = topic_watch(settings, log)
     sources = Sources(pool, topic_id, range(partitions), history_source(history, settings, log), watch.state)
     health = Health()
     calls, running = read_calls(settings), RunningQueries()
     server = grpc_server(settings, [querier_service(sources, settings, calls, settings, running)], health)
     api = prometheus_api(settings, settings, settings, sources, calls, running, log)
     reporter = StoresReporter(sources, health_setter(health))
-    components: list[Component] = [LogComponent(log), pool, reporter, calls.drain, server, api]
-    if history is not None:
+    components: list[Component] = [LogComponent(log), pool, reporter, calls.drain, server, api, topics]
+    if history is not None and sources.history is not None:
         components[1:1] = [HistoryComponent(history), watch]
+        components.append(SeamWatch(sources, sources.history))
     return Opened(
         components,
         lambda: partitions_health(sources),

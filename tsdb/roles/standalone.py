@@ -19,6 +19,7 @@ from tsdb.ops.http.bodies import JoinedRoutes
 from tsdb.ops.lifecycle import Component
 from tsdb.query.chunk_stage import ChunkStageWatch
 from tsdb.query.promql.running import RunningQueries
+from tsdb.query.seam_watch import SeamWatch
 from tsdb.query.sources import Sources
 from tsdb.query.stores.local import LocalStore, OneStore
 from tsdb.query.warm_up import warm_up as warm_up_querier
@@ -27,7 +28,7 @@ from tsdb.roles.data_folder import DataFolder
 from tsdb.roles.gateway import WARM_UPS, home_core, make_gateway, write_doors
 from tsdb.roles.history_access import connect_history, create_embedded_history
 from tsdb.roles.loader import make_loader
-from tsdb.roles.log import LogComponent, connected, meta_settings
+from tsdb.roles.log import LogComponent, connected, meta_settings, topic_watch
 from tsdb.roles.process import Opened
 from tsdb.roles.promql import PROMQL_WARM_UPS, prometheus_api
 from tsdb.roles.querier import HistoryComponent, history_source, querier_service
@@ -77,9 +78,9 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     past: list[Component] = []
     stalls = [store.stalled]
     warm_ups = [*WARM_UPS, warm_up_store, *PROMQL_WARM_UPS]
-    if history is not None:
+    if history is not None and read_past is not None:
         chunker, loader = make_chunker(settings, settings, log), make_loader(settings, settings, log, history)
-        past = [HistoryComponent(history), watch, loader, chunker]
+        past = [HistoryComponent(history), watch, SeamWatch(sources, read_past), loader, chunker]
         stalls += [chunker.stalled, loader.stalled]
         warm_ups += [warm_up_chunker, warm_up_loader, warm_up_querier]
     # Closed from last to first: the last samples are still applied and, as far as possible, chunked and loaded.
@@ -91,6 +92,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
         server,
         writes.http,
         api,
+        topic_watch(settings, log),
         *home_core(settings, PAST_THREADS),
     ]
     components: list[Component] = [folder, LogComponent(log), *past, *serving]

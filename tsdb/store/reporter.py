@@ -35,6 +35,11 @@ coverage_start = gauge(
 series = gauge("tsdb_store_series", "Series in the label index.", label="partition")
 samples = gauge("tsdb_store_samples", "Samples held, late list included.", label="partition")
 memory = gauge("tsdb_store_head_bytes", "Memory of slices, late list, label index and caches.", label="partition")
+memory_max = gauge(
+    "tsdb_store_head_bytes_max",
+    "Limit of that memory, an equal share of memory_hard_bytes; at it the partition applies nothing more.",
+    label="partition",
+)
 index_memory = gauge(
     "tsdb_store_index_bytes", "Memory of the label index, part of tsdb_store_head_bytes.", label="partition"
 )
@@ -61,6 +66,7 @@ class StoreReporter(Periodic):
         statuses = self._store.statuses()
         for status in statuses:
             _set_gauges(status)
+            memory_max.labels(str(status.partition)).set(self._store.memory_hard_bytes)
             self._note_change(status)
             self._set_health(status.partition, status.readiness.ready)
         self._set_health(None, all(status.readiness.ready for status in statuses))

@@ -90,6 +90,11 @@ class Store:
         """The labels that name a source."""
         return self._options.placement_labels
 
+    @property
+    def memory_hard_bytes(self) -> int:
+        """Limit of the memory of one partition."""
+        return self._options.limits.memory_hard_bytes
+
     def start(self) -> None:
         """Begin to replay; returns at once. Raises ConfigMismatch for an unusable folder of snapshots."""
         if self.snapshots is not None:

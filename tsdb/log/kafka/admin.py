@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition, TopicPartitionInfo
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there, not marked as exported
     AdminClient,
     ConfigResource,
@@ -14,10 +14,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
     ResourceType,
 )
 
-from tsdb.log.kafka import config
+from tsdb.log.kafka.config import common
 from tsdb.log.kafka.errors import to_error, translate_kafka_errors
 from tsdb.log.settings import LogSettings
-from tsdb.log.topics import TopicSpec, TopicState
+from tsdb.log.topics import ReplicaFaults, TopicSpec, TopicState
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable, WrongTopic
 
@@ -28,7 +28,7 @@ class KafkaTopics:
     """TopicAdmin over a Kafka cluster; `prefix` is put before every topic name."""
 
     def __init__(self, bootstrap: str, prefix: str, settings: LogSettings, clock: Clock) -> None:
-        self._admin = AdminClient(config.common(bootstrap, settings))
+        self._admin = AdminClient(common(bootstrap, settings))
         self._prefix = prefix
         self._timeout_s = settings.request_timeout_s
         self._clock = clock
@@ -41,11 +41,13 @@ class KafkaTopics:
                 described = futures[name].result()
         except WrongTopic:
             return None
+        config = self._config(topic, name)
         return TopicState(
             str(described.topic_id),
             len(described.partitions),
             min(len(partition.replicas) for partition in described.partitions),
-            self._config(topic, name),
+            config,
+            _faults(described.partitions, int(config.get("min.insync.replicas", "1"))),
         )
 
     def create(self, spec: TopicSpec) -> bool:
@@ -106,3 +108,11 @@ class KafkaTopics:
             metadata = self._admin.list_topics(self._prefix + topic, timeout=self._timeout_s)
         partitions = metadata.topics[self._prefix + topic].partitions
         return sum(partition.leader >= 0 for partition in partitions.values())
+
+
+def _faults(partitions: Sequence[TopicPartitionInfo], least_in_sync: int) -> ReplicaFaults:
+    return ReplicaFaults(
+        leaderless=sum(one.leader is None or one.leader.id < 0 for one in partitions),
+        under_min_isr=sum(len(one.isr) < least_in_sync for one in partitions),
+        under_replicated=sum(len(one.isr) < len(one.replicas) for one in partitions),
+    )
