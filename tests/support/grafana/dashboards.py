@@ -16,7 +16,7 @@ from tsdb.promql.syntax.parser import parse
 from tsdb.promql.syntax.tree import Expression, VectorSelector, children
 
 FOLDER = DEPLOY / "grafana"
-SYSTEM, HOST = "kafka-tsdb", "kafka-tsdb-host"
+HOST = "kafka-tsdb-host"  # Of a user's data; the others are of the system.
 PANEL_POINTS = 1000  # About the pixels of a wide panel.
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::\w+)?\}|(\w+))")
 _LABEL_VALUES = re.compile(r"label_values\((?:(.*), *)?(\w+)\)")
@@ -54,6 +54,11 @@ class Variable:
 def boards() -> dict[str, dict[str, Any]]:
     found = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
     return {board["uid"]: board for board in found}
+
+
+def system_targets() -> list[Target]:
+    """Every expression of the dashboards of the system."""
+    return [target for board in boards() if board != HOST for target in targets(board)]
 
 
 def targets(board: str) -> list[Target]:

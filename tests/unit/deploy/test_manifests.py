@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from support.deploy_files import ROOT, Manifest, alerts, command_lines, manifests, schemas, variables
-from support.grafana.dashboards import SYSTEM, boards, targets
+from support.grafana.dashboards import boards, system_targets
 from support.oracles.schema import faults
 from tsdb.cli.main import app
 from tsdb.config.roles import ROLES
@@ -95,7 +95,7 @@ def test_roles_have_the_documented_probes_and_select_their_own_pods(manifest: Ma
 
 def test_every_metric_in_alerts_and_dashboards_is_documented() -> None:
     known = set(re.findall(r"^\| `(\w+)`", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
-    expressions = [target.expression for target in targets(SYSTEM)] + [alert["expr"] for alert in alerts()]
+    expressions = [target.expression for target in system_targets()] + [alert["expr"] for alert in alerts()]
     used = {name for text in expressions for name in METRIC.findall(text)}
     assert len(used) > 20
     assert [name for name in used if name not in known and _base(name) not in known] == []
