@@ -64,7 +64,7 @@ class KafkaCluster:
     """One or three brokers. A context manager. Brokers are numbered from 0 and keep ports and data over restarts.
 
     folder: for the data; without one, a temporary folder that `close` removes. settings: further lines of
-    server.properties. detached: the brokers outlive this process.
+    server.properties, with {node} for the broker's id. detached: the brokers outlive this process.
     """
 
     def __init__(
@@ -192,7 +192,8 @@ class KafkaCluster:
             replication=min(3, self._count),
             in_sync=2 if self._count >= 3 else 1,
         )
-        properties.write_text(text + "".join(f"{key}={value}\n" for key, value in self._settings.items()))
+        more = "".join(f"{key}={value.format(node=node)}\n" for key, value in self._settings.items())
+        properties.write_text(text + more)
         (folder / "log4j2.xml").write_text(LOG4J)
         class_path = f"{jars(KAFKA)}/*"
         _format(class_path, cluster_id, properties, folder / "log4j2.xml")

@@ -100,6 +100,11 @@ COMMANDS = (
         "Print a script that completes `tsdb` in a shell.",
     ),
     Row("topics", "tsdb.cli.topics:topics", "The topics of a log."),
+    Row(
+        "kafka",
+        "tsdb.cli.kafka.command:kafka",
+        "Operations on the Kafka cluster of a log: move partitions and leaders, and check retention.",
+    ),
     Row("log", "tsdb.cli.log_command:log_command", "Records and offsets of the log."),
     Row("chunks", "tsdb.cli.chunks.command:chunks", "The chunks topic and the stage that fills it."),
     Row(

@@ -23,7 +23,7 @@ def open_log(url: str, *, prefix: str = "", settings: LogSettings | None = None,
     """The log at a URL. Needs no broker to answer yet. Raises ConfigMismatch (log_url)."""
     settings, clock = settings or LogSettings(), clock or SystemClock()
     if url.startswith(KAFKA):
-        return KafkaLog(_bootstrap(url), prefix, settings, clock)
+        return KafkaLog(kafka_brokers(url), prefix, settings, clock)
     return SqliteLog(_path(url), prefix, settings, clock)
 
 
@@ -33,11 +33,14 @@ def open_topics(
     """Topic administration at a URL. Raises ConfigMismatch (log_url)."""
     settings, clock = settings or LogSettings(), clock or SystemClock()
     if url.startswith(KAFKA):
-        return KafkaTopics(_bootstrap(url), prefix, settings, clock)
+        return KafkaTopics(kafka_brokers(url), prefix, settings, clock)
     return SqliteTopics(_path(url), prefix)
 
 
-def _bootstrap(url: str) -> str:
+def kafka_brokers(url: str) -> str:
+    """The brokers of a kafka:// URL, as host:port[,host:port]. Raises ConfigMismatch (log_url) for any other URL."""
+    if not url.startswith(KAFKA):
+        raise _bad(url, "it does not name brokers")
     if url_names_a_user(url):
         raise _bad(url, "it names a user; credentials belong into the settings")
     brokers = url.removeprefix(KAFKA).rstrip("/").split(",")

@@ -16,8 +16,8 @@ from tsdb.cli.spark.streaming import (
     StreamProgress,
     Trigger,
     served,
-    stop_signals,
 )
+from tsdb.cli.terminal.signals import stop_signals
 from tsdb.config import CommonSettings
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from tsdb.cli.spark.streaming import (
     StreamProgress,
     Trigger,
     served,
-    stop_signals,
 )
+from tsdb.cli.terminal.signals import stop_signals
 from tsdb.config import CommonSettings
 from tsdb.model.errors import InvalidRequest
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import _thread
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,24 +33,6 @@ Trigger = Annotated[
     Milliseconds,
     typer.Option("--trigger", parser=duration, metavar="DURATION", help="Interval between the starts of batches."),
 ]
-
-
-@contextmanager
-def stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set. Installed before the session starts, so that an early signal counts."""
-    stopping = threading.Event()
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        # On another thread: an event's `set` blocks for ever in a handler that interrupts its `wait`.
-        _thread.start_new_thread(stopping.set, ())
-
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield stopping
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def served(settings: CommonSettings, readiness: Callable[[], Readiness]) -> OpsServer:

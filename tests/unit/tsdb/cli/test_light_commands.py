@@ -18,6 +18,7 @@ from tsdb.model.labels import canonical_labels
 HEAVY = (
     *("aiohttp", "anyio", "cassandra", "confluent_kafka", "grpc", "numba", "numpy", "pandas", "prometheus_client"),
     *(
+        "kafka",
         "psutil",
         "pyarrow",
         "pydantic",
@@ -59,6 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     "write --help": {*CLIENT, "prometheus_client"},
     "agent --help": {*CLIENT, "prometheus_client", "psutil", "pydantic", "rich", "structlog"},
     "topics --help": LOG,
+    "kafka --help": LOG,
     "log --help": LOG,
     "chunks --help": LOG,
     "dlq --help": LOG,
