@@ -13,7 +13,7 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input insta
 # Four keep two cores busy, for many tests mostly wait.
 TEST_PROCESSES ?= 4
 
-.PHONY: help demo test unit check fmt bench soak stack-up stack-down proto docs kernels java programs
+.PHONY: help demo test unit check fmt bench soak stack-up stack-down proto docs kernels java kubernetes programs
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -29,7 +29,7 @@ test: ## all checks and tests, on real servers
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
 		-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
-unit: .venv/.dev ## tests without servers, the slow ones left out: about a minute on 2 idle cores
+unit: .venv/.dev kubernetes ## tests without servers, the slow ones left out: about a minute on 2 idle cores
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "not slow and not soak" tests/unit tests/property
 
 check: .venv/.dev ## lint, format, prose, types, imports
@@ -70,9 +70,12 @@ kernels: .venv/.dev ## compile all kernels that are not in the cache
 java: ## install a JDK and Maven where they are missing; they start Kafka, Cassandra and Spark
 	@scripts/ensure-system.sh java
 
-programs: .venv/bin/python java ## install what the tests run: promtool and Prometheus, a node exporter, and Java
+programs: .venv/bin/python java kubernetes ## install what the tests run: java, kubernetes, Prometheus, a node exporter
 	@scripts/ensure-system.sh promtool $(BIN)
 	@scripts/ensure-system.sh senders $(BIN)
+
+kubernetes: .venv/bin/python ## install kubectl and Helm where they are missing; they render deploy/ in tests
+	@scripts/ensure-system.sh kubernetes $(BIN)
 
 # Two stamps: the demo needs no test tools. Each follows pyproject.toml.
 .venv/bin/python:

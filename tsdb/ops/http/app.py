@@ -16,12 +16,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tsdb.model.errors import Unauthenticated
-from tsdb.ops import process_metrics as _process_metrics  # noqa: F401  # declares what /metrics also shows
 from tsdb.ops.auth import Tokens
 from tsdb.ops.health import Liveness, Readiness
 from tsdb.ops.http.connection import requests_total
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import registry
+from tsdb.ops.process_metrics import package_version  # Declares what /metrics also shows.
 
 log = get_logger(__name__)
 
@@ -56,7 +56,8 @@ def ops_app(
 
     async def healthy(_request: Request) -> Response:
         seen = await to_thread.run_sync(liveness, limiter=probes)
-        return JSONResponse({"alive": seen.alive, "reason": seen.reason}, 200 if seen.alive else 503)
+        answer = {"alive": seen.alive, "reason": seen.reason, "version": package_version()}
+        return JSONResponse(answer, 200 if seen.alive else 503)
 
     async def index(_request: Request) -> Response:
         paths = [READY, HEALTHY, METRICS, *(route.path for route in routes)]

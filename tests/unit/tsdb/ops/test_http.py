@@ -24,6 +24,7 @@ from tsdb.model.errors import Unavailable
 from tsdb.ops.auth import Tokens
 from tsdb.ops.health import Liveness, PartitionHealth, Readiness
 from tsdb.ops.http.server import OpsServer, serve_ops
+from tsdb.ops.process_metrics import package_version
 from tsdb.ops.tls import ServerTls
 
 
@@ -89,7 +90,8 @@ def test_healthy_says_why_not() -> None:
     role = RoleStatus(liveness=Liveness(False, "worker 0 stands still"))
     with ops(role) as server:
         status, body = get(server, "/-/healthy")
-        assert (status, json.loads(body)) == (503, {"alive": False, "reason": "worker 0 stands still"})
+        expected = {"alive": False, "reason": "worker 0 stands still", "version": package_version()}
+        assert (status, json.loads(body)) == (503, expected)
         role.liveness = Liveness()
         assert get(server, "/-/healthy")[0] == 200
 

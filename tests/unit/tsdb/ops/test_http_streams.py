@@ -243,7 +243,7 @@ def test_the_next_request_of_a_connection_waits_for_the_end() -> None:
     assert first.startswith(b"HTTP/1.1 200")
     assert end
     assert second.startswith(b"HTTP/1.1 200")
-    assert second.endswith(b'{"alive":true,"reason":""}')
+    assert b'{"alive":true,"reason":"",' in second
 
 
 def test_a_route_may_take_longer_than_the_server_allows_others() -> None:
