@@ -1,0 +1,207 @@
+{{- define "image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "sparkImage" -}}
+{{ .Values.sparkImage.repository }}:{{ .Values.sparkImage.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- /* The text of tsdb.toml. A JSON string is one of TOML too. */ -}}
+{{- define "settings" -}}
+# One file for all roles: a role ignores the keys of others. Secrets are mounted, never written here.
+{{- range $name, $value := .Values.config }}
+{{ $name }} = {{ if kindIs "float64" $value }}{{ int64 $value }}{{ else }}{{ toJson $value }}{{ end }}
+{{- end }}
+{{ end }}
+
+{{- /* A name with the hash that kustomize puts behind it. Takes a mapping of name and data. */ -}}
+{{- define "hashedName" -}}
+{{- $digest := dict "kind" "ConfigMap" "name" "" "data" .data | toJson | sha256sum | trunc 10 -}}
+{{ .name }}-{{ $digest | replace "0" "g" | replace "1" "h" | replace "3" "k" | replace "a" "m" | replace "e" "t" }}
+{{- end }}
+
+{{- define "configName" -}}
+{{ include "hashedName" (dict "name" "kafka-tsdb" "data" (dict "tsdb.toml" (include "settings" .))) }}
+{{- end }}
+
+{{- define "podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- /* Spark writes into the folders of its image. */ -}}
+{{- define "sparkSecurity" -}}
+allowPrivilegeEscalation: false
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- /* What the pods of all Python roles have in common. */ -}}
+{{- define "pod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  {{- include "podSecurity" . | nindent 2 }}
+terminationGracePeriodSeconds: {{ add .Values.preStopSeconds 45 }}
+volumes:
+  - name: config
+    configMap: {name: {{ include "configName" . }}}
+  - {name: kernels, emptyDir: {}}
+  - {name: tmp, emptyDir: {}}
+{{- end }}
+
+{{- /* And their container, without name, arguments and resources. */ -}}
+{{- define "container" -}}
+image: {{ include "image" . }}
+securityContext:
+  {{- include "containerSecurity" . | nindent 2 }}
+ports:
+  - {name: grpc, containerPort: 7410}
+  - {name: http, containerPort: 7411}
+lifecycle:
+  preStop:
+    sleep: {seconds: {{ .Values.preStopSeconds }}}
+{{ include "probes" . }}
+volumeMounts:
+  - {name: config, mountPath: /etc/kafka-tsdb, readOnly: true}
+  - {name: kernels, mountPath: /var/cache/kafka-tsdb}
+  - {name: tmp, mountPath: /tmp}
+{{- end }}
+
+{{- define "probes" -}}
+startupProbe:
+  httpGet: {path: /-/healthy, port: http}
+  periodSeconds: 5
+  failureThreshold: 120
+livenessProbe:
+  httpGet: {path: /-/healthy, port: http}
+  periodSeconds: 10
+  failureThreshold: 3
+  timeoutSeconds: 5
+readinessProbe:
+  httpGet: {path: /-/ready, port: http}
+  periodSeconds: 5
+  failureThreshold: 2
+  timeoutSeconds: 5
+{{- end }}
+
+{{- /* An upgrade goes from readers to writers. Takes the root and the names of the readers. */ -}}
+{{- define "awaitReaders" -}}
+initContainers:
+  - name: readers
+    image: {{ include "image" .root }}
+    args:
+      - await-release
+      {{- toYaml .readers | nindent 6 }}
+    resources:
+      requests: {cpu: 100m, memory: 128Mi}
+      limits: {memory: 128Mi}
+    securityContext:
+      {{- include "containerSecurity" .root | nindent 6 }}
+{{- end }}
+
+{{- define "spread" -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: topology.kubernetes.io/zone
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector: {matchLabels: {app: kafka-tsdb, role: {{ . }}}}
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector: {matchLabels: {app: kafka-tsdb, role: {{ . }}}}
+{{- end }}
+
+{{- /* A Deployment of one role. Takes root, role, values, rolling (surge, unavailable) and readers to wait for. */ -}}
+{{- define "deployment" -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ .role }}
+  namespace: {{ .root.Release.Namespace }}
+spec:
+  {{- with .values.replicas }}
+  replicas: {{ . }}
+  {{- end }}
+  strategy:
+    rollingUpdate: {{ toJson .rolling }}
+  selector:
+    matchLabels: {app: kafka-tsdb, role: {{ .role }}}
+  template:
+    metadata:
+      labels: {app: kafka-tsdb, role: {{ .role }}}
+    spec:
+      {{- include "pod" .root | nindent 6 }}
+      {{- include "spread" .role | nindent 6 }}
+      {{- with .readers }}
+      {{- include "awaitReaders" (dict "root" $.root "readers" .) | nindent 6 }}
+      {{- end }}
+      containers:
+        - name: {{ .role }}
+          args: [{{ .role }}]
+          env:
+            - {name: TSDB_CONFIG, value: /etc/kafka-tsdb/tsdb.toml}
+          resources: {{ toJson .values.resources }}
+          {{- include "container" .root | nindent 10 }}
+{{- end }}
+
+{{- /* The Service of a role. peers: the addresses of all pods, ready or not. */ -}}
+{{- define "service" -}}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ .name | default .role }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {app: kafka-tsdb, role: {{ .role }}}
+spec:
+  {{- if .peers }}
+  clusterIP: None
+  publishNotReadyAddresses: true
+  {{- end }}
+  selector: {app: kafka-tsdb, role: {{ .role }}}
+  ports:
+    - {name: grpc, port: 7410, targetPort: grpc}
+    - {name: http, port: 7411, targetPort: http}
+{{- end }}
+
+{{- define "budget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ .role }}
+  namespace: {{ .root.Release.Namespace }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels: {app: kafka-tsdb, role: {{ .role }}}
+{{- end }}
+
+{{- define "autoscaler" -}}
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {{ .role }}
+  namespace: {{ .root.Release.Namespace }}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: {{ .role }}}
+  minReplicas: {{ .values.minReplicas }}
+  maxReplicas: {{ .values.maxReplicas }}
+  metrics:
+    - type: Resource
+      resource:
+        name: cpu
+        target: {type: Utilization, averageUtilization: {{ .values.targetCpuPercent }}}
+  behavior:
+    scaleDown:
+      stabilizationWindowSeconds: 600
+      policies:
+        - {type: Pods, value: 1, periodSeconds: 120}
+{{- end }}

@@ -1,0 +1,148 @@
+"""The Helm chart renders the objects of deploy/kubernetes, and refuses values that contradict each other, by name."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tomllib
+from typing import Any
+
+import pytest
+import yaml
+
+from support.deploy_files import DEPLOY, KUBERNETES, ROOT, Manifest, parsed, rendered, run_tool, schema_faults, tool
+from tsdb.config.roles import ROLES
+
+CHART = DEPLOY / "helm/kafka-tsdb"
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+# Engine of the chart -> its overlay, and values that it needs beside.
+OVERLAYS = {
+    "spark": ("overlays/spark", []),
+    "spark-operator": ("overlays/spark-operator", []),
+    "chunker": ("overlays/small", ["--set", "store.zones=preferred"]),
+}
+GIB = 1 << 30
+
+
+def template(*arguments: str, namespace: str = "kafka-tsdb") -> list[Manifest]:
+    return parsed("helm", run_tool("helm", "template", "kafka-tsdb", str(CHART), "-n", namespace, *arguments))
+
+
+def refusal(*sets: str) -> str:
+    """The complaint of `helm template` about values."""
+    words = [word for one in sets for word in ("--set", one)]
+    command = [tool("helm"), "template", "kafka-tsdb", str(CHART), "-n", "kafka-tsdb", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0, f"{sets} is taken"
+    return done.stderr
+
+
+@pytest.mark.parametrize("engine", OVERLAYS)
+def test_the_chart_renders_the_objects_of_kustomize(engine: str) -> None:
+    overlay, more = OVERLAYS[engine]
+    ours = template("--set", "namespace.create=true", "--set", f"chunkStage={engine}", *more)
+    theirs = rendered(KUBERNETES / overlay)
+    assert [_without_helm(one) for one in _ordered(ours)] == [one.value for one in _ordered(theirs)]
+
+
+def _ordered(objects: list[Manifest]) -> list[Manifest]:
+    return sorted(objects, key=lambda one: (one.namespace, one.kind, one.name))
+
+
+def _without_helm(one: Manifest) -> dict[str, Any]:
+    """The object without what only Helm needs: settings to keep, and a job with a name for each release."""
+    value: dict[str, Any] = json.loads(json.dumps(one.value))
+    if value["metadata"].get("annotations") == {"helm.sh/resource-policy": "keep"}:
+        del value["metadata"]["annotations"]
+    if value["kind"] == "Job":
+        assert value["metadata"]["name"] == "setup-1"
+        value["metadata"]["name"] = "setup"
+    return value
+
+
+def test_the_chart_passes_helms_lint() -> None:
+    assert "0 chart(s) failed" in run_tool("helm", "lint", "--strict", str(CHART))
+
+
+def test_the_chart_has_the_version_of_the_package() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (version, version)
+
+
+def test_other_values_render_valid_objects_in_another_namespace() -> None:
+    objects = template(
+        *("--set", "store.shards=5", "--set", "store.replicas=3", "--set", "image.tag=9.9.9"),
+        *("--set", "spark.checkpoint.storageClassName=shared", "--set", "config.hold_extra_ms=3600000"),
+        namespace="metrics",
+    )
+    assert [fault for one in objects for fault in schema_faults(one)] == []
+    assert {one.namespace for one in objects if one.value["kind"] != "Namespace"} == {"metrics", "kafka-tsdb-spark"}
+    stores = [one.value["spec"] for one in objects if one.value["kind"] == "StatefulSet"]
+    assert [(one["replicas"], one["template"]["metadata"]["labels"]["shard"]) for one in stores] == [
+        (3, str(number)) for number in range(5)
+    ]
+    images = {each["image"] for one in stores for each in one["template"]["spec"]["containers"]}
+    assert images == {"kafka-tsdb:9.9.9"}
+    settings = next(one.value["data"]["tsdb.toml"] for one in objects if one.value["kind"] == "ConfigMap")
+    assert tomllib.loads(settings)["hold_extra_ms"] == 3_600_000
+
+
+def test_a_changed_setting_changes_the_name_and_helm_keeps_the_earlier_one() -> None:
+    """A pod of the release before may start again before it is replaced."""
+    maps = [one for one in template() if one.name.startswith("kafka-tsdb-") and one.value["kind"] == "ConfigMap"]
+    other = template("--set", "config.log_level=debug")
+    hashed = [one for one in maps if one.name != "kafka-tsdb-executors"]
+    assert {one.name for one in hashed} & {one.name for one in other} == set()
+    assert all(one.value["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"} for one in hashed)
+
+
+@pytest.mark.parametrize(
+    ("sets", "named"),
+    [
+        (["store.shards=19"], "store.shards 19 is above setup.partitions 18"),
+        (["store.replicas=1"], "/store/replicas"),
+        (
+            [f"config.memory_hard_bytes={9 * GIB}"],
+            "store.resources.limits.memory 10Gi is below config.memory_hard_bytes",
+        ),
+        (["store.resources.limits.memory=9Gi"], "store.resources.limits.memory 9Gi is below config.memory_hard_bytes"),
+        ([f"config.memory_soft_bytes={9 * GIB}"], "is below config.memory_soft_bytes"),
+        (["expected.samplesPerSecond=150000"], "the hold of 36000 s and store memory contradict each other"),
+        (["expected.series=200000000"], "the hold of 36000 s and store memory contradict each other"),
+        (
+            ["expected.samplesPerSecond=80000", "config.hold_extra_ms=3600000"],
+            "the hold of 39600 s and store memory contradict each other",
+        ),
+        (["gateway.minReplicas=9"], "gateway.minReplicas 9 is above gateway.maxReplicas 8"),
+        (["querier.resources.requests.cpu=null"], "querier.resources.requests.cpu is missing"),
+        (["spark.namespace=kafka-tsdb"], "spark.namespace kafka-tsdb is the namespace of the release"),
+        (["store.shard=3"], "additional properties 'shard' not allowed"),
+        (["chunkStage=flink"], "/chunkStage"),
+        (["image.tag=a b"], "/image/tag"),
+        (["config.token=secret"], "token"),
+        (["store.resources.limits.memory=ten"], "/store/resources/limits/memory"),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused_by_name(sets: list[str], named: str) -> None:
+    assert named in refusal(*sets)
+
+
+def test_a_hold_that_fits_the_memory_is_taken() -> None:
+    assert template("--set", "expected.samplesPerSecond=80000", "--set", "expected.series=1000000")
+
+
+def test_every_value_has_a_type_and_the_settings_are_known() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert schema["properties"].keys() - {"global"} == VALUES.keys()
+    known = {field for settings in ROLES.values() for field in settings.model_fields}
+    assert VALUES["config"].keys() <= known
+
+
+def test_each_paragraph_of_the_values_begins_with_a_comment() -> None:
+    """It is the text that `helm show values` prints."""
+    text = (CHART / "values.yaml").read_text()
+    undocumented = set(re.findall(r"\n\n(\w+):", text))
+    assert undocumented == set()
+    assert set(re.findall(r"^(\w+):", text, re.MULTILINE)) == VALUES.keys()
