@@ -72,7 +72,7 @@ def older(names: Sequence[HostPort], wanted: Release, context: ssl.SSLContext | 
         for place in _addresses(name):
             version = _version(name, place, context)
             if version is not None and release_of(version) < wanted:
-                found.append(f"{name.host} at {place.host}:{place.port} runs {version or 'a release without a number'}")
+                found.append(f"{name.host} at {place} runs {version or 'a release without a number'}")
     return sorted(found)
 
 

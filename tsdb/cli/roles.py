@@ -43,13 +43,14 @@ def run_role(name: str, settings: ProcessSettings, open_role: Callable[[], Opene
     from tsdb.roles.ready_line import ReadyWatch, ready_line
     from tsdb.roles.servers import http_limits, server_tls, server_tokens
 
+    listen = settings.http_listen
+    tokens = server_tokens(settings, listen)  # Refuses before anything else begins.
     json = settings.log_format == "json"
     configure_logging(json=json, level=settings.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_limit()
     log.info("starting", settings=effective(settings))
     process = RoleProcess(open_role, KernelStart(KernelBar() if sys.stderr.isatty() and not json else KernelLog()))
-    listen = settings.http_listen
     ops = serve_ops(
         listen.host,
         listen.port,
@@ -57,7 +58,7 @@ def run_role(name: str, settings: ProcessSettings, open_role: Callable[[], Opene
         process.liveness,
         bodies=process,
         tls=server_tls(settings),
-        tokens=server_tokens(settings),
+        tokens=tokens,
         limits=http_limits(settings),
     )
 

@@ -67,6 +67,10 @@ class ProcessSettings(BaseSettings):
     token_file: Path | None = Field(
         None, description="File of bearer tokens, one a line; read again when it changes, so tokens can be rotated."
     )
+    insecure_listen: bool = Field(
+        False,
+        description="Listen beyond this machine without a token; only where the network keeps others out.",
+    )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged.")
     log_format: Literal["console", "json"] = Field("console", description="Logs as lines for a terminal or as JSON.")

@@ -8,6 +8,8 @@ from dataclasses import replace
 from tsdb.config import CommonSettings, ProcessSettings
 from tsdb.config.gateway import GatewayFields
 from tsdb.config.select import SelectFields
+from tsdb.config.types import HostPort
+from tsdb.model.errors import ConfigMismatch
 from tsdb.ops.auth import Tokens
 from tsdb.ops.descriptors import grpc_connections, http_connections
 from tsdb.ops.grpc.health import Health, partition_service
@@ -60,7 +62,7 @@ def grpc_server(
         port=listen.port,
         health=health,
         tls=server_tls(settings),
-        tokens=server_tokens(settings),
+        tokens=server_tokens(settings, listen),
         limits=limits,
         held=held,
     )
@@ -96,9 +98,19 @@ def server_tls(settings: ProcessSettings) -> ServerTls | None:
     return ServerTls(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
 
 
-def server_tokens(settings: ProcessSettings) -> Tokens | None:
-    """Bearer tokens that callers must show; None when none are set."""
+def server_tokens(settings: ProcessSettings, listen: HostPort) -> Tokens | None:
+    """Bearer tokens that callers of a server must show; None when none are set. listen: its address.
+
+    Raises ConfigMismatch (insecure_listen) for an address beyond this machine without a token.
+    """
     if settings.token is None and settings.token_file is None:
+        if not listen.is_loopback and not settings.insecure_listen:
+            raise ConfigMismatch(
+                f"{listen} would listen beyond this machine without a token, so anyone who reaches it "
+                "could read or write: set token_file, listen on 127.0.0.1, or set insecure_listen where the network "
+                "keeps others out",
+                reason="insecure_listen",
+            )
         return None
     text = settings.token.get_secret_value() if settings.token else ""
     return Tokens(text=text, file=settings.token_file)

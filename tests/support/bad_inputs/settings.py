@@ -84,6 +84,10 @@ FLAGS = (
     Command("gateway --log kafka://h:1 --drain-s -1", "(see: tsdb gateway --help)"),
     Command("store --log kafka://h:1 --shard 7/3", "(see: tsdb store --help)"),
     Command("standalone --grpc nowhere", "(see: tsdb standalone --help)"),
+    Command("standalone --http 0.0.0.0:0", "0.0.0.0:0 would listen beyond this machine without a token", code=1),
+    Command(
+        "gateway --log kafka://h:1 --http '[::]:0'", "[::]:0 would listen beyond this machine without a token", code=1
+    ),
 )
 
 VARIABLES = (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 STREAM_SETTINGS = (
     *SPARK_SETTINGS,
-    *("http", "token_file"),
+    *("http", "token_file", "insecure_listen"),
     *(name for name in CommonSettings.model_fields if name.startswith("tls_")),
 )
 
@@ -48,7 +48,7 @@ def served(settings: CommonSettings, readiness: Callable[[], Readiness]) -> OpsS
         readiness,
         Liveness,
         tls=server_tls(settings),
-        tokens=server_tokens(settings),
+        tokens=server_tokens(settings, listen),
         limits=http_limits(settings),
     )
 

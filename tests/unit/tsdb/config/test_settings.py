@@ -50,6 +50,15 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("localhost", True), ("LOCALHOST", True)]
+    + [(host, False) for host in ("0.0.0.0", "::", "10.0.0.7", "fe80::1", "store-0", "localhost.example")],
+)
+def test_only_loopback_addresses_stay_on_this_machine(host: str, loopback: bool) -> None:
+    assert HostPort(host, 7410).is_loopback == loopback
+
+
+@pytest.mark.parametrize(
     ("text", "expected"), [("3", (3,)), ("0-3", (0, 1, 2, 3)), ("7, 0-1,1", (0, 1, 7)), ("4-4", (4,))]
 )
 def test_partition_ranges(text: str, expected: tuple[int, ...]) -> None:
