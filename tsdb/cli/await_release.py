@@ -37,7 +37,7 @@ def await_release(
     ],
     tls_ca: Annotated[
         Path | None,
-        typer.Option("--tls-ca", exists=True, dir_okay=False, help="Use TLS; PEM of the trusted authorities."),
+        typer.Option("--tls-ca", help="Use TLS; PEM of the trusted authorities."),
     ] = None,
     release: Annotated[str, typer.Option("--release", help="Release to wait for; by default of this command.")] = "",
 ) -> None:

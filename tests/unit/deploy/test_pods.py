@@ -15,7 +15,7 @@ from tsdb.config.common import CommonSettings
 OVERLAYS = overlays()
 ALL = manifests()
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-SMALL = "overlays/small"
+SMALL = ("overlays/small", "overlays/secure-small")
 # Readers first: each role, and the names of the readers of what it writes. docs/deploy.md, "Order of an upgrade".
 READERS = {
     "gateway": ["store:7411", "loader:7411", "chunker:7411", "spark.kafka-tsdb-spark:7411"],
@@ -117,7 +117,7 @@ def test_replicas_of_a_shard_are_never_on_one_node_and_in_one_zone_where_zones_a
         (zone,) = pod["topologySpreadConstraints"]
         assert zone["labelSelector"] == {"matchLabels": own}
         # Nodes without a zone would take no pod.
-        assert zone["whenUnsatisfiable"] == ("ScheduleAnyway" if overlay == SMALL else "DoNotSchedule")
+        assert zone["whenUnsatisfiable"] == ("ScheduleAnyway" if overlay in SMALL else "DoNotSchedule")
 
 
 @by_overlay
@@ -168,9 +168,10 @@ def test_a_writer_waits_for_the_readers_of_its_records(overlay: str) -> None:
         for init in one.value["spec"]["template"]["spec"].get("initContainers", [])
     }
     assert {name: arguments[0] for name, arguments in waiting.items()} == dict.fromkeys(waiting, "await-release")
-    chunk_stage = {"overlays/small": ["chunker"], "overlays/spark-operator": []}.get(overlay, ["spark"])
+    chunk_stage = ["chunker"] if overlay in SMALL else [] if overlay == "overlays/spark-operator" else ["spark"]
+    secured = ["--tls-ca=/etc/kafka-tsdb-tls/ca.crt"] if overlay.startswith("overlays/secure") else []
     assert {name: arguments[1:] for name, arguments in waiting.items()} == {
-        name: READERS[name] for name in ["gateway", *chunk_stage]
+        name: [*READERS[name], *secured] for name in ["gateway", *chunk_stage]
     }
 
 
