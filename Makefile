@@ -10,6 +10,8 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 # Bytecode is left to the first import: compiling all files of all packages takes 6 s of CPU, those in use 2 s.
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input install --no-compile
+# uv installs in half the time, on all cores. It does not read the settings of pip: where it finds no packages, pip does.
+install = $(BIN)/uv pip install --quiet --python $(BIN)/python -e '$(1)' 2>/dev/null || $(PIP_INSTALL) -qq -e '$(1)'
 # Four keep two cores busy, for many tests mostly wait.
 TEST_PROCESSES ?= 4
 
@@ -82,12 +84,12 @@ kubernetes: .venv/bin/python ## install kubectl and Helm where they are missing;
 	@scripts/ensure-system.sh python
 	@"$$(scripts/find-python.sh)" -m venv .venv
 	@# Python 3.11 brings pip 23, which takes 6 s of CPU more to choose among the files of the index.
-	@-$(PIP_INSTALL) --quiet --upgrade pip
+	@-$(PIP_INSTALL) --quiet --upgrade pip uv
 
 .venv/.runtime: pyproject.toml | .venv/bin/python
-	@$(PIP_INSTALL) -qq -e .
+	@$(call install,.)
 	@touch $@
 
 .venv/.dev: pyproject.toml | .venv/bin/python
-	@$(PIP_INSTALL) -qq -e '.[dev]'
+	@$(call install,.[dev])
 	@touch $@ .venv/.runtime

@@ -51,4 +51,4 @@ def test_the_workflow_runs_ci_and_keeps_the_packages() -> None:
     (job,) = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"].values()
     assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
     (cache,) = [step["with"]["path"] for step in job["steps"] if "cache" in step.get("uses", "")]
-    assert {"~/.cache/pip", "~/.m2/repository", ".stack/jars"} <= set(cache.split())
+    assert {"~/.cache/pip", "~/.cache/uv", "~/.m2/repository", ".stack/jars"} <= set(cache.split())
