@@ -40,7 +40,7 @@ def open_topics(
 def kafka_brokers(url: str) -> str:
     """The brokers of a kafka:// URL, as host:port[,host:port]. Raises ConfigMismatch (log_url) for any other URL."""
     if not url.startswith(KAFKA):
-        raise _bad(url, "it does not name brokers")
+        raise ConfigMismatch(f"log URL {masked(url)!r} names no brokers; want kafka://host:port", reason="log_url")
     if url_names_a_user(url):
         raise _bad(url, "it names a user; credentials belong into the settings")
     brokers = url.removeprefix(KAFKA).rstrip("/").split(",")

@@ -53,8 +53,6 @@ def log_topics(settings: CommonSettings) -> list[str]:
 
 def chosen_topics(settings: CommonSettings, cluster: Cluster, topics: list[str], every: bool) -> list[str]:
     """The names in Kafka of the given topics; by default all of the log that exist, or all of the cluster."""
-    if every and topics:
-        raise typer.BadParameter("give --topic or --all-topics")
     if every:
         return sorted(cluster.topics)
     if topics:

@@ -72,6 +72,8 @@ def plan(
     """
     if not (drain or drain_rack or add or spread):
         raise typer.BadParameter("give a target: --drain, --drain-rack, --add or --spread")
+    if topic and all_topics:
+        raise typer.BadParameter("give --topic or --all-topics")
     # Imported here: help pages do without Kafka's clients.
     from tsdb.log.kafka.operations.plan import make_plan
     from tsdb.log.kafka.operations.target import Wish

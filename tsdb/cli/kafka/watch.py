@@ -12,6 +12,7 @@ from tsdb.cli.options.arguments import Milliseconds, TableOrJson, duration
 from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.terminal.output import note, print_json, print_table
 from tsdb.config import CommonSettings
+from tsdb.model.errors import Unavailable
 
 if TYPE_CHECKING:
     from tsdb.log.kafka.operations.progress import Look
@@ -39,11 +40,17 @@ def watch(
     with opened_cluster(settings) as admin:
         earlier = None
         while True:
-            seen = look(admin, admin.cluster(), time.monotonic())
-            _print(seen, earlier, output)
-            if once or not seen.copies:
-                return
-            earlier = seen
+            try:
+                seen = look(admin, admin.cluster(), time.monotonic())
+            except Unavailable as error:
+                if once:
+                    raise
+                note(error.message)  # A broker restarts, for example. The next look may see it again.
+            else:
+                _print(seen, earlier, output)
+                if once or not seen.copies:
+                    return
+                earlier = seen
             time.sleep(every.ms / 1000)
 
 

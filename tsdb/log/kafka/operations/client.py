@@ -30,6 +30,7 @@ __all__ = [
     "ConfigResource",
     "ConfigResourceType",
     "TopicPartition",
+    "client_settings",
     "code_error",
     "open_client",
     "translate_errors",
@@ -44,15 +45,8 @@ Client = Any  # The library has no types.
 
 def open_client(bootstrap: str, settings: LogSettings) -> Client:
     """A connected client. Raises Unavailable (log_unavailable) when no broker answers within the request timeout."""
-    timeout_ms = int(settings.request_timeout_s * 1000)
     with translate_errors(f"brokers {bootstrap}"):
-        return KafkaAdminClient(
-            bootstrap_servers=bootstrap.split(","),
-            client_id=settings.client_id,
-            request_timeout_ms=timeout_ms,
-            bootstrap_timeout_ms=timeout_ms,
-            **_security(settings),
-        )
+        return KafkaAdminClient(**client_settings(bootstrap, settings))
 
 
 @contextmanager
@@ -74,7 +68,9 @@ def code_error(code: int, where: str) -> Exception:
     return to_error(confluent_kafka.KafkaError(code), where)
 
 
-def _security(settings: LogSettings) -> dict[str, Any]:
+def client_settings(bootstrap: str, settings: LogSettings) -> dict[str, Any]:
+    """Settings of the admin client. Secrets pass through and are never logged."""
+    timeout_ms = int(settings.request_timeout_s * 1000)
     security = settings.security
     values = {
         "security_protocol": security.protocol,
@@ -86,4 +82,10 @@ def _security(settings: LogSettings) -> dict[str, Any]:
         "ssl_keyfile": security.ssl_key_location,
         "ssl_password": security.ssl_key_password,
     }
-    return {key: value for key, value in values.items() if value}
+    return {
+        "bootstrap_servers": bootstrap.split(","),
+        "client_id": settings.client_id,
+        "request_timeout_ms": timeout_ms,
+        "bootstrap_timeout_ms": timeout_ms,
+        **{key: value for key, value in values.items() if value},
+    }

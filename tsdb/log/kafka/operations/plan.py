@@ -87,8 +87,10 @@ def parse_plan(text: str | bytes, source: str) -> Plan:
         if data["version"] != VERSION:
             raise _bad(source, f"version is {data['version']!r}, this release reads {VERSION}")
         plan = Plan(str(data["cluster_id"]), int(data["throttle_bytes_s"]), tuple(map(_step, data["steps"])))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _bad(source, f"{type(error).__name__} at {error}") from error
+    except KeyError as error:
+        raise _bad(source, f"it has no field {error}") from error
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _bad(source, str(error)) from error
     for move in plan.moves:
         if not move.after or len(move.before) != len(move.after) or len(set(move.after)) != len(move.after):
             raise _bad(source, f"{move.place}: {list(move.before)} to {list(move.after)} changes their number")

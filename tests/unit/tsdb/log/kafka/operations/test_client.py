@@ -1,18 +1,21 @@
-"""Every error of the second Kafka client becomes one of ours, by the same table as the first one's."""
+"""The second Kafka client has the settings of the first one, and its errors become ours by the same table."""
 
 from __future__ import annotations
 
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tsdb.log.kafka.operations import client  # First, since it imports the library without its warning.
+from tsdb.log.settings import KafkaSecurity, LogSettings
 from tsdb.model.errors import ConfigMismatch, TsdbError, Unavailable, WrongTopic
 
 # isort: split
 from kafka import errors
+from kafka.admin import KafkaAdminClient
 
 CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.KafkaError)]
 
@@ -37,6 +40,37 @@ def test_the_class_of_an_error_is_the_next_action(error: Exception, ours: type[T
     with pytest.raises(ours) as raised, client.translate_errors("here"):
         raise error
     assert raised.value.reason == reason
+
+
+def test_tls_and_sasl_are_those_of_the_other_client_under_names_that_the_library_knows(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("secret\n")
+    security = KafkaSecurity(
+        "SASL_SSL",
+        "SCRAM-SHA-512",
+        "ops",
+        "",
+        str(tmp_path / "password"),
+        "ca.pem",
+        "cert.pem",
+        "key.pem",
+        "passphrase",
+    )
+    found = client.client_settings("a:1,b:2", LogSettings(security=security, request_timeout_s=3.0))
+    assert found == {
+        "bootstrap_servers": ["a:1", "b:2"],
+        "client_id": "tsdb",
+        "request_timeout_ms": 3000,
+        "bootstrap_timeout_ms": 3000,
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "ops",
+        "sasl_plain_password": "secret",
+        "ssl_cafile": "ca.pem",
+        "ssl_certfile": "cert.pem",
+        "ssl_keyfile": "key.pem",
+        "ssl_password": "passphrase",
+    }
+    assert found.keys() <= KafkaAdminClient.DEFAULT_CONFIG.keys()
 
 
 ABSENT = """
