@@ -60,11 +60,10 @@ def apply(
         states = application.check(measure.ms / 1000)
         if execute:
             try:
-                application.run()
+                states = application.run()
             except Stopped:
                 note("stopped: the step under way is cancelled and throttles are removed; the same command continues")
                 raise typer.Exit(1) from None
-            states = application.check(0)
     if output == "json":
         print_json({"executed": execute, "steps": [_row(number, one) for number, one in enumerate(states, 1)]})
         return

@@ -34,7 +34,7 @@ def health(cluster: Cluster, topics: Sequence[str], log_topic: str, needs: Needs
     partitions = cluster.of_topics(topics)
     found = [difference for one in partitions for difference in _in_sync(one, cluster)]
     for name in sorted(set(topics) & set(cluster.topics)):
-        replicas = min(len(one.target) for one in cluster.of_topics([name]))
+        replicas = min((len(one.target) for one in cluster.of_topics([name])), default=0)
         min_isr = cluster.topics[name].min_isr
         if replicas > 1 and min_isr >= replicas:
             want = f"below the {replicas} replicas: one lost broker stops writes"
