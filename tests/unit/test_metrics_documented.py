@@ -28,6 +28,7 @@ BOUNDED_LABELS = {
     "result",
     "route",
     "server",
+    "side",
     "source",
     "state",
     "topic",

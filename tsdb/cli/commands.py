@@ -118,6 +118,7 @@ COMMANDS = (
         "Dead letters: records that the loader, or any parallel consumer, gave up.",
     ),
     Row("history", "tsdb.cli.history.command:history", "History, the store of chunks."),
+    Row("shadow", "tsdb.cli.shadow:shadow", "Shadow reads of a querier."),
     Row("holes", "tsdb.cli.holes:holes", "Named losses."),
     Row(
         "spark",

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, SecretStr, model_validator
 from tsdb.config.common import CommonSettings
 from tsdb.config.promql import PromqlFields
 from tsdb.config.select import SelectFields
+from tsdb.config.shadow import ShadowFields
 from tsdb.config.types import Addresses
 
 
@@ -42,5 +43,5 @@ class QuerierFields(BaseModel):
         return self
 
 
-class QuerierSettings(QuerierFields, PromqlFields, SelectFields, CommonSettings):
+class QuerierSettings(QuerierFields, ShadowFields, PromqlFields, SelectFields, CommonSettings):
     """All settings of the role `querier`."""

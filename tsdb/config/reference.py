@@ -15,6 +15,7 @@ from tsdb.config.loader import LoaderFields
 from tsdb.config.promql import PromqlFields
 from tsdb.config.querier import QuerierFields
 from tsdb.config.roles import ROLES
+from tsdb.config.shadow import ShadowFields
 from tsdb.config.standalone import StandaloneSettings
 from tsdb.config.store import StoreFields
 
@@ -36,6 +37,7 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("chunker", "Also of `standalone`.", ChunkerFields),
     ("loader", "Also of `standalone`.", LoaderFields),
     ("querier", "And the `select_*` limits of a store.", QuerierFields),
+    ("Shadow reads", "Of `querier`.", ShadowFields),
     ("PromQL", "Of `querier` and `standalone`.", PromqlFields),
     (
         "canary",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import grpc
 
+from tsdb.client.call import Method
 from tsdb.index.matching import conditions_of
 from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.ops.metrics import counter
@@ -19,6 +20,7 @@ from tsdb.query.promql.read import QueryRead, check_query
 from tsdb.query.promql.running import RunningQueries
 from tsdb.query.select import SelectRead
 from tsdb.query.series import SeriesRead
+from tsdb.query.shadow.seen import NothingSeen, Seen
 from tsdb.query.sources import Sources, partitions_for
 from tsdb.query.watch import WatchRead
 from tsdb.reader.answer_bytes import texts_bytes
@@ -34,7 +36,7 @@ watches_refused_total = counter("tsdb_query_watches_refused_total", "Watch strea
 class QuerierService(reader_pb2_grpc.ReaderServicer):
     """Answers reads from stores and history. Called from the server's threads.
 
-    running: the queries of the process, those of other services too.
+    running: the queries of the process, those of other services too. seen: sees the answers of Select and Query.
     """
 
     def __init__(
@@ -44,11 +46,13 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         calls: ReadCalls | None = None,
         promql: QueryOptions = DEFAULTS,
         running: RunningQueries | None = None,
+        seen: Seen | None = None,
     ) -> None:
         self._sources = sources
         self._promql = promql
         self._running = running or RunningQueries()
         self._limits = limits
+        self._seen = seen or NothingSeen()
         self._calls = calls or ReadCalls()
         self._watches = threading.BoundedSemaphore(WATCHES_MAX)
 
@@ -59,7 +63,8 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         partitions = partitions_for(self._sources, request.options)
         limits = self._limits.lowered(request.series_max, request.samples_max, request.bytes_max)
         with self._calls.of(context) as call:
-            yield from SelectRead(self._sources, request, query, limits, call).responses(partitions)
+            answer = SelectRead(self._sources, request, query, limits, call).responses(partitions)
+            yield from self._seen.answer(Method.SELECT, request, context, answer)
 
     def Series(
         self, request: reader_pb2.SeriesRequest, context: grpc.ServicerContext
@@ -111,7 +116,8 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
     ) -> Iterator[reader_pb2.QueryResponse]:
         check_query(request)
         with listed_call(self._running, request.query, context) as caller, self._calls.of(caller) as call:
-            for response in QueryRead(self._sources, self._limits, call, self._promql).responses(request):
+            answer = QueryRead(self._sources, self._limits, call, self._promql).responses(request)
+            for response in self._seen.answer(Method.QUERY, request, context, answer):
                 caller.check()
                 yield response
 

@@ -24,6 +24,7 @@ from tsdb.query.promql.running import RunningQueries
 from tsdb.query.reporter import StoresReporter, partitions_health
 from tsdb.query.seam_watch import SeamWatch
 from tsdb.query.service import QuerierService
+from tsdb.query.shadow.seen import Seen
 from tsdb.query.sources import HistorySource, Sources
 from tsdb.query.stores.pool import Open, StoreAddress, StorePool
 from tsdb.query.stores.remote import RemoteStore
@@ -35,6 +36,7 @@ from tsdb.roles.log import LogComponent, connected, meta_settings, topic_watch
 from tsdb.roles.process import Opened
 from tsdb.roles.promql import PROMQL_WARM_UPS, prometheus_api, query_options
 from tsdb.roles.servers import grpc_server, health_setter, read_calls
+from tsdb.roles.shadow import make_shadow
 from tsdb.v1 import reader_pb2_grpc
 
 
@@ -75,10 +77,13 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
     sources = Sources(pool, topic_id, range(partitions), history_source(history, settings, log), watch.state)
     health = Health()
     calls, running = read_calls(settings), RunningQueries()
-    server = grpc_server(settings, [querier_service(sources, settings, calls, settings, running)], health)
-    api = prometheus_api(settings, settings, settings, sources, calls, running, log)
+    shadow = make_shadow(settings, topic_id, settings.grpc_listen.port)
+    server = grpc_server(settings, [querier_service(sources, settings, calls, settings, running, shadow)], health)
+    api = prometheus_api(settings, settings, settings, sources, calls, running, log, seen=shadow)
     reporter = StoresReporter(sources, health_setter(health))
     components: list[Component] = [LogComponent(log), pool, reporter, calls.drain, server, api, topics]
+    if shadow is not None:
+        components.insert(1, shadow)
     if history is not None and sources.history is not None:
         components[1:1] = [HistoryComponent(history), watch]
         components.append(SeamWatch(sources, sources.history))
@@ -101,11 +106,16 @@ def history_source(history: ChunkStore | None, settings: CommonSettings, log: Lo
 
 
 def querier_service(
-    sources: Sources, fields: SelectFields, calls: ReadCalls, promql: PromqlFields, running: RunningQueries
+    sources: Sources,
+    fields: SelectFields,
+    calls: ReadCalls,
+    promql: PromqlFields,
+    running: RunningQueries,
+    seen: Seen | None = None,
 ) -> GrpcService:
     """The Reader service over these sources."""
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
-    servicer = QuerierService(sources, limits, calls, query_options(promql), running)
+    servicer = QuerierService(sources, limits, calls, query_options(promql), running, seen)
     # An operator lists and cancels queries when they hold all slots.
     always = ("Coverage", "Queries", "CancelQuery")
     return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=always)

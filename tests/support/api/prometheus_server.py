@@ -27,6 +27,7 @@ from tsdb.ops.http.connections import HttpLimits
 from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.ops.request_bytes import RequestBytes
 from tsdb.promql.evaluate.storage import StoredSeries
+from tsdb.query.shadow.seen import NothingSeen, Seen
 from tsdb.reader.answer_bytes import AnswerBytes
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import reader_pb2
@@ -178,6 +179,7 @@ def api_server(
     limits: HttpLimits | None = None,
     families: dict[str, Family] | None = None,
     answers: AnswerBytes | None = None,
+    seen: Seen | None = None,
 ) -> Iterator[ApiServer]:
     samples, memory = Samples(), answers or AnswerBytes()
     sources = ApiSources(
@@ -193,6 +195,7 @@ def api_server(
         },
         clock=ManualClock(NOW_MS),
         answers=memory,
+        seen=seen or NothingSeen(),
     )
     api = PrometheusApi(sources, options, RequestBytes(64 << 20))
     with serve_ops("127.0.0.1", 0, Readiness, Liveness, bodies=api, tokens=tokens, limits=limits) as server:

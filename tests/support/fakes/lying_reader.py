@@ -91,10 +91,10 @@ def without_first_samples(method: str, _request: Any, messages: Iterator[Any]) -
 
 
 def with_wrong_value(method: str, _request: Any, messages: Iterator[Any]) -> Iterator[Any]:
-    """A Select or Query answer whose first value of each frame has another lowest bit."""
+    """A Select or Query answer whose first value of each frame has another bit: it is wrong by some percent."""
     for message in messages:
         frames = message.raw if method == "Select" else [message.frame] if method == "Query" else []
         for frame in frames:
             if frame.values:
-                frame.values = bytes([frame.values[0] ^ 1]) + frame.values[1:]
+                frame.values = frame.values[:6] + bytes([frame.values[6] ^ 1]) + frame.values[7:]
         yield message

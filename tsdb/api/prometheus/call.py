@@ -15,6 +15,7 @@ from tsdb.model.family import Family
 from tsdb.ops.http.bodies import HttpHead
 from tsdb.promql.evaluate.query import DEFAULTS, QueryOptions
 from tsdb.query.promql.running import RunningQueries, RunningQuery
+from tsdb.query.shadow.seen import NothingSeen, Seen
 from tsdb.reader.answer_bytes import AnswerBytes, HeldBytes
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import reader_pb2
@@ -43,7 +44,7 @@ class ApiSources:
 
     families: metadata of metric families by name. cardinality: the largest groups of series in memory, of a kind and
     number. settings: of the process, as plain values, secrets masked. answers: the memory of all answers. running: the
-    queries of the process, those of other services too.
+    queries of the process, those of other services too. seen: sees the results of queries.
     """
 
     open_storage: OpenStorage
@@ -53,6 +54,7 @@ class ApiSources:
     clock: Clock
     answers: AnswerBytes = field(default_factory=AnswerBytes)
     running: RunningQueries = field(default_factory=RunningQueries)
+    seen: Seen = field(default_factory=NothingSeen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.numbers import shown_f
 from tsdb.query.promql.running import IN_QUEUE, TEXT_CHARS_MAX
+from tsdb.v1 import reader_pb2
 
 TRUNCATED = "results truncated due to limit"
 
@@ -48,7 +49,8 @@ def instant(call: ApiCall) -> Result | Representation:
     if at_ms is None:
         at_ms = call.sources.clock.now_ms()
     call.running.shorten(parameters.timeout_s(call.form, call.options.timeout_s))
-    return _answer(call, "instant", limit, lambda text, storage, options: instant_query(text, storage, at_ms, options))
+    request = reader_pb2.QueryRequest(start_ms=at_ms, end_ms=at_ms)
+    return _answer(call, request, limit, lambda text, storage, options: instant_query(text, storage, at_ms, options))
 
 
 def ranged(call: ApiCall) -> Result | Representation:
@@ -56,9 +58,10 @@ def ranged(call: ApiCall) -> Result | Representation:
     limit = parameters.limit(call.form)
     steps = parameters.steps(call.form)
     call.running.shorten(parameters.timeout_s(call.form, call.options.timeout_s))
+    request = reader_pb2.QueryRequest(start_ms=steps.start_ms, end_ms=steps.end_ms, step_ms=steps.step_ms)
     return _answer(
         call,
-        "range",
+        request,
         limit,
         lambda text, storage, options: range_query(text, storage, steps.start_ms, steps.end_ms, steps.step_ms, options),
     )
@@ -100,8 +103,13 @@ class Timing:
 
 
 def _answer(
-    call: ApiCall, kind: str, limit: int, evaluate: Callable[[str, Storage, QueryOptions], QueryResult]
+    call: ApiCall,
+    request: reader_pb2.QueryRequest,
+    limit: int,
+    evaluate: Callable[[str, Storage, QueryOptions], QueryResult],
 ) -> Result | Representation:
+    """request: its times; the rest is filled in here."""
+    kind = "range" if request.step_ms else "instant"
     text = call.running.text = call.form.get("query")
     lookback_ms = parameters.lookback_ms(call.form, call.options.query.lookback_ms)
     options = replace(call.options.query, lookback_ms=lookback_ms, check=call.running.check)
@@ -117,6 +125,7 @@ def _answer(
             timing = Timing(queue_s, time.perf_counter() - began)
             report(call, kind, metered, timing)
         call.hold(_size(found.value))
+    _show(call, request, lookback_ms, found, timing)
     value, cut = _limited(found.value, limit)
     warnings = (*found.warnings, TRUNCATED) if cut else found.warnings
     result_type = _result_type(value, kind)
@@ -126,6 +135,18 @@ def _answer(
         return arrow_answer(result_type, rows, warnings, found.infos)
     stats = _stats(metered, timing) if call.form.get("stats") else b""
     return Result(_data(result_type, _json(value, kind, found.times_ms), stats), warnings, found.infos)
+
+
+def _show(
+    call: ApiCall, request: reader_pb2.QueryRequest, lookback_ms: int, found: QueryResult, timing: Timing
+) -> None:
+    """Show the result to the hook of the process, with the request that Reader.Query takes for it."""
+    allowed = reader_pb2.ReadOptions(
+        allow_stale=call.form.flag("allow_stale"), allow_holes=call.form.flag("allow_holes")
+    )
+    request.query, request.lookback_ms = call.running.text, lookback_ms
+    request.options.CopyFrom(allowed)
+    call.sources.seen.result(request, found, timing.evaluation)
 
 
 def _result_type(value: Block | Samples | Scalar | Text, kind: str) -> str:

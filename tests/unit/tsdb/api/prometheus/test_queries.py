@@ -18,8 +18,10 @@ from tsdb.model.errors import (
     TsdbError,
     Unavailable,
 )
-from tsdb.promql.evaluate.query import QueryOptions
+from tsdb.promql.evaluate.query import QueryOptions, QueryResult
 from tsdb.promql.syntax.features import ALL_FEATURES
+from tsdb.query.shadow.seen import NothingSeen
+from tsdb.v1 import reader_pb2
 
 UP = {"__name__": "up", "job": "a"}
 AT_S = NOW_MS / 1000
@@ -37,6 +39,32 @@ def served() -> Iterator[ApiServer]:
 def _restore(served: ApiServer) -> Iterator[None]:
     yield
     served.samples.error, served.samples.warnings = None, ()
+
+
+class _Results(NothingSeen):
+    """The requests and results that the hook of a process gets."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[reader_pb2.QueryRequest, QueryResult]] = []
+
+    def result(self, request: reader_pb2.QueryRequest, result: QueryResult, seconds: float) -> None:
+        self.got.append((request, result))
+
+
+def test_the_hook_gets_each_result_with_the_request_that_brings_it_again_by_grpc() -> None:
+    seen = _Results()
+    with api_server(seen=seen) as server:
+        server.samples.add(UP, [(NOW_MS, 1.0)])
+        server.get("query", query="up", time=AT_S, allow_stale=1)
+        server.get("query_range", query="sum(up)", start=AT_S - 60, end=AT_S, step=30, lookback_delta="2m")
+        server.get("query", query="up{")
+        server.get("labels")
+    (instant, found), (ranged, _) = seen.got
+    assert (instant.query, instant.start_ms, instant.end_ms, instant.step_ms) == ("up", NOW_MS, NOW_MS, 0)
+    assert (instant.options.allow_stale, instant.options.allow_holes) == (True, False)
+    assert (ranged.query, ranged.end_ms - ranged.start_ms, ranged.step_ms) == ("sum(up)", 60_000, 30_000)
+    assert (instant.lookback_ms, ranged.lookback_ms) == (300_000, 120_000)
+    assert found.times_ms.tolist() == [NOW_MS]
 
 
 def test_a_vector(served: ApiServer) -> None:

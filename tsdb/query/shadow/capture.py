@@ -1,0 +1,72 @@
+"""Capture: the messages of one answer, kept for a comparison within a budget of bytes that all captures share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from google.protobuf.message import Message
+
+from tsdb.client.call import Method
+from tsdb.query.shadow.shadow_metrics import held_bytes
+
+
+class Budget:
+    """Bytes of all captures. Thread-safe."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._lock = threading.Lock()  # Guards _bytes.
+        self._bytes = 0
+        self._bytes_max = bytes_max
+
+    def take(self, size: int) -> bool:
+        """Reserve bytes; False when there is no room."""
+        with self._lock:
+            if self._bytes + size > self._bytes_max:
+                return False
+            self._bytes += size
+            held_bytes.set(self._bytes)
+        return True
+
+    def give_back(self, size: int) -> None:
+        with self._lock:
+            self._bytes -= size
+            held_bytes.set(self._bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A whole answer. messages: makes them. at_ms: when it was complete. seconds: spent on it. size: its bytes."""
+
+    method: Method
+    request: Message
+    messages: Callable[[], Iterable[Message]]
+    at_ms: int
+    seconds: float
+    size: int
+
+
+class Capture:
+    """Used by the thread of its read. `lost` after the budget had no room: all is given back, and nothing is kept."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self.messages: list[Message] = []
+        self.size = 0
+        self.lost = False
+
+    def add(self, message: Message) -> None:
+        if self.lost:
+            return
+        size = message.ByteSize()
+        if self._budget.take(size):
+            self.messages.append(message)
+            self.size += size
+        else:
+            self.drop()
+
+    def drop(self) -> None:
+        """Give all bytes back, and keep nothing of the answer."""
+        self._budget.give_back(self.size)
+        self.messages, self.size, self.lost = [], 0, True

@@ -1,0 +1,39 @@
+"""The hook through which answers pass on their way to the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from tsdb.client.call import Method
+from tsdb.promql.evaluate.query import QueryResult
+from tsdb.v1 import reader_pb2
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class Seen(Protocol):
+    """Sees answers. It changes none of them, raises nothing, and waits for nothing."""
+
+    def answer(
+        self, method: Method, request: Message, context: grpc.ServicerContext, messages: Iterator[Answer]
+    ) -> Iterator[Answer]:
+        """The same messages, in their order."""
+
+    def result(self, request: reader_pb2.QueryRequest, result: QueryResult, seconds: float) -> None:
+        """A result that is answered in another form than that of Reader.Query."""
+
+
+class NothingSeen:
+    """A querier without a shadow."""
+
+    def answer(
+        self, method: Method, request: Message, context: grpc.ServicerContext, messages: Iterator[Answer]
+    ) -> Iterator[Answer]:
+        return messages
+
+    def result(self, request: reader_pb2.QueryRequest, result: QueryResult, seconds: float) -> None:
+        """No effect without a shadow."""
