@@ -16,6 +16,8 @@ from support.servers.processes import Role, run_tsdb
 WITHIN_S = 60.0
 TOKENS = {"TSDB_WRITE_TOKEN": "w", "TSDB_READ_TOKEN": "r"}
 
+pytestmark = pytest.mark.timeout(600)  # Several starts of a process, each with its kernels to load on a busy machine.
+
 
 @dataclass(frozen=True)
 class Running:

@@ -18,6 +18,8 @@ from support.servers.processes import Role, run_tsdb, tsdb_json
 WITHIN_S = 60.0
 SAMPLES = 50
 
+pytestmark = pytest.mark.timeout(600)  # Several starts of a process, each with its kernels to load on a busy machine.
+
 
 @dataclass(frozen=True)
 class System:
