@@ -18,14 +18,12 @@ from support.grafana.dashboards import (
     HOST,
     PANEL_POINTS,
     Target,
-    data_source,
     interpolated,
     metric_names,
     system_targets,
     targets,
     variables,
 )
-from support.grafana.data_source import ask
 from support.servers.logs import wait_until
 from support.servers.processes import Role, tsdb_json
 
@@ -42,8 +40,8 @@ UNSTARTED = re.compile(
     "|tsdb_query_(seam_margin|history_loaded_through_timestamp)_seconds|tsdb_(chunk_stage|log_topic)_[a-z]+_failures_total"
 )
 
-# The start of a process loads or compiles all kernels, and the first run builds Grafana's back end.
-pytestmark = pytest.mark.timeout(1800)
+# The start of a process loads or compiles all kernels.
+pytestmark = pytest.mark.timeout(600)
 
 
 @dataclass(frozen=True)
@@ -146,11 +144,6 @@ def test_metrics_without_a_series_are_of_other_processes_and_of_failures(server:
 def test_expressions_of_alerts_run(server: Server) -> None:
     for alert in alerts():
         assert server.ask("query", query=alert["expr"])["resultType"] == "vector", alert["alert"]
-
-
-def test_the_provisioned_data_source_needs_no_token_where_the_querier_has_none(server: Server) -> None:
-    health = ask(data_source(QUERIER_URL=f"http://{server.address}", TSDB_TOKEN="")).health
-    assert (health["status"], health["message"]) == ("OK", "Successfully queried the Prometheus API.")
 
 
 def test_a_long_range_has_larger_intervals() -> None:

@@ -19,7 +19,7 @@ from support.grafana.dashboards import HOST, data_source, interpolated, targets
 from support.grafana.data_source import PROMLIB, Resource, ask
 from support.senders.go_senders import built
 from support.servers.logs import wait_until
-from support.servers.processes import tsdb_json
+from support.servers.processes import Role, tsdb_json
 from tsdb.api.prometheus.pages.status import PROMETHEUS_VERSION
 from tsdb.promql.syntax.parser import parse
 from tsdb.promql.syntax.printer import shown
@@ -67,6 +67,13 @@ def test_save_and_test_succeeds(settings: dict[str, Any]) -> None:
     health = ask(settings).health
     assert (health["status"], health["message"]) == ("OK", "Successfully queried the Prometheus API.")
     assert health["details"]["application"] == "Prometheus"
+
+
+def test_no_token_is_needed_where_the_querier_has_none(tmp_path: Path) -> None:
+    built(PROMLIB)
+    with Role(tmp_path, "standalone", "--data-dir", str(tmp_path / "data")) as role:
+        health = ask(data_source(QUERIER_URL=f"http://{role.http}", TSDB_TOKEN="")).health
+    assert (health["status"], health["message"]) == ("OK", "Successfully queried the Prometheus API.")
 
 
 def test_save_and_test_names_a_wrong_token(settings: dict[str, Any]) -> None:
