@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 import yaml
 
-from support.deploy_files import DEPLOY, KUBERNETES, ROOT, Manifest, parsed, rendered, run_tool, schema_faults, tool
+from support.deploy_files import (
+    DEPLOY,
+    KUBERNETES,
+    ROOT,
+    RUN_WITHIN_S,
+    Manifest,
+    parsed,
+    rendered,
+    run_tool,
+    schema_faults,
+    tool,
+)
 from tsdb.config.roles import ROLES
 
 CHART = DEPLOY / "helm/kafka-tsdb"
@@ -33,7 +44,7 @@ def refusal(*sets: str) -> str:
     """The complaint of `helm template` about values."""
     words = [word for one in sets for word in ("--set", one)]
     command = [tool("helm"), "template", "kafka-tsdb", str(CHART), "-n", "kafka-tsdb", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_WITHIN_S, check=False)
     assert done.returncode != 0, f"{sets} is taken"
     return done.stderr
 
