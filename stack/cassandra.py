@@ -64,7 +64,7 @@ LOGBACK = """<configuration>
 # A native-protocol v4 STARTUP request: version, flags, stream, opcode, then a string map of one entry.
 STARTUP_BODY = struct.pack(">H", 1) + b"".join(struct.pack(">H", len(t)) + t for t in (b"CQL_VERSION", b"3.0.0"))
 STARTUP = struct.pack(">BBHBI", 0x04, 0, 0, 0x01, len(STARTUP_BODY)) + STARTUP_BODY
-READY_OPCODE = 0x02
+READY_OPCODE, AUTHENTICATE_OPCODE = 0x02, 0x03
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,13 @@ class NodeAccess:
 
 
 class CassandraNode:
-    """A context manager. folder: for the data; without one, a temporary folder that `close` removes."""
+    """A context manager. folder: for the data; without one, a temporary folder that `close` removes.
 
-    def __init__(self, *, folder: Path | None = None, detached: bool = False) -> None:
+    settings: further lines of cassandra.yaml.
+    """
+
+    def __init__(self, *, folder: Path | None = None, detached: bool = False, settings: str = "") -> None:
+        self._settings = settings
         self._temporary = folder is None
         self._folder = folder or Path(tempfile.mkdtemp(prefix="cassandra-stack-"))
         self._detached = detached
@@ -141,7 +145,7 @@ class CassandraNode:
         storage, self.port, self._jmx = self._ports.numbers
         shutil.rmtree(self._folder, ignore_errors=True)
         (self._folder / "triggers").mkdir(parents=True)
-        (self._folder / "cassandra.yaml").write_text(CONFIG.format(storage=storage, port=self.port))
+        (self._folder / "cassandra.yaml").write_text(CONFIG.format(storage=storage, port=self.port) + self._settings)
         (self._folder / "logback.xml").write_text(LOGBACK)
         self._process = ServerProcess(self._command(), self._folder / "output.log", detached=self._detached)
         self._process.start()
@@ -152,7 +156,10 @@ class CassandraNode:
             raise
 
     def wait_ready(self, within_s: float = READY_WITHIN_S) -> None:
-        """Wait until the node answers STARTUP with READY. Raises RuntimeError with the end of the server's output."""
+        """Wait until the node answers STARTUP with READY, or asks for a user.
+
+        Raises RuntimeError with the end of the server's output.
+        """
         give_up_at = time.monotonic() + within_s
         while not self._answers():
             if not self.process.running or time.monotonic() > give_up_at:
@@ -202,4 +209,4 @@ class CassandraNode:
                 header = connection.recv(9)
         except OSError:
             return False
-        return len(header) == 9 and header[4] == READY_OPCODE
+        return len(header) == 9 and header[4] in (READY_OPCODE, AUTHENTICATE_OPCODE)

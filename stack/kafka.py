@@ -64,7 +64,8 @@ class KafkaCluster:
     """One or three brokers. A context manager. Brokers are numbered from 0 and keep ports and data over restarts.
 
     folder: for the data; without one, a temporary folder that `close` removes. settings: further lines of
-    server.properties, with {node} for the broker's id. detached: the brokers outlive this process.
+    server.properties, with {node} for the broker's id. client: settings of the clients here, where those lines ask for
+    users. detached: the brokers outlive this process.
     """
 
     def __init__(
@@ -73,10 +74,12 @@ class KafkaCluster:
         *,
         folder: Path | None = None,
         settings: Mapping[str, str] | None = None,
+        client: Mapping[str, str] | None = None,
         detached: bool = False,
     ) -> None:
         self._count = brokers
         self._settings = dict(settings or {})
+        self._client = dict(client or {})
         self._detached = detached
         self._temporary = folder is None
         self._folder = folder or Path(tempfile.mkdtemp(prefix="kafka-stack-"))
@@ -141,7 +144,7 @@ class KafkaCluster:
 
         A broker may answer before it has heard of a new topic or of a new leader.
         """
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin = self._admin()
         give_up_at = time.monotonic() + READY_WITHIN_S
         while time.monotonic() < give_up_at:
             found = admin.list_topics(topic, timeout=READY_WITHIN_S).topics[topic].partitions.get(partition)
@@ -153,7 +156,7 @@ class KafkaCluster:
     def wait_ready(self, within_s: float = READY_WITHIN_S) -> None:
         """Wait until every running broker answers and all running replicas are in sync. Raises RuntimeError if not."""
         give_up_at = time.monotonic() + within_s
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin = self._admin()
         while True:
             running = [broker for broker in self._brokers if broker.running]
             try:
@@ -165,6 +168,9 @@ class KafkaCluster:
             if died or time.monotonic() > give_up_at:
                 raise RuntimeError("Kafka does not answer:\n" + "\n".join(broker.tail() for broker in self._brokers))
             time.sleep(0.1)
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, **self._client})
 
     def _prepare(self) -> None:
         self._ports = Ports(2 * self._count)
