@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.drills.steady_writes import SteadyWrites
 from support.drills.writers import Writers
 from support.kafka.reassignments import LOOK_EVERY_S, Apply
+from support.kafka.steady_writes import SteadyWrites
 from support.servers.deployments import Deployment, on_kafka
 from support.servers.processes import run_tsdb, tsdb_ok
 from tsdb.log.interface import METRICS
