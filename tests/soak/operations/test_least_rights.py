@@ -184,7 +184,6 @@ def test_every_role_works_with_its_user(broker: KafkaCluster, node: CassandraNod
         with connect(roles["querier"].grpc, timeout_s=60.0) as client:
             assert client.select("m", written_ms, written_ms + 1).samples == 50
         for name, role in roles.items():
-            assert role.ready()[0] == 200, name
             assert "AUTHORIZATION" not in role.log_file.read_text().upper(), name
             assert role.terminate() == 0
 
