@@ -63,6 +63,12 @@ def load(
 
 def _checked_file(role: type[ProcessSettings], path: Path) -> dict[str, Any]:
     values = read_file(path)
+    for section in (key for key, value in values.items() if isinstance(value, dict)):
+        raise InvalidRequest(
+            f"[{section}] in {path} is a section, and settings have none: write the keys of all roles without one",
+            reason="unknown_setting",
+            key=section,
+        )
     _refuse_secrets(role, values, "secret_in_file", f"{path}: settings get shown and committed")
     refuse_unknown(values, known_keys() - {"config"}, f"key {{key}} in {path}")
     for key, value in values.items():

@@ -122,7 +122,7 @@ CONFIG_FILES = (
     _flags("--config list.toml", "placement_labels = '1' in list.toml: it must be a valid string"),
     _flags("--config unknown.toml", "key nonsense in unknown.toml is not a setting"),
     _flags("--config near.toml", "key log_levle in near.toml is not a setting; did you mean log_level?"),
-    _flags("--config section.toml", "key gateway in section.toml is not a setting"),
+    _flags("--config section.toml", "[gateway] in section.toml is a section, and settings have none"),
     _flags("--config chain.toml", "key config in chain.toml is not a setting"),
     _flags("--config secret.toml", "token must not be given in secret.toml"),
 )
