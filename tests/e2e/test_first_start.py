@@ -14,6 +14,9 @@ from support.servers.processes import READY_WITHIN_S, UnreadyRole
 from tsdb.client import ReadOptions, WriteBatch, connect
 from tsdb.model.errors import Unavailable
 
+# A machine that is busy with other tests compiles all kernels in minutes.
+pytestmark = pytest.mark.timeout(2 * READY_WITHIN_S)
+
 TEXT = r"compiling kernels, \d+ of \d+"
 
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from stack.ports import Ports
 
-READY_WITHIN_S = 240.0  # Covers a first compilation of all kernels on a busy machine.
+READY_WITHIN_S = 600.0  # Covers a first compilation of all kernels on a busy machine.
 TSDB = (sys.executable, "-m", "tsdb.cli.main")
 
 
