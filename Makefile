@@ -25,7 +25,7 @@ demo: .venv/.runtime ## a live run in a scratch folder: write, read, kill, repla
 	@$(BIN)/python -m demo
 
 # pytest-timeout cannot end a test whose cleanup hangs too. Then, later, its process ends with the stacks of all threads.
-# pip, mypy and the downloads keep one core busy each.
+# pip, mypy and the downloads keep one core busy each. apt-get runs once at a time: for python, java, then the programs.
 test: ## all checks and tests, on real servers
 	@$(MAKE) -j2 programs check kernels
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
@@ -69,10 +69,10 @@ docs: .venv/.dev ## generate docs/cli.md, docs/config.md and docs/metrics.md
 kernels: .venv/.dev ## compile all kernels that are not in the cache
 	@$(BIN)/tsdb warmup
 
-java: ## install a JDK and Maven where they are missing; they start Kafka, Cassandra and Spark
+java: .venv/bin/python ## install a JDK and Maven where they are missing; they start Kafka, Cassandra and Spark
 	@scripts/ensure-system.sh java
 
-programs: .venv/bin/python java kubernetes ## install what the tests run: java, kubernetes, Prometheus, a node exporter
+programs: java kubernetes ## install what the tests run: java, kubernetes, Prometheus, a node exporter
 	@scripts/ensure-system.sh promtool $(BIN)
 	@scripts/ensure-system.sh senders $(BIN)
 
