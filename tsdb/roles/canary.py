@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
-
-from pydantic import SecretStr
 
 from tsdb.canary.checking import Checker
 from tsdb.canary.layout import Layout
@@ -17,8 +14,8 @@ from tsdb.canary.writing import Writer
 from tsdb.client import Client, ClientTls, connect
 from tsdb.config import CanarySettings
 from tsdb.model.clock import SystemClock
-from tsdb.model.errors import ConfigMismatch
 from tsdb.ops.lifecycle import Component
+from tsdb.roles.caller_token import caller_token
 from tsdb.roles.process import Opened
 
 TIMEOUT_S = 10.0  # Of one call, retries included: a rolling restart of a replica is no failure.
@@ -88,14 +85,6 @@ def _client(settings: CanarySettings, side: str, address: str) -> Client:
     tls = None
     if settings.target_tls:
         tls = ClientTls(settings.target_tls_ca_file, settings.target_tls_cert_file, settings.target_tls_key_file)
-    token: SecretStr | None = getattr(settings, f"{side}_token")
-    file: Path | None = getattr(settings, f"{side}_token_file")
-    text = token.get_secret_value() if token else _in_file(file, side) if file else None
-    return connect(address, tls=tls, token=text, timeout_s=TIMEOUT_S)
-
-
-def _in_file(path: Path, side: str) -> str:
-    try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigMismatch(f"{side}_token_file: {error}", reason="token_file") from error
+    given, file = getattr(settings, f"{side}_token"), getattr(settings, f"{side}_token_file")
+    token = caller_token(given, file, f"{side}_token_file", "token_file")
+    return connect(address, tls=tls, token=token, timeout_s=TIMEOUT_S)

@@ -12,7 +12,6 @@ from tsdb.history.interface import ChunkSink, ChunkStore
 from tsdb.log.downsampled import read_downsampled
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
-from tsdb.model.errors import ConfigMismatch
 from tsdb.ops.grpc.health import Health
 from tsdb.ops.grpc.server import GrpcService
 from tsdb.ops.lifecycle import Component
@@ -31,6 +30,7 @@ from tsdb.query.stores.remote import RemoteStore
 from tsdb.query.warm_up import warm_up
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
+from tsdb.roles.caller_token import caller_token
 from tsdb.roles.history_access import connect_history
 from tsdb.roles.log import LogComponent, connected, meta_settings, topic_watch
 from tsdb.roles.process import Opened
@@ -129,7 +129,9 @@ def store_addresses(fields: QuerierFields) -> list[StoreAddress]:
 def store_opener(fields: QuerierFields) -> Open:
     """A function that opens a channel to one store. Raises InvalidRequest (tls, token_malformed) for bad settings."""
     tls = _store_tls(fields)
-    metadata = call_metadata(_store_token(fields))
+    metadata = call_metadata(
+        caller_token(fields.store_token, fields.store_token_file, "store_token_file", "store_token")
+    )
 
     def open_store(name: StoreAddress, address: StoreAddress) -> RemoteStore:
         # The certificate is for the host name, not for the address that it resolved to.
@@ -143,14 +145,3 @@ def _store_tls(fields: QuerierFields) -> ClientTls | None:
     if not fields.store_tls:
         return None
     return ClientTls(fields.store_tls_ca_file, fields.store_tls_cert_file, fields.store_tls_key_file)
-
-
-def _store_token(fields: QuerierFields) -> str | None:
-    if fields.store_token is not None:
-        return fields.store_token.get_secret_value()
-    if fields.store_token_file is None:
-        return None
-    try:
-        return fields.store_token_file.read_text().strip()
-    except OSError as error:
-        raise ConfigMismatch(f"store_token_file: {error}", reason="store_token") from error

@@ -14,6 +14,7 @@ from tsdb.ops.logs import get_logger
 from tsdb.query.shadow.kept import KeptPairs
 from tsdb.query.shadow.shadow import Shadow, ShadowOptions
 from tsdb.query.shadow.target import Target
+from tsdb.roles.caller_token import caller_token
 
 log = get_logger(__name__)
 
@@ -31,7 +32,7 @@ def make_shadow(fields: ShadowFields, topic_id: str, grpc_port: int) -> Shadow |
         fields.shadow,
         topic_id,
         tls=tls,
-        token=_token(fields),
+        token=caller_token(fields.shadow_token, fields.shadow_token_file, "shadow_token_file", "shadow_token"),
         timeout_s=fields.shadow_timeout_s,
         bytes_max=fields.shadow_bytes_max,
     )
@@ -70,17 +71,6 @@ def _is_here(address: str) -> bool:
         except OSError:
             return False
     return True
-
-
-def _token(fields: ShadowFields) -> str | None:
-    if fields.shadow_token is not None:
-        return fields.shadow_token.get_secret_value()
-    if fields.shadow_token_file is None:
-        return None
-    try:
-        return fields.shadow_token_file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigMismatch(f"shadow_token_file: {error}", reason="shadow_token") from error
 
 
 def _kept(fields: ShadowFields) -> KeptPairs | None:
