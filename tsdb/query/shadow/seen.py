@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 import grpc
@@ -23,8 +23,8 @@ class Seen(Protocol):
     ) -> Iterator[Answer]:
         """The same messages, in their order."""
 
-    def result(self, request: reader_pb2.QueryRequest, result: QueryResult, seconds: float) -> None:
-        """A result that is answered in another form than that of Reader.Query."""
+    def result(self, request: Callable[[], reader_pb2.QueryRequest], result: QueryResult, seconds: float) -> None:
+        """A result that is answered in another form than that of Reader.Query, and its request in that form."""
 
 
 class NothingSeen:
@@ -35,5 +35,5 @@ class NothingSeen:
     ) -> Iterator[Answer]:
         return messages
 
-    def result(self, request: reader_pb2.QueryRequest, result: QueryResult, seconds: float) -> None:
+    def result(self, request: Callable[[], reader_pb2.QueryRequest], result: QueryResult, seconds: float) -> None:
         """No effect without a shadow."""

@@ -95,8 +95,8 @@ class Shadow:
             return messages
         return self._captured(method, request, messages)
 
-    def result(self, request: reader_pb2.QueryRequest, result: QueryResult, seconds: float) -> None:
-        """See Seen; the request is what Reader.Query takes for it."""
+    def result(self, request: Callable[[], reader_pb2.QueryRequest], result: QueryResult, seconds: float) -> None:
+        """As of Seen. The request is made for a read of the share alone."""
         if self._draw() >= self._options.share:
             return
         size = result.value.nbytes if isinstance(result.value, Block | Samples) else 0
@@ -104,7 +104,7 @@ class Shadow:
             dropped_total.labels("bytes").inc()
             return
         now_ms = self._clock.now_ms()
-        self._put(Captured(Method.QUERY, request, lambda: query_messages(result), now_ms, seconds, size))
+        self._put(Captured(Method.QUERY, request(), lambda: query_messages(result), now_ms, seconds, size))
 
     def _captured(self, method: Method, request: Message, messages: Iterator[Answer]) -> Iterator[Answer]:
         capture, seconds = Capture(self._budget), 0.0

@@ -49,8 +49,8 @@ def instant(call: ApiCall) -> Result | Representation:
     if at_ms is None:
         at_ms = call.sources.clock.now_ms()
     call.running.shorten(parameters.timeout_s(call.form, call.options.timeout_s))
-    request = reader_pb2.QueryRequest(start_ms=at_ms, end_ms=at_ms)
-    return _answer(call, request, limit, lambda text, storage, options: instant_query(text, storage, at_ms, options))
+    times = reader_pb2.QueryRequest(start_ms=at_ms, end_ms=at_ms)
+    return _answer(call, times, limit, lambda text, storage, options: instant_query(text, storage, at_ms, options))
 
 
 def ranged(call: ApiCall) -> Result | Representation:
@@ -58,10 +58,10 @@ def ranged(call: ApiCall) -> Result | Representation:
     limit = parameters.limit(call.form)
     steps = parameters.steps(call.form)
     call.running.shorten(parameters.timeout_s(call.form, call.options.timeout_s))
-    request = reader_pb2.QueryRequest(start_ms=steps.start_ms, end_ms=steps.end_ms, step_ms=steps.step_ms)
+    times = reader_pb2.QueryRequest(start_ms=steps.start_ms, end_ms=steps.end_ms, step_ms=steps.step_ms)
     return _answer(
         call,
-        request,
+        times,
         limit,
         lambda text, storage, options: range_query(text, storage, steps.start_ms, steps.end_ms, steps.step_ms, options),
     )
@@ -104,12 +104,12 @@ class Timing:
 
 def _answer(
     call: ApiCall,
-    request: reader_pb2.QueryRequest,
+    times: reader_pb2.QueryRequest,
     limit: int,
     evaluate: Callable[[str, Storage, QueryOptions], QueryResult],
 ) -> Result | Representation:
-    """request: its times; the rest is filled in here."""
-    kind = "range" if request.step_ms else "instant"
+    """times: a request with the times alone."""
+    kind = "range" if times.step_ms else "instant"
     text = call.running.text = call.form.get("query")
     lookback_ms = parameters.lookback_ms(call.form, call.options.query.lookback_ms)
     options = replace(call.options.query, lookback_ms=lookback_ms, check=call.running.check)
@@ -125,7 +125,7 @@ def _answer(
             timing = Timing(queue_s, time.perf_counter() - began)
             report(call, kind, metered, timing)
         call.hold(_size(found.value))
-    _show(call, request, lookback_ms, found, timing)
+    call.sources.seen.result(lambda: _request(call, times, lookback_ms), found, timing.evaluation)
     value, cut = _limited(found.value, limit)
     warnings = (*found.warnings, TRUNCATED) if cut else found.warnings
     result_type = _result_type(value, kind)
@@ -137,16 +137,13 @@ def _answer(
     return Result(_data(result_type, _json(value, kind, found.times_ms), stats), warnings, found.infos)
 
 
-def _show(
-    call: ApiCall, request: reader_pb2.QueryRequest, lookback_ms: int, found: QueryResult, timing: Timing
-) -> None:
-    """Show the result to the hook of the process, with the request that Reader.Query takes for it."""
-    allowed = reader_pb2.ReadOptions(
-        allow_stale=call.form.flag("allow_stale"), allow_holes=call.form.flag("allow_holes")
-    )
-    request.query, request.lookback_ms = call.running.text, lookback_ms
-    request.options.CopyFrom(allowed)
-    call.sources.seen.result(request, found, timing.evaluation)
+def _request(call: ApiCall, times: reader_pb2.QueryRequest, lookback_ms: int) -> reader_pb2.QueryRequest:
+    """The request with which Reader.Query gives the same result. times: one with the times alone."""
+    request = reader_pb2.QueryRequest(query=call.running.text, lookback_ms=lookback_ms)
+    request.options.allow_stale = call.form.flag("allow_stale")
+    request.options.allow_holes = call.form.flag("allow_holes")
+    request.MergeFrom(times)
+    return request
 
 
 def _result_type(value: Block | Samples | Scalar | Text, kind: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -47,8 +47,8 @@ class _Results(NothingSeen):
     def __init__(self) -> None:
         self.got: list[tuple[reader_pb2.QueryRequest, QueryResult]] = []
 
-    def result(self, request: reader_pb2.QueryRequest, result: QueryResult, seconds: float) -> None:
-        self.got.append((request, result))
+    def result(self, request: Callable[[], reader_pb2.QueryRequest], result: QueryResult, seconds: float) -> None:
+        self.got.append((request(), result))
 
 
 def test_the_hook_gets_each_result_with_the_request_that_brings_it_again_by_grpc() -> None:

@@ -172,7 +172,7 @@ def test_a_result_of_the_http_api_is_compared_too(make: Callable[..., Rig]) -> N
     request: Any = query_range("count(m)", END_MS - 1000, END_MS - 500, 50).request
     found = range_query(request.query, storage, request.start_ms, request.end_ms, request.step_ms)
     before = results("equal")
-    rig.shadow.result(request, found, 0.1)
+    rig.shadow.result(lambda: request, found, 0.1)
     wait_for(lambda: results("equal"), before)
 
 
