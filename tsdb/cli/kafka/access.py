@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tsdb.log.kafka.operations.admin import ClusterAdmin
     from tsdb.log.kafka.operations.state import Cluster
 
+MIB = 1 << 20
+
 # The settings of a connection to the brokers.
 ACCESS_SETTINGS = (
     *("config", "log", "log_prefix"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsdb.cli.kafka.access import ACCESS_SETTINGS, Measure, opened_cluster
+from tsdb.cli.kafka.access import ACCESS_SETTINGS, MIB, Measure, opened_cluster
 from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.terminal.output import note, print_json, print_table
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tsdb.log.kafka.operations.application import Progress, StepState
 
 COLUMNS = ("step", "state", "partitions", "done", "MiB", "seconds")
-MIB = 1 << 20
 REPORT_EVERY_S = 5.0
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tsdb.cli.kafka.access import ACCESS_SETTINGS, Measure, chosen_topics, opened_cluster
+from tsdb.cli.kafka.access import ACCESS_SETTINGS, MIB, Measure, chosen_topics, opened_cluster
 from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.terminal.output import json_line, note, print_json, print_table
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tsdb.log.kafka.operations.plan import Plan
 
 COLUMNS = ("step", "partition", "from", "to", "MiB", "seconds")
-MIB = 1 << 20
 THROTTLE_MIB_S = 50.0  # Two fifths of a 1 Gbit/s link.
 PARTITIONS_AT_ONCE = 4
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsdb.cli.kafka.access import ACCESS_SETTINGS, opened_cluster
+from tsdb.cli.kafka.access import ACCESS_SETTINGS, MIB, opened_cluster
 from tsdb.cli.options.arguments import Milliseconds, TableOrJson, duration
 from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.terminal.output import note, print_json, print_table
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tsdb.log.kafka.operations.progress import Look
 
 COLUMNS = ("partition", "replicas", "adding", "removing", "MiB", "MiB left")
-MIB = 1 << 20
 
 
 @with_settings(CommonSettings, only=ACCESS_SETTINGS)

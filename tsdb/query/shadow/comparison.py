@@ -1,6 +1,6 @@
 """Comparison of two answers to one read. Pure.
 
-The shadow is asked after the answer, so it may have samples that were not there before. Differences that begin within
+The shadow answers later, so it may have newer samples. Differences that begin within
 the last RECENT_MS before the answer are therefore `recent` and are no finding.
 """
 
