@@ -26,7 +26,8 @@ SERIES = 10_000
 SEED = 17
 QUIET_S = 20.0
 TIMES_QUIET_MAX = 2.0
-# Answers that are gathered and sent have 1 GiB (answers_bytes_max), and what is evaluated from them as much.
+# Answers and the vectors computed from them have 1 GiB (answers_bytes_max). Copies that one operation makes on its way,
+# and memory that the allocator keeps, have as much.
 GROWTH_BYTES_MAX = 2 << 30
 # The second half meets queries that the first did not; a leak of each query would be more.
 SECOND_HALF_MAX = 1.25

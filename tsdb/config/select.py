@@ -15,7 +15,8 @@ class SelectFields(BaseModel):
         1 << 30,
         ge=1 << 24,
         le=1 << 50,
-        description="Bytes of all answers being gathered and sent; one connection may hold half.",
+        description="Bytes of all answers being gathered and sent, and of the vectors that PromQL computes from them; "
+        "one connection, and one PromQL query, may hold half.",
     )
     read_timeout_s: float = Field(
         120.0,

@@ -83,6 +83,7 @@ class ReadCall:
         self._callbacks: list[Callable[[], None]] = []
         self._answers = answers or AnswerBytes()
         self._held = HeldBytes(self._answers, caller.peer)
+        self._values = HeldBytes(self._answers, caller.peer)
         self.kept_bytes = 0  # See `keep`.
         self._timeout_s = timeout_s
         self._monotonic = monotonic
@@ -143,9 +144,15 @@ class ReadCall:
         self.kept_bytes = size
         self.hold(0)
 
+    def hold_values(self, size: int) -> None:
+        """Change the memory of values that are computed from what was read to `size` bytes. It counts beside `hold` and
+        `keep`. Raises as `hold`."""
+        self._values.hold(size, self.check_going)
+
     def release(self) -> None:
         """Release the memory: the answer is sent or abandoned."""
         self._held.release()
+        self._values.release()
 
     def release_when_sent(self) -> None:
         """Release the memory when the call ends: an answer of one message is sent after the handler has returned."""

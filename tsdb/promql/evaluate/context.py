@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tsdb.promql.evaluate.annotations import Annotations
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.fixed import Fixed
+from tsdb.promql.evaluate.in_hand import VALUE_BYTES, ValuesInHand
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.promql.evaluate.vectors.labels import Pool
 from tsdb.promql.syntax.durations import duration_ms
@@ -21,7 +22,8 @@ from tsdb.promql.syntax.tree import Duration
 class Context:
     """start_ms, end_ms, step_ms: of the steps here. query_start_ms and its like: of the whole query.
 
-    An instant query has one step and step_ms 0. values_max: of one vector, over all its steps.
+    An instant query has one step and step_ms 0. values_max: of one vector, over all its steps. in_hand: the memory of
+    the whole query.
     """
 
     storage: Storage
@@ -37,6 +39,7 @@ class Context:
     subquery_step_ms: int
     delays_name_removal: bool
     values_max: int
+    in_hand: ValuesInHand
     check: Callable[[], None]
     fixed: Fixed = field(default_factory=Fixed)
 
@@ -64,10 +67,14 @@ class Context:
         return duration_ms(node, self.annotations.text, self.query_step_ms, query_range_ms)
 
     def admit(self, series: int, steps: int) -> None:
-        """Raise EvaluationError for a vector that is too large."""
+        """Call before the allocation of a vector.
+
+        Raises EvaluationError for a vector that is too large, and what `in_hand` raises.
+        """
         if series * steps > self.values_max:
             raise EvaluationError(
                 f"query processing would load too many samples into memory in query execution: {series} series at "
                 f"{steps} steps; the limit is {self.values_max} values, ask for fewer series or a larger step",
                 reason="too_many_samples",
             )
+        self.in_hand.admit(VALUE_BYTES * series * steps)

@@ -39,13 +39,24 @@ from tsdb.promql.syntax.tree import (
 )
 
 Value = Block | Scalar | Text
+SAMPLE_BYTES = 16
 
 
 def evaluate(context: Context, node: Expression) -> Value:
-    """The value of an expression that is not a range. Raises EvaluationError, and what the storage raises."""
+    """The value of an expression that is not a range.
+
+    Raises EvaluationError, what the storage raises, and what the memory in hand raises.
+    """
     context.check()
+    before = context.in_hand.bytes
+    value = _value(context, node)
+    context.in_hand.replace(before, value.nbytes)
+    return value
+
+
+def _value(context: Context, node: Expression) -> Value:
     if context.steps > 1 and context.fixed.holds(node):
-        return _repeated(evaluate(context.at(context.start_ms, context.start_ms, context.step_ms), node), context.steps)
+        return _repeated(context, evaluate(context.at(context.start_ms, context.start_ms, context.step_ms), node))
     match node:
         case NumberLiteral():
             return Scalar(np.full(context.steps, node.value))
@@ -86,9 +97,13 @@ def _subquery(context: Context, node: Subquery) -> Ranges:
     if start_ms > at_ms.max():
         return Ranges(no_samples(context.pool), at_ms, range_ms, range_ms, 0)
     inner = context.at(start_ms, int(at_ms.max()), step_ms)
+    before = context.in_hand.bytes
     block = evaluate(inner, node.expression)
     assert isinstance(block, Block), "the parser checks types"
-    return Ranges(as_samples(block, inner.times_ms), at_ms, range_ms, range_ms, 0)
+    context.in_hand.admit(SAMPLE_BYTES * block.values.size)
+    samples = as_samples(block, inner.times_ms)
+    context.in_hand.replace(before, samples.nbytes)
+    return Ranges(samples, at_ms, range_ms, range_ms, 0)
 
 
 def _unary(context: Context, node: Unary) -> Value:
@@ -173,11 +188,13 @@ def _is_range(node: Expression) -> bool:
     return isinstance(node, MatrixSelector | Subquery)
 
 
-def _repeated(value: Value, steps: int) -> Value:
+def _repeated(context: Context, value: Value) -> Value:
+    steps = context.steps
     if isinstance(value, Text):
         return value
     if isinstance(value, Scalar):
         return Scalar(np.repeat(value.values, steps))
+    context.admit(len(value), steps)
     return replace(
         value, values=np.repeat(value.values, steps, axis=1), present=np.repeat(value.present, steps, axis=1)
     )

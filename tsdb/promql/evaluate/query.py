@@ -12,6 +12,7 @@ from tsdb.promql.evaluate.annotations import Annotations
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.evaluate import evaluate, range_of
 from tsdb.promql.evaluate.functions import vector_of
+from tsdb.promql.evaluate.in_hand import ValuesInHand
 from tsdb.promql.evaluate.names import at_end, samples_at_end
 from tsdb.promql.evaluate.selection.matrix import range_vector
 from tsdb.promql.evaluate.storage import Storage
@@ -34,7 +35,8 @@ class QueryOptions:
     """lookback_ms: how old the newest sample of a step may be. subquery_step_ms: of a subquery without a step.
 
     delays_name_removal: names go at the end of the query, as with Prometheus's flag `promql-delayed-name-removal`.
-    values_max: of one vector over all its steps. check: called between the parts of a query; raises to end it.
+    values_max: of one vector over all its steps. hold: called with the bytes of all vectors in hand; raises when there
+    is no room. check: called between the parts of a query; raises to end it.
     """
 
     features: Features = NO_FEATURES
@@ -42,6 +44,7 @@ class QueryOptions:
     subquery_step_ms: int = SUBQUERY_STEP_MS
     delays_name_removal: bool = False
     values_max: int = VALUES_MAX
+    hold: Callable[[int], None] = lambda _: None
     check: Callable[[], None] = lambda: None
 
 
@@ -118,6 +121,7 @@ def _context(text: str, storage: Storage, steps: tuple[int, int, int], options: 
         subquery_step_ms=options.subquery_step_ms,
         delays_name_removal=options.delays_name_removal,
         values_max=options.values_max,
+        in_hand=ValuesInHand(options.hold),
         check=options.check,
     )
 

@@ -47,13 +47,13 @@ class QueryRead:
         self._sources = sources
         self._limits = limits
         self._call = call
-        self._options = replace(options, check=call.check_going)
+        self._options = replace(options, hold=call.hold_values, check=call.check_going)
 
     def responses(self, request: reader_pb2.QueryRequest) -> Iterator[reader_pb2.QueryResponse]:
         """The answer to a request that was checked. Raises QueryError, EvaluationError and the errors of reads."""
         result = self._evaluated(request)
         if isinstance(result.value, Block | Samples):
-            self._call.hold(result.value.nbytes)
+            self._call.hold_values(result.value.nbytes)
         yield from messages(result)
 
     def _evaluated(self, request: reader_pb2.QueryRequest) -> QueryResult:

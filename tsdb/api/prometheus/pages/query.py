@@ -112,7 +112,7 @@ def _answer(
     kind = "range" if times.step_ms else "instant"
     text = call.running.text = call.form.get("query")
     lookback_ms = parameters.lookback_ms(call.form, call.options.query.lookback_ms)
-    options = replace(call.options.query, lookback_ms=lookback_ms, check=call.running.check)
+    options = replace(call.options.query, lookback_ms=lookback_ms, hold=call.hold, check=call.running.check)
     queue_s, began = call.running.age_s, time.perf_counter()
     call.running.check(IN_QUEUE)
     with call.storage() as storage:

@@ -61,12 +61,22 @@ class Scalar:
 
     values: NDArray[np.float64]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values."""
+        return self.values.nbytes
+
 
 @dataclass(frozen=True, slots=True)
 class Text:
     """A string, the same at every step."""
 
     value: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its characters; it is part of the query's text."""
+        return len(self.value)
 
 
 @dataclass(frozen=True, slots=True)

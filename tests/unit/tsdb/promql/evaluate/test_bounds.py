@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from support.promql.memory import MemoryStorage
+from tsdb.model.errors import Overloaded
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.query import QueryOptions, instant_query, range_query
+from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import Pool, label_sets, parsed
 from tsdb.promql.syntax.features import ALL_FEATURES
 
@@ -25,6 +27,7 @@ def storage() -> MemoryStorage:
     "query",
     [
         "x",
+        "x @ 0",
         "rate(x[1h])",
         "x * on() group_left() sum(x)",
         "sum_over_time(x[1h:1s])",
@@ -62,6 +65,32 @@ def test_series_that_share_no_names_are_refused() -> None:
     with pytest.raises(EvaluationError, match="20 series have 20 names") as refusal:
         parsed(Pool(cells_max=399), canonical)
     assert refusal.value.reason == "labels_too_many"
+
+
+@pytest.mark.parametrize("query", ["x + x + x + x + x + x", "-x", "sum_over_time((x + x)[1h:1m])", "abs(x @ 0) + x"])
+def test_a_query_holds_the_vectors_of_one_operation_at_a_time(storage: MemoryStorage, query: str) -> None:
+    held: list[int] = []
+    found = range_query(query, storage, 0, HOUR_MS, 60_000, QueryOptions(hold=held.append))
+    block = found.value
+    assert isinstance(block, Block)
+    assert block.nbytes <= max(held) <= 6 * block.nbytes
+    assert held[-1] == evaluated(query, storage).nbytes, "the parts were given back"
+
+
+def evaluated(query: str, storage: MemoryStorage) -> Block:
+    block = range_query(query, storage, 0, HOUR_MS, 60_000).value
+    assert isinstance(block, Block)
+    return block
+
+
+@pytest.mark.parametrize("query", ["x", "-x", "x + x", "sum_over_time(x[1h:1s])", "x @ 0", "rate(x[1h])"])
+def test_a_query_without_room_for_its_vectors_ends(storage: MemoryStorage, query: str) -> None:
+    def hold(size: int) -> None:
+        if size > 50_000:
+            raise Overloaded("no room", reason="answer_too_large")
+
+    with pytest.raises(Overloaded, match="no room"):
+        range_query(query, storage, 0, HOUR_MS, 1000, QueryOptions(hold=hold))
 
 
 def test_a_check_ends_a_query_between_its_parts(storage: MemoryStorage) -> None:

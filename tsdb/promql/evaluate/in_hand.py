@@ -1,0 +1,30 @@
+"""ValuesInHand: the memory of the vectors that one query holds at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+VALUE_BYTES = 9  # A float64, and whether it is present.
+
+
+class ValuesInHand:
+    """Counts the results of the parts of an expression until the result of the whole replaces them.
+
+    hold: called with the bytes of all values in hand whenever they change; raises when there is no room. Used by one
+    query, on one thread.
+    """
+
+    __slots__ = ("_hold", "bytes")
+
+    def __init__(self, hold: Callable[[int], None]) -> None:
+        self._hold = hold
+        self.bytes = 0
+
+    def admit(self, size: int) -> None:
+        """Reserve room for `size` bytes beside the values in hand. The next `replace` gives it back."""
+        self._hold(self.bytes + size)
+
+    def replace(self, before: int, size: int) -> None:
+        """A result of `size` bytes replaces all values that came into hand after there were `before` bytes."""
+        self.bytes = before + size
+        self._hold(self.bytes)
