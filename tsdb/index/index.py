@@ -20,7 +20,7 @@ from tsdb.index.cardinality.groups import NO_COUNTS, NO_REFS, By, Cardinality, c
 from tsdb.index.index_kernels import STATE_FREE, STATE_LIVE
 from tsdb.index.label_arena import LabelsImage
 from tsdb.index.label_index import BATCH_SERIES, LabelIndex
-from tsdb.index.matching import conditions_of
+from tsdb.index.matching import Condition, conditions_of
 from tsdb.index.pair_search import CheckGoing, go_on
 from tsdb.index.registration import Registered, register
 from tsdb.index.select_cache import Matchers, SelectCache
@@ -213,10 +213,16 @@ class SeriesIndex:
             live = self._live_locked() if known is None else known
         return live if known is not None else self._answer((), generation, live)
 
-    def select(self, matchers: Sequence[Matcher], check_going: CheckGoing = go_on) -> NDArray[np.uint32]:
+    def select(
+        self,
+        matchers: Sequence[Matcher],
+        check_going: CheckGoing = go_on,
+        conditions: Sequence[Condition] | None = None,
+    ) -> NDArray[np.uint32]:
         """Refs of the series that satisfy all matchers (rules: tsdb.index.matching); a shared, read-only array.
 
-        check_going: called between pieces of a long search; its errors pass through. Raises InvalidRequest:
+        check_going: called between pieces of a long search; its errors pass through. conditions: of these matchers, for
+        a caller that asks several indexes. Raises InvalidRequest:
         selector_too_broad, regex_too_large, regex_malformed, bad_matcher.
         """
         key = tuple(matchers)
@@ -224,7 +230,8 @@ class SeriesIndex:
             known = self._selects.get(key, self._generation)
         if known is not None and key:
             return known
-        conditions = conditions_of(key)
+        if conditions is None:
+            conditions = conditions_of(key)
         while True:
             labels = self._labels
             prepared = labels.prepare(conditions, check_going)
@@ -232,7 +239,7 @@ class SeriesIndex:
                 if labels is not self._labels:  # Compacted meanwhile: the pair ids have changed.
                     continue
                 generation = self._generation
-                refs, steps = labels.combine_locked(conditions, prepared, self._live_locked())
+                refs, steps = labels.combine_locked(conditions, prepared, self.series, self._live_locked)
             return self._answer(key, generation, labels.narrow(refs, steps))
 
     def label_names(self, matchers: Sequence[Matcher] | None = None, check_going: CheckGoing = go_on) -> list[str]:

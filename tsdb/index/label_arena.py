@@ -160,6 +160,8 @@ class LabelArena:
 
     def all_pairs_of(self, name: bytes, since: int = 0) -> NDArray[np.uint32]:
         """Ids of all pairs of a name, from the id `since` on, ascending."""
+        if since == self.pair_count:
+            return np.empty(0, np.uint32)
         known = self.labels.name_of[since : self.pair_count]
         return (np.flatnonzero(known == self.name_id(name)) + since).astype(np.uint32)
 

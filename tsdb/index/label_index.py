@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter as Tally
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,14 +66,18 @@ class LabelIndex:
         return [self._search.prepare(condition, check_going) for condition in conditions]
 
     def combine_locked(
-        self, conditions: Sequence[Condition], prepared: Sequence[CachedPairs], live: NDArray[np.uint32]
+        self,
+        conditions: Sequence[Condition],
+        prepared: Sequence[CachedPairs],
+        series: int,
+        live: Callable[[], NDArray[np.uint32]],
     ) -> tuple[NDArray[np.uint32], list[ResolvedCondition]]:
         """See tsdb.index.matching.combine. prepared: a recent result of `prepare` for these conditions."""
         steps = [
             ResolvedCondition(self._search.find_locked(condition, found), condition.keep)
             for condition, found in zip(conditions, prepared, strict=True)
         ]
-        return combine(steps, self._postings, live)
+        return combine(steps, self._postings, series, live)
 
     def narrow(self, refs: NDArray[np.uint32], steps: Sequence[ResolvedCondition]) -> NDArray[np.uint32]:
         return narrow(refs, steps, self.arena)

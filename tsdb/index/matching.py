@@ -8,7 +8,7 @@ ref are checked for a mark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,18 +85,18 @@ def _condition(matcher: Matcher) -> Condition:
 
 
 def combine(
-    steps: Iterable[ResolvedCondition], postings: Postings, live: NDArray[np.uint32]
+    steps: Iterable[ResolvedCondition], postings: Postings, series: int, live: Callable[[], NDArray[np.uint32]]
 ) -> tuple[NDArray[np.uint32], list[ResolvedCondition]]:
     """(refs that pass the steps over few pairs, ascending; the steps left for `narrow`).
 
-    At least one step has keep set. live: all refs, ascending. Needs the lock of the postings; `narrow` needs no lock.
+    At least one step has keep set. series: number of all refs. live: returns all refs, ascending. Needs the lock of the postings; `narrow` needs no lock.
     """
     counts = postings.counts()
     by_size = sorted(steps, key=lambda step: (not step.keep, int(counts[step.pairs].sum())))
-    bitmaps_max = max(BITMAPS_MAX, len(live) // REFS_PER_BITMAP)
+    bitmaps_max = max(BITMAPS_MAX, series // REFS_PER_BITMAP)
     few = [step for step in by_size if len(step.pairs) <= bitmaps_max]
     if not few or not few[0].keep:
-        return live, by_size
+        return live(), by_size
     found: BitMap = postings.union(few[0].pairs)
     for step in few[1:]:
         if not found:

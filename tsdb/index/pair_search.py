@@ -89,6 +89,8 @@ class PairSearch:
         if condition.is_look_up:
             return np.sort(self._arena.pairs_of(condition.name, condition.pattern.literals or ()))
         seen, fresh = self._left_locked(condition, prepared)
+        if not len(fresh):
+            return prepared.pairs
         return self._with(prepared, seen, fresh, condition, go_on).pairs
 
     def _left_locked(self, condition: Condition, found: CachedPairs) -> tuple[int, NDArray[np.uint32]]:

@@ -69,8 +69,10 @@ class Postings:
 
     def union(self, pairs: NDArray[np.uint32]) -> BitMap:
         """A new bitmap of the refs that have any of these distinct pairs."""
-        chained = self._chained(pairs)
         large = [bitmap for bitmap in map(self._bitmaps.get, pairs.tolist()) if bitmap is not None]
+        if len(large) == len(pairs) == 1:
+            return large[0].copy()
+        chained = self._chained(pairs)
         return BitMap.union(BitMap(array("I", chained.tobytes())), *large)
 
     def _chained(self, pairs: NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -20,6 +20,7 @@ from tsdb.head.head import Head
 from tsdb.head.read.gather import RawResult
 from tsdb.head.read.unsealed_cache import UnsealedCache
 from tsdb.index.index import SeriesIndex
+from tsdb.index.matching import conditions_of
 from tsdb.model.selector import Matcher
 from tsdb.ops.metrics import counter, gauge
 from tsdb.reader.frames import series_block
@@ -144,7 +145,10 @@ class Selections:
             return before
         lookups_total.labels("miss").inc()
         # The generation is read before the search: a change during the search makes the next query search again.
-        found = [(head.index.generation, head.index.select(query.matchers, work.check_going)) for head in heads]
+        conditions = conditions_of(query.matchers)
+        found = [
+            (head.index.generation, head.index.select(query.matchers, work.check_going, conditions)) for head in heads
+        ]
         limits.check_series(sum(len(refs) for _, refs in found))
         if query.labels:
             work.hold(
