@@ -89,7 +89,8 @@ def combine(
 ) -> tuple[NDArray[np.uint32], list[ResolvedCondition]]:
     """(refs that pass the steps over few pairs, ascending; the steps left for `narrow`).
 
-    At least one step has keep set. series: number of all refs. live: returns all refs, ascending. Needs the lock of the postings; `narrow` needs no lock.
+    At least one step has keep set. series: number of all refs. live: returns all refs, ascending. Needs the lock of the
+    postings; `narrow` needs no lock.
     """
     counts = postings.counts()
     by_size = sorted(steps, key=lambda step: (not step.keep, int(counts[step.pairs].sum())))
