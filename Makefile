@@ -87,7 +87,7 @@ kubernetes: .venv/bin/python ## install kubectl and Helm where they are missing;
 	@-$(PIP_INSTALL) --quiet --upgrade pip uv
 
 .venv/.runtime: pyproject.toml | .venv/bin/python
-	@$(call install,.)
+	@$(call install,.[ui])
 	@touch $@
 
 .venv/.dev: pyproject.toml | .venv/bin/python

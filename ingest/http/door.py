@@ -183,6 +183,7 @@ class _Route:
     """A path of a protocol, as the server sees it."""
 
     request_timeout_s = None
+    is_open = False
 
     def __init__(
         self,

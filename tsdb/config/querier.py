@@ -11,6 +11,7 @@ from tsdb.config.promql import PromqlFields
 from tsdb.config.select import SelectFields
 from tsdb.config.shadow import ShadowFields
 from tsdb.config.types import Addresses
+from tsdb.config.ui import UiFields
 
 
 class QuerierFields(BaseModel):
@@ -43,5 +44,5 @@ class QuerierFields(BaseModel):
         return self
 
 
-class QuerierSettings(QuerierFields, ShadowFields, PromqlFields, SelectFields, CommonSettings):
+class QuerierSettings(QuerierFields, ShadowFields, UiFields, PromqlFields, SelectFields, CommonSettings):
     """All settings of the role `querier`."""

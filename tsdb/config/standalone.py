@@ -13,9 +13,12 @@ from tsdb.config.gateway import GatewayFields
 from tsdb.config.loader import LoaderFields
 from tsdb.config.promql import PromqlFields
 from tsdb.config.store import StoreFields, check_slices
+from tsdb.config.ui import UiFields
 
 
-class StandaloneSettings(GatewayFields, StoreFields, ChunkerFields, LoaderFields, PromqlFields, CommonSettings):
+class StandaloneSettings(
+    GatewayFields, StoreFields, ChunkerFields, LoaderFields, UiFields, PromqlFields, CommonSettings
+):
     """The role `standalone`. `log`, `history` and `snapshot_dir` default to places in `data_dir`; an empty `history` or
     `snapshot_dir` switches it off."""
 

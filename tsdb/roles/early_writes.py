@@ -19,6 +19,7 @@ class EarlyWrites:
     name = "unknown"  # As for a GET of a path that is no route.
     bytes_max = BODY_BYTES_MAX
     request_timeout_s = None
+    is_open = False
 
     def __init__(self, refusal: Callable[[], Unavailable]) -> None:
         self.held = RequestBytes(BODY_BYTES_MAX)

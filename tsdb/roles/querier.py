@@ -14,6 +14,7 @@ from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
 from tsdb.ops.grpc.health import Health
 from tsdb.ops.grpc.server import GrpcService
+from tsdb.ops.http.bodies import JoinedRoutes
 from tsdb.ops.lifecycle import Component
 from tsdb.query.chunk_stage import ChunkStageWatch
 from tsdb.query.history.downsampled import Resolutions
@@ -37,6 +38,7 @@ from tsdb.roles.process import Opened
 from tsdb.roles.promql import PROMQL_WARM_UPS, prometheus_api, query_options
 from tsdb.roles.servers import grpc_server, health_setter, read_calls
 from tsdb.roles.shadow import make_shadow
+from tsdb.roles.ui import ui_routes
 from tsdb.v1 import reader_pb2_grpc
 
 
@@ -92,7 +94,7 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
         lambda: partitions_health(sources),
         lambda: "",
         warm_ups=[warm_up, *PROMQL_WARM_UPS],
-        bodies=api,
+        bodies=JoinedRoutes((api, ui_routes(settings, settings, "querier", sources, api))),
     )
 
 

@@ -34,6 +34,7 @@ from tsdb.roles.promql import PROMQL_WARM_UPS, prometheus_api
 from tsdb.roles.querier import HistoryComponent, history_source, querier_service
 from tsdb.roles.servers import grpc_server, health_setter, read_calls, request_bytes
 from tsdb.roles.store import make_store, reader_of, store_partitions
+from tsdb.roles.ui import ui_routes
 from tsdb.store.reporter import StoreReporter
 from tsdb.store.warm_up import warm_up as warm_up_store
 
@@ -74,6 +75,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     services = [*writes.services, querier_service(sources, settings, calls, settings, running)]
     server = grpc_server(settings, services, health, writes=settings, held=held)
     api = prometheus_api(settings, settings, settings, sources, calls, running, log, held)
+    pages = ui_routes(settings, settings, "standalone", sources, api, held)
     reporter = StoreReporter(store, health_setter(health), SystemClock())
     past: list[Component] = []
     stalls = [store.stalled]
@@ -101,7 +103,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
         store_partitions(store),
         lambda: "; ".join(filter(None, (stall() for stall in stalls))),
         warm_ups=warm_ups,
-        bodies=JoinedRoutes((writes.http, api)),
+        bodies=JoinedRoutes((writes.http, api, pages)),
     )
 
 

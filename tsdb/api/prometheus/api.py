@@ -63,12 +63,17 @@ class PrometheusApi:
         }
         self._writers = WorkPool("query-write", WRITERS)
 
+    @property
+    def request_timeout_s(self) -> float:
+        """Longest time of a request, from its header until the peer has the answer."""
+        return self._options.timeout_s + self._options.send_s
+
     def route(self, method: str, path: str) -> _Route | None:
         """See BodyRoutes. A wrong method and an unknown path of the API are refused by the route's `check`."""
         if not path.startswith(PREFIX):
             return None
         endpoint, variable = endpoint_of(path) or (None, "")
-        return _Route(self, endpoint, variable, self._held, self._options)
+        return _Route(self, endpoint, variable, self._held)
 
     def start(self) -> None:
         """Start the threads of all pools."""
@@ -101,13 +106,13 @@ class PrometheusApi:
         try:
             self._lanes[endpoint.lane].submit(partial(self._run, endpoint, variable, head, body, running, reply))
         except TsdbError as error:
-            reply(self.refusal(head, error))
+            reply(self.refusal(head, error, endpoint))
 
-    def refusal(self, head: HttpHead, error: TsdbError) -> HttpAnswer:
-        """The answer to a request that failed."""
+    def refusal(self, head: HttpHead, error: TsdbError, endpoint: Endpoint | None) -> HttpAnswer:
+        """The answer to a request that failed. endpoint: None for an unknown path."""
         failure = failure_of(error)
         _failures.labels(failure.type.value).inc()
-        return self._error_answer(head, failure)
+        return self._error_answer(head, failure, endpoint)
 
     def _run(
         self,
@@ -125,11 +130,11 @@ class PrometheusApi:
                 answer = self._answer(endpoint, variable, head, body, running, held)
         except TsdbError as error:
             held.release()
-            answer = self.refusal(head, _cause(running, error))
+            answer = self.refusal(head, _cause(running, error), endpoint)
         except Exception as error:
             held.release()
             log.error("request of the Prometheus API failed", path=endpoint.path, exc_info=error)
-            answer = self.refusal(head, TsdbError("internal error; the server's log has the details"))
+            answer = self.refusal(head, TsdbError("internal error; the server's log has the details"), endpoint)
         reply(answer)
 
     def _answer(
@@ -149,19 +154,21 @@ class PrometheusApi:
         stream = None if is_last else AnswerStream(made.pieces, self._writers.submit, held.release)
         if stream is None:
             held.release()
-        headers = (*self._origins.headers(head.headers), *made.headers)
+        headers = (*self._origin_headers(head, endpoint), *made.headers)
         return HttpAnswer(200, b"".join(first), made.content_type, headers, stream)
 
-    def _error_answer(self, head: HttpHead, failure: Failure) -> HttpAnswer:
-        headers = self._origins.headers(head.headers)
+    def _origin_headers(self, head: HttpHead, endpoint: Endpoint | None) -> tuple[tuple[str, str], ...]:
+        return self._origins.headers(head.headers) if endpoint is None or endpoint.cross_origin else ()
+
+    def _error_answer(self, head: HttpHead, failure: Failure, endpoint: Endpoint | None) -> HttpAnswer:
+        headers = self._origin_headers(head, endpoint)
         if failure.retry_after_s is not None:
             headers = (*headers, ("retry-after", str(failure.retry_after_s)))
         if failure.status == 401:
             headers = (*headers, ("www-authenticate", "Bearer"))
-        endpoint = endpoint_of(head.path)
         if failure.status == 405 and endpoint is not None:
-            headers = (*headers, ("allow", ", ".join(sorted(endpoint[0].methods))))
-        answer = envelope.failed(failure) if endpoint is None else endpoint[0].failed(failure)
+            headers = (*headers, ("allow", ", ".join(sorted(endpoint.methods))))
+        answer = envelope.failed(failure) if endpoint is None else endpoint.failed(failure)
         return replace(answer, headers=(*headers, *answer.headers))
 
 
@@ -187,13 +194,12 @@ class _Route:
     """A path of the API, as the server sees it. endpoint: None for an unknown path."""
 
     bytes_max = BODY_BYTES_MAX
+    is_open = False
 
-    def __init__(
-        self, api: PrometheusApi, endpoint: Endpoint | None, variable: str, held: RequestBytes, options: ApiOptions
-    ) -> None:
+    def __init__(self, api: PrometheusApi, endpoint: Endpoint | None, variable: str, held: RequestBytes) -> None:
         self.name = "unknown" if endpoint is None else endpoint.path
         self.held = held
-        self.request_timeout_s: float | None = options.timeout_s + options.send_s
+        self.request_timeout_s: float | None = api.request_timeout_s
         self._api = api
         self._endpoint = endpoint
         self._variable = variable
@@ -215,4 +221,4 @@ class _Route:
         self._api.take(self._endpoint, self._variable, head, body, reply)
 
     def refusal(self, head: HttpHead, error: TsdbError) -> HttpAnswer:
-        return self._api.refusal(head, error)
+        return self._api.refusal(head, error, self._endpoint)

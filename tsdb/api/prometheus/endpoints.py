@@ -30,13 +30,15 @@ class Lane(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """path: of the label of metrics; `:name` stands for what callers choose. failed: the answer to an error."""
+    """path: of the label of metrics; `:name` stands for what callers choose. failed: the answer to an error.
+    cross_origin: whether pages of the origins of the settings may read the answers."""
 
     path: str
     answer: Callable[[ApiCall], Result | Representation]
     methods: frozenset[str] = _GET
     lane: Lane = Lane.LOOKUP
     failed: Callable[[Failure], HttpAnswer] = failed
+    cross_origin: bool = True
 
 
 LABEL_VALUES = Endpoint(f"{_LABEL}:name{_VALUES}", lookups.label_values)

@@ -87,6 +87,10 @@ class BodyRoute(Protocol):
     def held(self) -> RequestBytes:
         """The memory that requests may take together."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether callers need no token, for files that are the same for everybody."""
+
     def authorization(self, head: HttpHead) -> str | None:
         """The credentials of the caller in the form `Bearer TOKEN`."""
 

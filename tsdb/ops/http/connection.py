@@ -190,7 +190,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _refusal(self, route: BodyRoute, head: HttpHead) -> TsdbError | None:
         try:
-            if self._tokens:
+            if self._tokens and not route.is_open:
                 self._tokens.check(route.authorization(head), server="http")
             route.check(head)
         except TsdbError as error:

@@ -54,6 +54,7 @@ class Route:
 
     name = "/stream"
     bytes_max = 1000
+    is_open = False
 
     def __init__(self, stream: Numbers, *, answers: bool = True, request_timeout_s: float | None = None) -> None:
         self.held = RequestBytes(1 << 20)

@@ -49,8 +49,7 @@ def instant(call: ApiCall) -> Result | Representation:
     if at_ms is None:
         at_ms = call.sources.clock.now_ms()
     call.running.shorten(parameters.timeout_s(call.form, call.options.timeout_s))
-    times = reader_pb2.QueryRequest(start_ms=at_ms, end_ms=at_ms)
-    return _answer(call, times, limit, lambda text, storage, options: instant_query(text, storage, at_ms, options))
+    return _answer(call, instant_result(call, call.form.get("query"), at_ms), limit)
 
 
 def ranged(call: ApiCall) -> Result | Representation:
@@ -58,13 +57,7 @@ def ranged(call: ApiCall) -> Result | Representation:
     limit = parameters.limit(call.form)
     steps = parameters.steps(call.form)
     call.running.shorten(parameters.timeout_s(call.form, call.options.timeout_s))
-    times = reader_pb2.QueryRequest(start_ms=steps.start_ms, end_ms=steps.end_ms, step_ms=steps.step_ms)
-    return _answer(
-        call,
-        times,
-        limit,
-        lambda text, storage, options: range_query(text, storage, steps.start_ms, steps.end_ms, steps.step_ms, options),
-    )
+    return _answer(call, range_result(call, call.form.get("query"), steps), limit)
 
 
 def query_problem(error: QueryError) -> str:
@@ -73,13 +66,15 @@ def query_problem(error: QueryError) -> str:
 
 
 class MeteredStorage:
-    """A Storage that counts what is read. check: raises when the query has ended. seconds: spent in reads."""
+    """A Storage that counts what is read. check: raises when the query has ended. newest_ms: time of the newest sample
+    that was read, None without one. seconds: spent in reads."""
 
     def __init__(self, storage: Storage, check: Callable[[], None]) -> None:
         self._storage = storage
         self._check = check
         self.series = 0
         self.samples = 0
+        self.newest_ms: int | None = None
         self.selects = 0
         self.seconds = 0.0
 
@@ -90,6 +85,9 @@ class MeteredStorage:
         self.selects += 1
         self.series += len(found.labels)
         self.samples += len(found.ts_ms)
+        if len(found.ts_ms):
+            newest_ms = int(found.ts_ms.max())
+            self.newest_ms = newest_ms if self.newest_ms is None else max(newest_ms, self.newest_ms)
         self._check()
         return found
 
@@ -102,15 +100,40 @@ class Timing:
     evaluation: float
 
 
-def _answer(
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A result with what its evaluation read and took. times: a request with the times alone."""
+
+    found: QueryResult
+    read: MeteredStorage
+    timing: Timing
+    times: reader_pb2.QueryRequest
+
+
+def instant_result(call: ApiCall, text: str, at_ms: int) -> Evaluated:
+    """The value of a query at one time. Raises BadParameter (query), and as the storage does."""
+    times = reader_pb2.QueryRequest(start_ms=at_ms, end_ms=at_ms)
+    return _evaluated(call, text, times, lambda storage, options: instant_query(text, storage, at_ms, options))
+
+
+def range_result(call: ApiCall, text: str, steps: parameters.Steps) -> Evaluated:
+    """The values of a query over steps. Raises as `instant_result`."""
+    times = reader_pb2.QueryRequest(start_ms=steps.start_ms, end_ms=steps.end_ms, step_ms=steps.step_ms)
+    return _evaluated(
+        call,
+        text,
+        times,
+        lambda storage, options: range_query(text, storage, steps.start_ms, steps.end_ms, steps.step_ms, options),
+    )
+
+
+def _evaluated(
     call: ApiCall,
+    text: str,
     times: reader_pb2.QueryRequest,
-    limit: int,
-    evaluate: Callable[[str, Storage, QueryOptions], QueryResult],
-) -> Result | Representation:
-    """times: a request with the times alone."""
-    kind = "range" if times.step_ms else "instant"
-    text = call.running.text = call.form.get("query")
+    evaluate: Callable[[Storage, QueryOptions], QueryResult],
+) -> Evaluated:
+    call.running.text = text
     lookback_ms = parameters.lookback_ms(call.form, call.options.query.lookback_ms)
     options = replace(call.options.query, lookback_ms=lookback_ms, hold=call.hold, check=call.running.check)
     queue_s, began = call.running.age_s, time.perf_counter()
@@ -118,14 +141,20 @@ def _answer(
     with call.storage() as storage:
         metered = MeteredStorage(storage, call.running.check)
         try:
-            found = evaluate(text, metered, options)
+            found = evaluate(metered, options)
         except QueryError as error:
             raise BadParameter("query", query_problem(error)) from error
         finally:
             timing = Timing(queue_s, time.perf_counter() - began)
-            report(call, kind, metered, timing)
+            report(call, "range" if times.step_ms else "instant", metered, timing)
         call.hold(_size(found.value))
     call.sources.seen.result(lambda: _request(call, times, lookback_ms), found, timing.evaluation)
+    return Evaluated(found, metered, timing, times)
+
+
+def _answer(call: ApiCall, evaluated: Evaluated, limit: int) -> Result | Representation:
+    found = evaluated.found
+    kind = "range" if evaluated.times.step_ms else "instant"
     value, cut = _limited(found.value, limit)
     warnings = (*found.warnings, TRUNCATED) if cut else found.warnings
     result_type = _result_type(value, kind)
@@ -133,7 +162,7 @@ def _answer(
         rows = arrow_rows(value, found.times_ms)
         call.hold(_size(value) + rows.label_bytes)
         return arrow_answer(result_type, rows, warnings, found.infos)
-    stats = _stats(metered, timing) if call.form.get("stats") else b""
+    stats = _stats(evaluated.read, evaluated.timing) if call.form.get("stats") else b""
     return Result(_data(result_type, _json(value, kind, found.times_ms), stats), warnings, found.infos)
 
 

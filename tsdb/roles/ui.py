@@ -1,0 +1,43 @@
+"""Builds the pages of a querier from its settings."""
+
+from __future__ import annotations
+
+from tsdb.api.prometheus.api import PrometheusApi
+from tsdb.config import CommonSettings
+from tsdb.config.ui import UiFields
+from tsdb.ops.http.bodies import BodyRoutes, NoBodyRoutes
+from tsdb.ops.request_bytes import RequestBytes
+from tsdb.query.coverage import coverage
+from tsdb.query.sources import Sources
+from tsdb.query.stores.routing import best_states
+from tsdb.roles.promql import REQUESTS_BYTES_MAX
+from tsdb.ui.routes import UiRoutes
+from tsdb.ui.sources import UiOptions, UiSources
+
+
+def ui_routes(
+    settings: CommonSettings,
+    fields: UiFields,
+    role: str,
+    sources: Sources,
+    api: PrometheusApi,
+    held: RequestBytes | None = None,
+) -> BodyRoutes:
+    """The pages over these sources. api: runs their queries. held: as of `prometheus_api`."""
+    if not fields.ui:
+        return NoBodyRoutes()
+    ui_sources = UiSources(
+        states=lambda: best_states(sources.stores, sources.topic_id, sources.partitions),
+        coverage=lambda caller: coverage(sources, caller),
+        has_history=sources.history is not None,
+        partitions=len(sources.partitions),
+        role=role,
+    )
+    options = UiOptions(
+        points_max=fields.ui_points_max,
+        series_max=fields.ui_series_max,
+        rows_max=fields.ui_rows_max,
+        is_secure=settings.tls_cert_file is not None,
+        has_tokens=settings.token is not None or settings.token_file is not None,
+    )
+    return UiRoutes(api, ui_sources, options, held or RequestBytes(REQUESTS_BYTES_MAX))

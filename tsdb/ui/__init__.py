@@ -1,0 +1,1 @@
+"""Pages for people, in a browser: docs/decisions/ui.md."""

@@ -1,0 +1,1 @@
+"""Answers that the scripts of the pages ask for."""

@@ -1,0 +1,141 @@
+"""Figure: the empty graph as a Bokeh document. The script of a page fills it with data, again at each refresh.
+
+The document depends on a few options alone, so a browser asks for it once for each of them.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from tsdb.api.prometheus.errors import BadParameter
+from tsdb.model.errors import Unavailable
+from tsdb.ui.link import AXES, UNITS
+from tsdb.ui.pages.page import PageCall
+
+if TYPE_CHECKING:
+    from bokeh.plotting import figure as Figure
+
+THEMES = ("light", "dark")
+_TEXT = {"light": "#4a5160", "dark": "#aeb6c4"}
+_GRID = {"light": "#e4e7ee", "dark": "#2b313d"}
+_HISTORY = {"light": "#8a6d3b", "dark": "#d9b26f"}
+_HOLE = {"light": "#b3261e", "dark": "#ff8a80"}
+
+_one_at_a_time = threading.Lock()  # Bokeh's models have a default document for all threads.
+
+
+def figure(asked: PageCall) -> bytes:
+    """Answers `/ui/figure`: Bokeh's JSON item. Raises BadParameter, Unavailable (ui_not_installed)."""
+    form = asked.call.form
+    return _item(
+        _choice(form.get("theme"), "theme", THEMES),
+        _choice(form.get("axis"), "axis", AXES),
+        _choice(form.get("unit"), "unit", UNITS),
+    )
+
+
+def _choice(text: str, name: str, choices: tuple[str, ...]) -> str:
+    if text and text not in choices:
+        raise BadParameter(name, f"{text!r} is none of {', '.join(filter(None, choices))}")
+    return text or choices[0]
+
+
+@lru_cache(maxsize=64)
+def _item(theme: str, axis: str, unit: str) -> bytes:
+    try:
+        from bokeh.embed import json_item
+    except ImportError as error:
+        raise Unavailable(
+            "the graphs are not installed: pip install 'kafka-tsdb[ui]', then restart", reason="ui_not_installed"
+        ) from error
+    with _one_at_a_time:
+        item: Any = json_item(_figure(theme, axis, unit))
+    return json.dumps(item).encode()
+
+
+def _figure(theme: str, axis: str, unit: str) -> Figure:
+    from bokeh.models import BoxZoomTool, ColumnDataSource, CrosshairTool, Range1d, Span
+    from bokeh.plotting import figure as new_figure
+
+    plot = new_figure(
+        name="graph",
+        height=300,
+        sizing_mode="stretch_width",
+        x_axis_type="datetime",
+        y_axis_type="log" if axis == "log" else "linear",
+        x_range=Range1d(0, 1),
+        tools=[],
+        toolbar_location=None,
+        background_fill_alpha=0,
+        border_fill_alpha=0,
+        outline_line_alpha=0,
+        min_border_right=12,
+        lod_threshold=None,
+    )
+    zoom = BoxZoomTool(dimensions="width")
+    guide = Span(dimension="height", line_color=_TEXT[theme], line_dash="dotted", line_width=1)
+    plot.add_tools(zoom, CrosshairTool(overlay=guide))
+    plot.toolbar.active_drag = zoom
+    for one in (*plot.xaxis, *plot.yaxis):
+        one.update(
+            axis_label_text_color=_TEXT[theme],
+            major_label_text_color=_TEXT[theme],
+            major_label_text_font_size="12px",
+            axis_line_color=_GRID[theme],
+            major_tick_line_color=_GRID[theme],
+            minor_tick_line_color=None,
+        )
+    plot.grid.grid_line_color = _GRID[theme]
+    _name_units(plot, unit)
+
+    areas = ColumnDataSource({"xs": [], "ys": [], "color": []}, name="areas")
+    plot.patches("xs", "ys", source=areas, fill_color="color", fill_alpha=0.3, line_alpha=0)
+    history = ColumnDataSource({"left": [], "right": []}, name="history")
+    plot.vstrip("left", "right", source=history, fill_color=_HISTORY[theme], fill_alpha=0.08, line_alpha=0)
+    seams = ColumnDataSource({"x": []}, name="seams")
+    plot.vspan("x", source=seams, line_color=_HISTORY[theme], line_width=2, line_dash="dashed")
+    holes = ColumnDataSource({"left": [], "right": []}, name="holes")
+    plot.vstrip(
+        "left",
+        "right",
+        source=holes,
+        fill_color=_HOLE[theme],
+        fill_alpha=0.15,
+        hatch_pattern="right_diagonal_line",
+        hatch_color=_HOLE[theme],
+        hatch_alpha=0.5,
+        line_alpha=0,
+    )
+    lines = ColumnDataSource({"xs": [], "ys": [], "color": [], "dash": [], "width": [], "alpha": []}, name="lines")
+    plot.multi_line(
+        "xs", "ys", source=lines, line_color="color", line_dash="dash", line_width="width", line_alpha="alpha"
+    )
+    points = ColumnDataSource({"x": [], "y": [], "color": [], "marker": [], "alpha": []}, name="points")
+    plot.scatter(
+        "x",
+        "y",
+        source=points,
+        marker="marker",
+        size=7,
+        color="color",
+        fill_alpha=0,
+        line_width=1.5,
+        line_alpha="alpha",
+    )
+    return plot
+
+
+def _name_units(plot: Figure, unit: str) -> None:
+    """Numbers of the vertical axis with their unit."""
+    from bokeh.models import NumeralTickFormatter
+
+    formats = {"bytes": "0.[00] ib", "seconds": "0.[000]", "percent": "0.[00]", "ratio": "0.[00]%"}
+    labels = {"seconds": "seconds", "percent": "%", "per_second": "per second"}
+    plot.yaxis.formatter = NumeralTickFormatter(format=formats.get(unit, "0.[000]a"))
+    plot.yaxis.axis_label = labels.get(unit)
+    plot.yaxis.axis_label_standoff = 4
+    plot.y_range.update(range_padding=0.08, only_visible=False)
+    plot.yaxis.ticker.desired_num_ticks = 5

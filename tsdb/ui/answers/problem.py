@@ -1,0 +1,48 @@
+"""Problem: an error for people. The text of the API, the place in the expression, and the next step."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any
+
+from tsdb.api.prometheus.errors import ErrorType, Failure
+from tsdb.promql.syntax.functions import FUNCTIONS
+
+_PLACE = re.compile(r'(?:invalid parameter "query": )?(\d+):(\d+): parse error: (.*)', re.DOTALL)
+_UNKNOWN_FUNCTION = re.compile(r'unknown function with name "([^"]+)"')
+_NEXT = {
+    ErrorType.BAD_DATA: "Correct the expression and run it again.",
+    ErrorType.EXECUTION: "Ask for fewer series, a shorter range or longer steps.",
+    ErrorType.TIMEOUT: "Ask for fewer series or a shorter range, or run it again when the server has less to do.",
+    ErrorType.CANCELED: "Run it again.",
+    ErrorType.UNAVAILABLE: "Run it again in a moment; the page of the partitions shows what is not ready.",
+    ErrorType.NOT_FOUND: "Open the explorer again.",
+    ErrorType.UNAUTHORIZED: "Sign in again: the token is missing, or no longer valid here.",
+    ErrorType.INTERNAL: "The log of the server has the details.",
+}
+
+
+def problem(failure: Failure) -> dict[str, Any]:
+    """The error as JSON. line, column: from 1, a column counts bytes of UTF-8; null where the text names no place."""
+    place = _PLACE.match(failure.text)
+    text = place[3] if place else failure.text.removeprefix('invalid parameter "query": ')
+    return {
+        "status": "error",
+        "errorType": failure.type.value,
+        "error": text,
+        "line": int(place[1]) if place else None,
+        "column": int(place[2]) if place else None,
+        "next": _next_step(failure, text),
+    }
+
+
+def _next_step(failure: Failure, text: str) -> str:
+    unknown = _UNKNOWN_FUNCTION.search(text)
+    if unknown is not None:
+        near = difflib.get_close_matches(unknown[1], FUNCTIONS, 3, 0.6)
+        if near:
+            return f"Did you mean {' or '.join(near)}?"
+    if "(reason: hole" in text or "hole" in text:
+        return "Accept holes in the options of the panel; the answer then names what is missing."
+    return _NEXT[failure.type]

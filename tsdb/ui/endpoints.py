@@ -1,0 +1,87 @@
+"""Endpoints of the pages: HTML, and JSON for their scripts. They run on the threads and under the bounds of the API."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+from functools import partial
+
+import orjson
+
+from tsdb.api.prometheus.call import ApiCall
+from tsdb.api.prometheus.content_encoding import accepted_encoding, encoded
+from tsdb.api.prometheus.endpoints import Endpoint, Lane
+from tsdb.api.prometheus.errors import Failure
+from tsdb.api.prometheus.json.envelope import JSON
+from tsdb.api.prometheus.representation import Representation
+from tsdb.ops.http.bodies import HttpAnswer
+from tsdb.ui.answers.figure import figure
+from tsdb.ui.answers.graph import graph
+from tsdb.ui.answers.problem import problem
+from tsdb.ui.files import url_of
+from tsdb.ui.headers import UNSTORED
+from tsdb.ui.pages.page import HTML, PageCall, answered
+from tsdb.ui.pages.table import PAGES
+from tsdb.ui.rendering import FOLDER
+from tsdb.ui.session import signed_in, signed_out
+from tsdb.ui.sources import UiOptions, UiSources
+
+GET = frozenset({"GET", "HEAD"})
+POST = frozenset({"POST"})
+SIGN_IN = "/ui/sign-in"
+SIGN_OUT = "/ui/sign-out"
+
+_Answer = Callable[[PageCall], bytes]
+
+
+def endpoints(sources: UiSources, options: UiOptions) -> dict[str, Endpoint]:
+    """All endpoints by path."""
+    pages = [
+        Endpoint(page.path, partial(_page, index, sources, options), GET, Lane.LOOKUP, failed_page, cross_origin=False)
+        for index, page in enumerate(PAGES)
+    ]
+    scripts = [
+        Endpoint(path, partial(_json, answer, sources, options), methods, lane, failed_json, cross_origin=False)
+        for path, answer, methods, lane in (
+            ("/ui/figure", figure, GET, Lane.LOOKUP),
+            ("/ui/graph", graph, POST, Lane.QUERY),
+        )
+    ]
+    session = [
+        Endpoint(SIGN_IN, partial(_sign_in, options), POST, Lane.LOOKUP, failed_json, cross_origin=False),
+        Endpoint(SIGN_OUT, partial(_sign_out, options), POST, Lane.LOOKUP, failed_json, cross_origin=False),
+    ]
+    return {one.path: one for one in (*pages, *scripts, *session)}
+
+
+def failed_json(failure: Failure) -> HttpAnswer:
+    """The error of an endpoint for scripts."""
+    return HttpAnswer(failure.status, orjson.dumps(problem(failure)), JSON, UNSTORED)
+
+
+def failed_page(failure: Failure) -> HttpAnswer:
+    """The error of a page; without a valid token the form that asks for one. Needs no library: it may be the error
+    that the library is missing."""
+    template = (FOLDER / ("sign_in.html" if failure.status == 401 else "error.html")).read_text()
+    text = template.replace("STYLE", url_of("style.css")).replace("SCRIPT", url_of("sign-in.js"))
+    return HttpAnswer(failure.status, text.replace("PROBLEM", html.escape(failure.text)).encode(), HTML, UNSTORED)
+
+
+def _page(index: int, sources: UiSources, options: UiOptions, call: ApiCall) -> Representation:
+    return answered(PAGES[index], PAGES, PageCall(call, sources, options))
+
+
+def _json(answer: _Answer, sources: UiSources, options: UiOptions, call: ApiCall) -> Representation:
+    data = answer(PageCall(call, sources, options))
+    encoding = accepted_encoding(call.head.headers.get("accept-encoding", ""))
+    headers = (*UNSTORED, ("content-encoding", encoding)) if encoding else UNSTORED
+    return Representation(encoded(iter((data,)), encoding), JSON, headers)
+
+
+def _sign_in(options: UiOptions, call: ApiCall) -> Representation:
+    # The server has checked the token of the header before.
+    return Representation(iter((b"{}",)), JSON, (*UNSTORED, signed_in(call.head, is_secure=options.is_secure)))
+
+
+def _sign_out(options: UiOptions, _call: ApiCall) -> Representation:
+    return Representation(iter((b"{}",)), JSON, (*UNSTORED, signed_out(is_secure=options.is_secure)))

@@ -1,0 +1,73 @@
+"""Files of the pages: scripts and styles of ours, and BokehJS as the wheel of Bokeh brings it.
+
+Each is read and compressed at its first request. Their URL has a hash of the contents, so browsers keep them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from tsdb.ops.http.bodies import HttpAnswer
+from tsdb.ui.headers import SAFE
+
+PREFIX = "/ui/files/"
+OWN = Path(__file__).parent / "static"
+BOKEH = "bokeh.js"
+_TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+_KEPT = ("cache-control", "public, max-age=31536000, immutable")
+_ASKED = ("cache-control", "no-cache")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file in memory. compressed: with gzip. digest: of the contents, in the URL."""
+
+    content_type: str
+    data: bytes
+    compressed: bytes
+    digest: str
+
+
+def is_file(name: str) -> bool:
+    """Whether there is a file of this name."""
+    return name in _names()
+
+
+def url_of(name: str) -> str:
+    """The URL of a file, which changes with its contents."""
+    return f"{PREFIX}{name}?{file_of(name).digest}"
+
+
+@cache
+def file_of(name: str) -> File:
+    """The file of a known name. Raises FileNotFoundError when the package of it is not installed."""
+    path = _bokeh() if name == BOKEH else OWN / name
+    data = path.read_bytes()
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    return File(_TYPES[path.suffix], data, gzip.compress(data, 6), digest)
+
+
+def answer(name: str, accepted: str, version: str) -> HttpAnswer:
+    """accepted: the header accept-encoding. version: of the URL; another one than that of the file is not kept."""
+    file = file_of(name)
+    headers = (*SAFE, _KEPT if version == file.digest else _ASKED, ("vary", "accept-encoding"))
+    if "gzip" in accepted:
+        return HttpAnswer(200, file.compressed, file.content_type, (*headers, ("content-encoding", "gzip")))
+    return HttpAnswer(200, file.data, file.content_type, headers)
+
+
+@cache
+def _names() -> frozenset[str]:
+    return frozenset({BOKEH, *(path.name for path in OWN.iterdir() if path.suffix in _TYPES)})
+
+
+def _bokeh() -> Path:
+    spec = find_spec("bokeh")  # Found, not imported: Bokeh takes half a second and 32 MB.
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError("Bokeh is not installed")
+    return Path(spec.origin).parent / "server" / "static" / "js" / "bokeh.min.js"

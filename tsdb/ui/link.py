@@ -1,0 +1,151 @@
+"""Link: the view of an explorer in the URL, so that a copied address shows the same.
+
+`v` is the version. Shared by all panels: `range` (a duration before now), or `start` and `end` (ms since epoch UTC);
+`refresh` (seconds; 0: by hand). Of panel N: `pN.q`, `pN.view`, `pN.unit`, `pN.axis`, `pN.stack`. A value that cannot be
+read keeps its default and is named, so an old or broken link still opens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tsdb.api.prometheus.request.form import Form
+from tsdb.promql.syntax.literals import duration_ms_of
+
+VERSION = "1"
+PANELS_MAX = 12
+QUERY_CHARS_MAX = 65_536
+RANGE_MS_MAX = 100 * 366 * 86_400_000
+REFRESHES_S = (0, 1, 2, 5, 10, 30, 60, 300)
+VIEWS = ("graph", "table", "samples")
+UNITS = ("", "bytes", "seconds", "percent", "ratio", "per_second")
+AXES = ("linear", "log")
+_DEFAULT_RANGE = "15m"
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One expression and how it is shown. query: "" before the first."""
+
+    query: str = ""
+    view: str = "graph"
+    unit: str = ""
+    axis: str = "linear"
+    stack: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """range: a duration before now, "" where start_ms and end_ms hold. refresh_s: 0: by hand."""
+
+    panels: Sequence[Panel]
+    range: str = _DEFAULT_RANGE
+    start_ms: int | None = None
+    end_ms: int | None = None
+    refresh_s: int = 0
+
+
+def view_of(form: Form) -> tuple[View, Sequence[str]]:
+    """The view of a link, and a sentence for each part that could not be read."""
+    problems: list[str] = []
+    version = form.get("v")
+    if version and version != VERSION:
+        problems.append(
+            f"This link has version {_shown(version)}; this server reads version {VERSION}. Check the panels below: "
+            "options that it does not know are left out."
+        )
+    elif form.get("g0.expr"):
+        return _of_prometheus(form, problems)
+    read = _Reader(form, problems)
+    range_text, start_ms, end_ms = _times(read)
+    refresh_s = int(read.choice("refresh", tuple(map(str, REFRESHES_S)), "0"))
+    panels = []
+    while len(panels) < PANELS_MAX and (form.get(f"p{len(panels)}.q") or form.get(f"p{len(panels)}.view")):
+        panels.append(_panel(read, f"p{len(panels)}."))
+    if form.get(f"p{PANELS_MAX}.q"):
+        problems.append(f"The link has more than {PANELS_MAX} panels; those after the first {PANELS_MAX} are left out.")
+    return View(panels or [Panel()], range_text, start_ms, end_ms, refresh_s), problems
+
+
+def range_ms(text: str) -> int:
+    """A range such as 15m in milliseconds. Raises ValueError."""
+    found = duration_ms_of(text) if text.isascii() and text else 0
+    if not 1000 <= found <= RANGE_MS_MAX:
+        raise ValueError(f"{text!r} is no range from 1s to 100y")
+    return found
+
+
+class _Reader:
+    """Values of a form; a value that cannot be read is a problem and keeps its default."""
+
+    def __init__(self, form: Form, problems: list[str]) -> None:
+        self._form = form
+        self._problems = problems
+
+    def value(self, name: str, read: Callable[[str], Value], default: Value, allowed: str) -> Value:
+        text = self._form.get(name)
+        if not text:
+            return default
+        try:
+            return read(text)
+        except ValueError:
+            self._problems.append(f"The link has {name}={_shown(text)}; allowed is {allowed}. The default is used.")
+            return default
+
+    def choice(self, name: str, choices: Sequence[str], default: str) -> str:
+        def chosen(text: str) -> str:
+            return choices[choices.index(text)]
+
+        return self.value(name, chosen, default, ", ".join(filter(None, choices)))
+
+
+def _times(read: _Reader) -> tuple[str, int | None, int | None]:
+    start_ms = read.value("start", int, None, "a time in milliseconds since 1970")
+    end_ms = read.value("end", int, None, "a time in milliseconds since 1970")
+    if start_ms is not None and end_ms is not None and 0 < end_ms - start_ms <= RANGE_MS_MAX:
+        return "", start_ms, end_ms
+
+    def checked(text: str) -> str:
+        range_ms(text)
+        return text
+
+    return read.value("range", checked, _DEFAULT_RANGE, "a duration from 1s to 100y, such as 15m"), None, None
+
+
+def _panel(read: _Reader, prefix: str) -> Panel:
+    def query(text: str) -> str:
+        if len(text) > QUERY_CHARS_MAX:
+            raise ValueError("too long")
+        return text
+
+    return Panel(
+        query=read.value(prefix + "q", query, "", f"an expression of at most {QUERY_CHARS_MAX} characters"),
+        view=read.choice(prefix + "view", VIEWS, "graph"),
+        unit=read.choice(prefix + "unit", UNITS, ""),
+        axis=read.choice(prefix + "axis", AXES, "linear"),
+        stack=read.choice(prefix + "stack", ("0", "1"), "0") == "1",
+    )
+
+
+def _of_prometheus(form: Form, problems: list[str]) -> tuple[View, Sequence[str]]:
+    """The view of a link to Prometheus's own page, which alerts carry."""
+    read = _Reader(form, problems)
+    panels = []
+    while len(panels) < PANELS_MAX and form.get(f"g{len(panels)}.expr"):
+        prefix = f"g{len(panels)}."
+        is_table = form.get(prefix + "tab") in ("1", "table")
+        panels.append(Panel(form.get(prefix + "expr")[:QUERY_CHARS_MAX], "table" if is_table else "graph"))
+
+    def checked(text: str) -> str:
+        range_ms(text)
+        return text
+
+    return View(panels, read.value("g0.range_input", checked, "1h", "a duration from 1s to 100y")), problems
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:40] + "...")

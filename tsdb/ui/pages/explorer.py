@@ -1,0 +1,37 @@
+"""The explorer: the page of expressions. Its link is read here, its answers come from tsdb/ui/answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+
+from tsdb.api.prometheus.json.rows import valid_text
+from tsdb.ui.link import PANELS_MAX, REFRESHES_S, UNITS, VERSION, view_of
+from tsdb.ui.pages.page import PageCall
+
+RANGES = ("1m", "5m", "15m", "30m", "1h", "3h", "6h", "12h", "1d", "2d", "7d", "30d", "90d", "1y")
+_UNIT_NAMES = {
+    "": "number",
+    "bytes": "bytes",
+    "seconds": "seconds",
+    "percent": "percent (0-100)",
+    "ratio": "percent of a ratio (0-1)",
+    "per_second": "per second",
+}
+
+
+def values(asked: PageCall) -> Mapping[str, Any]:
+    """The variables of the template: the view that the link describes, and why parts of it were not read."""
+    view, problems = view_of(asked.call.form)
+    panels = [{**asdict(panel), "query": valid_text(panel.query)} for panel in view.panels]
+    state = {**asdict(view), "panels": panels, "version": VERSION, "panels_max": PANELS_MAX}
+    return {
+        "state": orjson.dumps(state).decode(),
+        "problems": [valid_text(one) for one in problems],
+        "ranges": RANGES,
+        "refreshes": [(one, "off" if not one else f"{one} s") for one in REFRESHES_S],
+        "units": [(unit, _UNIT_NAMES[unit]) for unit in UNITS],
+    }

@@ -1,0 +1,106 @@
+"""UiRoutes: the routes of the pages, beside those of the API, on the same server.
+
+Files are answered on the event loop, from memory after the first request. All else runs on the threads of the API.
+"""
+
+from __future__ import annotations
+
+from tsdb.api.prometheus.api import BODY_BYTES_MAX, PrometheusApi
+from tsdb.api.prometheus.endpoints import Endpoint
+from tsdb.api.prometheus.errors import METHOD, failure_of
+from tsdb.model.errors import InvalidRequest, TsdbError
+from tsdb.ops.http.bodies import BodyRoute, HttpAnswer, HttpHead, Reply
+from tsdb.ops.metrics import counter
+from tsdb.ops.request_bytes import RequestBytes, Reserved
+from tsdb.ui import files, session
+from tsdb.ui.endpoints import endpoints, failed_json
+from tsdb.ui.sources import UiOptions, UiSources
+
+CROSS_SITE = "cross_site"
+_LINKS_OF_PROMETHEUS = "/graph"
+
+_refused = counter(
+    "tsdb_ui_refused_total",
+    "Requests of pages that were refused before their work began: made by a page of another site.",
+    "reason",
+    (CROSS_SITE,),
+)
+
+
+class UiRoutes:
+    """The BodyRoutes of the pages. held: the memory of requests."""
+
+    def __init__(self, api: PrometheusApi, sources: UiSources, options: UiOptions, held: RequestBytes) -> None:
+        self._endpoints = endpoints(sources, options)
+        self._endpoints[_LINKS_OF_PROMETHEUS] = self._endpoints["/"]
+        self._routes: dict[str, BodyRoute] = {path: _Route(api, one, held) for path, one in self._endpoints.items()}
+        self._files = _Files(held)
+
+    def route(self, method: str, path: str) -> BodyRoute | None:
+        """See BodyRoutes."""
+        if path.startswith(files.PREFIX):
+            return self._files
+        return self._routes.get(path)
+
+
+class _Route:
+    """One page, or one endpoint of the scripts."""
+
+    bytes_max = BODY_BYTES_MAX
+    is_open = False
+
+    def __init__(self, api: PrometheusApi, endpoint: Endpoint, held: RequestBytes) -> None:
+        self.name = endpoint.path
+        self.held = held
+        self.request_timeout_s: float | None = api.request_timeout_s
+        self._api = api
+        self._endpoint = endpoint
+
+    def authorization(self, head: HttpHead) -> str | None:
+        return session.authorization(head)
+
+    def check(self, head: HttpHead) -> None:
+        """Raises InvalidRequest (method_not_allowed, cross_site)."""
+        if head.method not in self._endpoint.methods:
+            accepted = ", ".join(sorted(self._endpoint.methods))
+            raise InvalidRequest(f"method {head.method} is not allowed; send {accepted}", reason=METHOD)
+        is_link = head.method == "GET" and head.headers.get("sec-fetch-mode") == "navigate"
+        if session.is_cross_site(head) and not is_link:
+            _refused.labels(CROSS_SITE).inc()
+            raise InvalidRequest("a page of another site made this request; open this server's own", reason=CROSS_SITE)
+
+    def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
+        """Queue the request for a thread of its lane."""
+        self._api.take(self._endpoint, "", head, body, reply)
+
+    def refusal(self, head: HttpHead, error: TsdbError) -> HttpAnswer:
+        return self._api.refusal(head, error, self._endpoint)
+
+
+class _Files:
+    """All files. They are the same for everybody, so they need no token: the form for it uses them."""
+
+    name = files.PREFIX
+    bytes_max = 0
+    is_open = True
+    request_timeout_s = None
+
+    def __init__(self, held: RequestBytes) -> None:
+        self.held = held
+
+    def authorization(self, head: HttpHead) -> str | None:
+        return None
+
+    def check(self, head: HttpHead) -> None:
+        """Raises InvalidRequest (no_such_route, method_not_allowed)."""
+        if head.method not in ("GET", "HEAD"):
+            raise InvalidRequest(f"method {head.method} is not allowed; send GET", reason=METHOD)
+        if not files.is_file(head.path.removeprefix(files.PREFIX)):
+            raise InvalidRequest(f"no file {head.path}", reason="no_such_route")
+
+    def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
+        name = head.path.removeprefix(files.PREFIX)
+        reply(files.answer(name, head.headers.get("accept-encoding", ""), head.query))
+
+    def refusal(self, head: HttpHead, error: TsdbError) -> HttpAnswer:
+        return failed_json(failure_of(error))

@@ -1,0 +1,37 @@
+"""UiSources: what pages show beside the answers of queries. UiOptions: their bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tsdb.reader.read_call import Caller
+from tsdb.v1 import common_pb2, reader_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class UiSources:
+    """states: of the partitions that reads would choose now, at most a second old; no call is made for them.
+
+    coverage: the same, with history and the chunk stage, by calls that the caller bounds. has_history: whether there is
+    a history. partitions: of the log. role: of the process.
+    """
+
+    states: Callable[[], Sequence[common_pb2.PartitionState]]
+    coverage: Callable[[Caller], reader_pb2.CoverageResponse]
+    has_history: bool
+    partitions: int
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class UiOptions:
+    """points_max: drawn points of one graph; more are reduced. series_max: drawn series of one graph. rows_max: rows of
+    one table. is_secure: whether the server has TLS. has_tokens: whether callers need one.
+    """
+
+    points_max: int = 100_000
+    series_max: int = 500
+    rows_max: int = 1_000
+    is_secure: bool = False
+    has_tokens: bool = False

@@ -1,0 +1,64 @@
+// Evidence: what an answer rests on, as pairs of a term and a sentence.
+import { element } from "./dom.js";
+import { count, duration, time } from "./format.js";
+
+const STALE_MS = 5 * 60_000;
+const AHEAD_MS = 60_000;
+
+export function evidence(found) {
+  const pairs = [
+    ["newest sample", freshness(found)],
+    ["from", origin(found)],
+    ["lag", lag(found)],
+    ["holes", holes(found)],
+    ["read", read(found)],
+    ["took", took(found)],
+  ];
+  return pairs.map(([term, { text, bad = false, title = null }]) =>
+    element("div", { class: bad ? "bad" : null, title }, element("dt", {}, term), element("dd", {}, text)),
+  );
+}
+
+function freshness({ newest_ms: newest, now_ms: now }) {
+  if (newest === null) return { text: "none in this range" };
+  const age = now - newest;
+  const title = `${time(newest)} UTC`;
+  if (age < -AHEAD_MS) return { text: `${duration(-age)} in the future: a clock is wrong`, bad: true, title };
+  if (age < 0) return { text: "now", title };
+  return { text: `${duration(age)} old`, bad: age > STALE_MS, title };
+}
+
+function origin({ partitions, seams, has_history: hasHistory, from_memory: fromMemory }) {
+  if (!partitions.length) return { text: "no store answers", bad: true };
+  const starts = partitions.map((one) => `partition ${one.partition}: ${one.coverage_start_ms === null ? "the whole log" : `memory from ${time(one.coverage_start_ms)} UTC`}`).join("\n");
+  if (fromMemory === partitions.length) return { text: "memory", title: starts };
+  if (!hasHistory) return { text: "memory; there is no history", bad: true, title: starts };
+  if (!seams.length) return { text: "history", title: starts };
+  const first = time(seams[0]);
+  const last = seams.length > 1 ? `–${time(seams.at(-1), false)}` : "";
+  return { text: `history before ${first}${last}, then memory`, title: starts };
+}
+
+function lag({ partitions, partitions_missing: missing }) {
+  if (missing > 0) return { text: `${count(missing, "partition")} without a store`, bad: true };
+  const behind = partitions.filter((one) => !one.is_ready);
+  const worst = partitions.reduce((most, one) => Math.max(most, one.lag_ms), 0);
+  const title = partitions.map((one) => `partition ${one.partition}: ${one.lag_records} records, ${duration(one.lag_ms)}${one.is_ready ? "" : `, not ready: ${one.reason}`}`).join("\n");
+  if (behind.length) return { text: `${count(behind.length, "partition")} not ready: ${behind[0].reason}`, bad: true, title };
+  return { text: worst ? duration(worst) : "none", title };
+}
+
+function holes({ holes: found, holes_total: total }) {
+  if (!total) return { text: "none" };
+  const title = found.map((one) => `partition ${one.partition}: ${time(one.start_ms)} to ${time(one.end_ms)}, ${one.reason}`).join("\n");
+  return { text: `${count(total, "hole")}: ${found[0].reason}`, bad: true, title };
+}
+
+function read({ samples, series }) {
+  return { text: `${count(samples, "sample")} of ${count(series, "series", "series")}` };
+}
+
+function took({ queue_s: queue, read_s: reading, evaluation_s: evaluation }) {
+  const title = `waited ${duration(queue * 1000)}, read ${duration(reading * 1000)}, computed ${duration((evaluation - reading) * 1000)}`;
+  return { text: duration((queue + evaluation) * 1000), title };
+}

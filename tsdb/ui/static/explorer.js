@@ -1,0 +1,72 @@
+// Explorer: the panels, the range that they share, the link, and the refresh.
+import { Panel } from "./panel.js";
+import { Times } from "./times.js";
+
+const container = document.getElementById("panels");
+const state = JSON.parse(container.dataset.view);
+const panels = [];
+
+function link() {
+  const found = new URLSearchParams({ v: state.version, ...times.parameters() });
+  if (state.refresh_s) found.set("refresh", String(state.refresh_s));
+  panels.forEach((panel, index) => {
+    const prefix = `p${index}.`;
+    found.set(`${prefix}q`, panel.state.query);
+    if (panel.state.view !== "graph") found.set(`${prefix}view`, panel.state.view);
+    if (panel.state.unit) found.set(`${prefix}unit`, panel.state.unit);
+    if (panel.state.axis !== "linear") found.set(`${prefix}axis`, panel.state.axis);
+    if (panel.state.stack) found.set(`${prefix}stack`, "1");
+  });
+  return `${location.pathname}?${found}`;
+}
+
+const page = {
+  times: () => times.parameters(),
+  // isStep: the browser's Back button comes back to what was before.
+  changed(isStep = false) {
+    const url = link();
+    if (url === location.pathname + location.search) return;
+    if (isStep) history.pushState(null, "", url);
+    else history.replaceState(null, "", url);
+  },
+  zoom(start, end) {
+    if (end - start < 1000) return;
+    times.setAbsolute(start, end);
+  },
+  remove(panel) {
+    panels.splice(panels.indexOf(panel), 1);
+    panel.close();
+    if (!panels.length) add();
+    this.changed(true);
+    panels[0].input.focus();
+  },
+};
+
+const times = new Times(state, () => {
+  page.changed(true);
+  runAll();
+});
+
+function add(settings = { query: "", view: "graph", unit: "", axis: "linear", stack: false }) {
+  const panel = new Panel(page, { ...settings });
+  panels.push(panel);
+  container.append(panel.root);
+  panel.attached();
+  document.getElementById("add").disabled = panels.length >= state.panels_max;
+  return panel;
+}
+
+function runAll() {
+  return Promise.all(panels.map((panel) => panel.run()));
+}
+
+document.getElementById("add").addEventListener("click", () => {
+  add().input.focus();
+  page.changed(true);
+});
+document.addEventListener("theme", () => panels.forEach((panel) => panel.show()));
+window.addEventListener("popstate", () => location.reload());
+
+state.panels.forEach((one) => add(one));
+panels[0].input.focus();
+runAll();

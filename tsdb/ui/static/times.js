@@ -1,0 +1,120 @@
+// Times: the range of all panels. A duration before now, or from a time to a time; all texts are UTC.
+
+const UNITS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000, y: 31_536_000_000 };
+
+export function rangeMs(text) {
+  let total = 0;
+  for (const [, number, unit] of text.matchAll(/(\d+)(ms|[smhdwy])/g)) total += Number(number) * UNITS[unit];
+  return total;
+}
+
+function rangeText(ms) {
+  for (const unit of ["d", "h", "m"]) if (ms % UNITS[unit] === 0 && ms >= UNITS[unit]) return `${ms / UNITS[unit]}${unit}`;
+  return `${Math.max(1, Math.round(ms / 1000))}s`;
+}
+
+export class Times {
+  constructor(state, onChange) {
+    this.range = state.range;
+    this.start = state.start_ms;
+    this.end = state.end_ms;
+    this.onChange = onChange;
+    this.choice = document.getElementById("range");
+    this.from = document.getElementById("from");
+    this.to = document.getElementById("to");
+    this.choice.addEventListener("change", () => this.#chosen());
+    for (const input of [this.from, this.to]) input.addEventListener("change", () => this.#typed());
+    document.getElementById("earlier").addEventListener("click", () => this.#move(-1));
+    document.getElementById("later").addEventListener("click", () => this.#move(1));
+    document.getElementById("wider").addEventListener("click", () => this.#widen());
+    document.getElementById("times").addEventListener("submit", (event) => event.preventDefault());
+    document.addEventListener("keydown", (event) => this.#key(event));
+    this.#show();
+  }
+
+  get isLive() {
+    return this.range !== "";
+  }
+
+  parameters() {
+    return this.isLive ? { range: this.range } : { start: String(this.start), end: String(this.end) };
+  }
+
+  setAbsolute(start, end) {
+    this.range = "";
+    this.start = start;
+    this.end = end;
+    this.#changed();
+  }
+
+  setRange(range) {
+    this.range = range;
+    this.#changed();
+  }
+
+  #now() {
+    const end = this.isLive ? Date.now() : this.end;
+    return { start: this.isLive ? end - rangeMs(this.range) : this.start, end };
+  }
+
+  #move(direction) {
+    const { start, end } = this.#now();
+    const by = (direction * (end - start)) / 2;
+    this.setAbsolute(Math.round(start + by), Math.round(end + by));
+  }
+
+  #widen() {
+    if (this.isLive) {
+      this.setRange(rangeText(2 * rangeMs(this.range)));
+      return;
+    }
+    const { start, end } = this.#now();
+    const by = (end - start) / 2;
+    this.setAbsolute(Math.round(start - by), Math.round(end + by));
+  }
+
+  #key(event) {
+    if (!event.altKey || event.ctrlKey || event.metaKey) return;
+    const action = { ArrowLeft: () => this.#move(-1), ArrowRight: () => this.#move(1), ArrowDown: () => this.#widen() }[event.key];
+    if (action === undefined) return;
+    event.preventDefault();
+    action();
+  }
+
+  #chosen() {
+    if (this.choice.value === "absolute") {
+      const { start, end } = this.#now();
+      this.setAbsolute(Math.round(start), Math.round(end));
+    } else {
+      this.setRange(this.choice.value);
+    }
+  }
+
+  #typed() {
+    const start = Date.parse(`${this.from.value}Z`);
+    const end = Date.parse(`${this.to.value}Z`);
+    const isOrdered = end > start;
+    this.to.setCustomValidity(isOrdered ? "" : "The range ends before it begins.");
+    this.to.reportValidity();
+    if (isOrdered) this.setAbsolute(start, end);
+  }
+
+  #changed() {
+    this.#show();
+    this.onChange();
+  }
+
+  #show() {
+    document.getElementById("absolute").hidden = this.isLive;
+    if (this.isLive) {
+      if (![...this.choice.options].some((one) => one.value === this.range)) {
+        this.choice.add(new Option(`last ${this.range}`, this.range), this.choice.options.length - 1);
+      }
+      this.choice.value = this.range;
+      return;
+    }
+    this.choice.value = "absolute";
+    this.from.value = new Date(this.start).toISOString().slice(0, 19);
+    this.to.value = new Date(this.end).toISOString().slice(0, 19);
+  }
+}
