@@ -15,9 +15,12 @@ from tsdb.api.prometheus.errors import Failure
 from tsdb.api.prometheus.json.envelope import JSON
 from tsdb.api.prometheus.representation import Representation
 from tsdb.ops.http.bodies import HttpAnswer
+from tsdb.ui.answers.completion import completion
+from tsdb.ui.answers.copying import copying
 from tsdb.ui.answers.figure import figure
 from tsdb.ui.answers.graph import graph
 from tsdb.ui.answers.problem import problem
+from tsdb.ui.answers.table import samples, table
 from tsdb.ui.files import url_of
 from tsdb.ui.headers import UNSTORED
 from tsdb.ui.pages.page import HTML, PageCall, answered
@@ -45,6 +48,10 @@ def endpoints(sources: UiSources, options: UiOptions) -> dict[str, Endpoint]:
         for path, answer, methods, lane in (
             ("/ui/figure", figure, GET, Lane.LOOKUP),
             ("/ui/graph", graph, POST, Lane.QUERY),
+            ("/ui/table", table, POST, Lane.QUERY),
+            ("/ui/samples", samples, POST, Lane.QUERY),
+            ("/ui/complete", completion, POST, Lane.LOOKUP),
+            ("/ui/copy", copying, POST, Lane.LOOKUP),
         )
     ]
     session = [

@@ -1,8 +1,8 @@
 """Link: the view of an explorer in the URL, so that a copied address shows the same.
 
 `v` is the version. Shared by all panels: `range` (a duration before now), or `start` and `end` (ms since epoch UTC);
-`refresh` (seconds; 0: by hand). Of panel N: `pN.q`, `pN.view`, `pN.unit`, `pN.axis`, `pN.stack`. A value that cannot be
-read keeps its default and is named, so an old or broken link still opens.
+`refresh` (seconds; 0: by hand). Of panel N: `pN.q`, `pN.view`, `pN.unit`, `pN.axis`, `pN.stack`, `pN.losses`. A value
+that cannot be read keeps its default and is named, so an old or broken link still opens.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One expression and how it is shown. query: "" before the first."""
+    """One expression and how it is shown. query: "" before the first. losses: accept holes and lag, which the answer
+    names."""
 
     query: str = ""
     view: str = "graph"
     unit: str = ""
     axis: str = "linear"
     stack: bool = False
+    losses: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ def _panel(read: _Reader, prefix: str) -> Panel:
         unit=read.choice(prefix + "unit", UNITS, ""),
         axis=read.choice(prefix + "axis", AXES, "linear"),
         stack=read.choice(prefix + "stack", ("0", "1"), "0") == "1",
+        losses=read.choice(prefix + "losses", ("0", "1"), "0") == "1",
     )
 
 

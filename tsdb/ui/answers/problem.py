@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any
 
 from tsdb.api.prometheus.errors import ErrorType, Failure
-from tsdb.promql.syntax.functions import FUNCTIONS
 
 _PLACE = re.compile(r'(?:invalid parameter "query": )?(\d+):(\d+): parse error: (.*)', re.DOTALL)
-_UNKNOWN_FUNCTION = re.compile(r'unknown function with name "([^"]+)"')
+_HOLE = "(reason: hole"
 _NEXT = {
     ErrorType.BAD_DATA: "Correct the expression and run it again.",
     ErrorType.EXECUTION: "Ask for fewer series, a shorter range or longer steps.",
@@ -38,11 +36,6 @@ def problem(failure: Failure) -> dict[str, Any]:
 
 
 def _next_step(failure: Failure, text: str) -> str:
-    unknown = _UNKNOWN_FUNCTION.search(text)
-    if unknown is not None:
-        near = difflib.get_close_matches(unknown[1], FUNCTIONS, 3, 0.6)
-        if near:
-            return f"Did you mean {' or '.join(near)}?"
-    if "(reason: hole" in text or "hole" in text:
-        return "Accept holes in the options of the panel; the answer then names what is missing."
+    if _HOLE in text:
+        return 'Choose "accept losses" in the panel; the answer then names what may be missing.'
     return _NEXT[failure.type]

@@ -1,5 +1,7 @@
 // Explorer: the panels, the range that they share, the link, and the refresh.
+import { copy } from "./copying.js";
 import { Panel } from "./panel.js";
+import { Refresh } from "./refresh.js";
 import { Times } from "./times.js";
 
 const container = document.getElementById("panels");
@@ -15,7 +17,7 @@ function link() {
     if (panel.state.view !== "graph") found.set(`${prefix}view`, panel.state.view);
     if (panel.state.unit) found.set(`${prefix}unit`, panel.state.unit);
     if (panel.state.axis !== "linear") found.set(`${prefix}axis`, panel.state.axis);
-    if (panel.state.stack) found.set(`${prefix}stack`, "1");
+    for (const name of ["stack", "losses"]) if (panel.state[name]) found.set(prefix + name, "1");
   });
   return `${location.pathname}?${found}`;
 }
@@ -47,7 +49,7 @@ const times = new Times(state, () => {
   runAll();
 });
 
-function add(settings = { query: "", view: "graph", unit: "", axis: "linear", stack: false }) {
+function add(settings = { query: "", view: "graph", unit: "", axis: "linear", stack: false, losses: false }) {
   const panel = new Panel(page, { ...settings });
   panels.push(panel);
   container.append(panel.root);
@@ -59,6 +61,10 @@ function add(settings = { query: "", view: "graph", unit: "", axis: "linear", st
 function runAll() {
   return Promise.all(panels.map((panel) => panel.run()));
 }
+
+const refresh = new Refresh(state, times, () => runAll(), () => page.changed());
+
+document.getElementById("copy-link").addEventListener("click", () => copy(new URL(link(), location.href).href, "Link"));
 
 document.getElementById("add").addEventListener("click", () => {
   add().input.focus();

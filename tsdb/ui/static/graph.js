@@ -74,6 +74,7 @@ export class Graph {
     const key = JSON.stringify(asked);
     if (key === this.key) return;
     const item = await figure(asked);
+    window.Bokeh.set_log_level("error"); // It warns of ranges without data, which a figure has before its first answer.
     this.close();
     this.views = await window.Bokeh.embed.embed_item(structuredClone(item), this.element);
     this.plot = this.views.roots[0].model;

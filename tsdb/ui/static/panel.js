@@ -1,15 +1,23 @@
 // Panel: one expression and its answer. A new run ends the one before it; the server then ends its query.
 import { ask, Problem } from "./api.js";
+import { Completion } from "./complete.js";
+import { copy } from "./copying.js";
 import { element, say } from "./dom.js";
 import { evidence } from "./evidence.js";
 import { count } from "./format.js";
 import { Graph } from "./graph.js";
 import { Legend } from "./legend.js";
+import { problem } from "./problem.js";
+import { Readout } from "./readout.js";
+import { table } from "./tables.js";
+
+const POINTS_MIN = 200;
+const FORMS = { cli: "Command", python: "Python", grafana: "Grafana panel" };
 
 let numbers = 0;
 
 export class Panel {
-  // page: range parameters, changes of the link, zoom, removal.
+  // page: times(), changed(isStep), zoom(start, end), remove(panel).
   constructor(page, state) {
     this.page = page;
     this.state = state;
@@ -25,15 +33,16 @@ export class Panel {
     return this.root.querySelector(selector);
   }
 
-  get query() {
-    return this.input.value;
+  // The page has the panel now, so its texts have sizes.
+  attached() {
+    this.#fit();
   }
 
   // Runs the expression; resolves when it is drawn, refused or overtaken.
   async run() {
     this.running?.abort();
-    this.state.query = this.query;
-    if (!this.query.trim()) {
+    this.state.query = this.input.value;
+    if (!this.state.query.trim()) {
       this.#clear();
       return;
     }
@@ -41,10 +50,10 @@ export class Panel {
     this.running = controller;
     this.root.setAttribute("aria-busy", "true");
     try {
-      const asked = { query: this.query, points: String(Math.max(200, this.graphElement.clientWidth)), stack: this.state.stack ? "1" : "0", ...this.page.times() };
-      const answer = await ask("/ui/graph", asked, controller.signal);
+      const view = this.state.view;
+      const answer = await ask(`/ui/${view}`, this.#parameters(), controller.signal);
       if (controller.signal.aborted) return;
-      this.answer = answer;
+      this.answer = { view, ...answer };
       await this.show();
       say(`${count(answer.series_total, "series", "series")} shown.`);
     } catch (error) {
@@ -67,77 +76,119 @@ export class Panel {
     this.root.remove();
   }
 
-  // Draws the last answer again, with the options as they are now.
+  // Shows the last answer again, with the options as they are now.
   async show() {
-    if (this.answer === null) return;
     const answer = this.answer;
-    this.problem.hidden = true;
+    if (answer === null) return;
+    const options = this.options();
     this.#notes(answer);
     this.evidence.replaceChildren(...evidence(answer.evidence));
     this.evidence.hidden = false;
-    await this.graph.draw(answer, this.options(), this.legend.hidden);
-    this.legend.show(answer, this.options());
+    if (answer.view === "graph") {
+      await this.graph.draw(answer, options, this.legend.hidden);
+      this.legend.show(answer, options);
+    } else {
+      this.graph.close();
+      this.legend.clear(table(answer, options.unit));
+    }
+    this.readout.clear();
+    this.problem.hidden = true;
   }
 
   options() {
-    return { theme: document.documentElement.dataset.theme, axis: this.state.axis, unit: this.state.unit, stack: this.state.stack };
+    const { axis, unit, stack } = this.state;
+    return { theme: document.documentElement.dataset.theme, axis, unit, stack };
+  }
+
+  #parameters() {
+    const losses = this.state.losses ? { allow_holes: "1", allow_stale: "1" } : {};
+    const points = Math.max(POINTS_MIN, this.find(".graph").clientWidth);
+    return { query: this.state.query, points: String(points), stack: this.state.stack ? "1" : "0", ...losses, ...this.page.times() };
   }
 
   #bind() {
     this.input = this.find("textarea");
     this.problem = this.find(".problem");
     this.evidence = this.find(".evidence");
-    this.graphElement = this.find(".graph");
-    const id = `expression-${this.number}`;
-    this.input.id = id;
-    this.find(".query label").htmlFor = id;
+    this.input.id = `expression-${this.number}`;
+    this.find(".query label").htmlFor = this.input.id;
     this.root.setAttribute("aria-label", `Panel ${this.number}`);
     this.input.value = this.state.query;
-    this.find(".unit").value = this.state.unit;
-    this.find(".axis").value = this.state.axis;
-    this.find(".stack").checked = this.state.stack;
-    this.graph = new Graph(this.graphElement, { onZoom: (start, end) => this.page.zoom(start, end), onMove: () => {} });
+    this.completion = new Completion(this.input, this.find(".completions"));
+    this.readout = new Readout(this.find(".readout"));
+    this.graph = new Graph(this.find(".graph"), {
+      onZoom: (start, end) => this.page.zoom(start, end),
+      onMove: (x, y) => this.readout.show(this.answer, this.options(), this.legend.hidden, x, y),
+    });
     this.legend = new Legend(this.find(".rows"), (focus, changed) => this.#redraw(focus, changed));
     this.input.addEventListener("input", () => this.#fit());
-    this.input.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.shiftKey && !event.defaultPrevented) {
-        event.preventDefault();
-        this.#submit();
-      }
-    });
+    this.input.addEventListener("change", () => this.#fit());
+    this.input.addEventListener("keydown", (event) => this.#key(event));
     this.find("form").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#submit();
     });
-    for (const name of ["unit", "axis"]) this.find(`.${name}`).addEventListener("change", (event) => this.#set(name, event.target.value));
-    this.find(".stack").addEventListener("change", (event) => {
-      this.#set("stack", event.target.checked);
-      this.run();
-    });
+    this.#bindOptions();
+    this.find(".copy").addEventListener("change", (event) => this.#copy(event.target));
     this.find(".remove").addEventListener("click", () => this.page.remove(this));
   }
 
-  // The page has the panel now, so its texts have sizes.
-  attached() {
-    this.#fit();
+  #bindOptions() {
+    const set = (name, value, runs) => {
+      this.state[name] = value;
+      this.#showOptions();
+      this.page.changed();
+      if (runs) this.run();
+      else this.show().catch((error) => this.#refuse(error));
+    };
+    for (const name of ["unit", "axis"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.value, false));
+    for (const name of ["stack", "losses"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.checked, true));
+    for (const button of this.root.querySelectorAll(".views button")) button.addEventListener("click", () => set("view", button.dataset.view, true));
+    this.#showOptions();
   }
 
-  #set(name, value) {
-    this.state[name] = value;
-    this.page.changed();
-    this.show().catch((error) => this.#refuse(error));
+  #showOptions() {
+    this.find(".unit").value = this.state.unit;
+    this.find(".axis").value = this.state.axis;
+    this.find(".stack").checked = this.state.stack;
+    this.find(".losses").checked = this.state.losses;
+    for (const button of this.root.querySelectorAll(".views button")) button.setAttribute("aria-pressed", String(button.dataset.view === this.state.view));
+    for (const name of ["axis", "stack"]) this.find(`.${name}`).parentElement.hidden = this.state.view !== "graph";
+  }
+
+  #key(event) {
+    if (event.defaultPrevented) return;
+    if (event.key === "Enter" && !event.shiftKey) {
+      event.preventDefault();
+      this.#submit();
+    } else if (event.key === "Escape") {
+      this.stop();
+    }
   }
 
   #submit() {
-    this.state.query = this.query;
+    this.completion.close();
+    this.state.query = this.input.value;
     this.page.changed(true);
     this.run();
   }
 
   #redraw(focus, changed = false) {
-    if (this.answer === null) return;
+    if (this.answer?.view !== "graph") return;
     this.graph.draw(this.answer, this.options(), this.legend.hidden, focus).catch((error) => this.#refuse(error));
     if (changed) this.legend.show(this.answer, this.options());
+  }
+
+  async #copy(choice) {
+    const form = choice.value;
+    choice.value = "";
+    try {
+      const { view, unit, axis } = this.state;
+      const { text } = await ask("/ui/copy", { as: form, view, unit, axis, ...this.#parameters(), query: this.input.value });
+      await copy(text, FORMS[form]);
+    } catch (error) {
+      this.#refuse(error);
+    }
   }
 
   #fit() {
@@ -147,7 +198,7 @@ export class Panel {
 
   #notes(answer) {
     const texts = [...answer.warnings, ...answer.infos];
-    if (answer.series_total > answer.series.length) {
+    if (answer.view === "graph" && answer.series_total > answer.series.length) {
       texts.push(`The first ${answer.series.length} of ${answer.series_total.toLocaleString("en")} series are drawn. Group them, or take the largest: topk(20, …).`);
     }
     const notes = this.find(".notes");
@@ -158,10 +209,9 @@ export class Panel {
   #clear() {
     this.answer = null;
     this.graph.close();
-    this.evidence.hidden = true;
-    this.problem.hidden = true;
-    this.find(".rows").replaceChildren();
-    this.find(".notes").hidden = true;
+    this.legend.clear([]);
+    this.readout.clear();
+    for (const one of [this.evidence, this.problem, this.find(".notes")]) one.hidden = true;
   }
 
   #refuse(error) {
@@ -169,16 +219,7 @@ export class Panel {
       console.error(error);
       error = new Problem({ error: `The page could not show the answer: ${error.message}`, next: "Run it again, or open the page anew." });
     }
-    const parts = [element("p", {}, element("strong", {}, error.message))];
-    if (error.line !== null) {
-      const text = this.query.split("\n")[error.line - 1] ?? "";
-      // Columns count bytes of UTF-8.
-      const before = new TextDecoder().decode(new TextEncoder().encode(text).slice(0, error.column - 1));
-      parts.push(element("pre", {}, `${text}\n${" ".repeat(before.length)}▲`), element("p", {}, `Line ${error.line}, column ${error.column}.`));
-    }
-    parts.push(element("p", {}, error.next));
-    if (error.errorType === "unauthorized") parts.push(element("p", {}, element("a", { href: location.href }, "Sign in")));
-    this.problem.replaceChildren(...parts);
+    this.problem.replaceChildren(...problem(error, this.input.value));
     this.problem.hidden = false;
   }
 }

@@ -1,0 +1,132 @@
+"""CursorPlace: what may stand at the cursor of an expression that is still being written."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tsdb.model.selector import MATCH_TYPES, Matcher, MatchType
+from tsdb.promql.syntax.errors import QueryError
+from tsdb.promql.syntax.functions import FUNCTIONS
+from tsdb.promql.syntax.selectors import METRIC_NAME
+from tsdb.promql.syntax.tokens import Kind, Token, tokenize
+
+_LISTS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right"})
+_OPEN, _CLOSED = frozenset("({["), frozenset(")}]")
+
+
+class Wanted(enum.Enum):
+    """What completes the text before the cursor."""
+
+    EXPRESSION = "expression"
+    LABEL = "label"
+    VALUE = "value"
+    DURATION = "duration"
+    KEYWORD = "keyword"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class CursorPlace:
+    """prefix: the part that is typed. matchers: conditions that stand before, for labels and values. label: of the
+    value that is wanted."""
+
+    wanted: Wanted
+    prefix: str
+    matchers: Sequence[Matcher] = ()
+    label: str = ""
+
+
+def cursor_place(before: str) -> CursorPlace:
+    """The place at the end of `before`, the text up to the cursor. Never raises: a text that makes no sense wants
+    nothing."""
+    tokens, string = _tokens(before)
+    if tokens is None:
+        return CursorPlace(Wanted.NOTHING, "")
+    if string is not None:
+        return _in_string(tokens, string)
+    last = tokens[-1] if tokens else None
+    is_typing = (
+        last is not None and last.kind in (Kind.NAME, Kind.NUMBER, Kind.DURATION) and last.span.end == len(before)
+    )
+    prefix = last.text if last is not None and is_typing else ""
+    rest = tokens[:-1] if is_typing else tokens
+    opened = _opened(rest)
+    if opened is not None and rest[opened].is_symbol("["):
+        return CursorPlace(Wanted.DURATION, prefix)
+    if prefix and not (prefix[0].isalpha() or prefix[0] in "_:"):
+        return CursorPlace(Wanted.NOTHING, "")
+    if opened is not None and rest[opened].is_symbol("{"):
+        is_name = rest[-1].is_symbol("{") or rest[-1].is_symbol(",")
+        return CursorPlace(Wanted.LABEL if is_name else Wanted.NOTHING, prefix, _matchers(rest, opened))
+    if opened and rest[opened].is_symbol("(") and rest[opened - 1].word in _LISTS:
+        return CursorPlace(Wanted.LABEL, prefix, _metric(tokens))
+    if rest and (rest[-1].kind is not Kind.SYMBOL or rest[-1].text in _CLOSED) and rest[-1].word not in _WORDS:
+        return CursorPlace(Wanted.KEYWORD, prefix)
+    return CursorPlace(Wanted.EXPRESSION, prefix)
+
+
+_WORDS = frozenset({"and", "or", "unless", "bool", "atan2"})
+
+
+def _tokens(before: str) -> tuple[list[Token] | None, str | None]:
+    """The tokens, and what is typed of a string that is still open."""
+    try:
+        return tokenize(before)[:-1], None
+    except QueryError as error:
+        start = error.span.start
+        if before[start] not in "\"'`" or not error.problem.startswith("unterminated"):
+            return None, None
+        try:
+            return tokenize(before[:start])[:-1], before[start + 1 :]
+        except QueryError:
+            return None, None
+
+
+def _in_string(tokens: list[Token], typed: str) -> CursorPlace:
+    opened = _opened(tokens)
+    if opened is None or not tokens[opened].is_symbol("{") or len(tokens) < 2:
+        return CursorPlace(Wanted.NOTHING, "")
+    if tokens[-1].text not in MATCH_TYPES or tokens[-2].kind not in (Kind.NAME, Kind.STRING):
+        return CursorPlace(Wanted.NOTHING, "")
+    label = tokens[-2].text.strip("\"'`")
+    return CursorPlace(Wanted.VALUE, typed.replace('\\"', '"'), _matchers(tokens[:-2], opened), label)
+
+
+def _opened(tokens: Sequence[Token]) -> int | None:
+    """The index of the innermost bracket that is still open."""
+    depth = 0
+    for index in range(len(tokens) - 1, -1, -1):
+        if tokens[index].kind is not Kind.SYMBOL:
+            continue
+        if tokens[index].text in _CLOSED:
+            depth += 1
+        elif tokens[index].text in _OPEN:
+            if not depth:
+                return index
+            depth -= 1
+    return None
+
+
+def _matchers(tokens: Sequence[Token], opened: int) -> Sequence[Matcher]:
+    """The conditions of a selector whose brace is still open: its name, and the equalities before the cursor."""
+    found = []
+    if opened and tokens[opened - 1].kind is Kind.NAME and tokens[opened - 1].span.end == tokens[opened].span.start:
+        found.append(Matcher(MatchType.EQUAL, METRIC_NAME, tokens[opened - 1].text))
+    inside = tokens[opened + 1 :]
+    for name, operator, value in zip(inside, inside[1:], inside[2:], strict=False):
+        is_plain = value.kind is Kind.STRING and "\\" not in value.text
+        if name.kind is Kind.NAME and operator.is_symbol("=") and is_plain:
+            found.append(Matcher(MatchType.EQUAL, name.text, value.text[1:-1]))
+    return found
+
+
+def _metric(tokens: Sequence[Token]) -> Sequence[Matcher]:
+    """The first metric that the expression names."""
+    for token, following in pairwise(tokens):
+        is_word = token.word in _LISTS or token.word in FUNCTIONS
+        if token.kind is Kind.NAME and not is_word and "_" in token.text and following.text in ("{", "[", ")"):
+            return (Matcher(MatchType.EQUAL, METRIC_NAME, token.text),)
+    return ()

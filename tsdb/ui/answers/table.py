@@ -1,0 +1,96 @@
+"""Table: the value of an expression at the end of the range. Samples: those of a selector, as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+
+from tsdb.api.prometheus.errors import BadParameter
+from tsdb.api.prometheus.json.rows import valid_text
+from tsdb.api.prometheus.pages.query import Evaluated, instant_result
+from tsdb.promql.evaluate.query import QueryResult
+from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
+from tsdb.promql.syntax.errors import QueryError
+from tsdb.promql.syntax.numbers import shown_f
+from tsdb.promql.syntax.parser import parse
+from tsdb.promql.syntax.printer import shown
+from tsdb.promql.syntax.tree import DurationNumber, MatrixSelector, Paren, VectorSelector
+from tsdb.ui.answers.evidence import evidence
+from tsdb.ui.answers.graph import labels_of, texts
+from tsdb.ui.answers.times import times_of
+from tsdb.ui.pages.page import PageCall
+
+
+def table(asked: PageCall) -> bytes:
+    """Answers `/ui/table`. Raises as `query`."""
+    start_ms, end_ms = times_of(asked.call)
+    evaluated = instant_result(asked.call, asked.call.form.get("query"), end_ms)
+    return _answer(asked, evaluated, start_ms, end_ms)
+
+
+def samples(asked: PageCall) -> bytes:
+    """Answers `/ui/samples`: the newest ones of a selector in (start, end]. Raises as `query`, and BadParameter for an
+    expression that is no selector."""
+    call = asked.call
+    start_ms, end_ms = times_of(call)
+    text = call.form.get("query")
+    try:
+        node = parse(text, call.options.query.features)
+    except QueryError as error:
+        raise BadParameter("query", error.message) from error
+    while isinstance(node, Paren):
+        node = node.inner
+    if isinstance(node, MatrixSelector):
+        node = node.selector
+    if not isinstance(node, VectorSelector):
+        raise BadParameter("query", 'raw samples need a selector, such as name{label="value"}; this is an expression')
+    length = DurationNumber((end_ms - start_ms) / 1000, True, node.span)
+    evaluated = instant_result(call, shown(MatrixSelector(node, length, node.span)), end_ms)
+    return _answer(asked, evaluated, start_ms, end_ms)
+
+
+def _answer(asked: PageCall, evaluated: Evaluated, start_ms: int, end_ms: int) -> bytes:
+    found = evaluated.found
+    answer = {
+        "status": "success",
+        "start_ms": start_ms,
+        "end_ms": end_ms,
+        **_rows(found, asked.options.rows_max),
+        "warnings": texts(found.warnings, "warning"),
+        "infos": texts(found.infos, "info"),
+        "evidence": evidence(asked, evaluated, start_ms, end_ms),
+    }
+    return orjson.dumps(answer)
+
+
+def _rows(found: QueryResult, rows_max: int) -> dict[str, Any]:
+    """kind: vector, samples, scalar or text. rows: [index of the series, time, value as text]; values are whole."""
+    value = found.value
+    at_ms = int(found.times_ms[0])
+    if isinstance(value, Text):
+        return _part("text", [{}], [(0, at_ms, valid_text(value.value))], 1, 1)
+    if isinstance(value, Scalar):
+        return _part("scalar", [{}], [(0, at_ms, shown_f(float(value.values[0])))], 1, 1)
+    if isinstance(value, Block):
+        block = value.take(np.arange(min(len(value), rows_max)))
+        rows = [(row, at_ms, shown_f(number)) for row, number in enumerate(block.values[:, 0].tolist())]
+        return _part("vector", labels_of(block.labels), rows, len(value), len(value))
+    return _of_samples(value, rows_max)
+
+
+def _of_samples(value: Samples, rows_max: int) -> dict[str, Any]:
+    """The newest samples first; of one time in the order of the series."""
+    of_row = np.repeat(np.arange(len(value.labels)), np.diff(value.starts))
+    newest = np.lexsort((of_row, -value.ts_ms))[:rows_max]
+    used, places = np.unique(of_row[newest], return_inverse=True)
+    numbers = map(shown_f, value.values[newest].tolist())
+    rows = list(zip(places.reshape(-1).tolist(), value.ts_ms[newest].tolist(), numbers, strict=True))
+    return _part("samples", labels_of(value.labels.take(used)), rows, len(value.ts_ms), len(value.labels))
+
+
+def _part(
+    kind: str, series: list[dict[str, str]], rows: list[tuple[int, int, str]], rows_total: int, series_total: int
+) -> dict[str, Any]:
+    return {"kind": kind, "series": series, "rows": rows, "rows_total": rows_total, "series_total": series_total}
