@@ -12,7 +12,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from tsdb.ops.http.bodies import HttpAnswer
+from tsdb.ops.http.bodies import HttpAnswer, HttpHead
 from tsdb.ui.headers import SAFE
 
 PREFIX = "/ui/files/"
@@ -52,11 +52,15 @@ def file_of(name: str) -> File:
     return File(_TYPES[path.suffix], data, gzip.compress(data, 6), digest)
 
 
-def answer(name: str, accepted: str, version: str) -> HttpAnswer:
-    """accepted: the header accept-encoding. version: of the URL; another one than that of the file is not kept."""
+def answer(name: str, head: HttpHead) -> HttpAnswer:
+    """A URL with another hash than that of the file, or without one, is asked for again each time."""
     file = file_of(name)
-    headers = (*SAFE, _KEPT if version == file.digest else _ASKED, ("vary", "accept-encoding"))
-    if "gzip" in accepted:
+    tag = f'"{file.digest}"'
+    kept = _KEPT if head.query == file.digest else _ASKED
+    headers = (*SAFE, kept, ("vary", "accept-encoding"), ("etag", tag))
+    if head.headers.get("if-none-match") == tag:
+        return HttpAnswer(304, content_type="", headers=headers)
+    if "gzip" in head.headers.get("accept-encoding", ""):
         return HttpAnswer(200, file.compressed, file.content_type, (*headers, ("content-encoding", "gzip")))
     return HttpAnswer(200, file.data, file.content_type, headers)
 

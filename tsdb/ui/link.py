@@ -65,7 +65,7 @@ def view_of(form: Form) -> tuple[View, Sequence[str]]:
     read = _Reader(form, problems)
     range_text, start_ms, end_ms = _times(read)
     refresh_s = int(read.choice("refresh", tuple(map(str, REFRESHES_S)), "0"))
-    panels = []
+    panels: list[Panel] = []
     while len(panels) < PANELS_MAX and (form.get(f"p{len(panels)}.q") or form.get(f"p{len(panels)}.view")):
         panels.append(_panel(read, f"p{len(panels)}."))
     if form.get(f"p{PANELS_MAX}.q"):
@@ -75,9 +75,12 @@ def view_of(form: Form) -> tuple[View, Sequence[str]]:
 
 def range_ms(text: str) -> int:
     """A range such as 15m in milliseconds. Raises ValueError."""
-    found = duration_ms_of(text) if text.isascii() and text else 0
+    try:
+        found = duration_ms_of(text) if text.isascii() else 0
+    except ValueError:
+        found = 0
     if not 1000 <= found <= RANGE_MS_MAX:
-        raise ValueError(f"{text!r} is no range from 1s to 100y")
+        raise ValueError(f"{_shown(text)} is no range from 1s to 100y, such as 15m")
     return found
 
 
@@ -137,7 +140,7 @@ def _panel(read: _Reader, prefix: str) -> Panel:
 def _of_prometheus(form: Form, problems: list[str]) -> tuple[View, Sequence[str]]:
     """The view of a link to Prometheus's own page, which alerts carry."""
     read = _Reader(form, problems)
-    panels = []
+    panels: list[Panel] = []
     while len(panels) < PANELS_MAX and form.get(f"g{len(panels)}.expr"):
         prefix = f"g{len(panels)}."
         is_table = form.get(prefix + "tab") in ("1", "table")

@@ -99,8 +99,7 @@ class _Files:
             raise InvalidRequest(f"no file {head.path}", reason="no_such_route")
 
     def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
-        name = head.path.removeprefix(files.PREFIX)
-        reply(files.answer(name, head.headers.get("accept-encoding", ""), head.query))
+        reply(files.answer(head.path.removeprefix(files.PREFIX), head))
 
     def refusal(self, head: HttpHead, error: TsdbError) -> HttpAnswer:
         return failed_json(failure_of(error))

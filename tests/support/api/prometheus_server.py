@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +23,7 @@ from tsdb.model.labels import canonical_labels
 from tsdb.model.selector import Matcher
 from tsdb.ops.auth import Tokens
 from tsdb.ops.health import Liveness, Readiness
+from tsdb.ops.http.bodies import BodyRoutes, JoinedRoutes
 from tsdb.ops.http.connections import HttpLimits
 from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.ops.request_bytes import RequestBytes
@@ -180,7 +181,9 @@ def api_server(
     families: dict[str, Family] | None = None,
     answers: AnswerBytes | None = None,
     seen: Seen | None = None,
+    beside: Callable[[PrometheusApi], BodyRoutes] | None = None,
 ) -> Iterator[ApiServer]:
+    """beside: makes further routes of the server."""
     samples, memory = Samples(), answers or AnswerBytes()
     sources = ApiSources(
         open_storage=samples.open,
@@ -198,7 +201,8 @@ def api_server(
         seen=seen or NothingSeen(),
     )
     api = PrometheusApi(sources, options, RequestBytes(64 << 20))
-    with serve_ops("127.0.0.1", 0, Readiness, Liveness, bodies=api, tokens=tokens, limits=limits) as server:
+    bodies = JoinedRoutes((api,) if beside is None else (api, beside(api)))
+    with serve_ops("127.0.0.1", 0, Readiness, Liveness, bodies=bodies, tokens=tokens, limits=limits) as server:
         api.start()
         yield ApiServer(samples, api, server, memory)
         if samples.gate is not None:

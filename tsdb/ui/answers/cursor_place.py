@@ -59,8 +59,9 @@ def cursor_place(before: str) -> CursorPlace:
     if prefix and not (prefix[0].isalpha() or prefix[0] in "_:"):
         return CursorPlace(Wanted.NOTHING, "")
     if opened is not None and rest[opened].is_symbol("{"):
-        is_name = rest[-1].is_symbol("{") or rest[-1].is_symbol(",")
-        return CursorPlace(Wanted.LABEL if is_name else Wanted.NOTHING, prefix, _matchers(rest, opened))
+        if not rest[-1].is_symbol("{") and not rest[-1].is_symbol(","):
+            return CursorPlace(Wanted.NOTHING, "")
+        return CursorPlace(Wanted.LABEL, prefix, _matchers(rest, opened))
     if opened and rest[opened].is_symbol("(") and rest[opened - 1].word in _LISTS:
         return CursorPlace(Wanted.LABEL, prefix, _metric(tokens))
     if rest and (rest[-1].kind is not Kind.SYMBOL or rest[-1].text in _CLOSED) and rest[-1].word not in _WORDS:

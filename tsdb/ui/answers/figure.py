@@ -57,7 +57,8 @@ def _item(theme: str, axis: str, unit: str) -> bytes:
 
 
 def _figure(theme: str, axis: str, unit: str) -> Figure:
-    from bokeh.models import BoxZoomTool, ColumnDataSource, CrosshairTool, Range1d, Span
+    from bokeh.models import BoxZoomTool, ColumnDataSource, CrosshairTool, Range1d
+    from bokeh.models.annotations import Span
     from bokeh.plotting import figure as new_figure
 
     plot = new_figure(
@@ -66,7 +67,7 @@ def _figure(theme: str, axis: str, unit: str) -> Figure:
         sizing_mode="stretch_width",
         x_axis_type="datetime",
         y_axis_type="log" if axis == "log" else "linear",
-        x_range=Range1d(0, 1),
+        x_range=Range1d(start=0, end=1),
         tools=[],
         toolbar_location=None,
         background_fill_alpha=0,
@@ -138,4 +139,3 @@ def _name_units(plot: Figure, unit: str) -> None:
     plot.yaxis.axis_label = labels.get(unit)
     plot.yaxis.axis_label_standoff = 4
     plot.y_range.update(range_padding=0.08, only_visible=False)
-    plot.yaxis.ticker.desired_num_ticks = 5

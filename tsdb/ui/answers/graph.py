@@ -45,7 +45,7 @@ def graph(asked: PageCall) -> bytes:
         "series": labels_of(block.labels),
         "is_reduced": drawn.at.shape[1] < block.steps,
         "at": np.ascontiguousarray(drawn.at) if drawn.at.shape[1] < block.steps else None,
-        "values": drawn.values,
+        "values": np.ascontiguousarray(drawn.values),
         "statistics": _statistics(block.values, block.present),
         "warnings": texts(evaluated.found.warnings, "warning"),
         "infos": texts(evaluated.found.infos, "info"),
