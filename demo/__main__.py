@@ -1,4 +1,4 @@
-"""`make demo`: write, read, kill, replay, and read the same again.
+"""`make demo`: write, read, kill, replay, read the same again, and a page to look at.
 
 When memory has dropped the range, the demo reads it once more, from history, and writes a late sample for it. Where
 Spark can run, it takes the chunk stage over (`demo.spark`) and compares log, chunks and history. Exit code 0 means that
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from demo.page import show_page
 from demo.panel import show_live, show_until, time_of
 from demo.spark import show_spark
 from demo.standalone import Agent, Standalone, run_tsdb
@@ -42,6 +43,7 @@ def main() -> int:
         scratch = Path(folder)
         with Standalone(scratch) as server:
             held = demo(scratch, server)
+            held = show_page(console, server, scratch, SHOWN) and held
     console.rule("next")
     console.print(
         "  README.md               promises, and when not to use it\n"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tsdb.config import ProcessSettings, effective
 from tsdb.config.common import ServiceSettings
 from tsdb.config.types import HostPort
+from tsdb.config.ui import UiFields
 from tsdb.ops.health import Readiness
 from tsdb.ops.logs import get_logger
 
@@ -24,17 +25,21 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReadyLine:
-    """Content of the line. write, read: HOST:PORT of gRPC, "" where the role has none. next: commands to type."""
+    """Content of the line. write, read: HOST:PORT of gRPC, "" where the role has none. next: commands to type.
+    has_pages: whether there are pages at / of http.
+    """
 
     role: str
     write: str
     read: str
     http: str
     next: tuple[str, ...]
+    has_pages: bool = False
 
     def text(self) -> str:
         """The line for a terminal."""
-        places = {"write to": self.write, "read from": self.read, "probes and metrics at": self.http}
+        at = f"{'pages, ' if self.has_pages else ''}probes and metrics at"
+        places = {"write to": self.write, "read from": self.read, at: self.http}
         where = ", ".join(f"{verb} {place}" for verb, place in places.items() if place)
         return f"ready: {self.role}; {where}; next: {'; '.join(self.next)}"
 
@@ -53,7 +58,8 @@ def ready_line(role: str, settings: ProcessSettings, grpc_port: int | None, http
         grpc = _reachable(settings.grpc_listen, grpc_port)
     http = ("https://" if settings.tls_cert_file else "http://") + _reachable(settings.http_listen, http_port)
     write, read = grpc if role in WRITERS else "", grpc if role in READERS else ""
-    return ReadyLine(role, write, read, http, tuple(_next(role, settings, grpc, http)))
+    has_pages = isinstance(settings, UiFields) and settings.ui
+    return ReadyLine(role, write, read, http, tuple(_next(role, settings, grpc, http)), has_pages)
 
 
 class ReadyWatch:

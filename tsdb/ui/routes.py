@@ -37,7 +37,6 @@ class UiRoutes:
         self._files = _Files(held)
 
     def route(self, method: str, path: str) -> BodyRoute | None:
-        """See BodyRoutes."""
         if path.startswith(files.PREFIX):
             return self._files
         return self._routes.get(path)

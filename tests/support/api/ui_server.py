@@ -29,11 +29,11 @@ class UiServer:
     def port(self) -> int:
         return self.api.server.port
 
-    def get(self, path: str, headers: dict[str, str] | None = None, **parameters: Any) -> Got:
+    def get(self, path: str, headers: dict[str, str] | None = None, /, **parameters: Any) -> Got:
         """A page or a file."""
         return self.api.send("GET", path + (f"?{urlencode(parameters)}" if parameters else ""), None, headers or {})
 
-    def ask(self, path: str, headers: dict[str, str] | None = None, **parameters: Any) -> Got:
+    def ask(self, path: str, headers: dict[str, str] | None = None, /, **parameters: Any) -> Got:
         """A request of a script."""
         return self.api.send("POST", path, urlencode(parameters).encode(), {**FORM, **(headers or {})})
 

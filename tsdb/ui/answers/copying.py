@@ -26,7 +26,7 @@ _GRAFANA_UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a panel asks for. range: a duration before now, "" for a fixed range. address: of gRPC. has_tls: of it."""
+    """The request of a panel. range: a duration before now, "" for a fixed range. address: of gRPC. has_tls: of it."""
 
     query: str
     range: str

@@ -18,7 +18,7 @@ _OPEN, _CLOSED = frozenset("({["), frozenset(")}]")
 
 
 class Wanted(enum.Enum):
-    """What completes the text before the cursor."""
+    """The kind of text that completes the one before the cursor."""
 
     EXPRESSION = "expression"
     LABEL = "label"

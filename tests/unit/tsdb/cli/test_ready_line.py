@@ -30,10 +30,10 @@ def line(role: str, grpc_port: int | None = GRPC, **settings: object) -> ReadyLi
 @pytest.mark.parametrize(
     ("role", "grpc_port", "words"),
     [
-        ("standalone", GRPC, "standalone; write to 127.0.0.1:7410, read from 127.0.0.1:7410, probes"),
+        ("standalone", GRPC, "standalone; write to 127.0.0.1:7410, read from 127.0.0.1:7410, pages, probes"),
         ("gateway", GRPC, "gateway; write to 127.0.0.1:7410, probes"),
         ("store", GRPC, "store; read from 127.0.0.1:7410, probes"),
-        ("querier", GRPC, "querier; read from 127.0.0.1:7410, probes"),
+        ("querier", GRPC, "querier; read from 127.0.0.1:7410, pages, probes"),
         (
             "chunker",
             None,

@@ -1,4 +1,4 @@
-"""What the scripts get: lines, values, samples, completions and copies, with evidence; and errors in plain words."""
+"""Answers for scripts: lines, values, samples, completions and copies, with evidence; errors in plain words."""
 
 from __future__ import annotations
 
