@@ -6,8 +6,7 @@ begins next. It must be the only member of the group.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chunker.takeover import check_end, ensure_not_empty, known_progress, log_facts
@@ -16,13 +15,13 @@ from tsdb.chunks.records import hole_record
 from tsdb.chunks.resume import check_gap, first_progress, gap_hole, progress_after_gap
 from tsdb.codec.chunk.key import ProgressKey, encode_key
 from tsdb.codec.chunk.marker import HoleRecord, encode_progress_marker
-from tsdb.log.interface import CHUNKS, METRICS, SERIES, Group, Log, Position, TopicPartition
+from tsdb.log.interface import CHUNKS, METRICS, SERIES, Group, Log, Position
+from tsdb.log.lone_member import join_alone
 from tsdb.model.clock import Clock
-from tsdb.model.errors import CorruptData, LostOffsets, TsdbError, Unavailable, UnknownVersion, WrongTopic
+from tsdb.model.errors import CorruptData, LostOffsets, TsdbError, UnknownVersion, WrongTopic
 from tsdb.model.time_set import TimeSet
 
 GAP, REPLAY = "accept-gap", "accept-replay"
-ALONE_WITHIN_S = 30.0  # A killed member keeps its partitions until its session times out.
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +63,8 @@ def repair(
 ) -> dict[int, Progress]:
     """Accept and repair all these problems. Returns the progress from which each partition then begins. Raises
     Unavailable (group_in_use)."""
-    partitions = range(log.partitions(METRICS))
     with group:
-        group.join([METRICS], IdleListener(log))
-        _wait_alone(group, {(METRICS, partition) for partition in partitions})
+        join_alone(log, group, [METRICS])
         return {problem.partition: _repair(log, group, problem, times, clock) for problem in problems}
 
 
@@ -98,33 +95,3 @@ def _accepted(log: Log, group: Group, problem: ResumeProblem, times: TimeSet) ->
         return progress, None
     facts = log_facts(log, partition, progress, times)
     return progress_after_gap(progress, facts, times), gap_hole(progress, facts, partition, times)
-
-
-def _wait_alone(group: Group, all_partitions: set[TopicPartition]) -> None:
-    give_up_at = time.monotonic() + ALONE_WITHIN_S
-    while group.assigned() != all_partitions:
-        if time.monotonic() > give_up_at:
-            raise Unavailable(
-                f"another member holds {len(all_partitions - group.assigned())} of {len(all_partitions)} partitions:"
-                " stop every chunker first",
-                reason="group_in_use",
-            )
-        group.poll(0.1, max_records=1)
-
-
-class IdleListener:
-    """GroupListener that reads nothing: every partition begins at its end."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-
-    def on_assigned(self, committed: Mapping[TopicPartition, Position | None]) -> Mapping[TopicPartition, int]:
-        """Begin at the current end."""
-        marks = self._log.watermarks(METRICS, [partition for _, partition in committed])
-        return {place: marks[place[1]].high for place in committed}
-
-    def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        pass
-
-    def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        pass

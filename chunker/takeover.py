@@ -69,11 +69,11 @@ def highest_marker(log: Log, partition: int, topic_id: str) -> ProgressMarker | 
             if record.key == key and record.value is not None:
                 marker = decode_progress_marker(record.value)
                 if marker.topic_id == topic_id:
-                    found = marker if found is None else _together(found, marker)
+                    found = marker if found is None else together(found, marker)
     return found
 
 
-def _together(one: ProgressMarker, other: ProgressMarker) -> ProgressMarker:
+def together(one: ProgressMarker, other: ProgressMarker) -> ProgressMarker:
     """The higher value of each field. Each field of a marker is true of `chunks` alone, so the result is true too."""
     return ProgressMarker(
         one.topic_id,

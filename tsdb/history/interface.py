@@ -76,6 +76,10 @@ class HistoryHole:
     accepted: bool
 
 
+SeriesPiece = list[tuple[Announcement, int]]
+"""Rows of the series index: an announcement and its partition, as `write_series` takes them."""
+
+
 @dataclass(frozen=True, slots=True)
 class SeriesIndexRows:
     """Series of one (epoch, metric name), ascending by id.
@@ -182,3 +186,6 @@ class ChunkStore(ChunkSink, Protocol):
 
     def series(self, epoch: int, name: bytes) -> SeriesIndexRows:
         """Series of one metric name in an index epoch."""
+
+    def scan_series(self) -> Iterator[SeriesPiece]:
+        """The whole series index, each row once, in any order, in pieces of at most some 1,000 rows, none empty."""

@@ -34,7 +34,7 @@ def make_loader(settings: CommonSettings, fields: LoaderFields, log: Log, histor
     local = files or settings.history.startswith(SQLITE)
     options = LoaderOptions(
         settings.times,
-        group_id=fields.load_group or (FILES_GROUP if files else GROUP),
+        group_id=group_of(settings, fields),
         # A file acknowledges many rows at once, about once a second; a database in a file up to twice.
         concurrency=max(fields.load_concurrency, LOCAL_CONCURRENCY) if local else fields.load_concurrency,
         inflight_bytes_max=settings.history_inflight_bytes_max,
@@ -44,3 +44,8 @@ def make_loader(settings: CommonSettings, fields: LoaderFields, log: Log, histor
         accept_replay=fields.load_accept_replay,
     )
     return Loader(log, history, options, SystemClock())
+
+
+def group_of(settings: CommonSettings, fields: LoaderFields) -> str:
+    """The consumer group of the loaders of this history."""
+    return fields.load_group or (FILES_GROUP if settings.history.startswith(PARQUET) else GROUP)

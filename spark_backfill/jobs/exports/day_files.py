@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from spark_backfill.failures import quoted_errors
+from tsdb.ops.file_system import file_system
 
 FILE_SCHEMA = pa.schema([("labels", pa.string()), ("ts_ms", pa.int64()), ("value", pa.float64())])
 DAY = "day"
@@ -87,13 +87,6 @@ class DayFiles:
         if writer is not None:
             writer.close()
             system.move(_unfinished(root, number, attempt, day), f"{root}/{DAY}={day}/part-{number:05d}.parquet")
-
-
-def file_system(folder: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a path or URI, and the path there."""
-    uri = folder if "://" in folder else Path(folder).absolute().as_uri()
-    system, root = pafs.FileSystem.from_uri(uri)
-    return system, root
 
 
 def _unfinished(root: str, number: int, attempt: int, day: str | None) -> str:

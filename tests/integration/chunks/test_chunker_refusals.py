@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from chunker.chunker import Chunker
-from chunker.repair import IdleListener
 from support.data.late_writer import announce_all
 from support.fakes.replay_log import encoded, of_newer_version
 from support.servers.chunkers import FastClock, chunker_options, running, wait_emitted
@@ -18,6 +17,7 @@ from tsdb.chunks.progress import Progress, encode_progress
 from tsdb.codec.chunk.key import HoleKey, decode_key
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import CHUNKS, METRICS, Log, Position
+from tsdb.log.lone_member import IdleListener
 from tsdb.log.records import read_to_end
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.clock import ManualClock

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chunker.repair import IdleListener, diagnose, repair
+from chunker.repair import diagnose, repair
 from chunker.takeover import highest_marker, take_over
 from support.servers.logs import LogFactory
 from tsdb.chunks.engine import GROUP_ID
@@ -16,6 +16,7 @@ from tsdb.codec.chunk.key import ProgressKey, encode_key
 from tsdb.codec.chunk.marker import encode_progress_marker
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import CHUNKS, METRICS, Log, Position
+from tsdb.log.lone_member import IdleListener
 from tsdb.log.settings import LogSettings
 from tsdb.log.sqlite.faults import FaultPlan
 from tsdb.log.sqlite.log import SqliteLog

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tsdb.cli.history.backup import backup, verify
+from tsdb.cli.history.restore import restore, restore_topics
 from tsdb.cli.history.settings import HISTORY_SETTINGS, ToolSettings
 from tsdb.cli.options.arguments import (
     End,
@@ -80,6 +82,12 @@ def check(settings: CommonSettings, output: TableOrJson = "table") -> None:
         note("history is correct")
     if found:
         raise typer.Exit(1)
+
+
+history.command("backup")(backup)
+history.command("restore")(restore)
+history.command("restore-topics")(restore_topics)
+history.command("verify")(verify)
 
 
 @history.command("windows")

@@ -37,6 +37,8 @@ _CQL = {
     "VALUES (?, ?, ?, ?, ?, ?, ?)",
     "read_series": "SELECT series_id, pack_id, partition, labels FROM {ks}.series "
     "WHERE epoch = ? AND name = ? AND bucket = ?",
+    "scan_series": "SELECT epoch, series_id, pack_id, partition, labels FROM {ks}.series "
+    "WHERE token(epoch, name, bucket) > ? AND token(epoch, name, bucket) <= ?",
     "put_metric_name": "INSERT INTO {ks}.metric_names (epoch, name) VALUES (?, ?)",
     "read_epochs": "SELECT DISTINCT epoch FROM {ks}.metric_names",
     "read_metric_names": "SELECT name FROM {ks}.metric_names WHERE epoch = ?",
@@ -60,6 +62,7 @@ class Statements:
     read_holes: PreparedStatement
     put_series: PreparedStatement
     read_series: PreparedStatement
+    scan_series: PreparedStatement
     put_metric_name: PreparedStatement
     read_epochs: PreparedStatement
     read_metric_names: PreparedStatement

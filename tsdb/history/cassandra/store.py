@@ -20,10 +20,19 @@ from tsdb.history.cassandra.writes import CassandraWrites, Write
 from tsdb.history.chunk_rows import check_size, chunk_key_columns, pieces_of
 from tsdb.history.hole_rows import holes_of, key_columns_of
 from tsdb.history.hosts import Hosts
-from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesIndexRows, TokenRange, WindowRange
+from tsdb.history.interface import (
+    ChunkRow,
+    HistoryHole,
+    Loaded,
+    OnDone,
+    SeriesIndexRows,
+    SeriesPiece,
+    TokenRange,
+    WindowRange,
+)
 from tsdb.history.known_names import KnownNames
 from tsdb.history.row_keys import SERIES_BUCKETS, bucket_of, month_of, months_of, signed
-from tsdb.history.series_index_rows import series_index_rows
+from tsdb.history.series_index_rows import series_index_rows, series_piece
 from tsdb.history.settings import HistorySettings
 from tsdb.history.write_answers import WriteGroup
 from tsdb.model.errors import TsdbError
@@ -139,6 +148,13 @@ class CassandraStore:
         return series_index_rows(
             self._rows(read_series.bind((epoch, name, bucket)) for bucket in range(SERIES_BUCKETS))
         )
+
+    def scan_series(self) -> Iterator[SeriesPiece]:
+        """See ChunkStore; one statement per token range, several at once."""
+        scan_series = self._connected().statements.scan_series
+        bound = (scan_series.bind((tokens.after, tokens.through)) for tokens in self.token_ranges(1))
+        for page in read_ahead(self._connected().session, bound, self._settings):
+            yield series_piece(page)
 
     def close(self) -> None:
         self._writes.close()

@@ -16,10 +16,19 @@ from tsdb.codec.records.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.chunk_rows import check_size, chunk_key_columns, key_of
 from tsdb.history.hole_rows import holes_of, key_columns_of
-from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesIndexRows, TokenRange, WindowRange
+from tsdb.history.interface import (
+    ChunkRow,
+    HistoryHole,
+    Loaded,
+    OnDone,
+    SeriesIndexRows,
+    SeriesPiece,
+    TokenRange,
+    WindowRange,
+)
 from tsdb.history.known_names import KnownNames
 from tsdb.history.row_keys import TOKEN_MIN, even_token_ranges, signed
-from tsdb.history.series_index_rows import series_index_rows
+from tsdb.history.series_index_rows import series_index_rows, series_piece
 from tsdb.history.settings import HistorySettings
 from tsdb.history.sqlite import statements as sql
 from tsdb.history.sqlite.database import ERRORS, connect
@@ -29,6 +38,8 @@ from tsdb.model.errors import TsdbError
 from tsdb.model.labels import metric_name
 
 FETCH_ROWS = 64
+SCAN_ROWS = 1_000
+EPOCH_MIN = -(1 << 31)
 
 
 class SqliteStore:
@@ -126,6 +137,12 @@ class SqliteStore:
 
     def series(self, epoch: int, name: bytes) -> SeriesIndexRows:
         return series_index_rows(self._rows(sql.READ_SERIES, (epoch, name)))
+
+    def scan_series(self) -> Iterator[SeriesPiece]:
+        key: tuple[object, ...] = (EPOCH_MIN - 1, b"", TOKEN_MIN)
+        while rows := self._rows(sql.SCAN_SERIES, (*key, SCAN_ROWS)):
+            key = rows[-1][:3]
+            yield series_piece((row[0], *row[2:]) for row in rows)
 
     def close(self) -> None:
         self._writer.close()

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from chunker.repair import IdleListener
 from support.cli import Shell
 from support.data.late_writer import announce_all
 from support.fakes.replay_log import encoded
@@ -21,6 +20,7 @@ from tsdb.codec.chunk.key import decode_key
 from tsdb.codec.crc32c import crc32c
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import CHUNKS, METRICS, Log, Position
+from tsdb.log.lone_member import IdleListener
 from tsdb.log.records import read_to_end
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.clock import ManualClock

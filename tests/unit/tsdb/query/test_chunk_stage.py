@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from chunker.repair import IdleListener
 from support.servers.logs import LogFactory
 from tsdb.chunks.engine import GROUP_ID
 from tsdb.chunks.progress import Progress, encode_progress
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import METRICS, Group, Log, Position
+from tsdb.log.lone_member import IdleListener
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.clock import ManualClock
 from tsdb.model.time_set import DEMO

@@ -1,0 +1,80 @@
+"""Makes the plan of a backup, or finds that of an interrupted one."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from tsdb.backup.files import FILE_BYTES
+from tsdb.backup.folder import BackupFolder
+from tsdb.backup.manifest import MANIFEST, PLAN, Plan, decode_plan, encode_plan
+from tsdb.backup.positions import read_positions
+from tsdb.backup.tables import HOLES, SERIES, topic_table
+from tsdb.history.interface import ChunkStore
+from tsdb.history.shared_settings import HistoryAdmin, check_history
+from tsdb.log.interface import CHUNKS, META, METADATA, METRICS, Log
+from tsdb.log.interface import SERIES as SERIES_TOPIC
+from tsdb.log.meta import require_meta
+from tsdb.model.clock import Clock
+from tsdb.model.errors import InvalidRequest
+
+TOKEN_RANGES_MIN = 16  # Parts that an interrupted backup does not repeat.
+# Progress markers in `chunks` name an end of `series`, so `series` is read after them.
+TOPICS = (CHUNKS, SERIES_TOPIC, META, METADATA)
+
+
+def begin_plan(
+    folder: BackupFolder,
+    log: Log,
+    store: ChunkStore,
+    admin: HistoryAdmin,
+    group_id: str,
+    topics: Sequence[str],
+    clock: Clock,
+) -> Plan:
+    """The plan of an interrupted backup in the folder, or a new one, written to the folder.
+
+    Raises InvalidRequest (folder_exists) for a folder with other files, and (other_log) for an interrupted backup of
+    another log; ConfigMismatch when the history is not of this log.
+    """
+    if folder.has(MANIFEST):
+        raise InvalidRequest(f"{folder.name} has a finished backup: give a new folder", reason="folder_exists")
+    check_history(admin, require_meta(log))
+    if folder.has(PLAN):
+        plan = decode_plan(folder.read(PLAN), f"{folder.name}/{PLAN}")
+        if plan.topic_ids[METRICS] != log.topic_id(METRICS):
+            raise InvalidRequest(
+                f"{folder.name} has an interrupted backup of the log with topic id {plan.topic_ids[METRICS]}, not of"
+                f" this one, {log.topic_id(METRICS)}: give a new folder",
+                reason="other_log",
+            )
+        return plan
+    if not folder.is_empty():
+        raise InvalidRequest(f"{folder.name} has files of something else: give a new folder", reason="folder_exists")
+    plan = _new_plan(log, store, admin, group_id, topics, clock)
+    folder.put(PLAN, encode_plan(plan))
+    return plan
+
+
+def _new_plan(
+    log: Log, store: ChunkStore, admin: HistoryAdmin, group_id: str, topics: Sequence[str], clock: Clock
+) -> Plan:
+    now_ms = clock.now_ms()
+    # In this order: all below a commit was in history before it, and history holds what `loaded` claims.
+    positions = read_positions(log, group_id, now_ms)
+    loaded = store.loaded(log.topic_id(METRICS))
+    tokens = store.token_ranges(max(TOKEN_RANGES_MIN, store.chunk_bytes() // FILE_BYTES))
+    parts = [f"chunks/{number:05d}" for number in range(len(tokens))]
+    parts += [f"{SERIES.name}/00000", f"{HOLES.name}/00000"]
+    parts += [f"{topic_table(topic).name}/{number:05d}" for topic in topics for number in range(log.partitions(topic))]
+    return Plan(
+        backup_id=uuid.uuid4().hex,
+        created_ms=now_ms,
+        topic_ids={topic: log.topic_id(topic) for topic in (METRICS, *TOPICS)},
+        partitions=log.partitions(METRICS),
+        shared=admin.shared(),
+        loaded=loaded,
+        positions=positions,
+        tokens=tuple(tokens),
+        parts=tuple(parts),
+    )
