@@ -21,12 +21,14 @@ from bench.gateway import ingest_targets as targets
 from bench.gateway.ingest_targets import Target
 from bench.gateway.sender_process import GRPC, REMOTE_WRITE, Phase, SenderProcess, Sent
 from bench.measure import machine, say
+from tsdb.log.interface import METRICS, SERIES
 
 SETTLE_S = 0.5  # A store has applied by then what was written.
 IDLE_S = 2.0
 WARM_SHARE = 0.25  # Of a cell's seconds, after the announcement of its series.
 NODE, NODE_ONCE = "node", "node_once"
 AT_REST_REQUEST = 1000
+AT_REST_REQUESTS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ MORE = (
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Cells of each target, and bytes at rest of the embedded log."""
+    """Cells of each target, and bytes at rest of the embedded log and of Kafka's."""
     arguments = _arguments(argv)
     cells = _cells(arguments)
     found: list[dict[str, object]] = []
@@ -68,6 +70,8 @@ def main(argv: Sequence[str]) -> dict[str, object]:
                     found.append(_measure(target, cell, protocol, arguments.seconds, arguments.half_load))
         if name == targets.STANDALONE and arguments.at_rest:
             result["at_rest"] = _at_rest(arguments.protocol[0], arguments.flags)
+        if name == targets.KAFKA and arguments.at_rest:
+            result["at_rest_kafka"] = [_kafka_at_rest(one, arguments.flags) for one in (NODE_ONCE, "3500")]
     return result
 
 
@@ -83,7 +87,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--connections", type=int, help="connections of a single cell")
     parser.add_argument("--seconds", type=float, help="of a cell without a pause, and again at half load")
     parser.add_argument("--half-load", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--at-rest", action=argparse.BooleanOptionalAction, help="bytes at rest of the embedded log")
+    parser.add_argument("--at-rest", action=argparse.BooleanOptionalAction, help="bytes at rest of the logs")
     parser.add_argument("--prometheus", help="path of the control's binary; default: from PATH, where it is there")
     parser.add_argument("--flag", action="append", default=[], dest="flags", help="of our process, as --flag=--x=1")
     found = parser.parse_args(argv)
@@ -199,6 +203,28 @@ def _at_rest(protocol: str, flags: Sequence[str]) -> dict[str, object]:
     }
     say(str(found))
     return found
+
+
+def _kafka_at_rest(workload: str, flags: Sequence[str]) -> dict[str, object]:
+    """Bytes a sample of one replica on the broker's disk, 1,000 samples a request over 4 connections."""
+    with tempfile.TemporaryDirectory(prefix="bench-ingest-") as name, targets.kafka(flags, Path(name)) as target:
+        with SenderProcess(workload, GRPC, target.addresses[GRPC]) as sender:
+            sent = sender.run(Phase(AT_REST_REQUEST, 4, requests=AT_REST_REQUESTS))
+        segments = {topic: _segment_bytes(Path(name), topic) for topic in (METRICS, SERIES)}
+        found = {
+            "workload": workload,
+            "samples": sent.samples,
+            "refused": sent.refused,
+            "log_bytes_a_sample": round(segments[METRICS] / sent.samples, 2),
+            "series_bytes_a_series": round(segments[SERIES] / sender.series, 1),
+        }
+    say(str(found))
+    return found
+
+
+def _segment_bytes(folder: Path, topic: str) -> int:
+    """Of a topic on all brokers below a folder, indexes left out: Kafka allocates them ahead."""
+    return sum(path.stat().st_size for path in folder.rglob("*.log") if path.parent.name.rpartition("-")[0] == topic)
 
 
 def _sizes(folder: Path) -> dict[str, int]:

@@ -64,14 +64,15 @@ def standalone(flags: Sequence[str] = (), folder: Path | None = None) -> Iterato
 
 
 @contextmanager
-def kafka(flags: Sequence[str] = ()) -> Iterator[Target]:
-    """Gateway, store and one broker. flags: of the gateway."""
-    with KafkaCluster() as cluster, ExitStack() as stack:
+def kafka(flags: Sequence[str] = (), folder: Path | None = None) -> Iterator[Target]:
+    """Gateway, store and one broker. flags: of the gateway. folder: of the broker's data, which outlives it."""
+    with KafkaCluster(folder=folder) as cluster, ExitStack() as stack:
         url = f"kafka://{cluster.bootstrap}"
         make_topics(url, PARTITIONS, LOG_APPEND_TIME)
         gateway, grpc, http = stack.enter_context(_role("gateway", "--log", url, *flags))
         store, _, _ = stack.enter_context(_role("store", "--log", url))
-        yield Target(KAFKA, _addresses(grpc, http), {"gateway": gateway, "store": store, BROKER: cluster.pids[0]})
+        pids = {"gateway": gateway, "store": store, BROKER: cluster.pids[0]}
+        yield Target(KAFKA, _addresses(grpc, http), pids, folder)
 
 
 @contextmanager

@@ -104,6 +104,11 @@ COMMANDS = (
         "tsdb.cli.options.completion:completion",
         "Print a script that completes `tsdb` in a shell.",
     ),
+    Row(
+        "plan",
+        "tsdb.cli.plan.command:plan",
+        "Print how many processes, cores and disks a load needs, from measured figures.",
+    ),
     Row("topics", "tsdb.cli.topics:topics", "The topics of a log."),
     Row(
         "kafka",

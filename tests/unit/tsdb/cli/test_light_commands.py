@@ -59,6 +59,7 @@ ALLOWED: dict[str, set[str]] = {
     "watch --help": CLIENT,
     "write --help": {*CLIENT, "prometheus_client"},
     "agent --help": {*CLIENT, "prometheus_client", "psutil", "pydantic", "rich", "structlog"},
+    "plan --help": set(),
     "topics --help": LOG,
     "kafka --help": LOG,
     "log --help": LOG,

@@ -1,0 +1,1 @@
+"""`tsdb plan`: the size of an installation for a load, from measured figures."""
