@@ -23,6 +23,10 @@ metrics of the modules that it runs. Labels are bounded: never a series, a label
 values of a label are known beforehand they show 0 from the start. Names and labels are API: a change is a line in the
 changelog.
 
+A process of an [experiment](experiments.md) shows the same metrics under other names, with its name as a label:
+`tsdb_store_lag_seconds` as `tsdb_experiment_store_lag_seconds`,
+`process_open_fds` as `tsdb_experiment_process_open_fds`.
+
 | name | type | labels | meaning |
 |---|---|---|---|
 """

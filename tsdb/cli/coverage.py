@@ -73,9 +73,12 @@ def status(
     """
     with connection.open() as client:
         states, history, stage = client.coverage(), client.history(), client.chunk_stage()
+        experiment = client.experiment()
     process = None if http is None else _probe(http)
     if output == "json":
         answer: dict[str, Any] = {"partitions": [message_dict(state) for state in states]}
+        if experiment:
+            answer["experiment"] = experiment
         if history:
             answer["history"] = [message_dict(state) for state in history]
         if stage is not None:
@@ -89,6 +92,8 @@ def status(
         right=right,
     )
     _note_holes(states)
+    if experiment:
+        note(f"of the experiment {experiment}: queriers of production read none of these partitions")
     if history:
         print_table(
             ("partition", "history to", "left s", "loaded below offset", "memory from offset", "reaches memory"),

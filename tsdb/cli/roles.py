@@ -23,6 +23,7 @@ from tsdb.config import (
     StoreSettings,
     effective,
 )
+from tsdb.config.trials.experiment import ExperimentFields
 from tsdb.ops.descriptors import raise_limit
 from tsdb.ops.interpreter import SWITCH_INTERVAL_S, share_malloc_arena
 from tsdb.ops.lifecycle import run_until_signal
@@ -60,6 +61,7 @@ def run_role(name: str, settings: ProcessSettings, open_role: Callable[[], Opene
         tls=server_tls(settings),
         tokens=tokens,
         limits=http_limits(settings),
+        experiment=settings.experiment if isinstance(settings, ExperimentFields) else "",
     )
 
     def say_ready() -> None:

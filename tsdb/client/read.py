@@ -164,8 +164,18 @@ def chunk_stage() -> Call[reader_pb2.ChunkStageState | None]:
     )
 
 
+def experiment() -> Call[str]:
+    """Name of the experiment that the server belongs to; empty for production."""
+    return Call(Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(lambda answer: answer.experiment.name))
+
+
+def partition_states(answer: reader_pb2.CoverageResponse) -> Sequence[common_pb2.PartitionState]:
+    """The states of production or of an experiment, in the order of the answer."""
+    return answer.experiment.partitions if answer.HasField("experiment") else answer.partitions
+
+
 def _partitions(answer: reader_pb2.CoverageResponse) -> list[common_pb2.PartitionState]:
-    return sorted(answer.partitions, key=lambda state: state.partition)
+    return sorted(partition_states(answer), key=lambda state: state.partition)
 
 
 def _matchers(selector: Selector | None) -> list[common_pb2.Matcher]:

@@ -9,7 +9,8 @@ from pydantic import BaseModel, Field, SecretStr, model_validator
 from tsdb.config.common import CommonSettings
 from tsdb.config.promql import PromqlFields
 from tsdb.config.select import SelectFields
-from tsdb.config.shadow import ShadowFields
+from tsdb.config.trials.experiment import ExperimentFields
+from tsdb.config.trials.shadow import ShadowFields
 from tsdb.config.types import Addresses
 from tsdb.config.ui import UiFields
 
@@ -44,5 +45,7 @@ class QuerierFields(BaseModel):
         return self
 
 
-class QuerierSettings(QuerierFields, ShadowFields, UiFields, PromqlFields, SelectFields, CommonSettings):
+class QuerierSettings(
+    QuerierFields, ShadowFields, ExperimentFields, UiFields, PromqlFields, SelectFields, CommonSettings
+):
     """All settings of the role `querier`."""

@@ -15,9 +15,10 @@ from tsdb.config.loader import LoaderFields
 from tsdb.config.promql import PromqlFields
 from tsdb.config.querier import QuerierFields
 from tsdb.config.roles import ROLES
-from tsdb.config.shadow import ShadowFields
 from tsdb.config.standalone import StandaloneSettings
 from tsdb.config.store import StoreFields
+from tsdb.config.trials.experiment import ExperimentFields
+from tsdb.config.trials.shadow import ShadowFields
 
 INTRODUCTION = """# Settings
 
@@ -38,6 +39,7 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("loader", "Also of `standalone`.", LoaderFields),
     ("querier", "And the `select_*` limits of a store.", QuerierFields),
     ("Shadow reads", "Of `querier`.", ShadowFields),
+    ("Experiments", "Of `store` and `querier`.", ExperimentFields),
     ("PromQL", "Of `querier` and `standalone`.", PromqlFields),
     (
         "canary",

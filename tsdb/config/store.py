@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from tsdb.config.common import CommonSettings
 from tsdb.config.select import SelectFields
+from tsdb.config.trials.experiment import ExperimentFields
 from tsdb.config.types import Partitions, Shard, partition_ranges, shard_of
 from tsdb.model.time_set import SliceLengths, TimeSet, slice_lengths
 
@@ -129,7 +130,7 @@ class StoreFields(SelectFields):
         return times.least_hold_ms + self.hold_extra_ms
 
 
-class StoreSettings(StoreFields, CommonSettings):
+class StoreSettings(StoreFields, ExperimentFields, CommonSettings):
     """All settings of the role `store`."""
 
     @model_validator(mode="after")

@@ -92,6 +92,10 @@ def _refuse_user(url: str, instead: str) -> None:
 def _addresses(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
         raise ValueError("at least one HOST:PORT is wanted")
+    return _any_addresses(names)
+
+
+def _any_addresses(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if not host_port(name).port:
             raise ValueError(f"{name!r} has no port to connect to")
@@ -127,3 +131,4 @@ Shard = Annotated[str, AfterValidator(_shard)]
 # In flags and variables the names are separated by commas.
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 Addresses = Annotated[tuple[str, ...], BeforeValidator(_names), AfterValidator(_addresses)]
+AnyAddresses = Annotated[tuple[str, ...], BeforeValidator(_names), AfterValidator(_any_addresses)]

@@ -25,6 +25,7 @@ from tsdb.query.sources import Sources, partitions_for
 from tsdb.query.watch import WatchRead
 from tsdb.reader.answer_bytes import texts_bytes
 from tsdb.reader.cardinality import cardinality_spec
+from tsdb.reader.experiment import with_experiment
 from tsdb.reader.limits import WATCHES_MAX, SelectLimits
 from tsdb.reader.read_call import ReadCalls
 from tsdb.reader.request import labels_spec, matchers_of, partitions_of, select_spec, series_spec, tokens_of
@@ -132,7 +133,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
     def Coverage(
         self, request: reader_pb2.CoverageRequest, context: grpc.ServicerContext
     ) -> reader_pb2.CoverageResponse:
-        return coverage(self._sources, context)
+        return with_experiment(coverage(self._sources, context), self._sources.experiment)
 
     def Watch(
         self, request: reader_pb2.WatchRequest, context: grpc.ServicerContext

@@ -41,7 +41,7 @@ class HistorySource:
 class Sources:
     """topic_id, partitions (ascending): of the log, so that a missing store is noticed. history: None without one.
 
-    chunk_stage: the state of the chunk stage as last seen; None: not known.
+    chunk_stage: the state of the chunk stage as last seen; None: not known. experiment: empty: production.
     """
 
     stores: Stores
@@ -49,6 +49,7 @@ class Sources:
     partitions: Sequence[int]
     history: HistorySource | None
     chunk_stage: Callable[[], reader_pb2.ChunkStageState | None] = lambda: None
+    experiment: str = ""
 
 
 def partitions_for(sources: Sources, options: reader_pb2.ReadOptions) -> list[int]:

@@ -10,6 +10,7 @@ from tsdb.config import CommonSettings
 from tsdb.config.chunker import ChunkerFields
 from tsdb.config.gateway import GatewayFields
 from tsdb.config.loader import LoaderFields
+from tsdb.config.trials.experiment import ExperimentFields
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.meta import check_meta
 from tsdb.log.open import open_log, open_topics
@@ -17,6 +18,9 @@ from tsdb.log.settings import KafkaSecurity, LogSettings
 from tsdb.log.topic_watch import TopicWatch
 from tsdb.log.topics import require_topics, topic_specs
 from tsdb.model.meta import MetaSettings
+
+# Begins the client id of an experiment, so that brokers can give it a quota that production does not share.
+EXPERIMENT_CLIENT = "tsdb-experiment-"
 
 
 @contextmanager
@@ -93,6 +97,8 @@ def log_settings(settings: CommonSettings) -> LogSettings:
             idempotence=settings.idempotence,
             embedded_claim=True,
         )
+    if isinstance(settings, ExperimentFields) and settings.experiment:
+        return LogSettings(security=security, client_id=f"{EXPERIMENT_CLIENT}{settings.experiment}")
     return LogSettings(security=security, embedded_claim=isinstance(settings, ChunkerFields | LoaderFields))
 
 

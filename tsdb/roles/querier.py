@@ -32,6 +32,7 @@ from tsdb.query.warm_up import warm_up
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
 from tsdb.roles.caller_token import caller_token
+from tsdb.roles.experiment import check_address
 from tsdb.roles.history_access import connect_history
 from tsdb.roles.log import LogComponent, connected, meta_settings, topic_watch
 from tsdb.roles.process import Opened
@@ -63,23 +64,26 @@ class HistoryComponent:
 
 
 def open_querier(settings: QuerierSettings) -> Opened:
-    """A querier process. Raises Unavailable while log or history is away, ConfigMismatch when settings differ."""
+    """A querier process. Raises Unavailable while log or history is away, ConfigMismatch when settings differ, or
+    (experiment_address) for an experiment at production's address."""
     # The log has the shared settings and the number of partitions. Without it a missing store would stay unnoticed.
+    check_address(settings, settings.grpc_listen)
     with connected(settings) as log:
         return _opened(settings, log)
 
 
 def _opened(settings: QuerierSettings, log: Log) -> Opened:
     topic_id, partitions = log.topic_id(METRICS), log.partitions(METRICS)
-    pool = StorePool(store_addresses(settings), store_opener(settings), SystemClock())
+    pool = StorePool(store_addresses(settings), store_opener(settings, settings.experiment), SystemClock())
     shared = meta_settings(settings, partitions)
     history = connect_history(settings, shared) if settings.history else None
     watch = ChunkStageWatch(log, settings.times, SystemClock())
     topics = topic_watch(settings, log)
-    sources = Sources(pool, topic_id, range(partitions), history_source(history, settings, log), watch.state)
+    past = history_source(history, settings, log)
+    sources = Sources(pool, topic_id, range(partitions), past, watch.state, settings.experiment)
     health = Health()
     calls, running = read_calls(settings), RunningQueries()
-    shadow = make_shadow(settings, topic_id, settings.grpc_listen.port)
+    shadow = make_shadow(settings, topic_id, settings.grpc_listen, store_addresses(settings))
     server = grpc_server(settings, [querier_service(sources, settings, calls, settings, running, shadow)], health)
     api = prometheus_api(settings, settings, settings, sources, calls, running, log, seen=shadow)
     reporter = StoresReporter(sources, health_setter(health))
@@ -128,8 +132,9 @@ def store_addresses(fields: QuerierFields) -> list[StoreAddress]:
     return [StoreAddress(one.host, one.port) for one in parsed]
 
 
-def store_opener(fields: QuerierFields) -> Open:
-    """A function that opens a channel to one store. Raises InvalidRequest (tls, token_malformed) for bad settings."""
+def store_opener(fields: QuerierFields, experiment: str = "") -> Open:
+    """A function that opens a channel to one store. Raises InvalidRequest (tls, token_malformed) for bad settings.
+    experiment: that of the querier."""
     tls = _store_tls(fields)
     metadata = call_metadata(
         caller_token(fields.store_token, fields.store_token_file, "store_token_file", "store_token")
@@ -138,7 +143,7 @@ def store_opener(fields: QuerierFields) -> Open:
     def open_store(name: StoreAddress, address: StoreAddress) -> RemoteStore:
         # The certificate is for the host name, not for the address that it resolved to.
         channel = open_channel(str(address), tls, server_name=name.host)
-        return RemoteStore(str(address), channel, metadata, SystemClock())
+        return RemoteStore(str(address), channel, metadata, SystemClock(), experiment)
 
     return open_store
 

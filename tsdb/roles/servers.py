@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ READ_BYTES_MAX = 4 << 20  # The largest read request contains 200,000 series ids
 READS_BYTES_MAX = 64 << 20
 MESSAGE_SLACK_BYTES = 1 << 20  # gRPC's limit is above our own, so that callers get our refusal.
 FIELDS_SLACK = 64
+EVERY_ADDRESS = frozenset(("0.0.0.0", "::"))
 REQUESTS_IN_HAND_MIN = 8  # Requests of the largest size that fit at once, whatever the limits are.
 
 
@@ -128,3 +130,30 @@ def health_setter(health: Health) -> Callable[[int | None, bool], None]:
 def read_calls(fields: SelectFields) -> ReadCalls:
     """The bounds that all reads of a process share."""
     return ReadCalls(fields.read_timeout_s, AnswerBytes(fields.answers_bytes_max))
+
+
+def listens_at(listen: HostPort, place: HostPort) -> bool:
+    """Whether a call to `place` reaches a server of this machine that listens at `listen`. A name is resolved; one that
+    is not known now leads nowhere."""
+    if place.port != listen.port:
+        return False
+    places, own = _resolved(place.host), _resolved(listen.host)
+    return any(_is_here(one) for one in places) if own & EVERY_ADDRESS else bool(places & own)
+
+
+def _resolved(host: str) -> set[str]:
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)}
+    except OSError:
+        return set()
+
+
+def _is_here(address: str) -> bool:
+    """Whether the address is one of this machine: only then a socket can be bound to it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True

@@ -1,32 +1,37 @@
-"""Builds the shadow of a querier, and refuses one that cannot be: the querier itself, or another log."""
+"""Builds the shadow of a querier, and refuses one that cannot be: the querier, one of its stores, or another log."""
 
 from __future__ import annotations
 
-import socket
+from collections.abc import Iterable
 from pathlib import Path
 
 from tsdb.client.channel import ClientTls
-from tsdb.config.shadow import ShadowFields, fraction
-from tsdb.config.types import host_port
+from tsdb.config.trials.shadow import ShadowFields, fraction
+from tsdb.config.types import HostPort, host_port
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch, TsdbError
 from tsdb.ops.logs import get_logger
 from tsdb.query.shadow.kept import KeptPairs
 from tsdb.query.shadow.shadow import Shadow, ShadowOptions
 from tsdb.query.shadow.target import Target
+from tsdb.query.stores.pool import StoreAddress, resolve
 from tsdb.roles.caller_token import caller_token
+from tsdb.roles.servers import listens_at
 
 log = get_logger(__name__)
 
 
-def make_shadow(fields: ShadowFields, topic_id: str, grpc_port: int) -> Shadow | None:
-    """The shadow; None without one. grpc_port: of this querier.
+def make_shadow(
+    fields: ShadowFields, topic_id: str, listen: HostPort, stores: Iterable[StoreAddress] = ()
+) -> Shadow | None:
+    """The shadow; None without one. listen, stores: of this querier.
 
-    Raises ConfigMismatch (shadow_self, shadow_log, shadow_dir, shadow_token). A shadow that is away is no obstacle.
+    Raises ConfigMismatch (shadow_self, shadow_production, shadow_log, shadow_dir, shadow_token). A shadow that is away
+    is no obstacle.
     """
     if not fields.shadow:
         return None
-    _refuse_itself(fields.shadow, grpc_port)
+    _refuse_production(host_port(fields.shadow), listen, stores)
     tls = ClientTls(fields.shadow_tls_ca_file) if fields.shadow_tls else None
     target = Target(
         fields.shadow,
@@ -47,30 +52,27 @@ def make_shadow(fields: ShadowFields, topic_id: str, grpc_port: int) -> Shadow |
     return Shadow(target, options, SystemClock())
 
 
-def _refuse_itself(shadow: str, grpc_port: int) -> None:
-    place = host_port(shadow)
-    if place.port == grpc_port and any(_is_here(host) for host in _addresses(place.host)):
+def _refuse_production(shadow: HostPort, listen: HostPort, stores: Iterable[StoreAddress]) -> None:
+    if listens_at(listen, shadow):
         raise ConfigMismatch(
             f"shadow {shadow} is the address of this querier: give another querier or store", reason="shadow_self"
         )
+    places = _places(StoreAddress(shadow.host, shadow.port))
+    for store in stores:
+        if places & _places(store):
+            raise ConfigMismatch(
+                f"shadow {shadow} is {store}, a store that this querier reads, so every answer would be equal: give"
+                " another querier, or the store of an experiment",
+                reason="shadow_production",
+            )
 
 
-def _addresses(host: str) -> set[str]:
+def _places(name: StoreAddress) -> set[StoreAddress]:
+    """The name and its addresses, as far as they are known now."""
     try:
-        return {str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)}
+        return {name, *resolve(name)}
     except OSError:
-        return set()  # Not known now: then nothing answers there either.
-
-
-def _is_here(address: str) -> bool:
-    """Whether the address is one of this machine: only then a socket can be bound to it."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            return False
-    return True
+        return {name}
 
 
 def _kept(fields: ShadowFields) -> KeptPairs | None:

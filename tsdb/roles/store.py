@@ -8,6 +8,7 @@ from pathlib import Path
 from tsdb.config import CommonSettings, StoreSettings
 from tsdb.config.select import SelectFields
 from tsdb.config.store import StoreFields
+from tsdb.config.trials.experiment import ExperimentFields
 from tsdb.head.limits import HeadLimits
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
@@ -18,6 +19,7 @@ from tsdb.ops.health import PartitionHealth
 from tsdb.ops.lifecycle import Component
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
+from tsdb.roles.experiment import check_address
 from tsdb.roles.log import LogComponent, connected, meta_settings
 from tsdb.roles.process import Opened
 from tsdb.roles.servers import grpc_server, health_setter, read_calls
@@ -32,7 +34,8 @@ DRAIN_PART = 3  # Last snapshots may take this part (1/3) of a drain; the other 
 
 
 def open_store(settings: StoreSettings) -> Opened:
-    """A store process. Raises as `open_gateway`."""
+    """A store process. Raises as `open_gateway`, and ConfigMismatch (experiment_address)."""
+    check_address(settings, settings.grpc_listen)
     with connected(settings) as log:
         store = make_store(settings, settings, log)
         health = Health()
@@ -67,10 +70,12 @@ def make_store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store
     return Store(log, partitions, options, SystemClock())
 
 
-def reader_of(store: Store, fields: SelectFields, calls: ReadCalls) -> ReaderService:
-    """The Reader service over a store's heads."""
+def reader_of(store: Store, fields: SelectFields, calls: ReadCalls, experiment: str = "") -> ReaderService:
+    """The Reader service over a store's heads. experiment: empty: production."""
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
-    return ReaderService(store.topic_id, store.partitions, store.applied, limits, calls, store.placement_labels)
+    return ReaderService(
+        store.topic_id, store.partitions, store.applied, limits, calls, store.placement_labels, experiment
+    )
 
 
 def store_partitions(store: Store) -> Callable[[], dict[int, PartitionHealth]]:
@@ -78,8 +83,8 @@ def store_partitions(store: Store) -> Callable[[], dict[int, PartitionHealth]]:
     return lambda: {status.partition: partition_health(status) for status in store.statuses()}
 
 
-def _reader_service(store: Store, fields: SelectFields) -> GrpcService:
-    servicer = reader_of(store, fields, read_calls(fields))
+def _reader_service(store: Store, settings: StoreSettings) -> GrpcService:
+    servicer = reader_of(store, settings, read_calls(settings), settings.experiment)
     return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=("Coverage",))
 
 
@@ -91,6 +96,7 @@ def _snapshots(settings: CommonSettings, fields: StoreFields, partitions: int) -
         meta_settings(settings, partitions),
         fields.snapshot_interval_s,
         settings.drain_s / DRAIN_PART,
+        settings.experiment if isinstance(settings, ExperimentFields) else "",
     )
 
 

@@ -15,6 +15,7 @@ from tsdb.ops.grpc.slots import waiting
 from tsdb.ops.metrics import counter, histogram
 from tsdb.reader.answer_bytes import texts_bytes
 from tsdb.reader.cardinality import cardinality_spec, count
+from tsdb.reader.experiment import with_experiment
 from tsdb.reader.limits import LABEL_VALUES_MAX, WATCHES_MAX, SelectLimits
 from tsdb.reader.read_call import ReadCall, ReadCalls
 from tsdb.reader.request import labels_spec, matchers_of, partitions_of, select_spec, series_spec, tokens_of
@@ -37,7 +38,7 @@ watches_refused_total = counter("tsdb_store_watches_refused_total", "Watch strea
 
 
 class ReaderService(reader_pb2_grpc.ReaderServicer):
-    """Answers reads from the heads of `partitions`. Called from the server's threads."""
+    """Answers reads from the heads of `partitions`. Called from the server's threads. experiment: empty: production."""
 
     def __init__(
         self,
@@ -47,9 +48,11 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         limits: SelectLimits,
         calls: ReadCalls | None = None,
         placement_labels: Sequence[str] = DEFAULT_PLACEMENT_LABELS,
+        experiment: str = "",
     ) -> None:
         self._topic_id = topic_id
         self._placement_labels = placement_labels
+        self._experiment = experiment
         self._partitions = partitions
         self._applied = applied
         self._limits = limits
@@ -148,9 +151,8 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
     def Coverage(
         self, request: reader_pb2.CoverageRequest, context: grpc.ServicerContext
     ) -> reader_pb2.CoverageResponse:
-        return reader_pb2.CoverageResponse(
-            partitions=[partition.status().to_proto() for partition in self._partitions.values()]
-        )
+        states = [partition.status().to_proto() for partition in self._partitions.values()]
+        return with_experiment(reader_pb2.CoverageResponse(partitions=states), self._experiment)
 
     def Watch(
         self, request: reader_pb2.WatchRequest, context: grpc.ServicerContext

@@ -1137,6 +1137,7 @@ class CoverageResponse(_message.Message):
     PARTITIONS_FIELD_NUMBER: _builtins.int
     HISTORY_FIELD_NUMBER: _builtins.int
     CHUNK_STAGE_FIELD_NUMBER: _builtins.int
+    EXPERIMENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionState]: ...
     @_builtins.property
@@ -1147,20 +1148,52 @@ class CoverageResponse(_message.Message):
     def chunk_stage(self) -> Global___ChunkStageState:
         """Only from a querier with a history; absent before its first look."""
 
+    @_builtins.property
+    def experiment(self) -> Global___Experiment:
+        """Only from a store or querier of an experiment: then `partitions` is empty."""
+
     def __init__(
         self,
         *,
         partitions: _abc.Iterable[_common_pb2.PartitionState] | None = ...,
         history: _abc.Iterable[Global___HistoryState] | None = ...,
         chunk_stage: Global___ChunkStageState | None = ...,
+        experiment: Global___Experiment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk_stage", b"chunk_stage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk_stage", b"chunk_stage", "experiment", b"experiment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_stage", b"chunk_stage", "history", b"history", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_stage", b"chunk_stage", "experiment", b"experiment", "history", b"history", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CoverageResponse: _TypeAlias = CoverageResponse  # noqa: Y015
+
+@_typing.final
+class Experiment(_message.Message):
+    """A store or querier that runs beside production over the same log. Its states are here alone, so that a querier that does
+    not know experiments routes no read to it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionState]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        partitions: _abc.Iterable[_common_pb2.PartitionState] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Experiment: _TypeAlias = Experiment  # noqa: Y015
 
 @_typing.final
 class ChunkStageState(_message.Message):

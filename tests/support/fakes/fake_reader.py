@@ -17,6 +17,7 @@ import numpy as np
 from tsdb.model.errors import TsdbError
 from tsdb.model.labels import parse_labels, series_id
 from tsdb.ops.grpc.errors import abort
+from tsdb.reader.experiment import with_experiment
 from tsdb.v1 import common_pb2, ingest_pb2, ingest_pb2_grpc, reader_pb2, reader_pb2_grpc
 
 TOPIC_ID = "fake-topic"
@@ -30,7 +31,7 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
     `fail`: errors that the next calls end with, oldest first. `cut_after`: frames of a Select before it ends early.
     `over_rate`: retry_after_ms of the next Writes. `frame_samples`: samples of a data frame. `requests`, `metadata`:
     what was received. `watch_frames`: what the n-th Watch answers. `losses`: warnings of each answer to a Query.
-    `queries`: the running ones; a CancelQuery removes its own.
+    `queries`: the running ones; a CancelQuery removes its own. `experiment`: of the server; "": production.
     """
 
     def __init__(self, credentials: grpc.ServerCredentials | None = None, *, port: int = 0) -> None:
@@ -50,6 +51,7 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
         )
         self.history: list[reader_pb2.HistoryState] = []
         self.chunk_stage: reader_pb2.ChunkStageState | None = None
+        self.experiment = ""
         self.stopping = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(4), options=MESSAGE_OPTIONS)
         ingest_pb2_grpc.add_IngestServicer_to_server(self, self._server)
@@ -202,7 +204,10 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
 
     def Coverage(self, request: reader_pb2.CoverageRequest, context: Any) -> reader_pb2.CoverageResponse:
         self._enter(request, context)
-        return reader_pb2.CoverageResponse(partitions=[self.state], history=self.history, chunk_stage=self.chunk_stage)
+        answer = reader_pb2.CoverageResponse(
+            partitions=[self.state], history=self.history, chunk_stage=self.chunk_stage
+        )
+        return with_experiment(answer, self.experiment)
 
     def Watch(self, request: reader_pb2.WatchRequest, context: Any) -> Iterator[reader_pb2.WatchResponse]:
         self._enter(request, context)

@@ -41,6 +41,7 @@ class FakeStore:
 
     def __init__(self, name: str, states: Sequence[common_pb2.PartitionState]) -> None:
         self._name = name
+        self.apart = False
         self.known = {one.partition: one for one in states}
         self.fail: list[TsdbError] = []
         self.asked: list[Any] = []

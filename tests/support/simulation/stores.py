@@ -113,6 +113,10 @@ class WatchedStore:
     def states(self) -> Mapping[int, common_pb2.PartitionState]:
         return self._local.states()
 
+    @property
+    def apart(self) -> bool:
+        return self._local.apart
+
     def refresh(self, timeout_s: float) -> None:
         self._local.refresh(timeout_s)
 

@@ -19,6 +19,7 @@ from tsdb.model.errors import Unauthenticated
 from tsdb.ops.auth import Tokens
 from tsdb.ops.health import Liveness, Readiness
 from tsdb.ops.http.connection import requests_total
+from tsdb.ops.http.experiment_metrics import experiment_registry
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import registry
 from tsdb.ops.process_metrics import package_version  # Declares what /metrics also shows.
@@ -43,11 +44,14 @@ def ops_app(
     routes: Sequence[Route],
     tokens: Tokens | None,
     requests_max: int,
+    experiment: str = "",
 ) -> Starlette:
     """The application. `routes`: further routes of the role. With `tokens`, all but the probes need a bearer token.
 
-    requests_max: requests at once, probes not counted; more are refused with 503.
+    requests_max: requests at once, probes not counted; more are refused with 503. experiment: names the metrics; empty:
+    production.
     """
+    shown = experiment_registry(registry, experiment) if experiment else registry
     probes = CapacityLimiter(PROBE_THREADS)
 
     async def ready(_request: Request) -> Response:
@@ -68,7 +72,7 @@ def ops_app(
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         # On a thread, so that it does not delay a probe.
-        return Response(await to_thread.run_sync(encode, registry, limiter=scrapes), media_type=content_type)
+        return Response(await to_thread.run_sync(encode, shown, limiter=scrapes), media_type=content_type)
 
     own = [Route("/", index), Route(READY, ready), Route(HEALTHY, healthy), Route(METRICS, metrics)]
     known = frozenset(route.path for route in (*own, *routes))

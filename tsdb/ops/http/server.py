@@ -148,16 +148,17 @@ def serve_ops(
     tls: ServerTls | None = None,
     tokens: Tokens | None = None,
     limits: HttpLimits | None = None,
+    experiment: str = "",
 ) -> OpsServer:
     """A server bound to host and port (0: any free one), not yet started. The callables run on its threads.
 
     `tokens` guard everything except the two probes. Client certificates are not required, since probes have none.
-    bodies: routes that take a body.
+    bodies: routes that take a body. experiment: names the metrics; empty: production.
     Raises Unavailable (bind) when the address is not available.
     """
     limits = limits or HttpLimits()
     config = uvicorn.Config(
-        ops_app(readiness, liveness, routes, tokens, limits.requests_max),
+        ops_app(readiness, liveness, routes, tokens, limits.requests_max, experiment),
         log_config=None,
         log_level="warning",
         access_log=False,

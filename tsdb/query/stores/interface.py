@@ -22,6 +22,10 @@ class StoreReader(Protocol):
     def states(self) -> Mapping[int, common_pb2.PartitionState]:
         """Its last known states, by partition; empty while it does not answer."""
 
+    @property
+    def apart(self) -> bool:
+        """Whether it answers and is not read, because it belongs to another experiment, or to production."""
+
     def refresh(self, timeout_s: float) -> None:
         """Update `states` now. A store that does not answer in time has no states."""
 

@@ -40,6 +40,10 @@ class LocalStore:
         with self._lock:
             return self._states
 
+    @property
+    def apart(self) -> bool:
+        return False
+
     def refresh(self, timeout_s: float) -> None:
         answer = self._service.Coverage(reader_pb2.CoverageRequest(), _context(None))
         with self._lock:

@@ -25,6 +25,10 @@ log = get_logger(__name__)
 
 known_stores = gauge("tsdb_query_stores", "Stores that the configured names resolve to.")
 answering_stores = gauge("tsdb_query_stores_answering", "Stores with a recent answer about their coverage.")
+stores_apart = gauge(
+    "tsdb_query_stores_apart",
+    "Stores that answer and are not read: they belong to another experiment than this querier, or to production.",
+)
 resolve_failures_total = counter(
     "tsdb_query_resolve_failures_total", "Failed resolutions of store names; the known stores stay in use."
 )
@@ -108,6 +112,7 @@ class StorePool(Periodic):
         for store, call in calls:
             store.finish_refresh(call)
         answering_stores.set(sum(bool(store.states()) for store in stores))
+        stores_apart.set(sum(store.apart for store in stores))
 
     def _resolve_names(self) -> None:
         self._resolved_at = self._clock.monotonic()

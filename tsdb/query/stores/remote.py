@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from tsdb.client.read import partition_states
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
 from tsdb.ops.grpc.errors import from_rpc_error
@@ -18,6 +19,7 @@ from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
 
 STATES_AGE_MAX_S = 10.0  # As the store's bound for a high watermark: older states are not reliable.
 CANCELLED = "cancelled"
+PRODUCTION = "production"  # In logs, for the absence of an experiment.
 NO_DEADLINE_S = 1e7  # gRPC gives callers without one a deadline in a century or so.
 
 log = get_logger(__name__)
@@ -30,18 +32,22 @@ Metadata = tuple[tuple[str, str], ...]
 
 class RemoteStore:
     """One store at one address, over a channel that this object owns. Thread-safe. metadata: sent with each call, for
-    example a token."""
+    example a token. experiment: that of the querier. A store of another one, or of production, has no states."""
 
-    def __init__(self, name: str, channel: grpc.Channel, metadata: Metadata, clock: Clock) -> None:
+    def __init__(
+        self, name: str, channel: grpc.Channel, metadata: Metadata, clock: Clock, experiment: str = ""
+    ) -> None:
         self._name = name
         self._channel = channel
         self._stub = reader_pb2_grpc.ReaderStub(channel)
         self._metadata = metadata
         self._clock = clock
+        self._experiment = experiment
         self._lock = threading.Lock()  # Guards all below; an innermost lock.
         self._states: dict[int, common_pb2.PartitionState] = {}
         self._answered_at: float | None = None
         self._reachable: bool | None = None
+        self._apart = False
 
     @property
     def name(self) -> str:
@@ -55,6 +61,11 @@ class RemoteStore:
         with self._lock:
             fresh = self._answered_at is not None and self._clock.monotonic() - self._answered_at <= STATES_AGE_MAX_S
             return self._states if fresh and self._reachable else {}
+
+    @property
+    def apart(self) -> bool:
+        with self._lock:
+            return self._apart and self._reachable is True
 
     def refresh(self, timeout_s: float) -> None:
         self.finish_refresh(self.begin_refresh(timeout_s))
@@ -80,12 +91,23 @@ class RemoteStore:
         if answer is None:
             self._lost("it has left")
             return
+        apart = answer.experiment.name != self._experiment
+        states = () if apart else partition_states(answer)
         with self._lock:
             before, self._reachable = self._reachable, True
-            self._states = {state.partition: state for state in answer.partitions}
+            was_apart, self._apart = self._apart, apart
+            self._states = {state.partition: state for state in states}
             self._answered_at = self._clock.monotonic()
-        if not before:
+        if apart and not (before and was_apart):
+            log.warning("store is not read: it is of another experiment", store=self._name, **self._sides(answer))
+        elif not before:
             log.info("store answers", store=self._name, partitions=sorted(self._states))
+
+    def _sides(self, answer: reader_pb2.CoverageResponse) -> dict[str, str]:
+        return {
+            "store_experiment": answer.experiment.name or PRODUCTION,
+            "querier_experiment": self._experiment or PRODUCTION,
+        }
 
     def _lost(self, reason: str) -> None:
         poll_failures_total.inc()

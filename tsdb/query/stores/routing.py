@@ -107,8 +107,10 @@ class Routing:
                 retry_after_s=1.0,
                 partition=partition,
             )
+        apart = sum(store.apart for store, _ in self._stores)
+        others_are = f", {apart} of them of another experiment than this querier" if apart else ""
         return Unavailable(
-            f"no store that answers holds partition {partition}; {len(self._stores)} stores are known",
+            f"no store that answers holds partition {partition}; {len(self._stores)} stores are known{others_are}",
             reason="no_store",
             retry_after_s=1.0,
             partition=partition,

@@ -28,12 +28,13 @@ log = get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
     """folder: of the files. interval_s: between two snapshots of a partition. drain_s: for all writes of a drain.
-    meta: settings that all processes share."""
+    meta: settings that all processes share. experiment: of the store; empty: production."""
 
     folder: Path
     meta: MetaSettings
     interval_s: float = INTERVAL_S
     drain_s: float = DRAIN_S
+    experiment: str = ""
 
 
 class Snapshots:
@@ -43,7 +44,7 @@ class Snapshots:
         self, options: SnapshotOptions, key: StoreKey, log_: Log, clock: Clock, make_head: Callable[[int, Start], Head]
     ) -> None:
         self._clock = clock
-        self._folder = SnapshotFolder(options.folder)
+        self._folder = SnapshotFolder(options.folder, options.experiment)
         self._loader = SnapshotLoader(self._folder, key, log_, clock, make_head)
         self.writer = SnapshotWriter(
             self._folder, key, log_, clock, interval_s=options.interval_s, drain_s=options.drain_s

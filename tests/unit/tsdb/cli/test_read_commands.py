@@ -156,6 +156,17 @@ def test_status_tells_how_far_history_is_and_what_is_left(shell: Shell, server: 
     assert "60" not in shell.ok("status", "--address", server.address).text.splitlines()[-1].split()
 
 
+def test_status_and_coverage_show_the_partitions_of_an_experiment_and_its_name(
+    shell: Shell, server: FakeServer
+) -> None:
+    assert "experiment" not in shell.ok("status", "--address", server.address, "--output", "json").json
+    server.experiment = "trial"
+    found = shell.ok("status", "--address", server.address, "--output", "json").json
+    assert (found["experiment"], len(found["partitions"])) == ("trial", 1)
+    assert "of the experiment trial" in shell.ok("status", "--address", server.address).err
+    assert len(shell.ok("coverage", "--address", server.address, "--output", "json").json["partitions"]) == 1
+
+
 def test_status_shows_the_chunk_stage_whichever_engine_runs_it(shell: Shell, server: FakeServer) -> None:
     assert "chunk_stage" not in shell.ok("status", "--address", server.address, "--output", "json").json
     stage = server.chunk_stage = reader_pb2.ChunkStageState(

@@ -10,12 +10,13 @@ import pytest
 from support.fakes.fake_reader import FakeServer
 from support.servers.queriers import Context
 from tsdb.client.channel import open_channel
+from tsdb.client.read import partition_states
 from tsdb.client.retry import worth_retrying
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import HoleInRange, Unavailable
 from tsdb.model.labels import canonical_labels
 from tsdb.query.stores.remote import RemoteStore
-from tsdb.v1 import common_pb2, reader_pb2
+from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
 
 WITHIN_S = 20.0
 M = common_pb2.Matcher(name="__name__", value="m")
@@ -126,3 +127,25 @@ def test_a_store_removed_since_it_was_chosen_is_skipped(store: RemoteStore, call
     with pytest.raises(Unavailable, match="no longer in use") as caught:
         CALLS[call](store, Context(WITHIN_S))
     assert worth_retrying(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("querier", "store", "read"),
+    [("", "", True), ("", "trial", False), ("trial", "trial", True), ("trial", "", False), ("trial", "other", False)],
+)
+def test_a_querier_reads_stores_of_its_own_experiment_alone(
+    server: FakeServer, querier: str, store: str, read: bool
+) -> None:
+    server.experiment = store
+    made = RemoteStore(server.address, open_channel(server.address, None), (), SystemClock(), querier)
+    made.refresh(WITHIN_S)
+    assert (list(made.states()), made.apart) == (([0], False) if read else ([], True))
+    made.close()
+
+
+def test_an_experiment_shows_no_partition_to_a_querier_that_does_not_know_experiments(server: FakeServer) -> None:
+    server.experiment = "trial"
+    with open_channel(server.address, None) as channel:
+        answer = reader_pb2_grpc.ReaderStub(channel).Coverage(reader_pb2.CoverageRequest())
+    assert list(answer.partitions) == []
+    assert [state.partition for state in partition_states(answer)] == [0]

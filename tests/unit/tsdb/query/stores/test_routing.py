@@ -126,6 +126,13 @@ def test_a_partition_without_a_store_is_named() -> None:
     assert (caught.value.reason, caught.value.metadata["partition"]) == ("no_store", "3")
 
 
+def test_stores_of_another_experiment_are_named_where_there_is_no_other() -> None:
+    store = FakeStore("a", [])
+    store.apart = True
+    with pytest.raises(Unavailable, match="1 stores are known, 1 of them of another experiment than this querier"):
+        routing(store).shares([0])
+
+
 def test_stores_of_another_log_are_ignored() -> None:
     other = FakeStore("a", [state(topic_id="made anew")])
     with pytest.raises(Unavailable, match="the stores hold log topic made anew; this querier reads topic topic"):

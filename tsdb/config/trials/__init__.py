@@ -1,0 +1,1 @@
+"""Settings of trials on live data: shadow reads, experiments."""
