@@ -26,6 +26,14 @@ class Times:
     shadow: float
 
 
+@dataclass(frozen=True, slots=True)
+class Other:
+    """The other side of a comparison. experiment: empty: production."""
+
+    address: str
+    experiment: str
+
+
 class KeptPairs:
     """The newest `kept_max` pairs in a folder. Used by the threads of a shadow; each file is written whole or not."""
 
@@ -34,11 +42,11 @@ class KeptPairs:
         self._kept_max = kept_max
         folder.mkdir(parents=True, exist_ok=True)
 
-    def keep(self, captured: Captured, found: Differences, times: Times, address: str) -> None:
+    def keep(self, captured: Captured, found: Differences, times: Times, other: Other) -> None:
         """Write one file and remove the oldest. Raises OSError."""
         name = f"shadow-{captured.at_ms:015d}-{id(captured):016x}.json"
         part = self._folder / f".{name}.part"
-        part.write_text(json.dumps(_pair(captured, found, times, address)))
+        part.write_text(json.dumps(_pair(captured, found, times, other)))
         part.rename(self._folder / name)
         for old in kept_files(self._folder)[: -self._kept_max]:
             old.unlink(missing_ok=True)
@@ -49,10 +57,11 @@ def kept_files(folder: Path) -> Sequence[Path]:
     return sorted(folder.glob(PATTERN))
 
 
-def _pair(captured: Captured, found: Differences, times: Times, address: str) -> dict[str, Any]:
+def _pair(captured: Captured, found: Differences, times: Times, other: Other) -> dict[str, Any]:
     return {
         "at_ms": captured.at_ms,
-        "shadow": address,
+        "shadow": other.address,
+        "experiment": other.experiment,
         "method": captured.method.value,
         "request": json.dumps(MessageToDict(captured.request))[:TEXT_CHARS_MAX],
         "own_s": round(times.own, 6),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import grpc
 from google.protobuf.message import Message
 
+from tsdb.client import SelectResult
 from tsdb.client.call import Method
 from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch, TsdbError
@@ -25,7 +26,7 @@ from tsdb.promql.evaluate.vectors.block import Block, Samples
 from tsdb.query.promql.answer import messages as query_messages
 from tsdb.query.shadow.capture import Budget, Capture, Captured
 from tsdb.query.shadow.comparison import Differences, compare, rows_of
-from tsdb.query.shadow.kept import KeptPairs, Times
+from tsdb.query.shadow.kept import KeptPairs, Other, Times
 from tsdb.query.shadow.seen import Answer
 from tsdb.query.shadow.shadow_metrics import (
     differences_total,
@@ -39,7 +40,9 @@ from tsdb.query.shadow.target import HEADER, Target, decoded
 from tsdb.v1 import reader_pb2
 
 THREADS = 2
+CHECK_EVERY_S = 60.0  # A shadow may be replaced by one of another log, or of other partitions.
 WAITING_MAX = 64
+NO_PROMQL = "no_promql"  # The refusal of a store.
 
 log = get_logger(__name__)
 
@@ -67,8 +70,9 @@ class Shadow:
         self._lock = threading.Lock()  # Guards _waiting and _closing.
         self._waiting = 0
         self._closing = False
-        # Whether the shadow has the same log; None until it has answered.
-        self._same_log: bool | None = None
+        # Whether the shadow has the same log, and when that was checked; None until it has answered.
+        self._same_log = False
+        self._checked_at: float | None = None
         self._threads: QueueThreads[Captured] = QueueThreads("shadow", THREADS, self._take)
 
     def start(self) -> None:
@@ -149,12 +153,20 @@ class Shadow:
             self._drop(captured, "closing")
             return
         try:
-            if self._has_same_log():
+            self._check_log()
+            if self._same_log:
                 self._ask(captured)
             else:
                 dropped_total.labels("wrong_log").inc()
+        except ConfigMismatch as error:
+            self._same_log = False
+            dropped_total.labels("wrong_log").inc()
+            log.error("shadow not used", reason=error.reason, error=error.message)
         except TsdbError as error:
-            failures_total.labels(error.reason).inc()
+            if error.reason == NO_PROMQL:
+                dropped_total.labels(NO_PROMQL).inc()
+            else:
+                failures_total.labels(error.reason).inc()
         except Exception as error:
             # A shadow that lies may answer with anything.
             failures_total.labels("internal").inc()
@@ -164,23 +176,32 @@ class Shadow:
             with self._lock:
                 self._waiting -= 1
 
-    def _has_same_log(self) -> bool:
-        if self._same_log is None:
-            try:
-                self._target.check_log()
-                self._same_log = True
-            except ConfigMismatch as error:
-                self._same_log = False
-                log.error("shadow not used", reason=error.reason, error=error.message)
-        return self._same_log
+    def _check_log(self) -> None:
+        """Check the log when that is due. A shadow that does not answer is checked again at the next read. Raises as
+        Target.check_log."""
+        now = self._clock.monotonic()
+        if self._checked_at is not None and now - self._checked_at < CHECK_EVERY_S:
+            return
+        self._checked_at = None
+        try:
+            self._target.check_log()
+        except ConfigMismatch:
+            self._same_log, self._checked_at = False, now
+            raise
+        self._same_log, self._checked_at = True, now
 
     def _ask(self, captured: Captured) -> None:
+        request = self._target.part_of(captured.method, captured.request)
+        if request is None:
+            dropped_total.labels("other_partitions").inc()
+            return
         began = time.perf_counter()
-        theirs = self._target.read(captured.method, captured.request)
+        theirs = self._target.read(captured.method, request)
         times = Times(captured.seconds, time.perf_counter() - began)
         duration.labels("own").observe(times.own)
         duration.labels("shadow").observe(times.shadow)
-        ours = decoded(captured.method, captured.request, captured.messages())
+        held = {state.partition for state in theirs.partitions} if isinstance(theirs, SelectResult) else None
+        ours = decoded(captured.method, captured.request, captured.messages(), held)
         found = compare(rows_of(ours), rows_of(theirs), captured.at_ms)
         reads_total.labels(found.result).inc()
         for kind, count in found.counts.items():
@@ -193,7 +214,7 @@ class Shadow:
         if self._options.kept is None:
             return
         try:
-            self._options.kept.keep(captured, found, times, self._target.address)
+            self._options.kept.keep(captured, found, times, Other(self._target.address, self._target.experiment))
         except OSError as error:
             keep_failures_total.inc()
             log.warning("differing read not kept", error=str(error))

@@ -6,7 +6,7 @@ from tsdb.ops.metrics import counter, gauge, histogram
 
 RESULTS = ("equal", "recent", "different")
 KINDS = ("series", "samples", "values", "coverage")
-DROPS = ("queue_full", "bytes", "closing", "wrong_log")
+DROPS = ("queue_full", "bytes", "closing", "wrong_log", "other_partitions", "no_promql")
 SIDES = ("own", "shadow")
 
 reads_total = counter(
@@ -27,8 +27,8 @@ failures_total = counter(
 )
 dropped_total = counter(
     "tsdb_shadow_dropped_total",
-    "Reads that were not sent to the shadow, by reason: its queue or its memory is full, the process ends, or it is of "
-    "another log.",
+    "Reads that were not compared, by reason: the queue or its memory is full, the process ends, or the shadow is of "
+    "another log, holds none of the partitions, or is a store, which evaluates no PromQL.",
     "reason",
     DROPS,
 )
@@ -37,5 +37,9 @@ keep_failures_total = counter(
 )
 duration = histogram(
     "tsdb_shadow_duration_seconds", "Time of the same reads here and at the shadow, transfer included.", "side", SIDES
+)
+shadow_partitions = gauge(
+    "tsdb_shadow_partitions",
+    "Partitions of the log that the shadow holds; reads are compared in these. 0: not known yet.",
 )
 held_bytes = gauge("tsdb_shadow_bytes", "Bytes of answers that wait for their comparison.")

@@ -1,28 +1,36 @@
-"""Target: the connection to a shadow, one attempt a read, and the check that it has the same log."""
+"""Target: the connection to a shadow, one attempt a read, and the check that it has the same log.
+
+A store as a shadow may hold some partitions of the log. It gets the part of a read that these can answer, and is
+compared in these.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import grpc
 from google.protobuf.message import Message
 
 from tsdb.client import QueryResult, SelectResult
-from tsdb.client.call import STREAMING, AnswerReader, Method, stub_methods
+from tsdb.client.answer.frames import AnswerFrames
+from tsdb.client.call import STREAMING, Method, stub_methods
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
 from tsdb.client.failures import Peer, call_error
 from tsdb.client.query import query
-from tsdb.client.select import SelectAnswer
-from tsdb.model.errors import ConfigMismatch, Overloaded
-from tsdb.v1 import reader_pb2
+from tsdb.client.read import partition_states
+from tsdb.client.select import joined_result
+from tsdb.model.errors import ConfigMismatch, Overloaded, Unavailable
+from tsdb.query.shadow.shadow_metrics import shadow_partitions
+from tsdb.v1 import common_pb2, reader_pb2
 
 HEADER = "tsdb-shadow"  # Of each call to a shadow: a querier passes such a read on to no other shadow.
 COVERAGE_TIMEOUT_S = 2.0
 
 
 class Target:
-    """Thread-safe. Connects at its first call. bytes_max: of one answer."""
+    """Thread-safe. Connects at its first call. bytes_max: of one answer. experiment: that of the shadow, once
+    `check_log` has seen it; empty: production."""
 
     def __init__(
         self,
@@ -35,6 +43,8 @@ class Target:
         bytes_max: int,
     ) -> None:
         self.address = address
+        self.experiment = ""
+        self._partitions: frozenset[int] = frozenset()
         self._topic_id = topic_id
         self._peer = Peer(address, tls is not None)
         self._channel = open_channel(address, tls)
@@ -44,13 +54,42 @@ class Target:
         self._bytes_max = bytes_max
 
     def read(self, method: Method, request: Message) -> SelectResult | QueryResult:
-        """The answer of the shadow. Raises its TsdbError."""
-        return decoded(method, request, self._call(method, request, self._timeout_s))
+        """The answer of the shadow. Raises its TsdbError, and ConfigMismatch (shadow_log) as `check_log`."""
+        answer = decoded(method, request, self._call(method, request, self._timeout_s))
+        if isinstance(answer, SelectResult):
+            self._check_topics(answer.partitions)
+        return answer
+
+    def part_of(self, method: Method, request: Any) -> Any:
+        """The request for the partitions that the shadow holds, as of the last `check_log`; None: there is no such one.
+        A query has no partitions, so it is for all of them."""
+        wanted = set(request.options.partitions) if method is Method.SELECT else set()
+        if not wanted and not (method is Method.SELECT and request.options.after):
+            return request
+        part = reader_pb2.SelectRequest()
+        part.CopyFrom(request)
+        del part.options.partitions[:], part.options.after[:]
+        part.options.partitions.extend(sorted(wanted & self._partitions))
+        part.options.after.extend(token for token in request.options.after if token.partition in self._partitions)
+        return part if part.options.partitions or not wanted else None
 
     def check_log(self) -> None:
-        """Raises ConfigMismatch (shadow_log) for a shadow of another log, and the error of one that does not answer."""
+        """Raises ConfigMismatch (shadow_log) for a shadow of another log, Unavailable (shadow_without_partitions) for
+        one that shows no partition yet, and the error of one that does not answer."""
         (answer,) = self._call(Method.COVERAGE, reader_pb2.CoverageRequest(), COVERAGE_TIMEOUT_S)
-        others = {state.topic_id for state in answer.partitions} - {self._topic_id}
+        states = partition_states(answer)
+        self._check_topics(states)
+        if not states:
+            raise Unavailable(
+                f"shadow {self.address} shows no partition, so its log is not known yet",
+                reason="shadow_without_partitions",
+            )
+        self.experiment = answer.experiment.name
+        self._partitions = frozenset(state.partition for state in states)
+        shadow_partitions.set(len(self._partitions))
+
+    def _check_topics(self, states: Iterable[common_pb2.PartitionState]) -> None:
+        others = {state.topic_id for state in states} - {self._topic_id}
         if others:
             raise ConfigMismatch(
                 f"shadow {self.address} reads another log: its topic id is {others.pop()}, that of this querier is"
@@ -84,14 +123,22 @@ class Target:
         return found
 
 
-def decoded(method: Method, request: Any, messages: Iterable[Message]) -> SelectResult | QueryResult:
-    """An answer of Select or Query as the client has it. Raises CorruptData, or Unavailable (answer_cut)."""
-    reader: AnswerReader[Any] = (
-        SelectAnswer(request.start_ms, request.end_ms)
-        if method is Method.SELECT
-        else query(request.query, request.start_ms).reader()
-    )
+def decoded(
+    method: Method, request: Any, messages: Iterable[Message], partitions: Collection[int] | None = None
+) -> SelectResult | QueryResult:
+    """An answer of Select or Query as the client has it. partitions: of a Select, without the others; None: all.
+
+    Raises CorruptData, or Unavailable (answer_cut).
+    """
+    if method is Method.SELECT:
+        frames = AnswerFrames()
+        for message in messages:
+            frames.add(message)
+        whole = frames.finish()
+        parts = [part for part in whole.parts if partitions is None or part.block.partition in partitions]
+        states = [state for state in whole.states if partitions is None or state.partition in partitions]
+        return joined_result(parts, states, request.start_ms, request.end_ms)
+    reader = query(request.query, request.start_ms).reader()
     for message in messages:
         reader.add(message)
-    found: SelectResult | QueryResult = reader.finish()
-    return found
+    return reader.finish()

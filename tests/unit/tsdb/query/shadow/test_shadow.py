@@ -23,6 +23,7 @@ from tsdb.client.call import Method
 from tsdb.client.query import query_range
 from tsdb.client.result import SelectResult
 from tsdb.model.clock import SystemClock
+from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import parse_labels
 from tsdb.promql.evaluate.query import range_query
 from tsdb.query.service import QuerierService
@@ -250,6 +251,53 @@ def test_a_shadow_of_another_log_gets_no_read(make: Callable[..., Rig]) -> None:
         rig.select()
     wait_until(lambda: sample("tsdb_shadow_dropped_total", reason="wrong_log") == before + 3, WITHIN_S)
     assert not rig.server.received(reader_pb2.SelectRequest)
+
+
+def test_a_shadow_that_is_replaced_by_one_of_another_log_is_left_with_its_first_answer(
+    make: Callable[..., Rig],
+) -> None:
+    rig, before = make(), sample("tsdb_shadow_dropped_total", reason="wrong_log")
+    equal, different = results("equal"), results("different")
+    rig.select()
+    wait_for(lambda: results("equal"), equal)
+    rig.server.state.topic_id = "another"
+    for _ in range(3):
+        rig.select()
+    wait_until(lambda: sample("tsdb_shadow_dropped_total", reason="wrong_log") == before + 3, WITHIN_S)
+    assert len(rig.server.received(reader_pb2.SelectRequest)) < 4
+    assert results("different") == different
+
+
+def test_a_shadow_that_shows_no_partition_gets_no_read_until_it_does(make: Callable[..., Rig]) -> None:
+    reason = "shadow_without_partitions"
+    rig, before, equal = make(lies=True), sample("tsdb_shadow_failures_total", reason=reason), results("equal")
+    rig.reader.lie = lambda method, request, messages: iter([reader_pb2.CoverageResponse()])
+    rig.select()
+    wait_for(lambda: sample("tsdb_shadow_failures_total", reason=reason), before)
+    rig.reader.lie = None
+    rig.select()
+    wait_for(lambda: results("equal"), equal)
+    assert rig.reader.calls["Select"] == 1
+
+
+def test_the_promql_of_reads_is_not_compared_with_a_store(make: Callable[..., Rig]) -> None:
+    rig, before = make(), sample("tsdb_shadow_dropped_total", reason="no_promql")
+    equal = results("equal")
+    rig.select()
+    wait_for(lambda: results("equal"), equal)
+    rig.server.fail.append(InvalidRequest("a store does not evaluate PromQL", reason="no_promql"))
+    request: Any = query_range("count(m)", END_MS - 1000, END_MS - 500, 50).request
+    list(rig.service.Query(request, ShadowContext()))  # type: ignore[arg-type]
+    wait_for(lambda: sample("tsdb_shadow_dropped_total", reason="no_promql"), before)
+
+
+def test_a_kept_read_names_the_experiment(make: Callable[..., Rig]) -> None:
+    rig = make()
+    rig.server.experiment = "trial"
+    rig.server.samples.popitem()
+    rig.select()
+    wait_until(lambda: len(kept_files(rig.folder)) == 1, WITHIN_S)
+    assert '"experiment": "trial"' in kept_files(rig.folder)[0].read_text()
 
 
 def test_reads_that_wait_at_the_end_are_dropped(make: Callable[..., Rig]) -> None:
