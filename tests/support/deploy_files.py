@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 JOBS = KUBERNETES / "components/jobs"  # The one component that is in no overlay.
+EXPERIMENT = KUBERNETES / "experiment"
 KUSTOMIZATION = "kustomization.yaml"
 KUBERNETES_RELEASES = ("1.32", "1.37")
 RUN_WITHIN_S = 240.0  # Tens of milliseconds on an idle machine.
@@ -53,7 +54,7 @@ class Manifest:
 
 def manifests() -> list[Manifest]:
     """Every object of deploy/kubernetes once, those inside of ConfigMaps too."""
-    folders = [*overlay_folders(), JOBS]
+    folders = [*overlay_folders(), JOBS, EXPERIMENT]
     found = {json.dumps(one.value, sort_keys=True): one for folder in folders for one in rendered(folder)}
     objects = list(found.values())
     return objects + [inside for one in objects for inside in _inside(one)]
