@@ -6,25 +6,26 @@ import subprocess
 
 from stack.kafka import KafkaCluster
 from stack.maven import KAFKA, jars
+from support.shared_servers import SharedBroker
 
 WITHIN_S = 120.0
 KEY = "consumer_byte_rate"
 
 
-def throttle_readers(cluster: KafkaCluster, bytes_per_s: int) -> None:
-    """Limit the bytes that all clients together fetch. Other requests are not limited."""
-    _alter(cluster, "--add-config", f"{KEY}={bytes_per_s}")
+def throttle_readers(cluster: KafkaCluster | SharedBroker, bytes_per_s: int, client_id: str = "") -> None:
+    """Limit the bytes that clients of this id fetch together; empty: all clients. Other requests are not limited."""
+    _alter(cluster, client_id, "--add-config", f"{KEY}={bytes_per_s}")
 
 
-def release_readers(cluster: KafkaCluster) -> None:
+def release_readers(cluster: KafkaCluster | SharedBroker, client_id: str = "") -> None:
     """Remove the bound of readers again."""
-    _alter(cluster, "--delete-config", KEY)
+    _alter(cluster, client_id, "--delete-config", KEY)
 
 
-def _alter(cluster: KafkaCluster, *change: str) -> None:
+def _alter(cluster: KafkaCluster | SharedBroker, client_id: str, *change: str) -> None:
     # No Python client speaks this part of the protocol.
     tool = ["java", "-Xshare:auto", "-cp", f"{jars(KAFKA)}/*", "kafka.admin.ConfigCommand"]
-    entity = ["--entity-type", "clients", "--entity-default"]
+    entity = ["--entity-type", "clients", *(["--entity-name", client_id] if client_id else ["--entity-default"])]
     command = [*tool, "--bootstrap-server", cluster.bootstrap, "--alter", *entity, *change]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
