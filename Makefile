@@ -15,7 +15,7 @@ install = $(BIN)/uv pip install --quiet --python $(BIN)/python -e '$(1)' 2>/dev/
 # Four keep two cores busy, for many tests mostly wait.
 TEST_PROCESSES ?= 4
 
-.PHONY: help demo test unit check fmt bench soak stack-up stack-down proto docs kernels java kubernetes programs
+.PHONY: help demo test unit check fmt bench soak stack-up stack-down proto docs lock sbom kernels java kubernetes programs
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -65,6 +65,12 @@ docs: .venv/.dev ## generate docs/cli.md, docs/config.md and docs/metrics.md
 	@$(BIN)/python scripts/generate_metrics_doc.py > docs/metrics.md.new
 	@$(BIN)/python -m tsdb.cli.reference > docs/cli.md.new
 	@for page in cli config metrics; do mv docs/$$page.md.new docs/$$page.md; done
+
+lock: .venv/bin/python ## write deploy/requirements*.lock, the exact packages of the images; UPGRADE=1 takes newer ones
+	@scripts/lock.sh
+
+sbom: .venv/bin/python ## write build/sbom/, the packages of each image as CycloneDX
+	@scripts/sbom.sh build/sbom
 
 kernels: .venv/.dev ## compile all kernels that are not in the cache
 	@$(BIN)/tsdb warmup

@@ -68,6 +68,21 @@ def test_the_package_is_built_with_the_code_that_compiles_its_kernels(recipe: Pa
     )
 
 
+@by_recipe
+def test_packages_come_from_locks_with_hashes_and_nothing_else_is_taken(recipe: Path) -> None:
+    runs = [text for name, text in instructions(recipe) if name == "RUN"]
+    installs = [word for text in runs for word in text.split("&&") if re.search(r"pip (install|wheel) ", word)]
+    locks = {lock for words in installs for lock in re.findall(r"-r \S*?(requirements\S*\.lock)", words)}
+    spark = {"requirements-spark.lock"} if recipe == SPARK else set()
+    assert locks == {"requirements.lock", "requirements-build.lock"} | spark
+    for words in installs:
+        # The package itself: neither its dependencies nor those of its build are looked for.
+        exact = "--require-hashes -r" if "-r " in words else "--no-deps"
+        assert exact in words, words
+        assert "--no-build-isolation" in words or "-r " in words or ".whl" in words, words
+    assert any("pip check" in text for text in runs)
+
+
 def test_files_of_spark_are_where_manifests_and_variables_look_for_them() -> None:
     recipe = SPARK.read_text()
     files = {
