@@ -27,11 +27,14 @@ from tsdb.config.roles import ROLES
 
 CHART = DEPLOY / "helm/kafka-tsdb"
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
-# Engine of the chart -> its overlay, and values that it needs beside.
+SMALL = "chunkStage=chunker,store.zones=preferred"
+# Overlay -> the values of the chart that stand for it.
 OVERLAYS = {
-    "spark": ("overlays/spark", []),
-    "spark-operator": ("overlays/spark-operator", []),
-    "chunker": ("overlays/small", ["--set", "store.zones=preferred"]),
+    "spark": "chunkStage=spark",
+    "spark-operator": "chunkStage=spark-operator",
+    "small": SMALL,
+    "secure": "security.enabled=true",
+    "secure-small": f"security.enabled=true,{SMALL}",
 }
 GIB = 1 << 30
 
@@ -49,12 +52,15 @@ def refusal(*sets: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("engine", OVERLAYS)
-def test_the_chart_renders_the_objects_of_kustomize(engine: str) -> None:
-    overlay, more = OVERLAYS[engine]
-    ours = template("--set", "namespace.create=true", "--set", f"chunkStage={engine}", *more)
-    theirs = rendered(KUBERNETES / overlay)
-    assert [_without_helm(one) for one in _ordered(ours)] == [one.value for one in _ordered(theirs)]
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_chart_renders_the_objects_of_kustomize(overlay: str) -> None:
+    ours = template("--set", "namespace.create=true", "--set", OVERLAYS[overlay])
+    theirs = rendered(KUBERNETES / "overlays" / overlay)
+    assert [_without_helm(one) for one in _ordered(ours)] == [_by_name(one.value) for one in _ordered(theirs)]
+
+
+def test_every_overlay_has_values_of_the_chart() -> None:
+    assert {path.name for path in (KUBERNETES / "overlays").iterdir()} == OVERLAYS.keys()
 
 
 def _ordered(objects: list[Manifest]) -> list[Manifest]:
@@ -69,7 +75,20 @@ def _without_helm(one: Manifest) -> dict[str, Any]:
     if value["kind"] == "Job":
         assert value["metadata"]["name"] == "setup-1"
         value["metadata"]["name"] = "setup"
-    return value
+    return _by_name(value)
+
+
+def _by_name(value: dict[str, Any]) -> dict[str, Any]:
+    """The job with its variables, mounts and volumes by name: kustomize puts those of a patch first. Else unchanged."""
+    if value["kind"] != "Job":
+        return value
+    found: dict[str, Any] = json.loads(json.dumps(value))
+    pod = found["spec"]["template"]["spec"]
+    for owner in (pod, *pod["initContainers"], *pod["containers"]):
+        for name in ("env", "volumeMounts", "volumes"):
+            if name in owner:
+                owner[name].sort(key=lambda one: str(one["name"]))
+    return found
 
 
 def test_the_chart_passes_helms_lint() -> None:
@@ -98,6 +117,35 @@ def test_other_values_render_valid_objects_in_another_namespace() -> None:
     assert images == {"kafka-tsdb:9.9.9"}
     settings = next(one.value["data"]["tsdb.toml"] for one in objects if one.value["kind"] == "ConfigMap")
     assert tomllib.loads(settings)["hold_extra_ms"] == 3_600_000
+
+
+def test_secured_objects_are_valid_and_follow_the_values() -> None:
+    objects = template(
+        *("--set", "security.enabled=true,security.kafka.cluster=events,security.kafka.namespace=strimzi"),
+        *("--set", "security.cassandra.port=9142,security.monitoringNamespace=prometheus,spark.namespace=jobs"),
+        *(
+            "--set",
+            "security.issuer.create=false,security.issuer.name=company,setup.partitions=24,setup.topicReplication=1",
+        ),
+        namespace="metrics",
+    )
+    assert [fault for one in objects for fault in schema_faults(one)] == []
+    kinds = {one.value["kind"] for one in objects}
+    assert "ClusterIssuer" not in kinds
+    text = json.dumps([one.value for one in objects])
+    assert (
+        re.findall(r'"namespace": "(kafka-tsdb[^"]*)"|metadata.name": "(kafka|kafka-tsdb|kafka-tsdb-spark)"', text)
+        == []
+    )
+    issuers = {one.value["spec"]["issuerRef"]["name"] for one in objects if one.value["kind"] == "Certificate"}
+    assert issuers == {"company"}
+    topics = {one.name: one.value["spec"] for one in objects if one.value["kind"] == "KafkaTopic"}
+    assert (topics["metrics"]["partitions"], topics["meta"]["partitions"]) == (24, 1)
+    assert topics["chunks"]["config"]["min.insync.replicas"] == 1
+    strimzi = [one.value["metadata"]["labels"] for one in objects if one.value["kind"] in ("KafkaTopic", "KafkaUser")]
+    assert strimzi == [{"strimzi.io/cluster": "events"}] * len(strimzi)
+    policies = json.dumps([one.value["spec"] for one in objects if one.value["kind"] == "NetworkPolicy"])
+    assert all(name in policies for name in ("strimzi", "9142", "prometheus", "jobs"))
 
 
 def test_a_changed_setting_changes_the_name_and_helm_keeps_the_earlier_one() -> None:
@@ -129,6 +177,12 @@ def test_a_changed_setting_changes_the_name_and_helm_keeps_the_earlier_one() -> 
         (["gateway.minReplicas=9"], "gateway.minReplicas 9 is above gateway.maxReplicas 8"),
         (["querier.resources.requests.cpu=null"], "querier.resources.requests.cpu is missing"),
         (["spark.namespace=kafka-tsdb"], "spark.namespace kafka-tsdb is the namespace of the release"),
+        (
+            ["security.enabled=true", "chunkStage=spark-operator"],
+            "security.enabled and chunkStage spark-operator contradict each other",
+        ),
+        (["security.enabled=true", "security.issuer.create=false"], "name a ClusterIssuer of yours"),
+        (["security.kafka.port=0"], "/security/kafka/port"),
         (["store.shard=3"], "additional properties 'shard' not allowed"),
         (["chunkStage=flink"], "/chunkStage"),
         (["image.tag=a b"], "/image/tag"),

@@ -44,50 +44,57 @@ allowPrivilegeEscalation: false
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{- /* What the pods of all Python roles have in common. */ -}}
+{{- /* What the pods of all Python roles have in common. Takes root and role. */ -}}
 {{- define "pod" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
 securityContext:
-  {{- include "podSecurity" . | nindent 2 }}
-terminationGracePeriodSeconds: {{ add .Values.preStopSeconds 45 }}
+  {{- include "podSecurity" .root | nindent 2 }}
+terminationGracePeriodSeconds: {{ add .root.Values.preStopSeconds 45 }}
 volumes:
   - name: config
-    configMap: {name: {{ include "configName" . }}}
+    configMap: {name: {{ include "configName" .root }}}
   - {name: kernels, emptyDir: {}}
   - {name: tmp, emptyDir: {}}
+  {{- if .root.Values.security.enabled }}
+  {{- include "secureVolumes" .role | nindent 2 }}
+  {{- end }}
 {{- end }}
 
-{{- /* And their container, without name, arguments and resources. */ -}}
+{{- /* And their container, without name, arguments and resources. Takes root and role. */ -}}
 {{- define "container" -}}
-image: {{ include "image" . }}
+image: {{ include "image" .root }}
 securityContext:
-  {{- include "containerSecurity" . | nindent 2 }}
+  {{- include "containerSecurity" .root | nindent 2 }}
 ports:
   - {name: grpc, containerPort: 7410}
   - {name: http, containerPort: 7411}
 lifecycle:
   preStop:
-    sleep: {seconds: {{ .Values.preStopSeconds }}}
-{{ include "probes" . }}
+    sleep: {seconds: {{ .root.Values.preStopSeconds }}}
+{{ include "probes" .root }}
 volumeMounts:
   - {name: config, mountPath: /etc/kafka-tsdb, readOnly: true}
   - {name: kernels, mountPath: /var/cache/kafka-tsdb}
   - {name: tmp, mountPath: /tmp}
+  {{- if .root.Values.security.enabled }}
+  {{- include "secureMounts" .role | nindent 2 }}
+  {{- end }}
 {{- end }}
 
 {{- define "probes" -}}
+{{- $scheme := .Values.security.enabled | ternary ", scheme: HTTPS" "" -}}
 startupProbe:
-  httpGet: {path: /-/healthy, port: http}
+  httpGet: {path: /-/healthy, port: http{{ $scheme }}}
   periodSeconds: 5
   failureThreshold: 120
 livenessProbe:
-  httpGet: {path: /-/healthy, port: http}
+  httpGet: {path: /-/healthy, port: http{{ $scheme }}}
   periodSeconds: 10
   failureThreshold: 3
   timeoutSeconds: 5
 readinessProbe:
-  httpGet: {path: /-/ready, port: http}
+  httpGet: {path: /-/ready, port: http{{ $scheme }}}
   periodSeconds: 5
   failureThreshold: 2
   timeoutSeconds: 5
@@ -101,9 +108,16 @@ initContainers:
     args:
       - await-release
       {{- toYaml .readers | nindent 6 }}
+      {{- if .root.Values.security.enabled }}
+      - --tls-ca=/etc/kafka-tsdb-tls/ca.crt
+      {{- end }}
     resources:
       requests: {cpu: 100m, memory: 128Mi}
       limits: {memory: 128Mi}
+    {{- if .root.Values.security.enabled }}
+    volumeMounts:
+      {{- include "tlsMount" . | nindent 6 }}
+    {{- end }}
     securityContext:
       {{- include "containerSecurity" .root | nindent 6 }}
 {{- end }}
@@ -139,7 +153,7 @@ spec:
     metadata:
       labels: {app: kafka-tsdb, role: {{ .role }}}
     spec:
-      {{- include "pod" .root | nindent 6 }}
+      {{- include "pod" . | nindent 6 }}
       {{- include "spread" .role | nindent 6 }}
       {{- with .readers }}
       {{- include "awaitReaders" (dict "root" $.root "readers" .) | nindent 6 }}
@@ -149,8 +163,11 @@ spec:
           args: [{{ .role }}]
           env:
             - {name: TSDB_CONFIG, value: /etc/kafka-tsdb/tsdb.toml}
+            {{- if .root.Values.security.enabled }}
+            {{- include "secureEnv" .role | nindent 12 }}
+            {{- end }}
           resources: {{ toJson .values.resources }}
-          {{- include "container" .root | nindent 10 }}
+          {{- include "container" . | nindent 10 }}
 {{- end }}
 
 {{- /* The Service of a role. peers: the addresses of all pods, ready or not. */ -}}
