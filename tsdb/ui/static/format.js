@@ -60,6 +60,6 @@ function cut(text) {
 
 export function series(labels) {
   const { __name__: name = "", ...rest } = labels;
-  const pairs = Object.entries(rest).map(([key, text]) => `${visible(cut(key))}=${JSON.stringify(visible(cut(text)))}`);
+  const pairs = Object.entries(rest).map(([key, text]) => `${visible(cut(key))}=${visible(JSON.stringify(cut(text)))}`);
   return visible(cut(name)) + (pairs.length || !name ? `{${pairs.join(", ")}}` : "");
 }

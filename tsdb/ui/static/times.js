@@ -74,7 +74,7 @@ export class Times {
   }
 
   #key(event) {
-    if (!event.altKey || event.ctrlKey || event.metaKey) return;
+    if (!event.altKey || !event.shiftKey || event.ctrlKey || event.metaKey) return;
     const action = { ArrowLeft: () => this.#move(-1), ArrowRight: () => this.#move(1), ArrowDown: () => this.#widen() }[event.key];
     if (action === undefined) return;
     event.preventDefault();
