@@ -19,9 +19,11 @@ from tsdb.ops.lifecycle import Component, Deadline, Fallible, fallible_of
 from tsdb.ops.logs import get_logger
 from tsdb.roles.early_writes import EarlyWrites
 from tsdb.roles.kernels import KernelStart, WarmUps
+from tsdb.ui.early_page import EarlyPage
 
 RETRY_S = 1.0
 API = "/api/"
+PAGE = "/"
 OURS = frozenset({"bind"})  # Reasons that concern neither log nor history. Waiting does not help there.
 
 log = get_logger(__name__)
@@ -57,6 +59,7 @@ class RoleProcess:
         self._opened: Opened | None = None
         self._fallible: Sequence[Fallible] = ()
         self._early_writes = EarlyWrites(self._refusal)
+        self._early_page = EarlyPage(self._refusal)
         self._waiting = Readiness("starting")  # Its reason is empty once all has started.
         self._failure: BaseException | None = None
 
@@ -107,10 +110,15 @@ class RoleProcess:
         return Readiness(reason, self._opened.partitions(), message)
 
     def route(self, method: str, path: str) -> BodyRoute | None:
-        """See BodyRoutes; a POST and a request of an API are refused with the reason until the role serves."""
-        if self._opened is not None and not self._waiting.reason:
-            return self._opened.bodies.route(method, path)
-        return self._early_writes if method == "POST" or path.startswith(API) else None
+        """See BodyRoutes; until the role serves, a POST and a request of an API are refused with the reason, and a role
+        with pages shows it."""
+        opened = self._opened
+        if opened is not None and not self._waiting.reason:
+            return opened.bodies.route(method, path)
+        if method == "POST" or path.startswith(API):
+            return self._early_writes
+        has_page = path == PAGE and opened is not None and opened.bodies.route(method, path) is not None
+        return self._early_page if has_page else None
 
     def grpc_port(self) -> int | None:
         """The bound gRPC port; None before the opening, and for a role without gRPC."""

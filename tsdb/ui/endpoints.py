@@ -19,7 +19,7 @@ from tsdb.ui.answers.completion import completion
 from tsdb.ui.answers.copying import copying
 from tsdb.ui.answers.figure import figure
 from tsdb.ui.answers.graph import graph
-from tsdb.ui.answers.problem import problem
+from tsdb.ui.answers.problem import SIGNED_OUT, problem
 from tsdb.ui.answers.table import samples, table
 from tsdb.ui.files import url_of
 from tsdb.ui.headers import UNSTORED
@@ -69,9 +69,11 @@ def failed_json(failure: Failure) -> HttpAnswer:
 def failed_page(failure: Failure) -> HttpAnswer:
     """The error of a page; without a valid token the form that asks for one. Needs no library: it may be the error
     that the library is missing."""
-    template = (FOLDER / ("sign_in.html" if failure.status == 401 else "error.html")).read_text()
+    needs_token = failure.status == 401
+    problem_text = ("" if "token_missing" in failure.text else SIGNED_OUT) if needs_token else failure.text
+    template = (FOLDER / ("sign_in.html" if needs_token else "error.html")).read_text()
     text = template.replace("STYLE", url_of("style.css")).replace("SCRIPT", url_of("sign-in.js"))
-    return HttpAnswer(failure.status, text.replace("PROBLEM", html.escape(failure.text)).encode(), HTML, UNSTORED)
+    return HttpAnswer(failure.status, text.replace("PROBLEM", html.escape(problem_text)).encode(), HTML, UNSTORED)
 
 
 def _page(index: int, sources: UiSources, options: UiOptions, call: ApiCall) -> Representation:

@@ -8,6 +8,7 @@ from typing import Any
 from tsdb.api.prometheus.errors import ErrorType, Failure
 
 _PLACE = re.compile(r'(?:invalid parameter "query": )?(\d+):(\d+): parse error: (.*)', re.DOTALL)
+SIGNED_OUT = "You are not signed in, or the token is no longer valid here."
 _HOLE = "(reason: hole"
 _NEXT = {
     ErrorType.BAD_DATA: "Correct the expression and run it again.",
@@ -16,7 +17,7 @@ _NEXT = {
     ErrorType.CANCELED: "Run it again.",
     ErrorType.UNAVAILABLE: "Run it again in a moment; the page of the partitions shows what is not ready.",
     ErrorType.NOT_FOUND: "Open the explorer again.",
-    ErrorType.UNAUTHORIZED: "Sign in again: the token is missing, or no longer valid here.",
+    ErrorType.UNAUTHORIZED: "Sign in; the page then comes back as it is.",
     ErrorType.INTERNAL: "The log of the server has the details.",
 }
 
@@ -25,6 +26,8 @@ def problem(failure: Failure) -> dict[str, Any]:
     """The error as JSON. line, column: from 1, a column counts bytes of UTF-8; null where the text names no place."""
     place = _PLACE.match(failure.text)
     text = place[3] if place else failure.text.removeprefix('invalid parameter "query": ')
+    if failure.type is ErrorType.UNAUTHORIZED:
+        text = SIGNED_OUT
     return {
         "status": "error",
         "errorType": failure.type.value,

@@ -11,6 +11,13 @@ const MARKERS = ["circle", "square", "triangle", "diamond", "inverted_triangle",
 const MANY = 40; // From here on lines are thin, and points have no symbols.
 
 const figures = new Map();
+let isQuiet = false;
+
+// BokehJS warns of ranges without data, which a figure has before its first answer.
+function quiet() {
+  if (!isQuiet) window.Bokeh.set_log_level("error");
+  isQuiet = true;
+}
 
 function figure(options) {
   const key = new URLSearchParams(options).toString();
@@ -74,7 +81,7 @@ export class Graph {
     const key = JSON.stringify(asked);
     if (key === this.key) return;
     const item = await figure(asked);
-    window.Bokeh.set_log_level("error"); // It warns of ranges without data, which a figure has before its first answer.
+    quiet();
     this.close();
     this.views = await window.Bokeh.embed.embed_item(structuredClone(item), this.element);
     this.plot = this.views.roots[0].model;

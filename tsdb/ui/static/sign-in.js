@@ -14,6 +14,7 @@ form.addEventListener("submit", async (event) => {
     answer.textContent = "The server does not answer, or the token has characters that no token has. Try again.";
     return;
   }
+  await got.text();
   if (got.ok) {
     location.reload();
     return;

@@ -127,7 +127,7 @@ def test_a_valid_token_signs_in_and_its_cookie_opens_pages(guarded: UiServer) ->
 def test_a_wrong_or_expired_token_is_refused_in_plain_words(guarded: UiServer, headers: dict[str, str]) -> None:
     got = guarded.ask("/ui/graph", headers, query="up", range="5m")
     assert got.status == 401
-    assert got.json["next"] == "Sign in again: the token is missing, or no longer valid here."
+    assert got.json["error"] == "You are not signed in, or the token is no longer valid here."
     assert "set-cookie" not in got.headers
 
 

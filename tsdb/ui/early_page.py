@@ -1,0 +1,41 @@
+"""EarlyPage: the page at / while a role starts. It shows the reason of the wait, and asks again every second."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+
+from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.ops.http.bodies import HttpAnswer, HttpHead, Reply
+from tsdb.ops.request_bytes import RequestBytes, Reserved
+from tsdb.ui.headers import UNSTORED
+from tsdb.ui.pages.page import HTML
+from tsdb.ui.rendering import FOLDER
+
+REQUESTS_BYTES_MAX = 1 << 20
+
+
+class EarlyPage:
+    """A BodyRoute. refusal: the reason of the wait, read for each request. Needs no token, as readiness needs none."""
+
+    name = "/"
+    bytes_max = 0
+    request_timeout_s = None
+    is_open = True
+
+    def __init__(self, refusal: Callable[[], Unavailable]) -> None:
+        self.held = RequestBytes(REQUESTS_BYTES_MAX)
+        self._refusal = refusal
+
+    def authorization(self, head: HttpHead) -> str | None:
+        return None
+
+    def check(self, head: HttpHead) -> None:
+        """Every request is accepted."""
+
+    def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
+        reply(self.refusal(head, self._refusal()))
+
+    def refusal(self, head: HttpHead, error: TsdbError) -> HttpAnswer:
+        page = (FOLDER / "starting.html").read_text().replace("PROBLEM", html.escape(error.message))
+        return HttpAnswer(503, page.encode(), HTML, (*UNSTORED, ("retry-after", "1")))
