@@ -46,6 +46,7 @@ class LogSettings:
     delivery_timeout_s: after it an append is answered Unavailable; below the deadline of a write request.
     request_timeout_s: bound of every other request to a broker.
     idempotence: a retry that lands late cannot pass a newer record; without it one request at a time is in flight.
+    compression: of Kafka's batches, as the client library names it: none, gzip, snappy, lz4, zstd.
     linger_ms: a record waits this long for others; higher makes larger batches and later answers.
     queue_bytes_max: bytes of appends that wait for an answer; above it appends are refused (Overloaded, queue_full).
     prefetch_bytes_max: per reader, fetched ahead of its poll.
@@ -65,6 +66,7 @@ class LogSettings:
     delivery_timeout_s: float = 10.0
     request_timeout_s: float = 10.0
     idempotence: bool = True
+    compression: str = "zstd"
     linger_ms: float = 1.0
     queue_bytes_max: int = 128 * MIB
     prefetch_bytes_max: int = 64 * MIB

@@ -21,6 +21,9 @@ from tsdb.model.meta import MetaSettings
 
 # Begins the client id of an experiment, so that brokers can give it a quota that production does not share.
 EXPERIMENT_CLIENT = "tsdb-experiment-"
+# A record of a request has a few KB, mostly series ids. The client library sets up a new context for each batch, which
+# took zstd 45 us of CPU a record here and 24 us in each reader. lz4 makes the records 2 to 5 % larger.
+GATEWAY_COMPRESSION = "lz4"
 
 
 @contextmanager
@@ -95,6 +98,7 @@ def log_settings(settings: CommonSettings) -> LogSettings:
             security=security,
             delivery_timeout_s=settings.produce_timeout_s,
             idempotence=settings.idempotence,
+            compression=GATEWAY_COMPRESSION,
             embedded_claim=True,
         )
     if isinstance(settings, ExperimentFields) and settings.experiment:

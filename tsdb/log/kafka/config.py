@@ -43,10 +43,10 @@ def common(bootstrap: str, settings: LogSettings) -> Config:
 
 
 def producer(bootstrap: str, settings: LogSettings) -> Config:
-    """Producer with all acks and zstd, its queue bounded by bytes."""
+    """Producer with all acks, its queue bounded by bytes."""
     return common(bootstrap, settings) | {
         "acks": "all",
-        "compression.type": "zstd",
+        "compression.type": settings.compression,
         "enable.idempotence": settings.idempotence,
         # Without sequence numbers a retry could land after a record sent later.
         "max.in.flight.requests.per.connection": 5 if settings.idempotence else 1,

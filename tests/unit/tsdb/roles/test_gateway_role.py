@@ -8,8 +8,10 @@ from ingest.grpc.service import ingest_service
 from ingest.limits import Rate, SeriesLimits
 from support.fakes.fake_log import FakeLog
 from tsdb.config import GatewaySettings, load
+from tsdb.log.kafka import config
 from tsdb.model.clock import SystemClock
 from tsdb.roles.gateway import make_gateway
+from tsdb.roles.log import log_settings
 
 
 def test_limits_of_sources_and_tokens_are_those_of_settings_and_file(tmp_path: Path) -> None:
@@ -41,3 +43,8 @@ def test_by_default_no_rate_is_limited() -> None:
     gateway = make_gateway(settings, settings, FakeLog(4, SystemClock()))
     assert not gateway.pipeline.limits_now.source_rates().limited
     assert not gateway.tokens.limited
+
+
+def test_a_gateway_compresses_its_small_records_with_lz4() -> None:
+    settings = log_settings(load(GatewaySettings, {"log": "kafka://127.0.0.1:1"}))
+    assert config.producer("127.0.0.1:1", settings)["compression.type"] == "lz4"
