@@ -73,6 +73,16 @@ def test_rows_in_order_already_stay() -> None:
     assert flat(group(rows, series, good)) == group_twin(rows, series, good)
 
 
+@pytest.mark.parametrize(("count", "partitions"), [(1000, 18), (1000, 1), (100, 5000), (3, 18), (4000, 700)])
+def test_packs_of_random_ids_are_sorted_over_any_number_of_partitions(count: int, partitions: int) -> None:
+    rows, series, good = random_request(5, count)
+    rng = np.random.default_rng(count + partitions)
+    packs = rng.integers(0, 2**64, 1 + count // 5, dtype=np.uint64)
+    series.pack_id[:] = rng.choice(packs, count)
+    series.partition[:] = (series.pack_id % np.uint64(partitions)).astype(np.int64)
+    assert flat(group(rows, series, good)) == group_twin(rows, series, good)
+
+
 @pytest.mark.parametrize("bytes_max", [1, 120, 500, 4000, 1 << 20])
 def test_ranges_cover_each_partition_in_order_and_keep_the_size(bytes_max: int) -> None:
     rows, series, good = random_request(3, 400)
