@@ -19,8 +19,8 @@ compile() {
   sed -i '1i # Made by `make lock` from pyproject.toml; do not edit.' "$lock"
 }
 
-compile requirements.lock pyproject.toml
+compile requirements.lock --extra ui pyproject.toml
 # The same versions in both images.
-compile requirements-spark.lock --extra spark --constraint deploy/requirements.lock pyproject.toml
+compile requirements-spark.lock --extra ui --extra spark --constraint deploy/requirements.lock pyproject.toml
 # Of the build alone.
 printf 'setuptools>=77\n' | compile requirements-build.lock -

@@ -14,9 +14,10 @@ from support.deploy_files import DEPLOY, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DEPENDENCIES = PROJECT["project"]["dependencies"]
+EXTRAS = PROJECT["project"]["optional-dependencies"]
 WANTED = {
-    "requirements.lock": DEPENDENCIES,
-    "requirements-spark.lock": [*DEPENDENCIES, *PROJECT["project"]["optional-dependencies"]["spark"]],
+    "requirements.lock": [*DEPENDENCIES, *EXTRAS["ui"]],
+    "requirements-spark.lock": [*DEPENDENCIES, *EXTRAS["ui"], *EXTRAS["spark"]],
     "requirements-build.lock": PROJECT["build-system"]["requires"],
 }
 PIN = re.compile(r"^([\w.-]+)==(\S+)((?: --hash=sha256:[0-9a-f]{64})+)$")
