@@ -29,7 +29,7 @@ from tsdb.client import Client, ReadOptions, WriteBatch, connect
 NAME = "slow-slices"
 PARTITIONS_HELD = "0-1"
 SERIES, SAMPLES = 24, 50
-READS = 150
+READS = 100
 WITHIN_S = 90.0
 # Scheduling noise of a machine with other tests. A read that waited for the experiment would take its 30 s.
 P99_MORE_S = 0.5
