@@ -289,6 +289,23 @@ def test_a_hole_made_good_is_gone(store: ChunkStore) -> None:
 # Series of the past.
 
 
+def test_a_scan_of_the_series_index_has_each_row_once(store: ChunkStore) -> None:
+    rows = {
+        (one, number % 3)
+        for number in range(700)
+        for one in (announcement(number % 5 - 2, name=f"m{number % 40}", instance=str(number)),)
+    } | {(announcement(epoch, job="no name"), 1) for epoch in (-(1 << 31), (1 << 31) - 1)}
+    answers = Answers()
+    for one, partition in rows:
+        store.write_series(one, partition, answers)
+    assert set(answers.wait(len(rows))) == {None}
+    pieces = list(store.scan_series())
+    assert all(pieces)
+    found = [row for piece in pieces for row in piece]
+    assert len(found) == len(rows)
+    assert set(found) == rows
+
+
 def test_series_are_found_by_epoch_and_name(store: ChunkStore) -> None:
     some = [announcement(5, name="up", job="a", instance=str(number)) for number in range(100)]
     other = [announcement(5, name="down"), announcement(6, name="up", job="a", instance="0"), announcement(-1, job="x")]
