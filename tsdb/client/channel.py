@@ -14,6 +14,10 @@ from tsdb.model.errors import InvalidRequest
 
 MESSAGE_BYTES_MAX = 64 << 20  # The servers' limit. gRPC's default of 4 MiB is too small for large answers.
 
+CONNECT_S = (
+    5.0  # gRPC's default of 20 s is most of the time that a call has, and an address of a gone pod answers nothing.
+)
+
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -84,19 +88,31 @@ def call_metadata(token: str | None) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {token}"),)
 
 
-def open_channel(address: str, tls: ClientTls | None, *, server_name: str | None = None) -> grpc.Channel:
-    """A channel, which connects at its first call. server_name: name in the certificate, if not that of the address."""
+def open_channel(
+    address: str, tls: ClientTls | None, *, server_name: str | None = None, connect_s: float = CONNECT_S
+) -> grpc.Channel:
+    """A channel, which connects at its first call. server_name: name in the certificate, if not that of the address.
+
+    connect_s: time for one attempt to connect; calls wait for it.
+    """
+    options = (*CHANNEL_OPTIONS, _connect_within(connect_s))
     if tls is None:
-        return grpc.insecure_channel(check_address(address), CHANNEL_OPTIONS)
+        return grpc.insecure_channel(check_address(address), options)
     named = (("grpc.ssl_target_name_override", server_name),) if server_name else ()
-    return grpc.secure_channel(check_address(address), tls.credentials(), (*CHANNEL_OPTIONS, *named))
+    return grpc.secure_channel(check_address(address), tls.credentials(), (*options, *named))
 
 
 def open_aio_channel(address: str, tls: ClientTls | None) -> grpc.aio.Channel:
     """As `open_channel`, for asyncio. Call it on the loop that will use the channel."""
+    options = (*CHANNEL_OPTIONS, _connect_within(CONNECT_S))
     if tls is None:
-        return grpc.aio.insecure_channel(check_address(address), CHANNEL_OPTIONS)
-    return grpc.aio.secure_channel(check_address(address), tls.credentials(), CHANNEL_OPTIONS)
+        return grpc.aio.insecure_channel(check_address(address), options)
+    return grpc.aio.secure_channel(check_address(address), tls.credentials(), options)
+
+
+def _connect_within(seconds: float) -> tuple[str, int]:
+    """The option that bounds an attempt: gRPC gives it the time until the next one."""
+    return ("grpc.min_reconnect_backoff_ms", round(seconds * 1000))
 
 
 def _read(path: Path | str | None) -> bytes | None:

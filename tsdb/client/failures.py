@@ -49,6 +49,8 @@ _CAUSES: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
     )
 )
 _CUT = re.compile("Socket closed|[Cc]onnection reset|[Bb]roken pipe|recvmsg")
+# gRPC's texts for calls that this side ended.
+_OWN_END = re.compile("Channel closed|Locally cancelled")
 _LAST = re.compile(r".*last error: [A-Z_]+: (?:ipv[46]:[^ ]+: )?", re.DOTALL)
 
 
@@ -73,6 +75,9 @@ def call_error(error: grpc.RpcError, peer: Peer, method: Method) -> TsdbError:
         return found
     if found.reason == "unreachable":
         return _unreachable(found.message, peer)
+    if found.reason == "cancelled" and not _OWN_END.search(found.message):
+        # A server that ends drops the calls that arrive before its callers learn of it; no code of ours has seen them.
+        return Unavailable(f"{peer.address} dropped the call, it may be ending", reason="call_dropped")
     if found.reason == "unimplemented":
         return _wrong_role(peer, method)
     if found.reason == "deadline":

@@ -26,7 +26,7 @@ from tsdb.query.seam_watch import SeamWatch
 from tsdb.query.service import QuerierService
 from tsdb.query.shadow.seen import Seen
 from tsdb.query.sources import HistorySource, Sources
-from tsdb.query.stores.pool import Open, StoreAddress, StorePool
+from tsdb.query.stores.pool import CONNECT_S, Open, StoreAddress, StorePool
 from tsdb.query.stores.remote import RemoteStore
 from tsdb.query.warm_up import warm_up
 from tsdb.reader.limits import SelectLimits
@@ -142,7 +142,7 @@ def store_opener(fields: QuerierFields, experiment: str = "") -> Open:
 
     def open_store(name: StoreAddress, address: StoreAddress) -> RemoteStore:
         # The certificate is for the host name, not for the address that it resolved to.
-        channel = open_channel(str(address), tls, server_name=name.host)
+        channel = open_channel(str(address), tls, server_name=name.host, connect_s=CONNECT_S)
         return RemoteStore(str(address), channel, metadata, SystemClock(), experiment)
 
     return open_store

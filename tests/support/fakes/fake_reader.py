@@ -28,7 +28,8 @@ Compare = Callable[[str, str], bool]
 class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer):
     """One partition. `samples`: label bytes -> [(ts, value)] in arrival order. A context manager; `address` to call.
 
-    `fail`: errors that the next calls end with, oldest first. `cut_after`: frames of a Select before it ends early.
+    `fail`: errors that the next calls end with, oldest first. `drops`: number of next calls that gRPC itself ends, as
+    when a server shuts down. `cut_after`: frames of a Select before it ends early.
     `over_rate`: retry_after_ms of the next Writes. `frame_samples`: samples of a data frame. `requests`, `metadata`:
     what was received. `watch_frames`: what the n-th Watch answers. `losses`: warnings of each answer to a Query.
     `queries`: the running ones; a CancelQuery removes its own. `experiment`: of the server; "": production.
@@ -37,6 +38,7 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
     def __init__(self, credentials: grpc.ServerCredentials | None = None, *, port: int = 0) -> None:
         self.samples: dict[bytes, list[tuple[int, float]]] = defaultdict(list)
         self.fail: list[TsdbError] = []
+        self.drops = 0
         self.cut_after: list[int] = []
         self.frame_samples = 1_000_000
         self.requests: list[Any] = []
@@ -79,6 +81,9 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
     def _enter(self, request: Any, context: grpc.ServicerContext) -> None:
         self.requests.append(request)
         self.metadata.append({key: str(value) for key, value in context.invocation_metadata()})
+        if self.drops:
+            self.drops -= 1
+            context.cancel()
         if self.fail:
             abort(context, self.fail.pop(0))
 

@@ -20,6 +20,9 @@ from tsdb.query.stores.remote import RemoteStore
 POLL_EVERY_S = 1.0
 POLL_TIMEOUT_S = 2.0  # A frozen store is skipped after this time; reads already sent to it end by their deadline.
 RESOLVE_EVERY_S = 10.0
+# A pod that ended fast leaves an address that answers nothing. Reads that were sent to it before the next poll go on to
+# the next store after this time.
+CONNECT_S = 1.0
 
 log = get_logger(__name__)
 

@@ -122,6 +122,18 @@ def test_what_passes_by_itself_is_retried_and_the_rest_is_not(run: Run, server: 
     assert len(server.requests) == 4
 
 
+def test_a_call_that_an_ending_server_drops_is_retried(run: Run, server: FakeServer) -> None:
+    server.drops = 2
+    assert run(lambda client: client.write(two_series())).samples == 4
+    assert len(server.requests) == 3
+    server.drops = 1
+    assert run(lambda client: client.select("up", 0, 10_000)).samples == 3
+    server.drops = 1000
+    with pytest.raises(Unavailable, match="dropped the call, it may be ending") as dropped:
+        run(lambda client: client.coverage(), timeout_s=0.3)
+    assert dropped.value.reason == "call_dropped"
+
+
 def test_a_hint_beyond_the_timeout_ends_the_call_at_once(run: Run, server: FakeServer) -> None:
     server.fail = [Unavailable("replaying", retry_after_s=3600)]
     with pytest.raises(Unavailable, match="replaying"):

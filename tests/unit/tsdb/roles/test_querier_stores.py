@@ -3,22 +3,30 @@ make sense are refused."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stack.ports import Ports
 from support.fakes.fake_reader import FakeServer
+from support.rollout.black_hole import BlackHole
 from support.servers.certificates import Authority
+from support.servers.queriers import Context
+from tsdb.client.retry import worth_retrying
 from tsdb.config import QuerierSettings, load
-from tsdb.model.errors import ConfigMismatch, InvalidRequest
+from tsdb.model.errors import ConfigMismatch, InvalidRequest, Unavailable
 from tsdb.ops.tls import ServerTls
 from tsdb.query.stores.pool import StoreAddress
 from tsdb.query.stores.remote import RemoteStore
 from tsdb.roles.querier import store_addresses, store_opener
+from tsdb.v1 import reader_pb2
 
 TOKEN = "a-token-of-stores"
+CALLER_S = 30.0
+GIVEN_UP_WITHIN_S = 5.0  # gRPC alone gives an attempt 20 s.
 
 
 def settings(**given: Any) -> QuerierSettings:
@@ -97,6 +105,20 @@ def test_settings_that_make_no_sense_are_refused(case: str) -> None:
     with pytest.raises(InvalidRequest, match=named) as caught:
         settings(**given)
     assert caught.value.reason == "bad_setting"
+
+
+def test_a_store_whose_address_answers_nothing_is_given_up_while_its_caller_still_has_time() -> None:
+    with Ports(1) as ports:
+        address = StoreAddress("127.0.0.1", ports.numbers[0])
+        hole = BlackHole(address.host, [address.port])
+        store = store_opener(settings())(address, address)
+        begin = time.monotonic()
+        with pytest.raises(Unavailable) as gone:
+            list(store.label_names(reader_pb2.LabelNamesRequest(), Context(CALLER_S)))
+        assert (gone.value.reason, worth_retrying(gone.value)) == ("unreachable", True)
+        assert time.monotonic() - begin < GIVEN_UP_WITHIN_S
+        store.close()
+        hole.close()
 
 
 def test_two_tokens_are_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
