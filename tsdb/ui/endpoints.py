@@ -72,8 +72,10 @@ def failed_page(failure: Failure) -> HttpAnswer:
     needs_token = failure.status == 401
     problem_text = ("" if "token_missing" in failure.text else SIGNED_OUT) if needs_token else failure.text
     template = (FOLDER / ("sign_in.html" if needs_token else "error.html")).read_text()
-    text = template.replace("STYLE", url_of("style.css")).replace("SCRIPT", url_of("sign-in.js"))
-    return HttpAnswer(failure.status, text.replace("PROBLEM", html.escape(problem_text)).encode(), HTML, UNSTORED)
+    for word, name in (("ICON", "icon.svg"), ("STYLE", "style.css"), ("SCRIPT", "sign-in.js")):
+        template = template.replace(word, url_of(name))
+    page = template.replace("PROBLEM", html.escape(problem_text))
+    return HttpAnswer(failure.status, page.encode(), HTML, UNSTORED)
 
 
 def _page(index: int, sources: UiSources, options: UiOptions, call: ApiCall) -> Representation:

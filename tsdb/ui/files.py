@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tsdb.ops.http.bodies import HttpAnswer, HttpHead
 from tsdb.ui.headers import SAFE
+from tsdb.ui.installed import not_installed
 
 PREFIX = "/ui/files/"
 OWN = Path(__file__).parent / "static"
@@ -21,6 +22,8 @@ BOKEH = "bokeh.js"
 _TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 _KEPT = ("cache-control", "public, max-age=31536000, immutable")
 _ASKED = ("cache-control", "no-cache")
+
+_loaded: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +48,13 @@ def url_of(name: str) -> str:
 
 @cache
 def file_of(name: str) -> File:
-    """The file of a known name. Raises FileNotFoundError when the package of it is not installed."""
+    """The file of a known name. Raises Unavailable (ui_not_installed)."""
     path = _bokeh() if name == BOKEH else OWN / name
     data = path.read_bytes()
     digest = hashlib.sha256(data).hexdigest()[:16]
-    return File(_TYPES[path.suffix], data, gzip.compress(data, 6), digest)
+    made = File(_TYPES[path.suffix], data, gzip.compress(data, 6), digest)
+    _loaded.add(name)
+    return made
 
 
 def answer(name: str, head: HttpHead) -> HttpAnswer:
@@ -65,6 +70,11 @@ def answer(name: str, head: HttpHead) -> HttpAnswer:
     return HttpAnswer(200, file.data, file.content_type, headers)
 
 
+def is_loaded(name: str) -> bool:
+    """Whether the file is in memory, so that an answer takes no time."""
+    return name in _loaded
+
+
 @cache
 def _names() -> frozenset[str]:
     return frozenset({BOKEH, *(path.name for path in OWN.iterdir() if path.suffix in _TYPES)})
@@ -73,5 +83,5 @@ def _names() -> frozenset[str]:
 def _bokeh() -> Path:
     spec = find_spec("bokeh")  # Found, not imported: Bokeh takes half a second and 32 MB.
     if spec is None or spec.origin is None:
-        raise FileNotFoundError("Bokeh is not installed")
+        raise not_installed()
     return Path(spec.origin).parent / "server" / "static" / "js" / "bokeh.min.js"

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tsdb.model.errors import Unavailable
 from tsdb.ui.files import url_of
+from tsdb.ui.installed import not_installed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -27,10 +27,7 @@ def _environment() -> Environment:
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     except ImportError as error:
-        raise Unavailable(
-            "the pages are not installed: pip install 'kafka-tsdb[ui]', then restart",
-            reason="ui_not_installed",
-        ) from error
+        raise not_installed() from error
     made = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,

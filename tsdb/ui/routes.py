@@ -1,9 +1,11 @@
 """UiRoutes: the routes of the pages, beside those of the API, on the same server.
 
-Files are answered on the event loop, from memory after the first request. All else runs on the threads of the API.
+Files in memory are answered on the event loop. All else runs on the threads of the API.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from tsdb.api.prometheus.api import BODY_BYTES_MAX, PrometheusApi
 from tsdb.api.prometheus.endpoints import Endpoint
@@ -34,7 +36,7 @@ class UiRoutes:
         self._endpoints = endpoints(sources, options)
         self._endpoints[_LINKS_OF_PROMETHEUS] = self._endpoints["/"]
         self._routes: dict[str, BodyRoute] = {path: _Route(api, one, held) for path, one in self._endpoints.items()}
-        self._files = _Files(held)
+        self._files = _Files(api, held)
 
     def route(self, method: str, path: str) -> BodyRoute | None:
         if path.startswith(files.PREFIX):
@@ -84,8 +86,9 @@ class _Files:
     is_open = True
     request_timeout_s = None
 
-    def __init__(self, held: RequestBytes) -> None:
+    def __init__(self, api: PrometheusApi, held: RequestBytes) -> None:
         self.held = held
+        self._api = api
 
     def authorization(self, head: HttpHead) -> str | None:
         return None
@@ -98,7 +101,21 @@ class _Files:
             raise InvalidRequest(f"no file {head.path}", reason="no_such_route")
 
     def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
-        reply(files.answer(head.path.removeprefix(files.PREFIX), head))
+        name = head.path.removeprefix(files.PREFIX)
+        if files.is_loaded(name):
+            reply(files.answer(name, head))
+            return
+        try:
+            self._api.run(partial(self._load, name, head, reply))
+        except TsdbError as error:
+            reply(self.refusal(head, error))
 
     def refusal(self, head: HttpHead, error: TsdbError) -> HttpAnswer:
         return failed_json(failure_of(error))
+
+    def _load(self, name: str, head: HttpHead, reply: Reply) -> None:
+        try:
+            answer = files.answer(name, head)
+        except TsdbError as error:
+            answer = self.refusal(head, error)
+        reply(answer)

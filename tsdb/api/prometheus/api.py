@@ -6,6 +6,7 @@ answer) and, for a large answer, the threads that write pieces while the event l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -107,6 +108,10 @@ class PrometheusApi:
             self._lanes[endpoint.lane].submit(partial(self._run, endpoint, variable, head, body, running, reply))
         except TsdbError as error:
             reply(self.refusal(head, error, endpoint))
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Queue work of other routes among the lookups; it must not raise. Raises Overloaded, Unavailable."""
+        self._lanes[Lane.LOOKUP].submit(work)
 
     def refusal(self, head: HttpHead, error: TsdbError, endpoint: Endpoint | None) -> HttpAnswer:
         """The answer to a request that failed. endpoint: None for an unknown path."""

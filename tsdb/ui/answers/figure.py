@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tsdb.api.prometheus.errors import BadParameter
-from tsdb.model.errors import Unavailable
+from tsdb.ui.installed import not_installed
 from tsdb.ui.link import AXES, UNITS
 from tsdb.ui.pages.page import PageCall
 
@@ -48,9 +48,7 @@ def _item(theme: str, axis: str, unit: str) -> bytes:
     try:
         from bokeh.embed import json_item
     except ImportError as error:
-        raise Unavailable(
-            "the graphs are not installed: pip install 'kafka-tsdb[ui]', then restart", reason="ui_not_installed"
-        ) from error
+        raise not_installed() from error
     with _one_at_a_time:
         item: Any = json_item(_figure(theme, axis, unit))
     return json.dumps(item).encode()
@@ -90,7 +88,7 @@ def _figure(theme: str, axis: str, unit: str) -> Figure:
             minor_tick_line_color=None,
         )
     plot.grid.grid_line_color = _GRID[theme]
-    _name_units(plot, unit)
+    _name_units(plot, unit, axis)
 
     areas = ColumnDataSource({"xs": [], "ys": [], "color": []}, name="areas")
     plot.patches("xs", "ys", source=areas, fill_color="color", fill_alpha=0.3, line_alpha=0)
@@ -129,13 +127,16 @@ def _figure(theme: str, axis: str, unit: str) -> Figure:
     return plot
 
 
-def _name_units(plot: Figure, unit: str) -> None:
+def _name_units(plot: Figure, unit: str, axis: str) -> None:
     """Numbers of the vertical axis with their unit."""
-    from bokeh.models import NumeralTickFormatter
+    from bokeh.models import AdaptiveTicker, BasicTickFormatter, NumeralTickFormatter
 
-    formats = {"bytes": "0.[00] ib", "seconds": "0.[000]", "percent": "0.[00]", "ratio": "0.[00]%"}
+    formats = {"bytes": "0.[00] ib", "ratio": "0.[00]%"}
     labels = {"seconds": "seconds", "percent": "%", "per_second": "per second"}
-    plot.yaxis.formatter = NumeralTickFormatter(format=formats.get(unit, "0.[000]a"))
+    plain = BasicTickFormatter(power_limit_high=6)
+    plot.yaxis.formatter = NumeralTickFormatter(format=formats[unit]) if unit in formats else plain
+    if unit == "bytes" and axis == "linear":
+        plot.yaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], min_interval=1)
     plot.yaxis.axis_label = labels.get(unit)
     plot.yaxis.axis_label_standoff = 4
     plot.y_range.update(range_padding=0.08, only_visible=False)
