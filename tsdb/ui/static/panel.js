@@ -12,6 +12,7 @@ import { Readout } from "./readout.js";
 import { table } from "./tables.js";
 
 const POINTS_MIN = 200;
+const FOCUSED_MAX = 100;
 const FORMS = { cli: "Command", python: "Python", grafana: "Grafana panel" };
 
 let numbers = 0;
@@ -86,6 +87,7 @@ export class Panel {
     this.evidence.hidden = false;
     if (answer.view === "graph") {
       await this.graph.draw(answer, options, this.legend.hidden);
+      this.find(".graph").setAttribute("aria-label", `Graph of ${this.state.query}: ${count(answer.series_total, "series", "series")}; the table below has the numbers`);
       this.legend.show(answer, options);
     } else {
       this.graph.close();
@@ -173,8 +175,9 @@ export class Panel {
     this.run();
   }
 
+  // A pointer over the list of many series would draw them all at each row.
   #redraw(focus, changed = false) {
-    if (this.answer?.view !== "graph") return;
+    if (this.answer?.view !== "graph" || (!changed && this.answer.series.length > FOCUSED_MAX)) return;
     this.graph.draw(this.answer, this.options(), this.legend.hidden, focus).catch((error) => this.#refuse(error));
     if (changed) this.legend.show(this.answer, this.options());
   }
