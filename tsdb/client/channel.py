@@ -14,9 +14,8 @@ from tsdb.model.errors import InvalidRequest
 
 MESSAGE_BYTES_MAX = 64 << 20  # The servers' limit. gRPC's default of 4 MiB is too small for large answers.
 
-CONNECT_S = (
-    5.0  # gRPC's default of 20 s is most of the time that a call has, and an address of a gone pod answers nothing.
-)
+# gRPC's default of 20 s is most of the time that a call has, and the address of a pod that is gone answers nothing.
+CONNECT_S = 5.0
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
