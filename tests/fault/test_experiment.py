@@ -29,7 +29,7 @@ from tsdb.client import Client, ReadOptions, WriteBatch, connect
 NAME = "slow-slices"
 PARTITIONS_HELD = "0-1"
 SERIES, SAMPLES = 24, 50
-READS = 100
+READS = 80
 WITHIN_S = 90.0
 # Scheduling noise of a machine with other tests. A read that waited for the experiment would take its 30 s.
 P99_MORE_S = 0.5
@@ -37,7 +37,7 @@ LAG_MS_MAX = 5_000
 SLOW_BYTES_PER_S = 5_000
 NOISE_SAMPLES = 40_000  # Incompressible, on all partitions: 320 kB.
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)  # Four starts of a process, on a busy machine.
 
 
 @dataclass
@@ -124,7 +124,7 @@ def test_production_reads_no_store_of_an_experiment_and_compares_the_partitions_
     assert system.querier.metrics()["tsdb_query_stores_answering"] == 1
     before = system.shadow('reads_total{result="equal"}')
     system.check_unharmed("a healthy experiment")
-    wait_until(lambda: system.shadow('reads_total{result="equal"}') >= before + READS // 4, WITHIN_S)
+    wait_until(lambda: system.shadow('reads_total{result="equal"}') >= before + READS // 5, WITHIN_S)
     assert system.shadow('reads_total{result="different"}') == 0
     assert system.shadow("partitions") == 2
     assert system.own("store_partition_ready", ',partition="0"') == 1

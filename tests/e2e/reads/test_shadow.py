@@ -71,6 +71,21 @@ def test_a_lie_of_the_shadow_is_found_and_the_answers_stay_right(system: System,
     assert b"0.53125" in run_tsdb("shadow", "diff", str(kept)).stdout
 
 
+def test_promql_is_compared_through_a_querier_of_an_experiment(system: System, tmp_path: Path) -> None:
+    """That querier reads the store of its experiment alone, with production's beside it in its list."""
+    log, experiment = system.log[:2], ("--experiment", "trial")
+    with Role(tmp_path, "store", *log, *experiment) as store:
+        stores = ("--stores", f"{store.grpc},{system.role.grpc}")
+        with (
+            Role(tmp_path, "querier", *log, *experiment, *stores) as theirs,
+            Role(tmp_path, "querier", *system.log, "--shadow", theirs.grpc, "--share", "100%") as querier,
+        ):
+            system.read(querier)
+            wait_until(lambda: querier.metrics()['tsdb_shadow_reads_total{result="equal"}'] == 2, WITHIN_S)
+            assert theirs.metrics()['tsdb_experiment_query_stores_apart{experiment="trial"}'] == 1
+            assert tsdb_json("status", "--address", theirs.grpc)["experiment"] == "trial"
+
+
 def test_the_own_address_ends_the_start_by_name(system: System) -> None:
     own = system.role.grpc.replace("127.0.0.1", "localhost")
     done = run_tsdb("querier", *system.log, "--grpc", system.role.grpc, "--http", "127.0.0.1:0", "--shadow", own)

@@ -200,7 +200,11 @@ class Shadow:
         times = Times(captured.seconds, time.perf_counter() - began)
         duration.labels("own").observe(times.own)
         duration.labels("shadow").observe(times.shadow)
-        held = {state.partition for state in theirs.partitions} if isinstance(theirs, SelectResult) else None
+        held: set[int] | None = None
+        if isinstance(theirs, SelectResult):
+            # Also the partitions that it should have answered for, so that an answer without one of them differs.
+            expected = set(request.options.partitions) or self._target.partitions
+            held = {*expected, *(state.partition for state in theirs.partitions)}
         ours = decoded(captured.method, captured.request, captured.messages(), held)
         found = compare(rows_of(ours), rows_of(theirs), captured.at_ms)
         reads_total.labels(found.result).inc()

@@ -29,8 +29,8 @@ COVERAGE_TIMEOUT_S = 2.0
 
 
 class Target:
-    """Thread-safe. Connects at its first call. bytes_max: of one answer. experiment: that of the shadow, once
-    `check_log` has seen it; empty: production."""
+    """Thread-safe. Connects at its first call. bytes_max: of one answer. experiment, partitions: of the shadow,
+    as of the last `check_log`; experiment is empty for production."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Target:
     ) -> None:
         self.address = address
         self.experiment = ""
-        self._partitions: frozenset[int] = frozenset()
+        self.partitions: frozenset[int] = frozenset()
         self._topic_id = topic_id
         self._peer = Peer(address, tls is not None)
         self._channel = open_channel(address, tls)
@@ -61,16 +61,16 @@ class Target:
         return answer
 
     def part_of(self, method: Method, request: Any) -> Any:
-        """The request for the partitions that the shadow holds, as of the last `check_log`; None: there is no such one.
-        A query has no partitions, so it is for all of them."""
+        """The request for the partitions that the shadow holds; None: there is no such one. A query has no partitions,
+        so it is for all of them."""
         wanted = set(request.options.partitions) if method is Method.SELECT else set()
         if not wanted and not (method is Method.SELECT and request.options.after):
             return request
         part = reader_pb2.SelectRequest()
         part.CopyFrom(request)
         del part.options.partitions[:], part.options.after[:]
-        part.options.partitions.extend(sorted(wanted & self._partitions))
-        part.options.after.extend(token for token in request.options.after if token.partition in self._partitions)
+        part.options.partitions.extend(sorted(wanted & self.partitions))
+        part.options.after.extend(token for token in request.options.after if token.partition in self.partitions)
         return part if part.options.partitions or not wanted else None
 
     def check_log(self) -> None:
@@ -85,8 +85,8 @@ class Target:
                 reason="shadow_without_partitions",
             )
         self.experiment = answer.experiment.name
-        self._partitions = frozenset(state.partition for state in states)
-        shadow_partitions.set(len(self._partitions))
+        self.partitions = frozenset(state.partition for state in states)
+        shadow_partitions.set(len(self.partitions))
 
     def _check_topics(self, states: Iterable[common_pb2.PartitionState]) -> None:
         others = {state.topic_id for state in states} - {self._topic_id}

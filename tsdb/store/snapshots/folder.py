@@ -59,8 +59,10 @@ class SnapshotFolder:
     def _own(self) -> None:
         file = self.path / OWNER_FILE
         try:
-            owner = file.read_text().strip() if file.exists() else self._first_owner()
-            if owner == self._owner:
+            # An empty file is left by a crash at the first start.
+            written = file.read_text().strip() if file.exists() else ""
+            owner = written or self._first_owner()
+            if owner == self._owner and not written:
                 file.write_text(f"{owner}\n")
         except OSError as error:
             why = error.strerror or str(error)

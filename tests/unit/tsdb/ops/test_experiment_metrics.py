@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tsdb.ops.http.experiment_metrics import experiment_registry
+from tsdb.ops.http.experiment_metrics import EXPERIMENT_PREFIX, experiment_registry
+
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def test_metrics_of_an_experiment_have_other_names_and_its_label() -> None:
@@ -27,3 +31,9 @@ def test_metrics_of_an_experiment_have_other_names_and_its_label() -> None:
     assert samples[("tsdb_experiment_process_open_fds", (name,))] == 9
     assert all(one.startswith("tsdb_experiment_") and name in labels for one, labels in samples)
     assert "# HELP tsdb_experiment_store_lag_seconds Lag." in text
+
+
+def test_no_metric_of_production_and_no_alert_has_a_name_of_an_experiment() -> None:
+    """So none of its series is in a sum, a maximum or a count of production."""
+    assert "| `tsdb_experiment_" not in (ROOT / "docs/metrics.md").read_text()
+    assert EXPERIMENT_PREFIX not in (ROOT / "deploy/prometheus/alerts.yaml").read_text()

@@ -236,6 +236,14 @@ def test_a_shadow_that_answers_without_an_end_is_cut(make: Callable[..., Rig]) -
     wait_for(lambda: sample("tsdb_shadow_failures_total", reason="shadow_too_large"), before)
 
 
+def test_a_shadow_that_leaves_its_partitions_out_differs(make: Callable[..., Rig]) -> None:
+    rig, before = make(lies=True), sample("tsdb_shadow_differences_total", kind="coverage")
+    empty = reader_pb2.SelectResponse(header=reader_pb2.SelectHeader(), trailer=reader_pb2.SelectTrailer())
+    rig.reader.lie = lambda method, request, messages: iter([empty]) if method == "Select" else messages
+    assert rig.select().samples > 0
+    wait_for(lambda: sample("tsdb_shadow_differences_total", kind="coverage"), before)
+
+
 def test_a_shadow_that_answers_nonsense_is_counted(make: Callable[..., Rig]) -> None:
     rig, before = make(lies=True), sample("tsdb_shadow_failures_total", reason="answer_malformed")
     frame = reader_pb2.SelectResponse(raw=[reader_pb2.RawFrame(partition=7, counts=bytes(7), values=b"x")])

@@ -32,6 +32,13 @@ def test_snapshots_without_an_owner_are_those_of_production(tmp_path: Path) -> N
     use(tmp_path)
 
 
+def test_an_owner_that_was_not_written_is_no_owner(tmp_path: Path) -> None:
+    (tmp_path / "owner").touch()
+    use(tmp_path, "trial")
+    with pytest.raises(ConfigMismatch, match="belongs to experiment trial"):
+        use(tmp_path)
+
+
 def test_two_stores_of_an_experiment_share_no_folder(tmp_path: Path) -> None:
     one = SnapshotFolder(tmp_path, "trial")
     one.open()
