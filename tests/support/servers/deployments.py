@@ -56,8 +56,11 @@ def on_kafka(
         yield made
 
 
-def create_topics(bootstrap: str, *, replication: int = 1, partitions: int = PARTITIONS) -> Sequence[str]:
+def create_topics(
+    bootstrap: str, *, replication: int = 1, partitions: int = PARTITIONS, time_set: str = "production"
+) -> Sequence[str]:
     """Topics under a new prefix; the arguments that name them."""
     log = ("--log", f"kafka://{bootstrap}", "--log-prefix", f"e{uuid.uuid4().hex[:12]}.")
-    tsdb_ok("topics", "create", *log, "--partitions", str(partitions), "--replication", str(replication))
+    sizes = ("--partitions", str(partitions), "--replication", str(replication))
+    tsdb_ok("topics", "create", *log, *sizes, "--time-set", time_set)
     return log
