@@ -189,6 +189,12 @@ def test_the_jobs_are_an_addition_to_chunkers_alone() -> None:
     }
 
 
+@pytest.mark.parametrize("component", ["jobs", "canary"])
+def test_objects_that_a_component_adds_are_in_the_namespace_of_the_base(component: str) -> None:
+    """In another one the settings are missing: kustomize finds their hashed name within a namespace alone."""
+    assert {one.namespace for one in rendered(KUBERNETES / "components" / component)} == {"kafka-tsdb"}
+
+
 def test_every_file_is_one_that_a_kustomization_uses() -> None:
     used, folders = set(), [path.parent for path in KUBERNETES.rglob(KUSTOMIZATION)]
     for folder in folders:
