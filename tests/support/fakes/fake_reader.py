@@ -83,7 +83,7 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
         self.metadata.append({key: str(value) for key, value in context.invocation_metadata()})
         if self.drops:
             self.drops -= 1
-            context.cancel()
+            context.cancel()  # type: ignore[no-untyped-call]  # In its stubs alone.
         if self.fail:
             abort(context, self.fail.pop(0))
 
