@@ -135,6 +135,13 @@ def test_the_cookie_is_no_credential_of_the_api(guarded: UiServer) -> None:
     assert guarded.get("/api/v1/query?query=up", {"cookie": "tsdb_token=good"}).status == 401
 
 
+def test_each_legal_token_comes_back_from_its_cookie() -> None:
+    token = "aZ09._~+/-=="
+    with ui_server(tokens=Tokens(text=token)) as server:
+        kept = server.ask("/ui/sign-in", {"authorization": f"Bearer {token}"}).headers["set-cookie"]
+        assert server.get("/", {"cookie": kept.partition(";")[0]}).status == 200
+
+
 def test_with_tls_the_cookie_travels_with_tls_alone() -> None:
     with ui_server(UiOptions(is_secure=True), tokens=Tokens(text="good")) as server:
         got = server.ask("/ui/sign-in", {"authorization": "Bearer good"})
