@@ -94,6 +94,15 @@ def test_mypy_sees_our_types_in_an_installed_wheel(python: Path, tmp_path: Path)
     assert [re.findall(r"\[([a-z-]+)\]$", error) for error in errors] == [["arg-type"], ["call-arg"]], done.stdout
 
 
+@pytest.mark.timeout(BUILD_WITHIN_S + 300)
+def test_a_wheel_has_all_files_of_the_pages(python: Path) -> None:
+    package = Path("tsdb/ui")
+    installed = next(python.parents[1].glob("lib/python*/site-packages")) / package
+    for folder in ("static", "templates"):
+        want = sorted(file.name for file in (ROOT / package / folder).iterdir())
+        assert sorted(file.name for file in (installed / folder).iterdir()) == want
+
+
 class WheelRole(Role):
     """A role of the installed wheel, in an empty home."""
 

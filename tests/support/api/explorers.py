@@ -34,7 +34,7 @@ class Explorers:
         self._process.join()
 
     def wait_for(self, answers: int) -> None:
-        """Until so many graphs came. AssertionError for one that was refused."""
+        """Wait until `answers` graphs came. AssertionError for one that was refused."""
         for _ in range(answers):
             assert self._answers.poll(TIMEOUT_S), "no graph comes"
             problem = self._answers.recv()
