@@ -7,12 +7,11 @@ from pathlib import Path
 from pydantic import BaseModel, Field, SecretStr, model_validator
 
 from tsdb.config.common import CommonSettings
-from tsdb.config.promql import PromqlFields
+from tsdb.config.promql import PromqlFields, UiFields
 from tsdb.config.select import SelectFields
 from tsdb.config.trials.experiment import ExperimentFields
 from tsdb.config.trials.shadow import ShadowFields
 from tsdb.config.types import Addresses
-from tsdb.config.ui import UiFields
 
 
 class QuerierFields(BaseModel):

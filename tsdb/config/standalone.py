@@ -11,9 +11,8 @@ from tsdb.config.chunker import ChunkerFields
 from tsdb.config.common import CommonSettings
 from tsdb.config.gateway import GatewayFields
 from tsdb.config.loader import LoaderFields
-from tsdb.config.promql import PromqlFields
+from tsdb.config.promql import PromqlFields, UiFields
 from tsdb.config.store import StoreFields, check_slices
-from tsdb.config.ui import UiFields
 
 
 class StandaloneSettings(

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from tsdb.config import ProcessSettings, effective
 from tsdb.config.common import ServiceSettings
+from tsdb.config.promql import UiFields
 from tsdb.config.types import HostPort
-from tsdb.config.ui import UiFields
 from tsdb.ops.health import Readiness
 from tsdb.ops.logs import get_logger
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tsdb.api.prometheus.api import PrometheusApi
 from tsdb.config import CommonSettings
-from tsdb.config.ui import UiFields
+from tsdb.config.promql import UiFields
 from tsdb.ops.http.bodies import BodyRoutes, NoBodyRoutes
 from tsdb.ops.request_bytes import RequestBytes
 from tsdb.query.coverage import coverage
