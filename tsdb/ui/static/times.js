@@ -2,6 +2,8 @@
 
 const UNITS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000, y: 31_536_000_000 };
 
+const RANGE = /^(\d+(ms|[smhdwy]))+$/;
+
 export function rangeMs(text) {
   let total = 0;
   for (const [, number, unit] of text.matchAll(/(\d+)(ms|[smhdwy])/g)) total += Number(number) * UNITS[unit];
@@ -22,7 +24,9 @@ export class Times {
     this.choice = document.getElementById("range");
     this.from = document.getElementById("from");
     this.to = document.getElementById("to");
+    this.duration = document.getElementById("length");
     this.choice.addEventListener("change", () => this.#chosen());
+    this.duration.addEventListener("change", () => this.#measured());
     for (const input of [this.from, this.to]) input.addEventListener("change", () => this.#typed());
     document.getElementById("earlier").addEventListener("click", () => this.#move(-1));
     document.getElementById("later").addEventListener("click", () => this.#move(1));
@@ -82,12 +86,24 @@ export class Times {
   }
 
   #chosen() {
-    if (this.choice.value === "absolute") {
+    if (this.choice.value === "other") {
+      document.getElementById("other").hidden = false;
+      this.duration.value = this.range;
+      this.duration.select();
+    } else if (this.choice.value === "absolute") {
       const { start, end } = this.#now();
       this.setAbsolute(Math.round(start), Math.round(end));
     } else {
       this.setRange(this.choice.value);
     }
+  }
+
+  #measured() {
+    const range = this.duration.value.trim();
+    const isRange = RANGE.test(range) && rangeMs(range) >= 1000;
+    this.duration.setCustomValidity(isRange ? "" : "A range is a duration of at least 1s, such as 45m or 1d12h.");
+    this.duration.reportValidity();
+    if (isRange) this.setRange(range);
   }
 
   #typed() {
@@ -106,9 +122,10 @@ export class Times {
 
   #show() {
     document.getElementById("absolute").hidden = this.isLive;
+    document.getElementById("other").hidden = true;
     if (this.isLive) {
       if (![...this.choice.options].some((one) => one.value === this.range)) {
-        this.choice.add(new Option(`last ${this.range}`, this.range), this.choice.options.length - 1);
+        this.choice.add(new Option(`last ${this.range}`, this.range), this.choice.options.length - 2);
       }
       this.choice.value = this.range;
       return;
