@@ -1,7 +1,7 @@
 """Joined appends: the way of grouped samples to the log, and of its answers to their requests. No thread waits.
 
-Of each partition one record is in flight at a time, as long as answers come quickly; what arrives meanwhile is joined
-into the next one. A request is answered once, after its last record or at its deadline.
+A request alone is sent at once. While requests meet, what arrives within some milliseconds is joined: a record a
+partition. A request is answered once, after its last record or at its deadline.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from ingest.appends.deadlines import Deadlines
 from ingest.appends.join import record_counts
+from ingest.appends.open_requests import OpenRequests
 from ingest.appends.partition_queue import WAIT_S, Part, PartitionQueue
 from ingest.appends.record_bytes import RecordBytes
 from ingest.appends.records import encode_ranges, ranges_by_partition, split
@@ -32,8 +33,12 @@ class JoinedAppends:
         self._ahead_ms = ahead_ms
         self._record_bytes = RecordBytes(bytes_max)
         self._deadlines = Deadlines(timer)
+        self._open_requests = OpenRequests(timer.now)
         waits = Waits(timer, WAIT_S)
-        self._queues = [PartitionQueue(log, partition, self._record_bytes, waits) for partition in range(partitions)]
+        self._queues = [
+            PartitionQueue(log, partition, self._record_bytes, waits, self._open_requests)
+            for partition in range(partitions)
+        ]
 
     def begin(
         self,
@@ -51,9 +56,11 @@ class JoinedAppends:
         """
 
         def answer(result: list[Appended] | TsdbError) -> None:
+            self._open_requests.closed()
             self._deadlines.remove(request)
             on_answer(result)
 
+        self._open_requests.opened()
         request = AppendRequest(self._chain.first(), self._ahead_ms, reservation, name, new_series, answer)
         return request
 

@@ -1,7 +1,9 @@
-"""Partition queue: the appends of one partition, joined into one record while another one is in flight.
+"""Partition queue: the appends of one partition, joined into one record while requests meet.
 
-With nothing in flight a part is sent at once. Else it waits for the answer in flight, but at most WAIT_S and until
-the waiting parts fill a record. Parts are sent in the order of their arrival.
+The part of a request that is alone in the gateway is sent at once. While requests meet, parts wait for those of
+others, at most WAIT_S and until they fill a record. The waits of all partitions end together: the log then gets a
+record a partition, its answers come together, and so do the next requests. Parts are sent in the order of their
+arrival.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ingest.appends.join import first_series_id, halve_record, join_records, newest_ms, record_counts
+from ingest.appends.open_requests import OpenRequests
 from ingest.appends.record_bytes import RecordBytes
 from ingest.appends.request import TOO_LARGE, AppendRequest
 from ingest.appends.waits import Waits
@@ -21,13 +24,13 @@ from tsdb.log.interface import METRICS, Appended, Log
 from tsdb.model.errors import InvalidRequest, TsdbError
 from tsdb.ops.metrics import counter
 
-WAIT_S = 0.005  # A slow acknowledgement delays the next record by about this (see Waits).
+WAIT_S = 0.003  # A third of the time of a write at half load (docs/benchmarks.md).
 
 _records = counter("tsdb_ingest_records_total", "Log records that the log acknowledged.")
 _record_bytes = counter("tsdb_ingest_record_bytes_total", "Bytes of log records that the log acknowledged.")
 _record_parts = counter(
     "tsdb_ingest_record_parts_total",
-    "Parts of requests in acknowledged log records: a record has one, or all that waited for the one before.",
+    "Parts of requests in acknowledged log records: a record has one, or those of requests that met.",
 )
 
 
@@ -51,18 +54,21 @@ class Part:
 class PartitionQueue:
     """Thread-safe. waits: of WAIT_S. Answers of the log may come on any thread, also during the append."""
 
-    def __init__(self, log: Log, partition: int, record_bytes: RecordBytes, waits: Waits) -> None:
+    def __init__(
+        self, log: Log, partition: int, record_bytes: RecordBytes, waits: Waits, open_requests: OpenRequests
+    ) -> None:
         self._log = log
         self._partition = partition
         self._record_bytes = record_bytes
         self._waits = waits
+        self._open_requests = open_requests
         self._lock = threading.Lock()  # Guards all below; the log is called without it.
         self._waiting: deque[Part] = deque()
         self._waiting_bytes = 0
         self._in_flight = 0  # Records.
         self._sends = False  # A thread takes parts and appends them: the others leave theirs to it.
-        self._generation = 0  # Of the waiting parts; the wait of an earlier one must not end theirs.
-        self._overdue = False
+        self._overdue = False  # The wait of the waiting parts has ended.
+        self._meets = False  # The waiting parts wait although nothing is in flight.
 
     def put(self, part: Part) -> None:
         """Append the part, now or joined with others; its request gets the answer."""
@@ -77,15 +83,13 @@ class PartitionQueue:
 
     def _await_locked(self) -> None:
         """New parts begin to wait."""
-        self._generation += 1
         self._overdue = False
-        if self._in_flight:
-            self._waits.begin(partial(self._end_wait, self._generation))
+        self._meets = self._open_requests.meet()
+        if self._in_flight or self._meets:
+            self._waits.begin(self._end_wait)
 
-    def _end_wait(self, generation: int) -> None:
+    def _end_wait(self) -> None:
         with self._lock:
-            if generation != self._generation:
-                return
             self._overdue = True
             if not self._begin_locked():
                 return
@@ -101,10 +105,10 @@ class PartitionQueue:
     def _ready_locked(self) -> bool:
         if not self._waiting:
             return False
-        if not self._in_flight:
-            return True
-        full = self._waiting_bytes >= self._record_bytes.max
-        return (full or self._overdue) and not self._waiting[0].follows
+        due = self._overdue or self._waiting_bytes >= self._record_bytes.max
+        if self._in_flight:
+            return due and not self._waiting[0].follows
+        return due or not self._meets
 
     def _send(self) -> None:
         """Append records until the parts must wait again. Only for the thread that set _sends."""

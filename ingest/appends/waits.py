@@ -1,53 +1,38 @@
-"""Waits: calls after one fixed time, many of them for each wake of the timer's thread."""
+"""Waits: calls after one time, all that have begun together, with one wake of the timer's thread."""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 
 from ingest.appends.timer import Timer
 
-TOGETHER_SHARE = 0.2  # Of the time: by so much later a call may come, with those after it.
-
 
 class Waits:
-    """Thread-safe. A gateway begins thousands of waits a second, so a wake of a thread for each would be dear.
-
-    One call of the timer is outstanding at a time, for the oldest wait.
-    """
+    """Thread-safe. A gateway begins thousands of waits a second, so a wake of a thread for each would be dear."""
 
     def __init__(self, timer: Timer, seconds: float) -> None:
         self._timer = timer
         self._seconds = seconds
-        self._lock = threading.Lock()  # Guards all below.
-        self._due: deque[tuple[float, Callable[[], None]]] = deque()  # Oldest first.
-        self._sleeps = False  # A call of the timer is outstanding.
+        self._lock = threading.Lock()  # Guards _begun.
+        self._begun: list[Callable[[], None]] = []  # A call of the timer is outstanding while there is one.
 
     def begin(self, end: Callable[[], None]) -> None:
-        """Call `end` once after the time, or up to TOGETHER_SHARE of it later. It must not block."""
+        """Call `end` once, at most the time later, in the order of the begins. It must not block."""
         with self._lock:
-            self._due.append((self._timer.now() + self._seconds, end))
-            if self._sleeps:
+            self._begun.append(end)
+            if len(self._begun) > 1:
                 return
-            self._sleeps = True
-        self._timer.after(self._seconds, self._sweep)
+        self._timer.after(self._seconds, self._end_all)
 
-    def _sweep(self) -> None:
-        now = self._timer.now()
-        ended: list[Callable[[], None]] = []
+    def _end_all(self) -> None:
         with self._lock:
-            while self._due and self._due[0][0] <= now:
-                ended.append(self._due.popleft()[1])
-            self._sleeps = bool(self._due)
-            next_s = max(self._due[0][0] - now, TOGETHER_SHARE * self._seconds) if self._due else 0.0
-        if next_s:
-            self._timer.after(next_s, self._sweep)
-        for number, end in enumerate(ended, start=1):
+            begun, self._begun = self._begun, []
+        for number, end in enumerate(begun, start=1):
             try:
                 end()
             except Exception:
                 # A bug in one call must not keep the others from theirs. The timer logs this one.
-                for other in ended[number:]:
+                for other in begun[number:]:
                     self._timer.after(0.0, other)
                 raise

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
+from ingest.appends.partition_queue import WAIT_S
 from ingest.limits import IngestLimits
 from ingest.pipeline import WritePipeline
 from support.fakes.manual_timer import ManualTimer
@@ -41,6 +42,7 @@ from tsdb.query.service import QuerierService
 CHUNKERS, LOADERS = "chunks", "loader"
 SOURCES = 24  # Numbered series, of which a schedule meets the first ones first.
 
+APPEND_WAIT_MS = round(WAIT_S * 1000) + 1  # Past the wait of parts for each other.
 MEMORY_FOLDER = "/dev/shm"
 READ_MS_MAX = 6_000  # With one move more it is less than DELETE_AFTER_MS.
 
@@ -209,9 +211,16 @@ class World:
 
     def answer_requests(self) -> None:
         """Every request is answered, and an accepted one names the records that hold its samples."""
-        while self.log.answer():
+        while self.log.answer() or self._end_waits():
             pass
         check_answers(self.requests, self.oracle, self.counts)
+
+    def _end_waits(self) -> bool:
+        """Let the parts of open requests go on that wait for each other; whether any did."""
+        if all(request.answer.done() for request in self.requests):
+            return False
+        self.clock.advance(APPEND_WAIT_MS)
+        return self.timer.fire() > 0
 
     def round(self, *, maintain: bool) -> None:
         """Step every component once or a few times."""

@@ -7,6 +7,8 @@ import threading
 import numpy as np
 import pytest
 
+from ingest.appends.open_requests import MEET_S
+from ingest.appends.partition_queue import WAIT_S
 from ingest.limits import IngestLimits
 from support.counters import sample
 from support.fakes.fake_log import Fault
@@ -28,9 +30,49 @@ def waiting_bench(**limits: int) -> Bench:
     return bench
 
 
-def test_with_nothing_in_flight_nothing_waits() -> None:
+def end_waits(bench: Bench) -> None:
+    """The time of a wait passes."""
+    bench.clock.advance(round(WAIT_S * 1000) + 1)
+    bench.timer.fire()
+
+
+def test_a_request_alone_waits_for_nothing() -> None:
+    bench = Bench(manual_timer=True)
+    bench.write([label_set(0)])
+    bench.log.hold(METRICS)
+    for sent in range(2, 5):
+        answer = bench.submit([label_set(instance, instance=instance) for instance in (0, 0, 0)])
+        assert len(bench.log.of(METRICS)) == sent
+        bench.log.release()
+        assert answer.done()
+        bench.log.hold(METRICS)
+
+
+def test_requests_that_met_wait_for_each_other_and_one_alone_later_does_not() -> None:
     bench = waiting_bench()
-    assert len(bench.log.of(METRICS)) == 2
+    bench.submit([label_set(0)])
+    end_waits(bench)
+    bench.log.release()
+    sent = len(bench.log.of(METRICS))
+    answers = [bench.submit([label_set(0)]) for _ in range(2)]
+    assert len(bench.log.of(METRICS)) == sent, "the next requests of senders that were answered together meet too"
+    end_waits(bench)
+    assert len(bench.log.of(METRICS)) == sent + 1
+    assert all(answer.done() for answer in answers)
+    bench.clock.advance(round(MEET_S * 1000))
+    assert bench.submit([label_set(0)]).done()
+
+
+def test_all_partitions_get_their_records_together() -> None:
+    bench = waiting_bench()
+    labels = [label_set(0, instance=instance) for instance in range(9)]
+    bench.submit(labels)
+    bench.log.release()
+    for _ in range(3):
+        bench.submit(labels)
+    before = len(bench.log.of(METRICS))
+    end_waits(bench)
+    assert len(bench.log.of(METRICS)) == before + bench.partitions
 
 
 def test_what_arrives_during_an_append_goes_as_one_record_and_every_request_gets_its_token() -> None:
@@ -38,7 +80,7 @@ def test_what_arrives_during_an_append_goes_as_one_record_and_every_request_gets
     before = sample("tsdb_ingest_record_parts_total"), sample("tsdb_ingest_records_total")
     answers = [bench.submit([label_set(0)], values=[float(number)], ts_ms=[NOW_MS + number]) for number in range(5)]
     assert len(bench.log.of(METRICS)) == 2
-    bench.log.answer(1)
+    end_waits(bench)
     assert len(bench.log.of(METRICS)) == 3
     assert not any(answer.done() for answer in answers)
     bench.log.release()
@@ -51,29 +93,19 @@ def test_of_one_series_and_time_the_request_that_arrived_last_wins() -> None:
     bench = waiting_bench()
     for value in (5.0, 3.0, 4.0):
         bench.submit([label_set(0)], values=[value])
+    end_waits(bench)
     bench.log.release()
     assert list(bench.log.samples().values()) == np.array([4.0]).view(np.int64).tolist()
 
 
-def test_a_slow_answer_delays_the_next_record_by_five_milliseconds() -> None:
+def test_a_part_waits_three_milliseconds_also_while_an_answer_is_slow() -> None:
     bench = waiting_bench()
     bench.submit([label_set(0)])
-    bench.clock.advance(4)
+    bench.clock.advance(2)
     bench.timer.fire()
     assert len(bench.log.of(METRICS)) == 2
     bench.submit([label_set(0)])
     bench.clock.advance(1)
-    bench.timer.fire()
-    assert len(bench.log.of(METRICS)) == 3
-
-
-def test_the_wait_of_an_earlier_record_does_not_end_that_of_the_next() -> None:
-    bench = waiting_bench()
-    bench.submit([label_set(0)])
-    bench.clock.advance(3)
-    bench.log.answer(1)  # The waiting part is sent, and the next one begins to wait.
-    bench.submit([label_set(0)])
-    bench.clock.advance(2)
     bench.timer.fire()
     assert len(bench.log.of(METRICS)) == 3
 
@@ -87,21 +119,15 @@ def test_a_full_record_does_not_wait() -> None:
     assert max(len(record.value) for record in records) <= 2000
 
 
-def test_partitions_do_not_wait_for_each_other() -> None:
-    bench = waiting_bench()
-    others = [label_set(0, instance=instance) for instance in range(1, 9)]
-    bench.submit(others)
-    assert len({record.partition for record in bench.log.of(METRICS)}) == bench.partitions
-
-
 @pytest.mark.parametrize("stored", [True, False])
 def test_a_failed_record_fails_its_requests_and_no_other(stored: bool) -> None:
     bench = waiting_bench()
-    first = [bench.submit([label_set(0)], values=[2.0]) for _ in range(3)]
+    first = [bench.submit([label_set(0)], values=[2.0], ts_ms=[NOW_MS]) for _ in range(3)]
     bench.log.plan = lambda topic, partition, value: Fault(Unavailable("away"), stored=stored)
-    bench.log.answer(1)
+    end_waits(bench)
     bench.log.plan = lambda topic, partition, value: None
-    second = [bench.submit([label_set(0)], values=[7.0]) for _ in range(3)]
+    second = [bench.submit([label_set(0)], values=[7.0], ts_ms=[NOW_MS]) for _ in range(3)]
+    end_waits(bench)
     bench.log.release()
     assert [type(answer.exception()) for answer in first] == [Unavailable] * 3
     assert [answer.result().samples for answer in second] == [1] * 3
@@ -112,7 +138,8 @@ def test_only_the_request_with_a_sample_ahead_of_the_broker_is_refused() -> None
     bench = waiting_bench()
     ahead = PRODUCTION.gateway_ahead_ms
     good, bad = bench.submit([label_set(0)]), bench.submit([label_set(0)], ts_ms=[NOW_MS + ahead])
-    bench.log.broker_ahead_ms = ahead - PRODUCTION.ahead_ms - 1
+    bench.log.broker_ahead_ms = ahead - PRODUCTION.ahead_ms - 10  # The wait takes some of them.
+    end_waits(bench)
     bench.log.release()
     assert good.result().samples == 1
     with pytest.raises(Unavailable, match="clocks"):
@@ -158,6 +185,7 @@ def test_new_series_wait_for_their_announcement_without_a_thread() -> None:
     assert bench.log.of(METRICS) == []
     assert threading.active_count() < 50
     bench.log.release()
+    end_waits(bench)
     assert all(answer.result(0).samples == 1 for answer in answers)
 
 
@@ -165,8 +193,9 @@ def test_a_drain_waits_for_waiting_parts_too() -> None:
     bench = waiting_bench()
     answer = bench.submit([label_set(0)])
     bench.pipeline.close()
-    assert not bench.pipeline.wait_idle(0)
     bench.log.release()
+    assert not bench.pipeline.wait_idle(0)
+    end_waits(bench)
     assert bench.pipeline.wait_idle(0)
     assert answer.result(0).samples == 1
 
@@ -175,8 +204,9 @@ def test_a_joined_record_too_large_is_sent_part_by_part_in_order() -> None:
     bench = waiting_bench()
     answers = [bench.submit([label_set(0)], values=[float(number)]) for number in range(4)]
     bench.log.record_bytes_max = 100  # One sample is a record of 64 bytes.
-    bench.log.answer(1)
     bench.log.release()
+    for _ in range(5):  # The joined record, and each of its parts.
+        end_waits(bench)
     assert all(answer.result(0).samples == 1 for answer in answers)
     assert list(bench.log.samples().values()) == np.array([3.0]).view(np.int64).tolist()
 
@@ -186,6 +216,8 @@ def test_a_part_that_no_record_holds_fails_its_request_alone() -> None:
     answers = [bench.submit([label_set(0)], values=[1.0]) for _ in range(2)]
     bench.log.record_bytes_max = 10
     bench.log.release()
+    for _ in range(3):
+        end_waits(bench)
     for answer in answers:
         with pytest.raises(InvalidRequest, match=r"one sample .* series m\{"):
             answer.result(0)
@@ -196,7 +228,7 @@ def test_the_chain_of_a_joined_record_begins_with_its_oldest_request() -> None:
     bench.submit([label_set(0)])
     bench.clock.advance(2)
     bench.submit([label_set(0)])
-    bench.log.answer(1)
+    end_waits(bench)
     record = bench.log.of(METRICS)[-1]
     assert chain_of("store", lambda: NOW_MS).read(record.headers) == Link(created_at_ms=NOW_MS)
 
