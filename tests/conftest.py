@@ -30,6 +30,7 @@ SHORT_SESSIONS = {
     "group.consumer.heartbeat.interval.ms": "500",
 }
 SPARK = "tests/spark/"
+PAGES = "tests/e2e/ui/"
 # The longest tests begin first, so that the run does not end with one process at work. One process runs a whole file:
 # first the files that take 90 s and more, then the others by folder.
 LONGEST_FIRST = (
@@ -38,6 +39,7 @@ LONGEST_FIRST = (
     "tests/fault/test_three_brokers.py",
     "tests/fault/test_history_outage.py",
     "tests/e2e/test_readme.py",
+    PAGES,
     "tests/e2e/test_round_trip.py",
     "tests/property/test_simulation.py",
     "tests/e2e/reads/test_memory_and_history.py",
@@ -50,11 +52,13 @@ LONGEST_FIRST = (
 )
 
 
-class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types.
-    """A file's tests in one process, and those of all Spark files in one: a JVM with its workers takes a gigabyte."""
+class FoldersTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types.
+    """A file's tests in one process. Those of all Spark files are in one, for a JVM with its workers takes a gigabyte;
+    those of all pages too, for they share a server."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return SPARK if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
+        together = (folder for folder in (SPARK, PAGES) if nodeid.startswith(folder))
+        return next(together, None) or str(super()._split_scope(nodeid))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -64,9 +68,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogether | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FoldersTogether | None:
     """Replace xdist's scheduler of `--dist loadfile`."""
-    return SparkTogether(config, log) if config.getoption("dist") == "loadfile" else None
+    return FoldersTogether(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
