@@ -11,6 +11,7 @@ export class Completion {
     this.list = list;
     this.items = [];
     this.prefix = "";
+    this.before = ""; // The text to which the items belong.
     this.selected = -1;
     this.timer = 0;
     this.running = null;
@@ -42,23 +43,41 @@ export class Completion {
 
   #soon() {
     clearTimeout(this.timer);
+    if (this.isOpen) this.#narrow();
     this.timer = setTimeout(() => this.#ask(), WAIT_MS);
   }
 
   async #ask() {
     this.running?.abort();
-    this.running = new AbortController();
+    const controller = new AbortController();
+    this.running = controller;
     const before = this.input.value.slice(0, this.input.selectionStart);
     let found;
     try {
-      found = await ask("/ui/complete", { before }, this.running.signal);
+      found = await ask("/ui/complete", { before }, controller.signal);
     } catch {
-      this.close(); // Without completion the box works on; Run shows what is wrong.
+      // Without completion the box works on; Run shows what is wrong. The request of newer text has ended this one.
+      if (!controller.signal.aborted) this.close();
       return;
     }
-    if (document.activeElement !== this.input) return;
+    if (controller.signal.aborted || document.activeElement !== this.input) return;
     this.items = found.items;
+    this.before = before;
     this.prefix = found.prefix;
+    this.#narrow();
+  }
+
+  // Until the server answers again, the list has only items that fit what is typed by now.
+  #narrow() {
+    const now = this.input.value.slice(0, this.input.selectionStart);
+    if (!now.startsWith(this.before)) {
+      this.close();
+      return;
+    }
+    this.prefix += now.slice(this.before.length);
+    this.before = now;
+    const wanted = this.prefix.toLowerCase();
+    this.items = this.items.filter(({ text }) => text.toLowerCase().includes(wanted));
     this.#show();
   }
 
