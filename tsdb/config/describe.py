@@ -26,6 +26,16 @@ class Flag:
     is_bool: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A setting with its value as text. default: None when it is required."""
+
+    name: str
+    value: str
+    default: str | None
+    help: str
+
+
 def flags(role: type[ProcessSettings]) -> tuple[Flag, ...]:
     """The flags of a role in the order of its fields, without secrets. `load` accepts their values as text."""
     return tuple(_flag(name, field) for name, field in role.model_fields.items() if not is_secret(role, name))
@@ -34,6 +44,15 @@ def flags(role: type[ProcessSettings]) -> tuple[Flag, ...]:
 def effective(settings: ProcessSettings) -> dict[str, Any]:
     """All settings as plain JSON values, secrets masked: for `tsdb config show` and the log line at start."""
     return {name: _plain(getattr(settings, name)) for name in type(settings).model_fields}
+
+
+def described(settings: ProcessSettings) -> tuple[Described, ...]:
+    """All settings with their values, secrets masked, in the order of the fields."""
+    values = effective(settings)
+    return tuple(
+        Described(name, _text(values[name]), default_text(field), field.description or "")
+        for name, field in type(settings).model_fields.items()
+    )
 
 
 def is_secret(role: type[ProcessSettings], name: str) -> bool:
@@ -62,12 +81,7 @@ def default_text(field: FieldInfo) -> str | None:
     """The default in the form of a flag's value; None for a required setting."""
     if field.is_required():
         return None
-    plain = _plain(field.default)
-    if isinstance(plain, list):
-        return ",".join(plain)
-    if isinstance(plain, bool):
-        return str(plain).lower()
-    return "" if plain is None else str(plain)
+    return _text(_plain(field.default))
 
 
 def _flag(name: str, field: FieldInfo) -> Flag:
@@ -79,6 +93,14 @@ def _flag(name: str, field: FieldInfo) -> Flag:
         choices(field),
         field.annotation is bool,
     )
+
+
+def _text(plain: Any) -> str:
+    if isinstance(plain, list):
+        return ",".join(map(str, plain))
+    if isinstance(plain, bool):
+        return str(plain).lower()
+    return "" if plain is None else str(plain)
 
 
 def _plain(value: Any) -> Any:

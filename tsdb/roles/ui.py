@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tsdb.api.prometheus.api import PrometheusApi
 from tsdb.config import CommonSettings
+from tsdb.config.describe import described
 from tsdb.config.promql import UiFields
 from tsdb.ops.http.bodies import BodyRoutes, NoBodyRoutes
 from tsdb.ops.request_bytes import RequestBytes
@@ -32,6 +33,7 @@ def ui_routes(
         has_history=sources.history is not None,
         partitions=len(sources.partitions),
         role=role,
+        settings=lambda: described(settings),
     )
     options = UiOptions(
         points_max=fields.ui_points_max,

@@ -15,10 +15,12 @@ from tsdb.api.prometheus.errors import Failure
 from tsdb.api.prometheus.json.envelope import JSON
 from tsdb.api.prometheus.representation import Representation
 from tsdb.ops.http.bodies import HttpAnswer
+from tsdb.ui.answers.cancel import cancel
 from tsdb.ui.answers.completion import completion
 from tsdb.ui.answers.copying import copying
 from tsdb.ui.answers.figure import figure
 from tsdb.ui.answers.graph import graph
+from tsdb.ui.answers.growth import growth
 from tsdb.ui.answers.problem import SIGNED_OUT, problem
 from tsdb.ui.answers.table import samples, table
 from tsdb.ui.files import url_of
@@ -52,6 +54,8 @@ def endpoints(sources: UiSources, options: UiOptions) -> dict[str, Endpoint]:
             ("/ui/samples", samples, POST, Lane.QUERY),
             ("/ui/complete", completion, POST, Lane.LOOKUP),
             ("/ui/copy", copying, POST, Lane.LOOKUP),
+            ("/ui/growth", growth, POST, Lane.QUERY),
+            ("/ui/cancel", cancel, POST, Lane.LOOKUP),
         )
     ]
     session = [

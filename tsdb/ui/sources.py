@@ -4,9 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import common_pb2, reader_pb2
+
+
+class Setting(Protocol):
+    """One setting as text. default: None when it is required."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def value(self) -> str: ...
+
+    @property
+    def default(self) -> str | None: ...
+
+    @property
+    def help(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +31,7 @@ class UiSources:
     """states: of the partitions that reads would choose now, at most a second old; no call is made for them.
 
     coverage: the same, with history and the chunk stage, by calls that the caller bounds. has_history: whether there is
-    a history. partitions: of the log. role: of the process.
+    a history. partitions: of the log. role: of the process. settings: in effect, secrets masked.
     """
 
     states: Callable[[], Sequence[common_pb2.PartitionState]]
@@ -22,6 +39,7 @@ class UiSources:
     has_history: bool
     partitions: int
     role: str
+    settings: Callable[[], Sequence[Setting]]
 
 
 @dataclass(frozen=True, slots=True)

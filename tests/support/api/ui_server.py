@@ -54,6 +54,7 @@ def ui_server(
         has_history=has_history,
         partitions=len(known),
         role="querier",
+        settings=tuple,
     )
 
     def pages(api: PrometheusApi) -> UiRoutes:

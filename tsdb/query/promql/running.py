@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 from tsdb.model.errors import TsdbError
 from tsdb.ops.metrics import counter, gauge
+from tsdb.query.promql.slow import SlowQueries
 from tsdb.v1 import reader_pb2
 
 TEXT_CHARS_MAX = 2000  # Of a query in the list and in the log.
@@ -119,9 +120,10 @@ class RunningQuery:
 
 
 class RunningQueries:
-    """The running queries of a process. Thread-safe."""
+    """The running queries of a process. slow: those that took long, after their end. Thread-safe."""
 
     def __init__(self) -> None:
+        self.slow = SlowQueries()
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()  # Guards _queries; an innermost lock.
         self._queries: dict[int, RunningQuery] = {}

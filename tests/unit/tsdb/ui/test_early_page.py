@@ -33,7 +33,7 @@ def pages() -> UiRoutes:
         clock=ManualClock(0),
     )
     api = PrometheusApi(api_sources, ApiOptions(), RequestBytes(1 << 20))
-    sources = UiSources(lambda: (), lambda _caller: reader_pb2.CoverageResponse(), False, 0, "standalone")
+    sources = UiSources(lambda: (), lambda _caller: reader_pb2.CoverageResponse(), False, 0, "standalone", tuple)
     return UiRoutes(api, sources, UiOptions(), RequestBytes(1 << 20))
 
 

@@ -25,6 +25,7 @@ from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.numbers import shown_f
 from tsdb.query.promql.running import IN_QUEUE, TEXT_CHARS_MAX
+from tsdb.query.promql.slow import SlowQuery
 from tsdb.v1 import reader_pb2
 
 TRUNCATED = "results truncated due to limit"
@@ -247,6 +248,17 @@ def report(call: ApiCall, kind: str, metered: MeteredStorage, timing: Timing) ->
             series=metered.series,
             samples=metered.samples,
         )
+        slow = SlowQuery(
+            ended_ms=call.sources.clock.now_ms(),
+            text=call.running.text[:TEXT_CHARS_MAX],
+            kind=kind,
+            seconds=seconds,
+            queue_s=timing.queue,
+            read_s=metered.seconds,
+            series=metered.series,
+            samples=metered.samples,
+        )
+        call.sources.running.slow.add(slow)
 
 
 def _stats(metered: MeteredStorage, timing: Timing) -> bytes:

@@ -28,7 +28,12 @@ from tsdb.v1 import reader_pb2
 # Of the API: clients choose by it what they may ask. Our own follows as semantic versioning has it.
 PROMETHEUS_VERSION = "3.14.0"
 TOP, TOP_MAX = 10, 10_000
-_KINDS = {By.METRIC: reader_pb2.BY_METRIC, By.LABEL: reader_pb2.BY_LABEL, By.PAIR: reader_pb2.BY_PAIR}
+_KINDS = {
+    By.METRIC: reader_pb2.BY_METRIC,
+    By.LABEL: reader_pb2.BY_LABEL,
+    By.PAIR: reader_pb2.BY_PAIR,
+    By.SOURCE: reader_pb2.BY_SOURCE,
+}
 
 _STARTED_AT = time.time()
 

@@ -1,0 +1,18 @@
+"""Descriptions of settings: values as text, secrets masked."""
+
+from __future__ import annotations
+
+from tsdb.config import StandaloneSettings
+from tsdb.config.describe import described, effective
+from tsdb.model.secrets import MASK
+
+
+def test_all_settings_are_described_and_secrets_are_masked() -> None:
+    settings = StandaloneSettings.model_validate({"data_dir": "data", "token": "do-not-show", "ui_rows_max": 50})
+    found = {one.name: one for one in described(settings)}
+    assert list(found) == list(effective(settings))
+    assert found["token"].value == MASK
+    assert "do-not-show" not in str(found)
+    assert (found["ui_rows_max"].value, found["ui_rows_max"].default) == ("50", "1000")
+    assert found["ui_rows_max"].help.startswith("Rows of one table")
+    assert all(one.help for one in found.values())

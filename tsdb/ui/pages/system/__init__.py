@@ -1,0 +1,1 @@
+"""Pages about the system: partitions, the pipeline to history, cardinality, queries, settings."""
