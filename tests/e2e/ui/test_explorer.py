@@ -1,0 +1,243 @@
+"""The explorer in a browser, over samples in memory: each feature of it, and what bad input gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from support.api.ui_server import UiServer, ui_server
+from support.browser.explorer import END_MS, START_MS, STEP_MS, Explorer, add_waves
+from support.browser.seeded import HOSTILE
+from support.browser.watched_page import WatchedPage, watched_page
+from support.promql.notation import METRIC_NAME
+
+RANGE = {"start": START_MS, "end": END_MS}
+SAMPLES = (END_MS - START_MS) // STEP_MS + 1
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[UiServer]:
+    with ui_server() as running:
+        add_waves(running.api.samples, attic=10, kitchen=20, office=30)
+        for number, text in enumerate(HOSTILE):
+            running.api.samples.add({METRIC_NAME: "hostile", "number": str(number), "text": text}, [(END_MS, number)])
+        yield running
+
+
+@pytest.fixture
+def watched(chromium: Browser, server: UiServer) -> Iterator[WatchedPage]:
+    with watched_page(chromium, f"http://127.0.0.1:{server.port}") as page:
+        yield page
+
+
+@pytest.fixture
+def explorer(watched: WatchedPage) -> Explorer:
+    return Explorer(watched.page)
+
+
+def test_an_expression_becomes_a_graph_with_its_evidence(explorer: Explorer) -> None:
+    explorer.open(**RANGE)
+    explorer.run("load")
+    assert [len(ys) for ys in explorer.drawn("lines")["ys"]] == [explorer.drawn("lines")["xs"][0].__len__()] * 3
+    assert [text.replace("\n", "") for text in explorer.legend()] == [
+        f'load{{host="{host}"}}' for host in ("attic", "kitchen", "office")
+    ]
+    assert explorer.evidence("from") == "memory"
+    assert explorer.evidence("lag") == "none"
+    assert explorer.evidence("holes") == "none"
+    assert explorer.evidence("read") == f"{3 * SAMPLES} samples of 3 series"
+
+
+def test_an_error_stands_under_its_place_and_the_page_lives_on(explorer: Explorer, watched: WatchedPage) -> None:
+    watched.expect_error("the server responded with a status of 400")
+    explorer.open("load", **RANGE)
+    explorer.run("sum(load) +\n  rate(load)")
+    shown = explorer.problem()
+    expect(shown).to_contain_text("expected type range vector")
+    expect(shown).to_contain_text("Line 2, column 8.")
+    line, mark = shown.locator("pre").inner_text().splitlines()
+    assert (line, mark.index("▲")) == ("  rate(load)", len("  rate("))
+    explorer.run("sum(load)")
+    expect(shown).to_be_hidden()
+    assert len(explorer.legend()) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("load{", "unexpected"),
+        ("load[5m:1ms]" * 2, "unexpected"),
+        ("(" * 3000 + "load" + ")" * 3000, "deep"),
+        ("max_over_time(load[100y:1s])", "Ask for fewer series, a shorter range"),
+    ],
+)
+def test_a_refused_expression_names_the_next_step(
+    explorer: Explorer, watched: WatchedPage, query: str, text: str
+) -> None:
+    watched.expect_error("the server responded with a status of 4")
+    explorer.open(**RANGE)
+    explorer.run(query)
+    expect(explorer.problem()).to_contain_text(text)
+
+
+def test_a_drag_in_the_graph_zooms_and_back_returns(explorer: Explorer) -> None:
+    explorer.open("load", **RANGE)
+    box = explorer.panel().locator(".graph canvas").first.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    explorer.page.mouse.move(box["x"] + box["width"] * 0.4, middle)
+    explorer.page.mouse.down()
+    explorer.page.mouse.move(box["x"] + box["width"] * 0.5, middle, steps=4)
+    explorer.page.mouse.move(box["x"] + box["width"] * 0.6, middle, steps=4)
+    explorer.page.mouse.up()
+    explorer.page.wait_for_url(lambda url: f"start={START_MS}" not in url)
+    explorer.wait()
+    zoomed = explorer.parameters()
+    length = int(zoomed["end"]) - int(zoomed["start"])
+    assert 0.15 < length / (END_MS - START_MS) < 0.3
+    assert START_MS < int(zoomed["start"]) < int(zoomed["end"]) < END_MS
+    explorer.page.go_back()
+    explorer.page.wait_for_url(lambda url: f"start={START_MS}" in url)
+
+
+def test_the_range_moves_by_buttons_and_by_keys(explorer: Explorer) -> None:
+    explorer.open("load", **RANGE)
+    half = (END_MS - START_MS) // 2
+    explorer.page.locator("#earlier").click()
+    assert explorer.parameters()["start"] == str(START_MS - half)
+    explorer.page.keyboard.press("Alt+Shift+ArrowRight")
+    assert explorer.parameters()["start"] == str(START_MS)
+    explorer.page.locator("#wider").click()
+    assert explorer.parameters()["end"] == str(END_MS + half)
+    explorer.page.locator("#range").select_option("1h")
+    assert explorer.parameters()["range"] == "1h"
+    explorer.wait()
+
+
+def test_a_table_has_the_values_at_the_end_and_raw_samples_are_exact(explorer: Explorer) -> None:
+    explorer.open('load{host="attic"}', **RANGE)
+    explorer.page.locator("[data-view=table]").click()
+    expect(explorer.panel().locator(".rows table tbody tr")).to_have_count(1)
+    explorer.page.locator("[data-view=samples]").click()
+    expect(explorer.panel().locator(".rows table tbody tr")).to_have_count(SAMPLES - 1)  # (start, end]
+    expect(explorer.panel().locator(".rows tbody tr").first).to_contain_text("2015-07-01 20:10:00")
+
+
+def test_raw_samples_of_an_expression_are_refused_in_words(explorer: Explorer, watched: WatchedPage) -> None:
+    watched.expect_error("the server responded with a status of 400")
+    explorer.open("sum(load)", **{**RANGE, "p0.view": "samples"})
+    expect(explorer.problem()).to_contain_text("raw samples need a selector")
+
+
+def test_panels_are_added_and_removed_and_share_the_range(explorer: Explorer) -> None:
+    explorer.open("load", **RANGE)
+    explorer.page.locator("#add").click()
+    explorer.run("sum(load)", 1)
+    assert (len(explorer.legend(0)), len(explorer.legend(1))) == (3, 1)
+    assert explorer.parameters()["p1.q"] == "sum(load)"
+    explorer.panel(0).locator(".remove").click()
+    expect(explorer.page.locator("#panels > .panel")).to_have_count(1)
+    assert (explorer.parameters()["p0.q"], "p1.q" in explorer.parameters()) == ("sum(load)", False)
+
+
+def test_a_link_restores_all(explorer: Explorer) -> None:
+    options = {"p0.axis": "log", "p0.unit": "bytes", "p0.stack": 1, "p1.view": "table", "p1.losses": 1, "refresh": 30}
+    explorer.open("load", "sum(load)", **RANGE, **options)
+    opened = explorer.parameters()
+    assert explorer.panel(0).locator(".axis").input_value() == "log"
+    assert explorer.panel(0).locator(".unit").input_value() == "bytes"
+    assert explorer.panel(0).locator(".stack").is_checked()
+    assert explorer.panel(1).locator(".losses").is_checked()
+    expect(explorer.panel(1).locator("[data-view=table]")).to_have_attribute("aria-pressed", "true")
+    assert explorer.page.locator("#refresh").input_value() == "30"
+    explorer.panel(0).locator(".unit").select_option("")
+    explorer.panel(0).locator(".unit").select_option("bytes")
+    assert explorer.parameters() == opened
+
+
+def test_a_link_of_another_version_opens_and_names_what_it_lost(explorer: Explorer) -> None:
+    explorer.open("load", **{**RANGE, "v": 7, "p0.axis": "polar", "p0.unit": "<b>"})
+    notices = explorer.page.locator("main > .notice").all_inner_texts()
+    assert "version '7'" in notices[0] or "version 7" in notices[0]
+    assert any("polar" in one for one in notices)
+    assert any("<b>" in one for one in notices)
+    assert len(explorer.legend()) == 3
+
+
+def test_stacked_areas_lie_on_each_other(explorer: Explorer) -> None:
+    explorer.open("load", **RANGE)
+    explorer.panel().locator(".stack").check()
+    explorer.wait()
+    tops = [row[10] for row in explorer.drawn("lines")["ys"]]
+    assert tops == sorted(tops)
+    assert tops[-1] > 50
+    assert len(explorer.drawn("areas")["xs"]) == 3
+
+
+def test_the_legend_hides_a_series_and_shows_one_alone(explorer: Explorer) -> None:
+    explorer.open("load", **RANGE)
+    series = explorer.panel().locator("button.series")
+    series.nth(1).click()
+    expect(series.nth(1)).to_have_attribute("aria-pressed", "false")
+    assert len(explorer.drawn("lines")["ys"]) == 2
+    series.nth(0).click(modifiers=["Control"])
+    assert len(explorer.drawn("lines")["ys"]) == 1
+
+
+def test_an_expression_is_completed_and_run_by_keyboard_alone(explorer: Explorer) -> None:
+    explorer.open(**RANGE)
+    explorer.page.reload()
+    keyboard = explorer.page.keyboard
+    expect(explorer.panel().locator("textarea")).to_be_focused()
+    keyboard.type("su")
+    items = explorer.panel().locator(".completions li")
+    expect(items.first).to_be_visible()
+    keyboard.press("ArrowDown")
+    keyboard.press("Tab")
+    assert explorer.panel().locator("textarea").input_value() == "sum("
+    expect(items.filter(has_text="load")).to_be_visible()
+    keyboard.type("loa")  # Each letter narrows the list at once: Tab never takes an older item.
+    keyboard.press("Tab")
+    keyboard.type(")")
+    keyboard.press("Enter")
+    explorer.wait()
+    assert explorer.panel().locator("textarea").input_value() == "sum(load)"
+    assert len(explorer.legend()) == 1
+
+
+def test_labels_complete_with_their_values(explorer: Explorer) -> None:
+    explorer.open(**RANGE)
+    box = explorer.panel().locator("textarea")
+    box.fill("")
+    box.press_sequentially('load{host="k')
+    expect(explorer.panel().locator(".completions li").first).to_contain_text("kitchen")
+
+
+@pytest.mark.parametrize("view", ["graph", "table", "samples"])
+def test_hostile_labels_are_text(explorer: Explorer, view: str) -> None:
+    explorer.open("hostile", **{**RANGE, "p0.view": view})
+    rows = explorer.panel().locator(".rows")
+    text = rows.inner_text()
+    assert all(one.replace('"', '\\"') in text or one in text for one in HOSTILE[:5])
+    assert "\x07" not in text
+    assert explorer.page.title().startswith("Explorer")
+    assert rows.locator("img, script").count() == 0
+    assert explorer.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_hostile_values_are_completed_as_text(explorer: Explorer) -> None:
+    explorer.open(**RANGE)
+    box = explorer.panel().locator("textarea")
+    box.fill("")
+    box.press_sequentially('hostile{text="<')
+    expect(explorer.panel().locator(".completions li").first).to_contain_text("<")
+    assert explorer.panel().locator(".completions img, .completions script").count() == 0
+
+
+def test_a_hostile_expression_in_a_link_is_text(explorer: Explorer, watched: WatchedPage) -> None:
+    watched.expect_error("the server responded with a status of 400")
+    explorer.open(HOSTILE[1] + HOSTILE[5], **RANGE)
+    expect(explorer.problem()).to_be_visible()
+    assert explorer.page.title().startswith("Explorer")
