@@ -15,7 +15,7 @@ install = $(BIN)/uv pip install --quiet --python $(BIN)/python -e '$(1)' 2>/dev/
 # Four keep two cores busy, for many tests mostly wait.
 TEST_PROCESSES ?= 4
 
-.PHONY: help demo test unit check fmt bench soak stack-up stack-down proto docs lock sbom kernels java kubernetes programs
+.PHONY: help demo test unit check fmt bench soak stack-up stack-down proto docs lock sbom kernels java kubernetes programs pictures
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -71,6 +71,10 @@ lock: .venv/bin/python ## write deploy/requirements*.lock, the exact packages of
 
 sbom: .venv/bin/python ## write build/sbom/, the packages of each image as CycloneDX
 	@scripts/sbom.sh build/sbom
+
+pictures: .venv/.dev ## draw the pictures of README.md and docs/ anew, into docs/images
+	@scripts/ensure-system.sh browser
+	@PYTHONPATH=.:tests $(BIN)/python scripts/make_pictures.py
 
 kernels: .venv/.dev ## compile all kernels that are not in the cache
 	@$(BIN)/tsdb warmup

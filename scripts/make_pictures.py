@@ -1,0 +1,89 @@
+"""Draws the pictures of README.md and docs/ into docs/images: pages of a process with recorded metrics of a host.
+
+Run it by `make pictures`. It takes some minutes: a part of the samples must have left memory, so that history has it.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import time
+from pathlib import Path
+from urllib.parse import urlencode
+
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect
+
+from demo.standalone import Agent, Standalone, run_tsdb
+from support.browser.chromium import chromium
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs" / "images"
+RECORDED = ROOT / "tests" / "data" / "node_5s.parquet"
+COLOURS = 128  # Of a picture with a palette, a quarter of the bytes.
+SEAM_WITHIN_S = 240.0
+PANELS: tuple[tuple[str, dict[str, object]], ...] = (
+    ("sum by (mode) (rate(node_cpu_seconds_total[1m]))", {"stack": 1}),
+    ("node_memory_MemAvailable_bytes", {"unit": "bytes"}),
+)
+
+
+def main() -> None:
+    """Make all pictures anew."""
+    IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder)) as server:
+        server.start(print)
+        run_tsdb("write", str(RECORDED), "--address", server.grpc, "--shift-to-now")
+        with Agent(server.grpc, Path(folder)), chromium() as browser:
+            explorer = _explorer_url(server.http)
+            _wait_for_seam(browser, explorer)
+            for name, dark in (("explorer", False), ("explorer-dark", True)):
+                _draw(browser, explorer, name, height=900, dark=dark)
+            for page in ("partitions", "cardinality", "pipeline"):
+                _draw(browser, f"http://{server.http}/ui/{page}", page, height=620)
+
+
+def _explorer_url(http: str) -> str:
+    parameters: dict[str, object] = {"v": 1, "range": "10m"}
+    for number, (query, options) in enumerate(PANELS):
+        parameters |= {f"p{number}.q": query, **{f"p{number}.{name}": value for name, value in options.items()}}
+    return f"http://{http}/?{urlencode(parameters)}"
+
+
+def _wait_for_seam(browser: Browser, url: str) -> None:
+    """Wait until a part of the range lies in history alone."""
+    give_up_at = time.monotonic() + SEAM_WITHIN_S
+    page = browser.new_page()
+    while True:
+        _open(page, url)
+        if "history before" in page.locator(".evidence").first.inner_text():
+            page.close()
+            return
+        if time.monotonic() > give_up_at:
+            raise SystemExit(f"no part of the range lies in history alone after {SEAM_WITHIN_S:g} s")
+        time.sleep(5.0)  # Between looks at a process that works for a minute or two.
+
+
+def _draw(browser: Browser, url: str, name: str, *, height: int, dark: bool = False) -> None:
+    page = browser.new_page(
+        viewport={"width": 1100, "height": height},
+        color_scheme="dark" if dark else "light",
+        reduced_motion="reduce",
+        timezone_id="UTC",
+    )
+    _open(page, url)
+    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(COLOURS)
+    path = IMAGES / f"{name}.png"
+    picture.save(path, optimize=True)
+    print(f"{path.relative_to(ROOT)}: {path.stat().st_size // 1024} KiB")
+    page.close()
+
+
+def _open(page: Page, url: str) -> None:
+    page.goto(url)
+    expect(page.locator("main")).to_be_visible()
+    expect(page.locator(".panel[aria-busy]")).to_have_count(0, timeout=30_000)
+
+
+if __name__ == "__main__":
+    main()
