@@ -55,6 +55,7 @@ def check_restore(manifest: Manifest, target: RestoreTarget, now_ms: int, *, fro
 
 def restore_rows(folder: BackupFolder, manifest: Manifest, store: ChunkStore, clock: Clock, advance: Advance) -> None:
     """Write chunks, series and holes; can be repeated. advance: bytes of files. Raises as writes of history do."""
+    store.forget()  # A connection from before a loss would leave out the metric names that it wrote then.
     for table, begins in ((CHUNKS, _chunks), (SERIES, _series), (HOLES, _holes)):
         for file in manifest.of(table.name):
             for group in read_groups(folder, file):
