@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.appends.partition_queue import WAIT_S
 from ingest.limits import IngestLimits
 from ingest.pipeline import WriteResult
 from support.fakes.fake_log import Fault
@@ -66,8 +67,13 @@ class Run:
             self.bench.timer.fire()
 
     def end(self) -> None:
-        while self.bench.log.answer(100):
+        """Answer all records, and let the parts go on that wait for one another, until every request has its answer."""
+        while self.bench.log.answer(100) or self._end_waits():
             pass
+
+    def _end_waits(self) -> bool:
+        self.bench.clock.advance(round(WAIT_S * 1000) + 1)
+        return self.bench.timer.fire() > 0
 
     def _write(self, made: Sequence[tuple[int, int]]) -> None:
         values = [float(self._values + number) for number in range(len(made))]
