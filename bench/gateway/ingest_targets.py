@@ -50,8 +50,8 @@ class Target:
 
 
 def prometheus_binary(given: str | None = None) -> str | None:
-    """Path of a Prometheus server; None when it is not installed."""
-    return given or shutil.which("prometheus")
+    """Path of a Prometheus server, from PATH or beside this Python; None when it is not installed."""
+    return given or shutil.which("prometheus") or shutil.which("prometheus", path=str(Path(sys.executable).parent))
 
 
 @contextmanager
@@ -76,16 +76,17 @@ def kafka(flags: Sequence[str] = (), folder: Path | None = None) -> Iterator[Tar
 
 
 @contextmanager
-def prometheus(binary: str) -> Iterator[Target]:
-    """The control: a Prometheus server that takes remote write."""
-    with tempfile.TemporaryDirectory(prefix="bench-prometheus-") as folder, Ports(1) as ports:
+def prometheus(binary: str, folder: Path | None = None) -> Iterator[Target]:
+    """The control: a Prometheus server that takes remote write. folder: as for `standalone`."""
+    with ExitStack() as stack, Ports(1) as ports:
+        made = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-prometheus-")))
         address = f"127.0.0.1:{ports.numbers[0]}"
-        config = Path(folder) / "prometheus.yml"
+        config = made / "prometheus.yml"
         config.write_text(PROMETHEUS_CONFIG)
-        flags = [f"--config.file={config}", f"--storage.tsdb.path={folder}/data", f"--web.listen-address={address}"]
+        flags = [f"--config.file={config}", f"--storage.tsdb.path={made}/data", f"--web.listen-address={address}"]
         with _process([binary, *flags, "--web.enable-remote-write-receiver", "--log.level=warn"], address) as pid:
             addresses = {REMOTE_WRITE: f"{address}/{REMOTE_WRITE_PATH}"}
-            yield Target(PROMETHEUS, addresses, {"prometheus": pid}, Path(folder) / "data")
+            yield Target(PROMETHEUS, addresses, {"prometheus": pid}, made / "data")
 
 
 def _addresses(grpc: str, http: str) -> dict[str, str]:

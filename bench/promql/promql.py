@@ -11,43 +11,24 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 
 from bench.gateway import ingest_targets as targets
 from bench.gateway.ingest_targets import Target
 from bench.gateway.sender_process import REMOTE_WRITE
-from bench.measure import machine, percentiles_ms, say
-from bench.promql.promql_clients import Client, Clients
+from bench.measure import machine, say
 from bench.promql.promql_comparison import check_equal
 from bench.promql.promql_flow import RemoteWriteFlow
 from bench.promql.promql_questions import QUESTIONS, Question
-from bench.promql.promql_series import COUNTER, GAUGE, POINTS, STEP_MS, PromqlSeries
+from bench.promql.promql_series import POINTS, STEP_MS, PromqlSeries
+from bench.promql.promql_side import WAYS, Side, Way
 from bench.promql.promql_table import table
 
 SERIES = 10_000
 FLOW_RATE = 150_000
 SECONDS = 3.0
-ANSWERS_LEAST = 10
-VISIBLE_WITHIN_S = 60.0
-IDLE_S = 2.0
-COMPARED = 'instance=~"host-0000.:9100"'  # 1,000 series of an answer: the client's JSON takes seconds for all.
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """cold: each selector comes for the first time."""
-
-    name: str
-    clients: int = 1
-    cold: bool = False
-
-
-WAYS = (Way("cold", cold=True), Way("warm"), Way("8 clients", clients=8))
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
@@ -60,7 +41,8 @@ def main(argv: Sequence[str]) -> dict[str, object]:
         questions = [one for one in QUESTIONS if not arguments.question or one.name in arguments.question]
         if len(sides) > 1:
             for question in questions:
-                _compare(sides, question, end_ms)
+                ours, theirs = (side.compared(question, end_ms) for side in sides)
+                check_equal(ours, theirs, question.name)
         cells = [_cell(sides, question, way, end_ms, arguments) for question in questions for way in WAYS]
         result: dict[str, object] = {
             "machine": machine(),
@@ -101,97 +83,33 @@ def _targets(arguments: argparse.Namespace, stack: ExitStack) -> Iterator[Target
     if targets.STANDALONE in wanted:
         yield stack.enter_context(targets.standalone(arguments.flags))
     if targets.PROMETHEUS in wanted:
-        beside = Path(sys.executable).with_name("prometheus")
-        binary = targets.prometheus_binary(arguments.prometheus) or (str(beside) if beside.exists() else None)
+        binary = targets.prometheus_binary(arguments.prometheus)
         if binary is None:
             say("no `prometheus` binary: no control")
         else:
             yield stack.enter_context(targets.prometheus(binary))
 
 
-@dataclass(slots=True)
-class _Side:
-    """A target with all samples. idle_cores: what it uses while no query comes, the flow included."""
-
-    target: Target
-    address: str
-    flow: RemoteWriteFlow | None
-    idle_cores: float = 0.0
-
-    def cpu_s(self) -> float:
-        return sum(self.target.cpu_s().values())
-
-    def loaded(self) -> AbstractContextManager[None]:
-        """Samples flow meanwhile, where they shall."""
-        return nullcontext() if self.flow is None else self.flow.flowing()
-
-    def measure_idle(self) -> None:
-        with self.loaded():
-            before = self.cpu_s()
-            time.sleep(IDLE_S)
-            self.idle_cores = (self.cpu_s() - before) / IDLE_S
-
-
 @contextmanager
-def _side(target: Target, series: PromqlSeries, arguments: argparse.Namespace) -> Iterator[_Side]:
+def _side(target: Target, series: PromqlSeries, arguments: argparse.Namespace) -> Iterator[Side]:
     write = target.addresses[REMOTE_WRITE]
-    address = write.partition("/")[0]
+    side = Side(target)
     started = time.monotonic()
     series.send(write)
-    _wait_visible(address, series, arguments.series)
+    side.wait_visible(series, arguments.series)
     say(f"{target.name}: filled in {time.monotonic() - started:.1f} s")
     with ExitStack() as stack:
-        flow = stack.enter_context(RemoteWriteFlow(write, arguments.flow)) if arguments.flow else None
-        if flow is not None:
-            flow.announce()
-        side = _Side(target, address, flow)
+        if arguments.flow:
+            side.flow = stack.enter_context(RemoteWriteFlow(write, arguments.flow))
+            side.flow.announce()
         side.measure_idle()
         yield side
 
 
-def _wait_visible(address: str, series: PromqlSeries, count: int) -> None:
-    """Wait until the newest samples of both metrics are answered."""
-    at_s = int(series.times_ms.max()) // 1000 + 1
-    give_up_at = time.monotonic() + VISIBLE_WITHIN_S
-    with Client(address) as client:
-        for metric in (COUNTER, GAUGE):
-            path = f"/api/v1/query?query=sum(count_over_time({metric}[2h]))&time={at_s}"
-            while f'"{count * POINTS}"'.encode() not in client.body(path):
-                if time.monotonic() > give_up_at:
-                    raise RuntimeError(f"{metric} is not whole within {VISIBLE_WITHIN_S:g} s: {client.body(path)!r}")
-                time.sleep(0.1)
-
-
-def _compare(sides: Sequence[_Side], question: Question, end_ms: int) -> None:
-    bodies = []
-    for side in sides:
-        with Client(side.address) as client:
-            bodies.append(client.body(question.path(end_ms, 0, COMPARED)))
-    check_equal(bodies[0], bodies[1], question.name)
-
-
 def _cell(
-    sides: Sequence[_Side], question: Question, way: Way, end_ms: int, arguments: argparse.Namespace
+    sides: Sequence[Side], question: Question, way: Way, end_ms: int, arguments: argparse.Namespace
 ) -> dict[str, object]:
-    found = {side.target.name: _measure(side, question, way, end_ms, arguments.seconds) for side in sides}
+    found = {side.target.name: side.measure(question, way, end_ms, arguments.seconds) for side in sides}
     cell: dict[str, object] = {"question": question.name, "way": way.name, "reach_ms": question.reach_ms, **found}
     say(str(cell))
     return cell
-
-
-def _measure(side: _Side, question: Question, way: Way, end_ms: int, seconds: float) -> dict[str, object]:
-    # All series match it, and no other turn has this selector.
-    clients = Clients(
-        side.address,
-        lambda turn: question.path(end_ms, turn, f'cold!="{turn}"' if way.cold else ""),
-        way.clients,
-    )
-    with side.loaded():
-        cpu, began = side.cpu_s(), time.perf_counter()
-        clients.run(seconds, ANSWERS_LEAST)
-        used = side.cpu_s() - cpu - side.idle_cores * (time.perf_counter() - began)
-    return {
-        **percentiles_ms(clients.seconds),
-        "cpu_ms": round(max(used, 0.0) / len(clients.seconds) * 1e3, 2),
-        "bytes": clients.answer_bytes,
-    }

@@ -55,16 +55,18 @@ class PromqlSeries:
         phase_ms = phases[np.concatenate((numbers, numbers, np.arange(instances)))]
         self.times_ms = end_ms - STEP_MS * np.arange(POINTS - 1, -1, -1) - phase_ms[:, None]
 
-    def send(self, address: str) -> None:
-        """Send all samples in the order of time. address: HOST:PORT/PATH. Raises RuntimeError for a refusal."""
-        asyncio.run(self._send(address))
+    def send(self, address: str, request_points: int = REQUEST_POINTS) -> None:
+        """Send all samples in the order of time. address: HOST:PORT/PATH. request_points: samples of a series in a
+        request. Raises RuntimeError for a refusal.
+        """
+        asyncio.run(self._send(address, request_points))
 
-    async def _send(self, address: str) -> None:
+    async def _send(self, address: str, request_points: int) -> None:
         sender, encode = HttpSender(address), RemoteWriteBodies(self.labels)
         await sender.open(CONNECTIONS)
-        for first in range(0, POINTS, REQUEST_POINTS):
+        for first in range(0, POINTS, request_points):
             # Requests that are under way together have no series in common: each series comes in order.
-            requests = self._requests(slice(first, first + REQUEST_POINTS))
+            requests = self._requests(slice(first, first + request_points))
             await asyncio.gather(*(_send_all(sender, i, encode, requests) for i in range(CONNECTIONS)))
         await sender.close()
 

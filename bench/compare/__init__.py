@@ -1,0 +1,1 @@
+"""The comparison of standalone with Prometheus that README.md quotes."""
