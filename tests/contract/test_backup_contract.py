@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from support.backup.backup_drill import drop
+from support.backup.backups import WINDOWS, Ground, ground
 from support.counters import sample
-from support.drills.backup_drill import drop
-from support.servers.backups import WINDOWS, Ground, ground
 from support.servers.histories import written
 from support.servers.loaders import assert_holds
 from support.shared_servers import contract_history

@@ -32,13 +32,13 @@ from tsdb.query.warm_up import warm_up
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
 from tsdb.roles.caller_token import caller_token
-from tsdb.roles.experiment import check_address
 from tsdb.roles.history_access import connect_history
 from tsdb.roles.log import LogComponent, connected, meta_settings, topic_watch
 from tsdb.roles.process import Opened
 from tsdb.roles.promql import PROMQL_WARM_UPS, prometheus_api, query_options
 from tsdb.roles.servers import grpc_server, health_setter, read_calls
-from tsdb.roles.shadow import make_shadow
+from tsdb.roles.trials.experiment import check_address
+from tsdb.roles.trials.shadow import make_shadow
 from tsdb.roles.ui import ui_routes
 from tsdb.v1 import reader_pb2_grpc
 

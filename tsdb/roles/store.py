@@ -19,10 +19,10 @@ from tsdb.ops.health import PartitionHealth
 from tsdb.ops.lifecycle import Component
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
-from tsdb.roles.experiment import check_address
 from tsdb.roles.log import LogComponent, connected, meta_settings
 from tsdb.roles.process import Opened
 from tsdb.roles.servers import grpc_server, health_setter, read_calls
+from tsdb.roles.trials.experiment import check_address
 from tsdb.store.reporter import StoreReporter, partition_health
 from tsdb.store.service import ReaderService
 from tsdb.store.snapshots.snapshots import SnapshotOptions

@@ -100,6 +100,7 @@ def test_a_drag_in_the_graph_zooms_and_back_returns(explorer: Explorer) -> None:
     assert START_MS < int(zoomed["start"]) < int(zoomed["end"]) < END_MS
     explorer.page.go_back()
     explorer.page.wait_for_url(lambda url: f"start={START_MS}" in url)
+    explorer.wait()
 
 
 def test_the_range_moves_by_buttons_and_by_keys(explorer: Explorer) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.backup.backups import PARTITIONS, Ground, ground
 from support.oracles.history_contents import checksum_of_store
-from support.servers.backups import PARTITIONS, Ground, ground
 from support.servers.histories import HistoryFactory
 from support.servers.logs import LogFactory
 from support.servers.pipeline import WINDOW_MS, Pipeline

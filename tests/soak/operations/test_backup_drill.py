@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from stack.cassandra import CassandraNode
-from support.drills.backup_drill import FlowingSamples, Installation, drop
+from support.backup.backup_drill import FlowingSamples, Installation, drop
 from support.servers.deployments import create_topics
 from support.servers.processes import run_tsdb, tsdb_json, tsdb_ok
 from support.shared_servers import SharedBroker

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from stack.cassandra import NodeAccess
+from support.backup.backup_drill import drop
 from support.data import recordings
-from support.drills.backup_drill import drop
 from support.drills.history_drill import HistoryDrill
 from support.oracles.history_contents import checksum_of_store
 from support.oracles.history_oracle import EVERYTHING

@@ -15,7 +15,6 @@ from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.terminal.output import note
 from tsdb.cli.terminal.progress import progress_bar
 from tsdb.config import LoaderSettings
-from tsdb.log.interface import CHUNKS, META, METADATA, SERIES
 from tsdb.model.errors import ConfigMismatch
 
 if TYPE_CHECKING:
@@ -100,6 +99,7 @@ def restore_topics(
     from tsdb.backup.tables import topic_table
     from tsdb.backup.topics import check_restore_topics, topic_files
     from tsdb.backup.topics import restore_topics as append_all
+    from tsdb.log.interface import CHUNKS, META, METADATA, SERIES
     from tsdb.roles.loader import group_of
 
     unknown = sorted(set(topic) - {CHUNKS, SERIES, META, METADATA})

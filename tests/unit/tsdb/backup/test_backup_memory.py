@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from support.servers.backups import Ground, ground
+from support.backup.backups import Ground, ground
 from support.servers.histories import WINDOW_MS, HistoryFactory
 from tsdb.backup.files import GROUP_BYTES
 from tsdb.history.sqlite.statements import PUT_CHUNK

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.servers.backups import WINDOWS, Ground, ground
+from support.backup.backups import WINDOWS, Ground, ground
 from support.servers.histories import HistoryFactory, announcement, row, write_rows, written
 from tsdb.backup.backup import Source, back_up
 from tsdb.backup.checks import read_manifest

@@ -9,8 +9,8 @@ import pytest
 from tsdb.config import QuerierSettings, StoreSettings, load
 from tsdb.config.types import HostPort
 from tsdb.model.errors import ConfigMismatch
-from tsdb.roles.experiment import check_address
 from tsdb.roles.log import log_settings
+from tsdb.roles.trials.experiment import check_address
 
 
 def settings(**given: Any) -> StoreSettings:

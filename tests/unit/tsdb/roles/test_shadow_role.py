@@ -11,7 +11,7 @@ from tsdb.config import QuerierSettings, load
 from tsdb.config.types import HostPort
 from tsdb.model.errors import ConfigMismatch, InvalidRequest
 from tsdb.query.stores.pool import StoreAddress
-from tsdb.roles.shadow import make_shadow
+from tsdb.roles.trials.shadow import make_shadow
 
 PORT = 7410
 LISTEN = HostPort("127.0.0.1", PORT)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.servers.backups import PARTITIONS, Ground, ground
+from support.backup.backups import PARTITIONS, Ground, ground
 from support.servers.histories import HistoryFactory, announcement, write_rows, written
 from tsdb.backup.checks import check_files, read_manifest
 from tsdb.backup.folder import BackupFolder

@@ -1,0 +1,1 @@
+"""Roles beside production: shadows of its reads, and experiments over its log."""
