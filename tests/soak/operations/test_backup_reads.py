@@ -87,7 +87,7 @@ def test_every_read_after_a_restore_is_as_if_nothing_had_been_lost(
             drill.run(ends[LOADED.stop :], outage=(), random_reads=1)
             drill.read_evicted(ends, random_reads=40)
             drill.read_late(drill.healthy, "late, gone from memory")
-            print(f"\n{manifest.rows('chunks')} chunks in the backup\n{drill.summary()}")
+            print(f"\n{manifest.rows('chunks')} chunks in the backup\n{drill.healthy.summary()}")
             assert drill.healthy.share() == 1.0
             assert way.dead_letters() == 0
 
