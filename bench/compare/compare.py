@@ -30,7 +30,7 @@ from bench.measure import machine, say
 from bench.promql.promql_comparison import check_equal
 from bench.promql.promql_questions import QUESTIONS
 from bench.promql.promql_series import STEP_MS, PromqlSeries
-from bench.promql.promql_side import WARM, Side
+from bench.promql.promql_side import WARM, Side, parsed
 
 SERIES = 10_000
 SECONDS = 3.0
@@ -92,13 +92,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench compare", description=__doc__)
     parser.add_argument("--series", type=int, help=f"of each of two metrics; default {SERIES}")
     parser.add_argument("--seconds", type=float, help="of each question")
-    parser.add_argument("--prometheus", help="path of the control's binary; default: from PATH or beside this Python")
-    parser.add_argument("--output", choices=("table", "json"), default="table", help="json: no table before the JSON")
-    parser.add_argument("--quick", action="store_true", help="500 series and a short time")
-    found = parser.parse_args(argv)
-    found.series = found.series or (500 if found.quick else SERIES)
-    found.seconds = found.seconds or (0.2 if found.quick else SECONDS)
-    return found
+    return parsed(parser, argv, SERIES, SECONDS)
 
 
 def _servers(given: str | None) -> Iterator[tuple[str, str, Opened]]:

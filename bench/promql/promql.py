@@ -23,7 +23,7 @@ from bench.promql.promql_comparison import check_equal
 from bench.promql.promql_flow import RemoteWriteFlow
 from bench.promql.promql_questions import QUESTIONS, Question
 from bench.promql.promql_series import POINTS, STEP_MS, PromqlSeries
-from bench.promql.promql_side import WAYS, Side, Way
+from bench.promql.promql_side import WAYS, Side, Way, parsed
 from bench.promql.promql_table import table
 
 SERIES = 10_000
@@ -68,14 +68,8 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--flow", type=int, nargs="?", const=FLOW_RATE, default=0, help=f"samples/s meanwhile; alone: {FLOW_RATE}"
     )
     parser.add_argument("--target", action="append", choices=(targets.STANDALONE, targets.PROMETHEUS))
-    parser.add_argument("--prometheus", help="path of the control's binary; default: from PATH or beside this Python")
     parser.add_argument("--flag", action="append", default=[], dest="flags", help="of our process, as --flag=--x=1")
-    parser.add_argument("--output", choices=("table", "json"), default="table", help="json: no table before the JSON")
-    parser.add_argument("--quick", action="store_true", help="500 series and a short time")
-    found = parser.parse_args(argv)
-    found.series = found.series or (500 if found.quick else SERIES)
-    found.seconds = found.seconds or (0.2 if found.quick else SECONDS)
-    return found
+    return parsed(parser, argv, SERIES, SECONDS)
 
 
 def _targets(arguments: argparse.Namespace, stack: ExitStack) -> Iterator[Target]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -18,6 +20,17 @@ ANSWERS_LEAST = 10
 VISIBLE_WITHIN_S = 60.0
 IDLE_S = 2.0
 COMPARED = 'instance=~"host-0000.:9100"'  # 1,000 series of an answer: the client's JSON takes seconds for all.
+
+
+def parsed(parser: argparse.ArgumentParser, argv: Sequence[str], series: int, seconds: float) -> argparse.Namespace:
+    """The arguments, with those that benches of both servers share. series, seconds: without an argument."""
+    parser.add_argument("--prometheus", help="path of the control's binary; default: from PATH or beside this Python")
+    parser.add_argument("--output", choices=("table", "json"), default="table", help="json: no table before the JSON")
+    parser.add_argument("--quick", action="store_true", help="500 series and a short time")
+    found = parser.parse_args(argv)
+    found.series = found.series or (500 if found.quick else series)
+    found.seconds = found.seconds or (0.2 if found.quick else seconds)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def file_of(name: str) -> File:
 
 
 def answer(name: str, head: HttpHead) -> HttpAnswer:
-    """A URL with another hash than that of the file, or without one, is asked for again each time."""
+    """The file. Browsers keep it where the URL has its hash; else they ask again each time."""
     file = file_of(name)
     tag = f'"{file.digest}"'
     kept = _KEPT if head.query == file.digest else _ASKED

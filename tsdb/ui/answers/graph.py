@@ -27,7 +27,7 @@ def graph(asked: PageCall) -> bytes:
     call = asked.call
     start_ms, end_ms = times_of(call)
     steps = steps_of(start_ms, end_ms, points_of(call))
-    evaluated = range_result(call, call.form.get("query"), steps)
+    evaluated = range_result(call, call.form.get("query"), steps, finds_newest=True)
     block = evaluated.found.value
     assert isinstance(block, Block), "a range query has a vector"
     series_total = len(block)

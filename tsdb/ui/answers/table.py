@@ -26,7 +26,7 @@ from tsdb.ui.pages.page import PageCall
 def table(asked: PageCall) -> bytes:
     """Answers `/ui/table`. Raises as `query`."""
     start_ms, end_ms = times_of(asked.call)
-    evaluated = instant_result(asked.call, asked.call.form.get("query"), end_ms)
+    evaluated = instant_result(asked.call, asked.call.form.get("query"), end_ms, finds_newest=True)
     return _answer(asked, evaluated, start_ms, end_ms)
 
 
@@ -47,7 +47,7 @@ def samples(asked: PageCall) -> bytes:
     if not isinstance(node, VectorSelector):
         raise BadParameter("query", 'raw samples need a selector, such as name{label="value"}; this is an expression')
     length = DurationNumber((end_ms - start_ms) / 1000, True, node.span)
-    evaluated = instant_result(call, shown(MatrixSelector(node, length, node.span)), end_ms)
+    evaluated = instant_result(call, shown(MatrixSelector(node, length, node.span)), end_ms, finds_newest=True)
     return _answer(asked, evaluated, start_ms, end_ms)
 
 

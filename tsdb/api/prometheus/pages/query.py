@@ -67,12 +67,16 @@ def query_problem(error: QueryError) -> str:
 
 
 class MeteredStorage:
-    """A Storage that counts what is read. check: raises when the query has ended. newest_ms: time of the newest sample
-    that was read, None without one. seconds: spent in reads."""
+    """A Storage that counts what is read. check: raises when the query has ended. seconds: spent in reads.
 
-    def __init__(self, storage: Storage, check: Callable[[], None]) -> None:
+    newest_ms: time of the newest sample that was read, None without one; looked for with finds_newest alone, because
+    that goes through the times of all samples.
+    """
+
+    def __init__(self, storage: Storage, check: Callable[[], None], *, finds_newest: bool = False) -> None:
         self._storage = storage
         self._check = check
+        self._finds_newest = finds_newest
         self.series = 0
         self.samples = 0
         self.newest_ms: int | None = None
@@ -86,7 +90,7 @@ class MeteredStorage:
         self.selects += 1
         self.series += len(found.labels)
         self.samples += len(found.ts_ms)
-        if len(found.ts_ms):
+        if self._finds_newest and len(found.ts_ms):
             newest_ms = int(found.ts_ms.max())
             self.newest_ms = newest_ms if self.newest_ms is None else max(newest_ms, self.newest_ms)
         self._check()
@@ -111,13 +115,20 @@ class Evaluated:
     times: reader_pb2.QueryRequest
 
 
-def instant_result(call: ApiCall, text: str, at_ms: int) -> Evaluated:
-    """The value of a query at one time. Raises BadParameter (query), and as the storage does."""
+def instant_result(call: ApiCall, text: str, at_ms: int, *, finds_newest: bool = False) -> Evaluated:
+    """The value of a query at one time. finds_newest: see MeteredStorage. Raises BadParameter (query), and as the
+    storage does."""
     times = reader_pb2.QueryRequest(start_ms=at_ms, end_ms=at_ms)
-    return _evaluated(call, text, times, lambda storage, options: instant_query(text, storage, at_ms, options))
+    return _evaluated(
+        call,
+        text,
+        times,
+        lambda storage, options: instant_query(text, storage, at_ms, options),
+        finds_newest=finds_newest,
+    )
 
 
-def range_result(call: ApiCall, text: str, steps: parameters.Steps) -> Evaluated:
+def range_result(call: ApiCall, text: str, steps: parameters.Steps, *, finds_newest: bool = False) -> Evaluated:
     """The values of a query over steps. Raises as `instant_result`."""
     times = reader_pb2.QueryRequest(start_ms=steps.start_ms, end_ms=steps.end_ms, step_ms=steps.step_ms)
     return _evaluated(
@@ -125,6 +136,7 @@ def range_result(call: ApiCall, text: str, steps: parameters.Steps) -> Evaluated
         text,
         times,
         lambda storage, options: range_query(text, storage, steps.start_ms, steps.end_ms, steps.step_ms, options),
+        finds_newest=finds_newest,
     )
 
 
@@ -133,6 +145,8 @@ def _evaluated(
     text: str,
     times: reader_pb2.QueryRequest,
     evaluate: Callable[[Storage, QueryOptions], QueryResult],
+    *,
+    finds_newest: bool,
 ) -> Evaluated:
     call.running.text = text
     lookback_ms = parameters.lookback_ms(call.form, call.options.query.lookback_ms)
@@ -140,7 +154,7 @@ def _evaluated(
     queue_s, began = call.running.age_s, time.perf_counter()
     call.running.check(IN_QUEUE)
     with call.storage() as storage:
-        metered = MeteredStorage(storage, call.running.check)
+        metered = MeteredStorage(storage, call.running.check, finds_newest=finds_newest)
         try:
             found = evaluate(metered, options)
         except QueryError as error:
