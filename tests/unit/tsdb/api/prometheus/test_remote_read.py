@@ -198,6 +198,7 @@ def test_a_large_answer_is_refused_and_its_memory_released() -> None:
         assert (got.status, b"answers_bytes_max" in got.body) == (400, True)
         assert read(server, [wanted], [CHUNKS]).status == 200  # It needs no memory beside its samples.
         server.answers.take("another", 4 << 20, 0, lambda: None)
+        server.answers.give_back("another", 4 << 20)
 
 
 def test_methods_and_tokens_are_checked() -> None:
