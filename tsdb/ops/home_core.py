@@ -5,6 +5,9 @@ or while a library works) lets a thread on another core have it, and the first o
 A gateway with 64 connections spent more than half of its CPU on such wakes. On one core the thread that released the
 GIL goes on running, and mostly has it back at once. The threads of libraries, and threads whose kernels work without
 the GIL, keep all cores; a kept thread has them for work such as the expansion of a request (`all_cores`).
+
+A thread that wakes there does not interrupt the one that runs (SCHED_BATCH): that one mostly has the GIL, so the woken
+thread would only find it taken and sleep again.
 """
 
 from __future__ import annotations
@@ -58,6 +61,7 @@ class HomeCore(Periodic):
             for thread in threading.enumerate()
             if thread.native_id is not None and self._names.fullmatch(thread.name)
         ]
+        _let_each_other_run(kept)
         before, self._before = self._before, _Spent(time.monotonic(), _of_cores(), _of_threads(kept))
         if len(cores) > 1 and before is not None:
             others = self._before.by_others(before, cores, self._core)
@@ -73,6 +77,14 @@ class HomeCore(Periodic):
         for thread in threads:
             with suppress(ProcessLookupError):  # It has ended.
                 os.sched_setaffinity(thread, cores)
+
+
+def _let_each_other_run(threads: Collection[int]) -> None:
+    """Threads that somebody gave another policy keep it. A sandbox may refuse the change, which costs speed alone."""
+    for thread in threads:
+        with suppress(OSError):
+            if os.sched_getscheduler(thread) == os.SCHED_OTHER:
+                os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
 
 
 @dataclass(frozen=True, slots=True)

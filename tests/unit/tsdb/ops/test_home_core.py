@@ -27,6 +27,7 @@ class Waiting(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.child = child
         self.cores: set[int] = set()
+        self.policy = -1
         self._ending = ending
 
     def run(self) -> None:
@@ -35,6 +36,7 @@ class Waiting(threading.Thread):
             self.child.start()
             self.child.join(30.0)
         self.cores = os.sched_getaffinity(0)
+        self.policy = os.sched_getscheduler(0)
 
 
 @contextmanager
@@ -63,6 +65,37 @@ def test_the_named_threads_and_those_they_start_share_one_core_and_others_keep_a
     assert len(kept.cores) == 1
     assert kept.cores == also.cores == child.cores
     assert other.cores == os.sched_getaffinity(0) == ALL_CORES
+
+
+def test_the_named_threads_and_those_they_start_do_not_interrupt_each_other() -> None:
+    ending = threading.Event()
+    child = Waiting("any name", ending)
+    kept, other = Waiting("call_1", ending, child), Waiting("replay", ending)
+    with running(kept, other, ending=ending):
+        HomeCore(r"call_\d+").look()
+    assert kept.policy == child.policy == os.SCHED_BATCH
+    assert other.policy == os.SCHED_OTHER
+
+
+def test_a_policy_that_somebody_chose_stays() -> None:
+    ending = threading.Event()
+    thread = Waiting("call_1", ending)
+    with running(thread, ending=ending):
+        os.sched_setscheduler(thread.native_id or 0, os.SCHED_IDLE, os.sched_param(0))
+        HomeCore(r"call_\d+").look()
+    assert thread.policy == os.SCHED_IDLE
+
+
+def test_a_refused_policy_changes_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setscheduler", refused)
+    ending = threading.Event()
+    thread = Waiting("call_1", ending)
+    with running(thread, ending=ending):
+        look_twice()
+    assert len(thread.cores) == 1
 
 
 def test_the_first_look_only_measures() -> None:
