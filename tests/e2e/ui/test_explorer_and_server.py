@@ -163,10 +163,12 @@ def test_a_copied_command_and_program_run(explorer: Explorer, served: Seeded) ->
 
 
 def _copied(explorer: Explorer, form: str) -> str:
-    explorer.page.evaluate("navigator.clipboard.writeText('')")
+    """The text of the next copy. A write of the clipboard may end before reads see it, so each step reads until then."""
+    explorer.page.evaluate("navigator.clipboard.writeText('nothing yet')")
+    explorer.page.wait_for_function("navigator.clipboard.readText().then((text) => text === 'nothing yet')")
     explorer.panel().locator(".copy").select_option(form)
-    explorer.page.wait_for_function("navigator.clipboard.readText().then((text) => text !== '')")
-    text: str = explorer.page.evaluate("navigator.clipboard.readText()")
+    copied = "navigator.clipboard.readText().then((text) => text && text !== 'nothing yet' && text)"
+    text: str = explorer.page.wait_for_function(copied).json_value()
     return text
 
 

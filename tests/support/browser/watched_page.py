@@ -65,11 +65,17 @@ class WatchedPage:
 
 @contextmanager
 def watched_page(
-    browser: Browser, origin: str, *, width: int = 1200, height: int = 800, dark: bool = False
+    browser: Browser,
+    origin: str,
+    *,
+    width: int = 1200,
+    height: int = 800,
+    dark: bool = False,
+    any_certificate: bool = False,
 ) -> Iterator[WatchedPage]:
     """A page in a fresh profile, with `origin` as its base; checked at the end of the block.
 
-    Motion is reduced, times are UTC.
+    Motion is reduced, times are UTC. any_certificate: the server's certificate is not verified.
     """
     context = browser.new_context(
         base_url=origin,
@@ -79,6 +85,7 @@ def watched_page(
         timezone_id="UTC",
         locale="en-GB",
         service_workers="block",
+        ignore_https_errors=any_certificate,
     )
     try:
         watched = WatchedPage(context, origin)
